@@ -16,9 +16,8 @@ bool sim_slab_open(struct sim_slab *slab, size_t object_bytes)
     size_t rounded = (size_t)sim_round_up(object_bytes, 64);
     size_t bytes = rounded * SLAB_OBJECTS;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
+    if (base == MAP_FAILED)
         return false;
-    }
     *slab = (struct sim_slab){.object_bytes = rounded, .base = base, .capacity = SLAB_OBJECTS};
     return true;
 }
@@ -30,12 +29,10 @@ static char *part_of(const struct sim_slab *slab, size_t object)
 
 void sim_slab_close(struct sim_slab *slab)
 {
-    for (size_t i = 0; i < slab->made; i += TOLD_OBJECTS) {
+    for (size_t i = 0; i < slab->made; i += TOLD_OBJECTS)
         sim_bytes_hold_no_pointers(part_of(slab, i), TOLD_OBJECTS * slab->object_bytes);
-    }
-    if (slab->base) {
+    if (slab->base)
         munmap(slab->base, slab->capacity * slab->object_bytes);
-    }
     *slab = (struct sim_slab){0};
 }
 
@@ -46,9 +43,8 @@ void *sim_slab_take(struct sim_slab *slab)
         slab->free = slab->free->next_free;
     } else if (slab->made < slab->capacity) {
         object = part_of(slab, slab->made);
-        if (slab->made % TOLD_OBJECTS == 0) {
+        if (slab->made % TOLD_OBJECTS == 0)
             sim_bytes_hold_pointers(object, TOLD_OBJECTS * slab->object_bytes);
-        }
         slab->made++;
     } else {
         return NULL;
@@ -71,23 +67,20 @@ void sim_slab_give(struct sim_slab *slab, void *object)
 bool sim_slab_has(const struct sim_slab *slab, const void *object)
 {
     uintptr_t offset = (uintptr_t)object - (uintptr_t)slab->base;
-    if (offset >= slab->made * slab->object_bytes || offset % slab->object_bytes != 0) {
+    if (offset >= slab->made * slab->object_bytes || offset % slab->object_bytes != 0)
         return false;
-    }
     return ((const struct sim_handle *)object)->alive;
 }
 
 void *sim_slab_next(const struct sim_slab *slab, const void *object)
 {
     size_t index = 0;
-    if (object) {
+    if (object)
         index = (size_t)((const char *)object - slab->base) / slab->object_bytes + 1;
-    }
     for (; index < slab->made; index++) {
         void *candidate = slab->base + index * slab->object_bytes;
-        if (((struct sim_handle *)candidate)->alive) {
+        if (((struct sim_handle *)candidate)->alive)
             return candidate;
-        }
     }
     return NULL;
 }

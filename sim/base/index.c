@@ -8,9 +8,8 @@ enum { BITS = 64, LARGE = 1 << 20 };
 /* Large ones are mostly empty: the kernel commits what is touched. */
 static void *take(size_t bytes)
 {
-    if (bytes < LARGE) {
+    if (bytes < LARGE)
         return calloc(1, bytes);
-    }
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return memory == MAP_FAILED ? NULL : memory;
 }
@@ -28,9 +27,8 @@ bool sim_index_open(struct sim_index *index, size_t granules)
     } while (size > 1 && index->levels < SIM_INDEX_LEVELS);
     index->bytes = granules * sizeof *index->at + words * sizeof(uint64_t);
     index->at = take(index->bytes);
-    if (!index->at) {
+    if (!index->at)
         return false;
-    }
     uint64_t *bits = (uint64_t *)(void *)(index->at + granules);
     for (unsigned i = 0; i < index->levels; i++) {
         index->level[i] = bits;
@@ -41,11 +39,10 @@ bool sim_index_open(struct sim_index *index, size_t granules)
 
 void sim_index_close(struct sim_index *index)
 {
-    if (index->bytes < LARGE) {
+    if (index->bytes < LARGE)
         free(index->at);
-    } else {
+    else
         munmap(index->at, index->bytes);
-    }
     *index = (struct sim_index){0};
 }
 
@@ -56,9 +53,8 @@ void sim_index_put(struct sim_index *index, size_t granule, void *what)
         uint64_t *word = &index->level[i][granule / BITS];
         uint64_t before = *word;
         *word |= UINT64_C(1) << granule % BITS;
-        if (before != 0) {
+        if (before != 0)
             return;
-        }
         granule /= BITS;
     }
 }
@@ -69,9 +65,8 @@ void sim_index_remove(struct sim_index *index, size_t granule)
     for (unsigned i = 0; i < index->levels; i++) {
         uint64_t *word = &index->level[i][granule / BITS];
         *word &= ~(UINT64_C(1) << granule % BITS);
-        if (*word != 0) {
+        if (*word != 0)
             return;
-        }
         granule /= BITS;
     }
 }
@@ -97,12 +92,10 @@ void *sim_index_floor(const struct sim_index *index, size_t granule)
     for (unsigned i = 0; i < index->levels; i++) {
         uint64_t mask = UINT64_MAX >> (BITS - 1 - bit % BITS);
         uint64_t word = index->level[i][bit / BITS] & mask;
-        if (word != 0) {
+        if (word != 0)
             return index->at[descend(index, i, bit / BITS * BITS + last_bit(word))];
-        }
-        if (bit < BITS) {
+        if (bit < BITS)
             return NULL;
-        }
         bit = bit / BITS - 1;
     }
     return NULL;

@@ -12,9 +12,8 @@ void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key,
     node->tie = tie;
     node->priority = sim_mix(key + sim_mix(tie + 0x9e3779b97f4a7c15U));
     struct sim_node **link = &tree->root;
-    while (*link && (*link)->priority >= node->priority) {
+    while (*link && (*link)->priority >= node->priority)
         link = before(key, tie, *link) ? &(*link)->left : &(*link)->right;
-    }
     struct sim_node *below = *link;
     *link = node;
     struct sim_node **left = &node->left;
@@ -37,9 +36,8 @@ void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key,
 void sim_tree_remove(struct sim_tree *tree, struct sim_node *node)
 {
     struct sim_node **link = &tree->root;
-    while (*link != node) {
+    while (*link != node)
         link = before(node->key, node->tie, *link) ? &(*link)->left : &(*link)->right;
-    }
     struct sim_node *left = node->left;
     struct sim_node *right = node->right;
     while (left && right) {

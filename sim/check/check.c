@@ -38,9 +38,8 @@ static void free_notes(struct sim_act *act)
 
 void sim_act_drop(struct sim_act *act)
 {
-    if (!act || --act->references > 0) {
+    if (!act || --act->references > 0)
         return;
-    }
     free_notes(act);
     sim_clock_drop(act->at.knows);
     sim_clock_drop(act->host_knew);
@@ -56,9 +55,8 @@ static uint32_t stack_now(void)
 
 struct sim_made sim_check_made(void)
 {
-    if (!sim.checking) {
+    if (!sim.checking)
         return (struct sim_made){0};
-    }
     return (struct sim_made){.entry = sim_entry(), .stack = stack_now()};
 }
 
@@ -82,9 +80,8 @@ struct sim_act *sim_act_of_host(enum sim_act_kind kind)
 {
     struct sim_act *act = make_act(kind);
     bool call = kind == SIM_ACT_HOST_ALLOCATE || kind == SIM_ACT_HOST_FREE;
-    if (act && call) {
+    if (act && call)
         act->entry = sim_entry();
-    }
     return act;
 }
 
@@ -96,9 +93,8 @@ struct sim_act *sim_check_free_asked(void)
 static struct sim_act *act_of(struct sim_op *op)
 {
     struct sim_act *act = make_act(SIM_ACT_OPERATION);
-    if (!act) {
+    if (!act)
         return NULL;
-    }
     act->operation = op->kind;
     act->entry = sim_entry();
     act->kernel = op->kind == SIM_OP_KERNEL ? sim_kernel_name(op) : NULL;
@@ -119,12 +115,10 @@ static struct sim_act *act_of(struct sim_op *op)
 /* As was known when they were submitted. */
 static bool asked_after(const struct sim_act *later, const struct sim_act *earlier)
 {
-    if (!earlier->lane) {
+    if (!earlier->lane)
         return later->order >= earlier->order;
-    }
-    if (later->lane == earlier->lane) {
+    if (later->lane == earlier->lane)
         return later->at.position >= earlier->at.position;
-    }
     const struct sim_point *at = &earlier->at;
     return at->position <= sim_clock_position(later->at.knows, at->slot, at->lane) ||
            at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
@@ -157,12 +151,10 @@ static bool pending_grow(struct sim_pending *pending)
 {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 8;
     struct sim_act **at = malloc(capacity * sizeof(*at));
-    if (!at) {
+    if (!at)
         return false;
-    }
-    for (size_t i = 0; i < pending->count; i++) {
+    for (size_t i = 0; i < pending->count; i++)
         at[i] = pending_at(pending, i);
-    }
     free(pending->at);
     pending->at = at;
     pending->first = 0;
@@ -176,37 +168,32 @@ static void link_lane(struct sim_lane *lane)
 {
     lane->pending.next = first_with_pending;
     lane->pending.previous = NULL;
-    if (first_with_pending) {
+    if (first_with_pending)
         first_with_pending->pending.previous = lane;
-    }
     first_with_pending = lane;
 }
 
 static void unlink_lane(struct sim_lane *lane)
 {
-    if (lane->pending.previous) {
+    if (lane->pending.previous)
         lane->pending.previous->pending.next = lane->pending.next;
-    } else {
+    else
         first_with_pending = lane->pending.next;
-    }
-    if (lane->pending.next) {
+    if (lane->pending.next)
         lane->pending.next->pending.previous = lane->pending.previous;
-    }
 }
 
 static void pend(struct sim_act *act)
 {
     struct sim_pending *pending = &act->lane->pending;
-    if (act->pending) {
+    if (act->pending)
         return;
-    }
     if (pending->count == pending->capacity && !pending_grow(pending)) {
         sim_check_give_up();
         return;
     }
-    if (pending->count == 0) {
+    if (pending->count == 0)
         link_lane(act->lane);
-    }
     pending->at[(pending->first + pending->count++) & (pending->capacity - 1)] = act;
     act->pending = true;
     sim_check.pending_changes++;
@@ -216,25 +203,22 @@ static void pend(struct sim_act *act)
 static void unpend(struct sim_act *act)
 {
     struct sim_pending *pending = &act->lane->pending;
-    if (!act->pending) {
+    if (!act->pending)
         return;
-    }
     act->pending = false;
     sim_check.pending_changes++;
     while (pending->count > 0 && !pending_at(pending, 0)->pending) {
         pending->first = (pending->first + 1) & (pending->capacity - 1);
         pending->count--;
     }
-    if (pending->count == 0) {
+    if (pending->count == 0)
         unlink_lane(act->lane);
-    }
 }
 
 uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane)
 {
-    if (act->lane == lane) {
+    if (act->lane == lane)
         return act->at.position;
-    }
     uint64_t asked = sim_clock_position(act->at.knows, lane->slot, lane->uid);
     uint64_t seen = sim_clock_position(act->host_knew, lane->slot, lane->uid);
     return asked > seen ? asked : seen;
@@ -255,11 +239,10 @@ static size_t first_not_before(const struct sim_act *act, const struct sim_lane 
     size_t high = lane->pending.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (pending_at(&lane->pending, middle)->at.position <= position) {
+        if (pending_at(&lane->pending, middle)->at.position <= position)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -269,18 +252,16 @@ static bool is_open(const struct sim_act *act)
 {
     for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
         size_t index = first_not_before(act, lane);
-        if (index < lane->pending.count && !sim_act_after(pending_at(&lane->pending, index), act)) {
+        if (index < lane->pending.count && !sim_act_after(pending_at(&lane->pending, index), act))
             return true;
-        }
     }
     return false;
 }
 
 bool sim_act_open(struct sim_act *act)
 {
-    if (!first_with_pending) {
+    if (!first_with_pending)
         return false;
-    }
     if (act->open_when != sim_check.pending_changes) {
         act->open_when = sim_check.pending_changes;
         act->open = is_open(act);
@@ -291,14 +272,11 @@ bool sim_act_open(struct sim_act *act)
 bool sim_act_settled(const struct sim_act *act)
 {
     bool known = !act->lane || act->at.position <= sim_clock_position(sim.host_knows, act->at.slot, act->at.lane);
-    if (!known) {
+    if (!known)
         return false;
-    }
-    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
-        if (!sim_act_after(pending_at(&lane->pending, 0), act)) {
+    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next)
+        if (!sim_act_after(pending_at(&lane->pending, 0), act))
             return false;
-        }
-    }
     return true;
 }
 
@@ -330,28 +308,23 @@ static void note_read(struct sim_act *act, uint64_t address, uint64_t bytes)
 void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum sim_touch touch)
 {
     struct sim_act *act = op->act;
-    if (!act || !sim.checking || act->order <= sim_check.began || bytes == 0) {
+    if (!act || !sim.checking || act->order <= sim_check.began || bytes == 0)
         return;
-    }
     sim_shadows_access(act, address, bytes, touch);
-    if (touch == SIM_WRITES || !mode(STRATA_SIM_CHECK_UNWRITTEN) || !sim.checking) {
+    if (touch == SIM_WRITES || !mode(STRATA_SIM_CHECK_UNWRITTEN) || !sim.checking)
         return;
-    }
-    if (op->state == SIM_OP_RUNNING) {
+    if (op->state == SIM_OP_RUNNING)
         sim_shadows_judge_unwritten(act, address, bytes);
-    } else {
+    else
         note_read(act, address, bytes);
-    }
 }
 
 static void copy_access(struct sim_op *op)
 {
-    if (!op->work.copy.from.pageable) {
+    if (!op->work.copy.from.pageable)
         sim_check_access(op, op->work.copy.from.address, op->work.copy.bytes, SIM_READS);
-    }
-    if (!op->work.copy.to.pageable) {
+    if (!op->work.copy.to.pageable)
         sim_check_access(op, op->work.copy.to.address, op->work.copy.bytes, SIM_WRITES);
-    }
 }
 
 static void fill_access(struct sim_op *op)
@@ -361,22 +334,18 @@ static void fill_access(struct sim_op *op)
         sim_check_access(op, op->work.fill.address, row * op->work.fill.rows, SIM_WRITES);
         return;
     }
-    for (size_t i = 0; i < op->work.fill.rows; i++) {
+    for (size_t i = 0; i < op->work.fill.rows; i++)
         sim_check_access(op, op->work.fill.address + i * op->work.fill.pitch, row, SIM_WRITES);
-    }
 }
 
 static void rows_access(struct sim_op *op, const struct sim_rows *rows, enum sim_touch touch)
 {
     uint64_t width = op->work.rows.width;
-    if (rows->place.pageable) {
+    if (rows->place.pageable)
         return;
-    }
-    for (size_t plane = 0; plane < op->work.rows.planes; plane++) {
-        for (size_t row = 0; row < op->work.rows.rows; row++) {
+    for (size_t plane = 0; plane < op->work.rows.planes; plane++)
+        for (size_t row = 0; row < op->work.rows.rows; row++)
             sim_check_access(op, rows->place.address + plane * rows->plane + row * rows->pitch, width, touch);
-        }
-    }
 }
 
 /* All that an operation touches, but for kernels and host functions, which say it themselves. */
@@ -414,24 +383,21 @@ static void judge_submission(struct sim_op *op)
     struct sim_act *act = op->act;
     bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
     act->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
-    if (speaks || act->late) {
+    if (speaks || act->late)
         pend(act);
-    }
-    if (op->kind == SIM_OP_ALLOCATE) {
+    if (op->kind == SIM_OP_ALLOCATE)
         sim_shadow_allocation(op->work.block, act);
-    } else if (op->kind == SIM_OP_FREE) {
+    else if (op->kind == SIM_OP_FREE)
         sim_shadow_free(op->work.block, act);
-    } else if (!act->pending) {
+    else if (!act->pending)
         judge(op);
-    }
 }
 
 /* Now and then, when there are twice as many acts as were left the last time. */
 static void settle_at_times(void)
 {
-    if (sim_check.acts < sim_check.settle_at) {
+    if (sim_check.acts < sim_check.settle_at)
         return;
-    }
     sim_shadows_settle();
     uint64_t twice = 2 * sim_check.acts;
     sim_check.settle_at = twice > LEAST_ACTS ? twice : LEAST_ACTS;
@@ -439,16 +405,14 @@ static void settle_at_times(void)
 
 void sim_check_submitting(struct sim_op *op)
 {
-    if (sim.checking && op->kind == SIM_OP_WAIT_VALUE) {
+    if (sim.checking && op->kind == SIM_OP_WAIT_VALUE)
         sim_shadows_value_awaited(op);
-    }
 }
 
 void sim_check_submitted(struct sim_op *op)
 {
-    if (!sim.checking || op->kind == SIM_OP_MARK) {
+    if (!sim.checking || op->kind == SIM_OP_MARK)
         return;
-    }
     if (sim.lessons_lost) {
         sim_check_give_up();
         return;
@@ -457,11 +421,10 @@ void sim_check_submitted(struct sim_op *op)
     if (op->act) {
         sim_host_pages_close(op);
         judge_submission(op);
-        if (op->kind == SIM_OP_WRITE_VALUE) {
+        if (op->kind == SIM_OP_WRITE_VALUE)
             sim_shadows_value_written(op);
-        } else if (op->kind == SIM_OP_WAIT_VALUE) {
+        else if (op->kind == SIM_OP_WAIT_VALUE)
             sim_values_awaited(op);
-        }
         settle_at_times();
     }
 }
@@ -469,31 +432,25 @@ void sim_check_submitted(struct sim_op *op)
 void sim_check_running(struct sim_op *op)
 {
     struct sim_act *act = op->act;
-    if (sim.checking) {
+    if (sim.checking)
         sim_values_running(op);
-    }
-    if (!act || !sim.checking) {
+    if (!act || !sim.checking)
         return;
-    }
     act->told = op->told;
-    if (act->late && act->order > sim_check.began) {
+    if (act->late && act->order > sim_check.began)
         judge(op);
-    }
-    for (const struct sim_note *note = act->notes; note; note = note->next) {
+    for (const struct sim_note *note = act->notes; note; note = note->next)
         sim_shadows_judge_unwritten(act, note->address, note->bytes);
-    }
     free_notes(act);
 }
 
 void sim_check_completed(struct sim_op *op)
 {
     struct sim_act *act = op->act;
-    if (op->kind == SIM_OP_WAIT_VALUE) {
+    if (op->kind == SIM_OP_WAIT_VALUE)
         sim_values_ended(op);
-    }
-    if (!act) {
+    if (!act)
         return;
-    }
     op->act = NULL;
     act->op = NULL;
     if (act->pending) {
@@ -507,12 +464,10 @@ void sim_check_completed(struct sim_op *op)
 
 void sim_check_host_function(const struct sim_op *op)
 {
-    if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS)) {
+    if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS))
         sim_host_learn(&op->at);
-    }
-    if (op->act) {
+    if (op->act)
         op->act->told = op->told;
-    }
 }
 
 /* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
@@ -523,9 +478,8 @@ static bool behind(struct sim_op *op, enum sim_op_kind kind)
     op->visited = visit;
     op->next_marked = NULL;
     for (struct sim_op *at = op; at;) {
-        if (at->kind == kind) {
+        if (at->kind == kind)
             return true;
-        }
         struct sim_op *rest = at->next_marked;
         for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
             if (edge->from->visited != visit) {
@@ -543,12 +497,10 @@ bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *sec
 {
     bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
     bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
-    if (tells && second->order <= first->told) {
+    if (tells && second->order <= first->told)
         return true; /* a host function that it was behind had not returned then */
-    }
-    if (!first->op) {
+    if (!first->op)
         return false;
-    }
     return (tells && behind(first->op, SIM_OP_HOST)) || behind(first->op, SIM_OP_WAIT_VALUE);
 }
 
@@ -568,9 +520,8 @@ CUresult strata_sim_host_signals(void)
 void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch)
 {
     struct sim_op *op = sim_host_function_op();
-    if (!sim.checking || bytes == 0 || sim.phase == SIM_FORKED) {
+    if (!sim.checking || bytes == 0 || sim.phase == SIM_FORKED)
         return;
-    }
     if (op) {
         sim_check_access(op, address, bytes, touch);
         return;
@@ -587,9 +538,8 @@ void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touc
 CUresult sim_check_begin(uint32_t modes)
 {
     sim_check.modes = modes | STRATA_SIM_CHECK_ON;
-    if (sim.checking) {
+    if (sim.checking)
         return CUDA_SUCCESS;
-    }
     sim_shadows_close();
     sim_values_close();
     sim_check.began = sim_check.order;
@@ -621,19 +571,17 @@ CUresult strata_sim_set_check(uint32_t modes)
 {
     uint32_t known = STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN | STRATA_SIM_CHECK_PAGES |
                      STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS | STRATA_SIM_CHECK_FREES;
-    if ((modes & ~known) != 0) {
+    if ((modes & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&sim.lock);
     sim.settings.check = modes;
     sim.settings.check_set = true;
     if (sim.phase == SIM_RUNNING) {
-        if (modes == STRATA_SIM_CHECK_OFF) {
+        if (modes == STRATA_SIM_CHECK_OFF)
             sim_check_end();
-        } else {
+        else
             result = sim_check_begin(modes);
-        }
     }
     pthread_mutex_unlock(&sim.lock);
     return result;
@@ -641,9 +589,8 @@ CUresult strata_sim_set_check(uint32_t modes)
 
 CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
 {
-    if (!accounts) {
+    if (!accounts)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&sim.lock);
     *accounts = (strata_sim_check_accounts){
         .operations = sim_check.acts,

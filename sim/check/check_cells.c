@@ -64,9 +64,8 @@ static struct sim_cell *make_cell(struct sim_cells *cells, uint64_t begin, uint6
 
 static void drop_uses(struct sim_cell *cell)
 {
-    for (uint32_t i = 0; i < cell->use_count; i++) {
+    for (uint32_t i = 0; i < cell->use_count; i++)
         sim_act_drop(cell->uses[i].act);
-    }
     cell->use_count = 0;
 }
 
@@ -95,9 +94,8 @@ static void free_next(struct sim_cells *cells, struct sim_cell *previous)
 
 static bool room_for_uses(struct sim_cell *cell, uint32_t count)
 {
-    if (count <= cell->use_capacity) {
+    if (count <= cell->use_capacity)
         return true;
-    }
     uint32_t capacity = count < 2 ? 2 : 2 * count;
     struct use *uses = realloc(cell->uses, capacity * sizeof *uses);
     if (!uses) {
@@ -127,13 +125,11 @@ static void copy_records(struct sim_cell *to, const struct sim_cell *from)
 static bool cut_at(struct sim_cells *cells, uint64_t address)
 {
     struct sim_cell *left = cell_at(cells, address);
-    if (!left || begin_of(left) == address) {
+    if (!left || begin_of(left) == address)
         return true;
-    }
     struct sim_cell *right = make_cell(cells, address, left->end);
-    if (!right) {
+    if (!right)
         return false;
-    }
     left->end = address;
     copy_records(right, left);
     return sim.checking;
@@ -141,15 +137,11 @@ static bool cut_at(struct sim_cells *cells, uint64_t address)
 
 static bool alike(const struct sim_cell *one, const struct sim_cell *other)
 {
-    if (one->write != other->write || one->first_written != other->first_written ||
-        one->use_count != other->use_count) {
+    if (one->write != other->write || one->first_written != other->first_written || one->use_count != other->use_count)
         return false;
-    }
-    for (uint32_t i = 0; i < one->use_count; i++) {
-        if (one->uses[i].act != other->uses[i].act || one->uses[i].touch != other->uses[i].touch) {
+    for (uint32_t i = 0; i < one->use_count; i++)
+        if (one->uses[i].act != other->uses[i].act || one->uses[i].touch != other->uses[i].touch)
             return false;
-        }
-    }
     return true;
 }
 
@@ -184,9 +176,8 @@ static void remove_use(struct sim_cells *cells, struct sim_cell *cell, uint32_t 
 
 static void note_written(struct sim_cell *cell, const struct sim_act *act)
 {
-    if (act->order < cell->first_written) {
+    if (act->order < cell->first_written)
         cell->first_written = act->order;
-    }
 }
 
 /* Whether the act speaks for the record from now on: it was submitted later, or comes after it all the same. */
@@ -198,49 +189,41 @@ static bool takes_over(const struct sim_act *act, const struct sim_act *record)
 /* Of two uses of one kind the earlier is not needed if the later comes after it. */
 static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
 {
-    if (touch == SIM_UPDATES_ATOMICALLY) {
+    if (touch == SIM_UPDATES_ATOMICALLY)
         note_written(cell, act);
-    }
     if (cell->write && !takes_over(act, cell->write)) {
         displace(cells, cell, act, touch);
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;) {
         const struct use *use = &cell->uses[i];
-        if (use->touch != touch) {
+        if (use->touch != touch)
             continue;
-        }
-        if (use->act == act) {
+        if (use->act == act)
             return;
-        }
         if (use->act->order > act->order && sim_act_after(use->act, act)) {
             displace(cells, cell, act, touch);
             return;
         }
-        if (sim_act_after(act, use->act)) {
+        if (sim_act_after(act, use->act))
             remove_use(cells, cell, i);
-        }
     }
-    if (room_for_uses(cell, cell->use_count + 1)) {
+    if (room_for_uses(cell, cell->use_count + 1))
         cell->uses[cell->use_count++] = (struct use){.act = sim_act_hold(act), .touch = touch};
-    }
 }
 
 static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act)
 {
     note_written(cell, act);
-    if (cell->write == act) {
+    if (cell->write == act)
         return;
-    }
     if (cell->write && !takes_over(act, cell->write)) {
         displace(cells, cell, act, SIM_WRITES);
         return;
     }
-    for (uint32_t i = cell->use_count; i-- > 0;) {
-        if (takes_over(act, cell->uses[i].act)) {
+    for (uint32_t i = cell->use_count; i-- > 0;)
+        if (takes_over(act, cell->uses[i].act))
             remove_use(cells, cell, i);
-        }
-    }
     struct sim_act *before = cell->write;
     cell->write = sim_act_hold(act);
     if (before) {
@@ -253,9 +236,8 @@ static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct s
 
 static strata_sim_report_kind kind_of_race(enum sim_touch first, enum sim_touch second)
 {
-    if (first == SIM_READS) {
+    if (first == SIM_READS)
         return STRATA_SIM_REPORT_READ_WRITE;
-    }
     return second == SIM_READS ? STRATA_SIM_REPORT_WRITE_READ : STRATA_SIM_REPORT_WRITE_WRITE;
 }
 
@@ -268,9 +250,8 @@ void sim_judge_pair(const struct sim_access *access, const struct sim_act *recor
                     uint64_t begin, uint64_t end)
 {
     const struct sim_act *act = access->act;
-    if (record == act || harmless(record_touch, access->touch) || !sim_act_unordered(record, act)) {
+    if (record == act || harmless(record_touch, access->touch) || !sim_act_unordered(record, act))
         return;
-    }
     bool record_first = record->order < act->order;
     struct sim_finding finding = {
         .address = begin - access->apart,
@@ -289,40 +270,34 @@ static void judge(const struct sim_cell *cell, const struct sim_access *access)
 {
     uint64_t begin = begin_of(cell) > access->begin ? begin_of(cell) : access->begin;
     uint64_t end = cell->end < access->end ? cell->end : access->end;
-    if (cell->write) {
+    if (cell->write)
         sim_judge_pair(access, cell->write, SIM_WRITES, begin, end);
-    }
-    for (uint32_t i = 0; i < cell->use_count; i++) {
+    for (uint32_t i = 0; i < cell->use_count; i++)
         sim_judge_pair(access, cell->uses[i].act, cell->uses[i].touch, begin, end);
-    }
 }
 
 /* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
  * older. */
 static void judge_history(const struct sim_cells *cells, const struct sim_access *access)
 {
-    if (access->act->order < sim_check.order) {
+    if (access->act->order < sim_check.order)
         sim_history_judge(&cells->history, access);
-    }
 }
 
 void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *access)
 {
     const struct sim_cell *cell = cell_at(cells, access->begin);
     judge_history(cells, access);
-    for (cell = cell ? cell : cell_from(cells, access->begin); cell && begin_of(cell) < access->end;
-         cell = cell->next) {
+    for (cell = cell ? cell : cell_from(cells, access->begin); cell && begin_of(cell) < access->end; cell = cell->next)
         judge(cell, access);
-    }
 }
 
 /* The cell that begins here, made if there is none, and cut so that it does not reach beyond the end. `next` is the
  * first that begins here or later. */
 static struct sim_cell *claim(struct sim_cells *cells, struct sim_cell *next, uint64_t begin, uint64_t end)
 {
-    if (!next || begin_of(next) > begin) {
+    if (!next || begin_of(next) > begin)
         return make_cell(cells, begin, next && begin_of(next) < end ? begin_of(next) : end);
-    }
     return next->end <= end || cut_at(cells, end) ? next : NULL;
 }
 
@@ -331,22 +306,19 @@ void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, 
 {
     struct sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
     judge_history(cells, &access);
-    if (!cut_at(cells, begin)) {
+    if (!cut_at(cells, begin))
         return;
-    }
     struct sim_cell *first = NULL;
     struct sim_cell *next = cell_from(cells, begin);
     for (uint64_t at = begin; at < end;) {
         struct sim_cell *cell = claim(cells, next, at, end);
-        if (!cell) {
+        if (!cell)
             return;
-        }
         judge(cell, &access);
-        if (touch == SIM_WRITES) {
+        if (touch == SIM_WRITES)
             enter_write(cells, cell, act);
-        } else {
+        else
             enter_use(cells, cell, act, touch);
-        }
         first = first ? first : cell;
         at = cell->end;
         next = cell->next;
@@ -357,9 +329,8 @@ void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, 
 static void judge_free_of(const struct sim_cell *cell, const struct sim_shadow *shadow, const struct sim_act *use,
                           struct sim_act *freeing)
 {
-    if (!sim_act_unordered(use, freeing)) {
+    if (!sim_act_unordered(use, freeing))
         return;
-    }
     struct sim_finding finding = {
         .kind = STRATA_SIM_REPORT_FREE_IN_USE,
         .address = begin_of(cell),
@@ -374,12 +345,10 @@ static void judge_free_of(const struct sim_cell *cell, const struct sim_shadow *
 void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act)
 {
     for (struct sim_cell *cell = cells->first; cell; cell = cell->next) {
-        if (cell->write) {
+        if (cell->write)
             judge_free_of(cell, shadow, cell->write, act);
-        }
-        for (uint32_t i = 0; i < cell->use_count; i++) {
+        for (uint32_t i = 0; i < cell->use_count; i++)
             judge_free_of(cell, shadow, cell->uses[i].act, act);
-        }
     }
 }
 
@@ -412,9 +381,8 @@ void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_s
 
 static void settle(struct sim_cell *cell, uint64_t oldest_pending)
 {
-    if (cell->first_written < oldest_pending) {
+    if (cell->first_written < oldest_pending)
         cell->first_written = 0;
-    }
     if (cell->write && sim_act_settled(cell->write)) {
         sim_act_drop(cell->write);
         cell->write = NULL;
@@ -425,24 +393,21 @@ static void settle(struct sim_cell *cell, uint64_t oldest_pending)
             cell->uses[i] = cell->uses[--cell->use_count];
         }
     }
-    if (cell->use_count == 0) {
+    if (cell->use_count == 0)
         free_uses(cell);
-    }
 }
 
 void sim_cells_settle(struct sim_cells *cells)
 {
     uint64_t oldest_pending = sim_act_oldest_pending();
-    for (struct sim_cell *cell = cells->first; cell; cell = cell->next) {
+    for (struct sim_cell *cell = cells->first; cell; cell = cell->next)
         settle(cell, oldest_pending);
-    }
     melt(cells, cells->first, UINT64_MAX);
 }
 
 void sim_cells_clear(struct sim_cells *cells)
 {
-    while (cells->first) {
+    while (cells->first)
         free_next(cells, NULL);
-    }
     sim_history_clear(&cells->history);
 }

@@ -38,22 +38,19 @@ static void link_history(struct sim_history *history)
 {
     history->previous = NULL;
     history->next = histories;
-    if (history->next) {
+    if (history->next)
         history->next->previous = history;
-    }
     histories = history;
 }
 
 static void unlink_history(struct sim_history *history)
 {
-    if (history->previous) {
+    if (history->previous)
         history->previous->next = history->next;
-    } else {
+    else
         histories = history->next;
-    }
-    if (history->next) {
+    if (history->next)
         history->next->previous = history->previous;
-    }
 }
 
 static void free_entry(struct entry *entry)
@@ -66,9 +63,8 @@ static void free_entry(struct entry *entry)
 static void drop_entry(struct sim_history *history, struct sim_lane_history *of_lane, struct entry *entry)
 {
     sim_tree_remove(&of_lane->entries, &entry->by_position);
-    if (of_lane->newest == entry) {
+    if (of_lane->newest == entry)
         of_lane->newest = NULL;
-    }
     free_entry(entry);
     history->count--;
 }
@@ -91,9 +87,8 @@ static void drop_unneeded(struct sim_history *history)
         while (entry) {
             uint64_t position = entry->by_position.key;
             uint64_t tie = entry->by_position.tie;
-            if (!sim_act_open(entry->act)) {
+            if (!sim_act_open(entry->act))
                 drop_entry(history, of_lane, entry);
-            }
             entry = entry_of(sim_tree_ceiling(&of_lane->entries, position, tie + 1));
         }
     }
@@ -103,12 +98,10 @@ static void drop_unneeded(struct sim_history *history)
 static struct sim_lane_history *history_of(struct sim_history *history, struct sim_lane *lane)
 {
     struct sim_lane_history *of_lane = history->lanes;
-    while (of_lane && of_lane->lane != lane) {
+    while (of_lane && of_lane->lane != lane)
         of_lane = of_lane->next;
-    }
-    if (of_lane) {
+    if (of_lane)
         return of_lane;
-    }
     of_lane = calloc(1, sizeof *of_lane);
     if (!of_lane) {
         sim_check_give_up();
@@ -126,9 +119,8 @@ static bool extend(struct sim_lane_history *of_lane, const struct sim_act *act, 
                    enum sim_touch touch)
 {
     struct entry *newest = of_lane->newest;
-    if (!newest || newest->act != act || newest->touch != touch || newest->end != begin) {
+    if (!newest || newest->act != act || newest->touch != touch || newest->end != begin)
         return false;
-    }
     newest->end = end;
     return true;
 }
@@ -136,18 +128,15 @@ static bool extend(struct sim_lane_history *of_lane, const struct sim_act *act, 
 void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
                      enum sim_touch touch)
 {
-    if (!sim_act_open(act)) {
+    if (!sim_act_open(act))
         return;
-    }
     struct sim_lane_history *of_lane = history_of(history, act->lane);
-    if (!of_lane || extend(of_lane, act, begin, end, touch)) {
+    if (!of_lane || extend(of_lane, act, begin, end, touch))
         return;
-    }
-    if (history->count == 0) {
+    if (history->count == 0)
         link_history(history);
-    } else if (history->count >= history->limit) {
+    else if (history->count >= history->limit)
         drop_unneeded(history);
-    }
     struct entry *entry = malloc(sizeof *entry);
     if (!entry) {
         sim_check_give_up();
@@ -165,18 +154,16 @@ void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t 
 
 void sim_history_judge(const struct sim_history *history, const struct sim_access *access)
 {
-    if (history->count == 0) {
+    if (history->count == 0)
         return;
-    }
     for (const struct sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
         uint64_t known = of_lane->lane ? sim_act_knows(access->act, of_lane->lane) : access->act->order;
         const struct entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
         while (entry && !sim_act_after(entry->act, access->act)) {
             uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
             uint64_t end = entry->end < access->end ? entry->end : access->end;
-            if (begin < end) {
+            if (begin < end)
                 sim_judge_pair(access, entry->act, entry->touch, begin, end);
-            }
             entry = entry_of(sim_tree_ceiling(&of_lane->entries, entry->by_position.key, entry->by_position.tie + 1));
         }
     }
@@ -200,7 +187,6 @@ void sim_history_clear(struct sim_history *history)
 
 void sim_histories_clear(void)
 {
-    while (histories) {
+    while (histories)
         sim_history_clear(histories);
-    }
 }

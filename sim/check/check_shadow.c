@@ -59,13 +59,11 @@ static void enter_view(struct sim_shadow *shadow, struct sim_piece *piece)
 
 static void leave_view(struct sim_shadow *shadow)
 {
-    if (!shadow->piece) {
+    if (!shadow->piece)
         return;
-    }
     struct sim_shadow **link = &shadow->piece->views;
-    while (*link != shadow) {
+    while (*link != shadow)
         link = &(*link)->next_view;
-    }
     *link = shadow->next_view;
     sim_piece_drop(shadow->piece);
     shadow->piece = NULL;
@@ -76,9 +74,8 @@ static void leave_view(struct sim_shadow *shadow)
 static struct sim_shadow *other_view(const struct sim_shadow *shadow, const struct sim_shadow *after, uint64_t order)
 {
     struct sim_shadow *view = after ? after->next_view : shadow->piece ? shadow->piece->views : NULL;
-    while (view && (view == shadow || order > view->gone)) {
+    while (view && (view == shadow || order > view->gone))
         view = view->next_view;
-    }
     return view;
 }
 
@@ -98,9 +95,8 @@ static struct sim_shadow *make_shadow(struct sim_block *block)
     shadow->host = sim_block_is_host(block);
     shadow->mapped = block->kind == SIM_BLOCK_MAPPED; /* perhaps elsewhere, too, and written there */
     shadow->written = shadow->host || shadow->mapped || block->of_module || block->kind == SIM_BLOCK_MANAGED;
-    if (shadow->mapped) {
+    if (shadow->mapped)
         enter_view(shadow, sim_map_of(block)->physical->piece);
-    }
     block->shadow = shadow;
     sim_check.shadows++;
     return shadow;
@@ -108,9 +104,8 @@ static struct sim_shadow *make_shadow(struct sim_block *block)
 
 static void free_shadow(struct sim_shadow *shadow)
 {
-    if (shadow->hidden) {
+    if (shadow->hidden)
         sim_tree_remove(&freed.by_address, &shadow->by_address);
-    }
     leave_view(shadow);
     sim_cells_clear(&shadow->cells);
     free_words(shadow);
@@ -135,29 +130,25 @@ static void enter_tree(struct sim_shadow *shadow)
 
 static void remember(struct sim_shadow *shadow)
 {
-    if (!shadow->hidden) {
+    if (!shadow->hidden)
         enter_tree(shadow);
-    }
     shadow->hidden = false;
     *freed.last = shadow;
     freed.last = &shadow->next;
-    if (!freed.first_with_cells) {
+    if (!freed.first_with_cells)
         freed.first_with_cells = shadow;
-    }
 }
 
 static void forget_first(void)
 {
     struct sim_shadow *shadow = freed.first;
     freed.first = shadow->next;
-    if (!freed.first) {
+    if (!freed.first)
         freed.last = &freed.first;
-    }
-    if (freed.first_with_cells == shadow) {
+    if (freed.first_with_cells == shadow)
         freed.first_with_cells = shadow->next;
-    } else {
+    else
         freed.without_cells--;
-    }
     sim_tree_remove(&freed.by_address, &shadow->by_address);
     free_shadow(shadow);
 }
@@ -165,9 +156,8 @@ static void forget_first(void)
 void sim_shadows_tidy(void)
 {
     uint64_t oldest_pending = sim_act_oldest_pending();
-    if (oldest_pending == UINT64_MAX) {
+    if (oldest_pending == UINT64_MAX)
         sim_histories_clear();
-    }
     while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
         struct sim_shadow *shadow = freed.first_with_cells;
         leave_view(shadow);
@@ -177,9 +167,8 @@ void sim_shadows_tidy(void)
         freed.first_with_cells = shadow->next;
         freed.without_cells++;
     }
-    while (freed.without_cells > MOST_REMEMBERED) {
+    while (freed.without_cells > MOST_REMEMBERED)
         forget_first();
-    }
 }
 
 /* The next lower address at which a freed allocation began, starting at `address` itself. */
@@ -195,9 +184,8 @@ static struct sim_shadow *apart_around(uint64_t address, uint64_t order)
     while (node) {
         uint64_t begin = node->key;
         struct sim_shadow *shadow = shadow_of(sim_tree_ceiling(&freed.by_address, begin, tie_of(order - 1)));
-        if (shadow && shadow->address == begin && holds(shadow, address) && order < shadow->gone) {
+        if (shadow && shadow->address == begin && holds(shadow, address) && order < shadow->gone)
             return shadow;
-        }
         node = begin > 0 ? begun_at_or_below(begin - 1) : NULL;
     }
     return NULL;
@@ -207,9 +195,8 @@ static struct sim_shadow *apart_around(uint64_t address, uint64_t order)
 static const struct sim_shadow *freed_before(uint64_t address, uint64_t order)
 {
     const struct sim_shadow *best = NULL;
-    for (const struct sim_shadow *shadow = freed.first; shadow && shadow->gone < order; shadow = shadow->next) {
+    for (const struct sim_shadow *shadow = freed.first; shadow && shadow->gone < order; shadow = shadow->next)
         best = holds(shadow, address) ? shadow : best;
-    }
     return best;
 }
 
@@ -237,9 +224,8 @@ static void report_stray(const struct sim_act *act, uint64_t address, uint64_t b
 static struct sim_shadow *shadow_around(const struct sim_act *act, uint64_t address)
 {
     const struct sim_block *block = sim_block_at(address);
-    if (block && block->shadow && block->shadow->born < act->order) {
+    if (block && block->shadow && block->shadow->born < act->order)
         return block->shadow;
-    }
     return apart_around(address, act->order);
 }
 
@@ -338,9 +324,8 @@ void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t
 static struct sim_value_word *word_at(const struct sim_shadow *shadow, uint64_t address)
 {
     struct sim_value_word *word = shadow->words;
-    while (word && word->address != address) {
+    while (word && word->address != address)
         word = word->next;
-    }
     return word;
 }
 
@@ -371,9 +356,8 @@ static struct sim_value_word *word_of(const struct sim_op *op)
 void sim_shadows_value_written(const struct sim_op *op)
 {
     struct sim_value_word *word = word_of(op);
-    if (word) {
+    if (word)
         sim_clock_learn(&word->written, 0, &op->at);
-    }
 }
 
 void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
@@ -401,9 +385,8 @@ const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64
     uint64_t address = wait->work.value.address;
     const struct sim_value_word *last = shadow ? word_at(shadow, address) : NULL;
     const struct sim_shadow *view = NULL;
-    while (shadow && (view = other_view(shadow, view, 0))) {
+    while (shadow && (view = other_view(shadow, view, 0)))
         last = later_written(word_at(view, address + (view->address - shadow->address)), last);
-    }
     bool written = last && last->last_order > after && sim_value_is(wait, last->value, last->width);
     return written ? &last->last : NULL;
 }
@@ -420,28 +403,24 @@ static void learn_written(struct sim_op *op, const struct sim_shadow *shadow, ui
 void sim_shadows_value_awaited(struct sim_op *op)
 {
     const struct sim_shadow *shadow = shadow_of_value(op);
-    if (!shadow) {
+    if (!shadow)
         return;
-    }
     uint64_t address = op->work.value.address;
     learn_written(op, shadow, address);
     const struct sim_shadow *view = NULL;
-    while ((view = other_view(shadow, view, 0))) {
+    while ((view = other_view(shadow, view, 0)))
         learn_written(op, view, address + (view->address - shadow->address));
-    }
 }
 
 /* ---- from allocation to free ---- */
 
 void sim_check_allocated(struct sim_block *block)
 {
-    if (!sim.checking) {
+    if (!sim.checking)
         return;
-    }
     struct sim_shadow *shadow = make_shadow(block);
-    if (shadow && !block->allocation) {
+    if (shadow && !block->allocation)
         shadow->allocated = sim_act_of_host(SIM_ACT_HOST_ALLOCATE);
-    }
 }
 
 void sim_check_hidden(struct sim_block *block)
@@ -455,16 +434,14 @@ void sim_check_hidden(struct sim_block *block)
 
 void sim_check_written(struct sim_block *block)
 {
-    if (block->shadow) {
+    if (block->shadow)
         block->shadow->written = true;
-    }
 }
 
 void sim_shadow_allocation(struct sim_block *block, struct sim_act *act)
 {
-    if (block->shadow && !block->shadow->allocated) {
+    if (block->shadow && !block->shadow->allocated)
         block->shadow->allocated = sim_act_hold(act);
-    }
 }
 
 static void judge_free(const struct sim_shadow *shadow, struct sim_act *act)
@@ -478,25 +455,21 @@ static void judge_free(const struct sim_shadow *shadow, struct sim_act *act)
 void sim_shadow_judge_free(struct sim_act *act)
 {
     const struct sim_shadow *shadow = freed.first_with_cells;
-    while (shadow && shadow->freed != act) {
+    while (shadow && shadow->freed != act)
         shadow = shadow->next;
-    }
-    if (shadow) {
+    if (shadow)
         judge_free(shadow, act);
-    }
 }
 
 void sim_shadow_free(struct sim_block *block, struct sim_act *act)
 {
     struct sim_shadow *shadow = block->shadow;
     block->shadow = NULL;
-    if (!shadow) {
+    if (!shadow)
         return;
-    }
     shadow->block = NULL;
-    if (!act->late) {
+    if (!act->late)
         judge_free(shadow, act);
-    }
     shadow->freed = sim_act_hold(act);
     shadow->gone = act->order;
     remember(shadow);
@@ -506,14 +479,12 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act)
 void sim_check_freed_after(struct sim_block *block, struct sim_act *asked)
 {
     if (sim.checking && block->shadow) {
-        if (asked) {
+        if (asked)
             asked->order = ++sim_check.order; /* the free is now: only what the host knew is from before */
-        } else {
+        else
             asked = sim_act_of_host(SIM_ACT_HOST_FREE);
-        }
-        if (asked) {
+        if (asked)
             sim_shadow_free(block, asked);
-        }
     }
     sim_act_drop(asked);
 }
@@ -537,9 +508,8 @@ void sim_shadows_settle(void)
 {
     for (struct sim_block *block = sim.blocks; block; block = block->next) {
         struct sim_shadow *shadow = block->shadow;
-        if (!shadow) {
+        if (!shadow)
             continue;
-        }
         sim_cells_settle(&shadow->cells);
         if (shadow->allocated && sim_act_settled(shadow->allocated)) {
             sim_act_drop(shadow->allocated);
@@ -553,9 +523,8 @@ CUresult sim_shadows_open(void)
 {
     for (struct sim_block *block = sim.blocks; block; block = block->next) {
         struct sim_shadow *shadow = make_shadow(block);
-        if (!shadow) {
+        if (!shadow)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
         shadow->written = true;
     }
     return CUDA_SUCCESS;
@@ -563,13 +532,10 @@ CUresult sim_shadows_open(void)
 
 void sim_shadows_close(void)
 {
-    for (struct sim_block *block = sim.blocks; block; block = block->next) {
+    for (struct sim_block *block = sim.blocks; block; block = block->next)
         sim_check_forget(block);
-    }
-    while (freed.first) {
+    while (freed.first)
         forget_first();
-    }
-    for (struct sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));) {
+    for (struct sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));)
         sim_check_forget(shadow_of(hidden)->block);
-    }
 }

@@ -79,11 +79,10 @@ static struct release *release_at(const struct released *of_lane, uint64_t posit
     size_t high = of_lane->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (of_lane->at[middle].position <= position) {
+        if (of_lane->at[middle].position <= position)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low > 0 ? &of_lane->at[low - 1] : NULL;
 }
@@ -94,9 +93,8 @@ static void learn_releases(struct sim_known *known)
     for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
         const struct sim_lane *lane = of_lane->lane;
         const struct release *release = release_at(of_lane, sim_clock_position(known->clock, lane->slot, lane->uid));
-        if (release) {
+        if (release)
             learn(known, &release->known);
-        }
     }
 }
 
@@ -122,15 +120,13 @@ bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier
     const struct sim_point *at = &earlier->at;
     for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
         const struct release *release = release_at(of_lane, sim_act_asked(later, of_lane->lane));
-        if (!release) {
+        if (!release)
             continue;
-        }
         const struct sim_known *known = &release->known;
         bool done = earlier->lane ? at->position <= sim_clock_position(known->clock, at->slot, at->lane)
                                   : earlier->order <= known->host_order;
-        if (done || (later->order < earlier->order && earlier->order <= known->until)) {
+        if (done || (later->order < earlier->order && earlier->order <= known->until))
             return true;
-        }
     }
     return false;
 }
@@ -149,15 +145,13 @@ uint64_t sim_values_until(const struct sim_act *act)
 
 static void drop_first(struct released *of_lane, size_t count)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         sim_known_drop(&of_lane->at[i].known);
-    }
     of_lane->count -= count;
     values.releases -= count;
     sim_check.other_bytes -= count * sizeof *of_lane->at;
-    for (size_t i = 0; i < of_lane->count; i++) {
+    for (size_t i = 0; i < of_lane->count; i++)
         of_lane->at[i] = of_lane->at[i + count];
-    }
 }
 
 /* A release that the host knows, and no pending act is older than that, tells nobody anything: whoever comes later
@@ -169,9 +163,8 @@ static void forget_known(struct released *of_lane)
     for (size_t i = 0; i < of_lane->count; i++) {
         struct release *release = &of_lane->at[i];
         const struct sim_lane *lane = of_lane->lane;
-        if (release->position > sim_clock_position(sim.host_knows, lane->slot, lane->uid)) {
+        if (release->position > sim_clock_position(sim.host_knows, lane->slot, lane->uid))
             break;
-        }
         if (release->over == 0) {
             struct sim_point point = {.knows = release->known.clock};
             sim_clock_learn(&sim.host_knows, 0, &point);
@@ -194,16 +187,14 @@ static void free_lane(struct released **link)
 
 static void forget_needless(void)
 {
-    if (values.releases < values.limit) {
+    if (values.releases < values.limit)
         return;
-    }
     for (struct released **link = &values.lanes; *link;) {
         forget_known(*link);
-        if ((*link)->count == 0) {
+        if ((*link)->count == 0)
             free_lane(link);
-        } else {
+        else
             link = &(*link)->next;
-        }
     }
     values.limit = larger(LEAST_RELEASES, 2 * values.releases);
 }
@@ -211,12 +202,10 @@ static void forget_needless(void)
 static struct released *released_of(struct sim_lane *lane)
 {
     struct released *of_lane = values.lanes;
-    while (of_lane && of_lane->lane != lane) {
+    while (of_lane && of_lane->lane != lane)
         of_lane = of_lane->next;
-    }
-    if (of_lane) {
+    if (of_lane)
         return of_lane;
-    }
     of_lane = calloc(1, sizeof *of_lane);
     if (of_lane) {
         of_lane->lane = sim_lane_hold(lane);
@@ -228,14 +217,12 @@ static struct released *released_of(struct sim_lane *lane)
 
 static bool room_for_one(struct released *of_lane)
 {
-    if (of_lane->count < of_lane->capacity) {
+    if (of_lane->count < of_lane->capacity)
         return true;
-    }
     size_t capacity = of_lane->capacity ? 2 * of_lane->capacity : 8;
     struct release *at = realloc(of_lane->at, capacity * sizeof(*at));
-    if (!at) {
+    if (!at)
         return false;
-    }
     of_lane->at = at;
     of_lane->capacity = capacity;
     return true;
@@ -251,9 +238,8 @@ static void enter_release(const struct sim_op *wait, struct sim_known *known)
         sim_check_give_up();
         return;
     }
-    if (of_lane->count > 0) {
+    if (of_lane->count > 0)
         learn(known, &of_lane->at[of_lane->count - 1].known);
-    }
     of_lane->at[of_lane->count++] = (struct release){.position = wait->at.position, .known = *known};
     values.releases++;
     sim_check.other_bytes += sizeof *of_lane->at;
@@ -264,24 +250,20 @@ static void enter_release(const struct sim_op *wait, struct sim_known *known)
 
 static struct awaiting *awaiting_of(const struct sim_op *op)
 {
-    for (size_t i = 0; i < values.wait_count; i++) {
-        if (values.waits[i].op == op) {
+    for (size_t i = 0; i < values.wait_count; i++)
+        if (values.waits[i].op == op)
             return &values.waits[i];
-        }
-    }
     return NULL;
 }
 
 static bool room_for_wait(void)
 {
-    if (values.wait_count < values.wait_capacity) {
+    if (values.wait_count < values.wait_capacity)
         return true;
-    }
     size_t capacity = values.wait_capacity ? 2 * values.wait_capacity : 8;
     struct awaiting *waits = realloc(values.waits, capacity * sizeof(*waits));
-    if (!waits) {
+    if (!waits)
         return false;
-    }
     values.waits = waits;
     values.wait_capacity = capacity;
     return true;
@@ -311,9 +293,8 @@ static void forget_wait(struct awaiting *wait)
 void sim_values_ended(const struct sim_op *op)
 {
     struct awaiting *wait = awaiting_of(op);
-    if (wait) {
+    if (wait)
         forget_wait(wait);
-    }
 }
 
 /* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
@@ -336,9 +317,8 @@ static void look_before(void)
 {
     for (size_t i = 0; i < values.wait_count; i++) {
         struct awaiting *wait = &values.waits[i];
-        if (!wait->released && wait->op->blockers == 0 && sim_value_there(wait->op)) {
+        if (!wait->released && wait->op->blockers == 0 && sim_value_there(wait->op))
             note_release(wait);
-        }
     }
 }
 
@@ -359,18 +339,15 @@ static void end_wait(struct sim_op *op)
     struct awaiting unseen = {.op = op}; /* submitted before the checker was turned on */
     struct awaiting *found = awaiting_of(op);
     struct awaiting wait = found ? *found : unseen;
-    if (found) {
+    if (found)
         *found = values.waits[--values.wait_count];
-    }
-    if (!wait.released) {
+    if (!wait.released)
         note_release(&wait);
-    }
     bool known = wait.by.host_order <= wait.since && wait.by.until <= wait.since; /* by the wait since its submission */
-    if (known || op->at.lane == 0) {
+    if (known || op->at.lane == 0)
         sim_known_drop(&wait.by);
-    } else {
+    else
         enter_release(op, &wait.by);
-    }
 }
 
 void sim_values_running(struct sim_op *op)
@@ -386,12 +363,10 @@ void sim_values_running(struct sim_op *op)
 
 void sim_values_close(void)
 {
-    while (values.wait_count > 0) {
+    while (values.wait_count > 0)
         forget_wait(&values.waits[0]);
-    }
-    while (values.lanes) {
+    while (values.lanes)
         free_lane(&values.lanes);
-    }
     free(values.waits);
     values.waits = NULL;
     values.wait_capacity = 0;

@@ -46,9 +46,8 @@ void sim_bytes_close(const char *memory, uint64_t bytes)
 #if defined(STRATA_SIM_VALGRIND)
     VALGRIND_MAKE_MEM_NOACCESS(memory, bytes);
 #endif
-    if (is_sanitized()) {
+    if (is_sanitized())
         poison(memory, bytes);
-    }
 }
 
 void sim_bytes_born(const char *memory, uint64_t bytes, uint64_t held)
@@ -67,37 +66,32 @@ void sim_bytes_gone(const char *memory, uint64_t bytes)
 #if defined(STRATA_SIM_VALGRIND)
     VALGRIND_FREELIKE_BLOCK(memory, 0);
 #endif
-    if (is_sanitized()) {
+    if (is_sanitized())
         poison(memory, bytes);
-    }
 }
 
 void sim_bytes_forget(const char *memory, uint64_t bytes)
 {
-    if (is_sanitized()) {
+    if (is_sanitized())
         __asan_unpoison_memory_region(memory, (size_t)bytes);
-    }
 }
 
 void sim_bytes_forget_range(const char *memory, uint64_t bytes)
 {
-    if (is_sanitized()) {
+    if (is_sanitized())
         unpoison_rims(memory, bytes);
-    }
 }
 
 void sim_bytes_hold_pointers(const char *memory, uint64_t bytes)
 {
-    if (__lsan_register_root_region && __lsan_unregister_root_region) {
+    if (__lsan_register_root_region && __lsan_unregister_root_region)
         __lsan_register_root_region(memory, (size_t)bytes);
-    }
 }
 
 void sim_bytes_hold_no_pointers(const char *memory, uint64_t bytes)
 {
-    if (__lsan_register_root_region && __lsan_unregister_root_region) {
+    if (__lsan_register_root_region && __lsan_unregister_root_region)
         __lsan_unregister_root_region(memory, (size_t)bytes);
-    }
 }
 
 #if defined(STRATA_SIM_VALGRIND)
@@ -210,9 +204,8 @@ struct sim_veil {
 void sim_bytes_veil(struct sim_veil **veils, const char *memory, uint64_t bytes)
 {
     bool valgrind = sim_debugger_is_valgrind();
-    if (!sim_debugger_is_there()) {
+    if (!sim_debugger_is_there())
         return;
-    }
     struct sim_veil *veil = malloc(sizeof *veil + (valgrind ? (size_t)bytes : 0));
     if (!veil || (valgrind && !put_aside(memory, bytes, veil->bits))) {
         free(veil);
@@ -230,9 +223,8 @@ void sim_bytes_unveil(struct sim_veil **veils)
     while (*veils) {
         struct sim_veil *veil = *veils;
         *veils = veil->next;
-        if (sim_debugger_is_valgrind()) {
+        if (sim_debugger_is_valgrind())
             put_back(veil->memory, veil->bytes, veil->bits);
-        }
         sim_bytes_forget(veil->memory, veil->bytes);
         free(veil);
     }

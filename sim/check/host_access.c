@@ -36,9 +36,8 @@ static struct sigaction before; /* the handler that ours stands before */
 static struct sim_watch *watch_at(uint64_t address)
 {
     struct sim_watch *watch = watches;
-    while (watch && address - watch->block->address >= watch->bytes) {
+    while (watch && address - watch->block->address >= watch->bytes)
         watch = watch->next;
-    }
     return watch;
 }
 
@@ -58,9 +57,8 @@ static bool is_write(const struct sim_watch *watch, size_t page, const ucontext_
 static bool catch_access(uint64_t address, const ucontext_t *context)
 {
     struct sim_watch *watch = watch_at(address);
-    if (!watch) {
+    if (!watch)
         return false;
-    }
     const struct sim_block *block = watch->block;
     size_t page = (size_t)(address - block->address) / PAGE;
     bool write = is_write(watch, page, context);
@@ -75,13 +73,12 @@ static bool catch_access(uint64_t address, const ucontext_t *context)
 /* A fault that is not ours goes where it would have gone. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
-    if ((before.sa_flags & SA_SIGINFO) != 0) {
+    if ((before.sa_flags & SA_SIGINFO) != 0)
         before.sa_sigaction(number, info, context);
-    } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
+    else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)
         sigaction(number, &before, NULL);
-    } else {
+    else
         before.sa_handler(number);
-    }
 }
 
 /* A fault in a kernel's twin, which runs with the lock held, and reached for memory by the host's address. */
@@ -95,17 +92,14 @@ void sim_host_pages_locked(bool held)
 static void handle(int number, siginfo_t *info, void *context)
 {
     int error = errno; /* the program's, which does not know that it is interrupted */
-    if (!locked) {
+    if (!locked)
         pthread_mutex_lock(&sim.lock);
-    }
     bool ours = catch_access((uint64_t)(uintptr_t)info->si_addr, context);
-    if (!locked) {
+    if (!locked)
         pthread_mutex_unlock(&sim.lock);
-    }
     errno = error;
-    if (!ours) {
+    if (!ours)
         pass_on(number, info, context);
-    }
 }
 
 /* Another handler may have taken the place of ours since: ours goes before it again. It runs on the stack of the code
@@ -114,12 +108,10 @@ static void handle(int number, siginfo_t *info, void *context)
 static bool install(void)
 {
     struct sigaction now;
-    if (sigaction(SIGSEGV, NULL, &now) != 0) {
+    if (sigaction(SIGSEGV, NULL, &now) != 0)
         return false;
-    }
-    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handle) {
+    if ((now.sa_flags & SA_SIGINFO) != 0 && now.sa_sigaction == handle)
         return true;
-    }
     struct sigaction ours = {.sa_sigaction = handle, .sa_flags = SA_SIGINFO | SA_NODEFER | (now.sa_flags & SA_ONSTACK)};
     sigemptyset(&ours.sa_mask);
     before = now;
@@ -132,9 +124,8 @@ static void shut(struct sim_watch *watch)
 {
     if (watch->open && mprotect((void *)(uintptr_t)watch->block->address, watch->bytes, PROT_NONE) == 0) {
         watch->open = false;
-        for (size_t page = 0; page < watch->bytes / PAGE; page++) {
+        for (size_t page = 0; page < watch->bytes / PAGE; page++)
             watch->readable[page] = 0;
-        }
     }
 }
 
@@ -161,11 +152,9 @@ static bool may_touch(const struct sim_op *op, const struct sim_block *block)
 
 void sim_host_pages_close(const struct sim_op *op)
 {
-    for (struct sim_watch *watch = watches; watch; watch = watch->next) {
-        if (may_touch(op, watch->block)) {
+    for (struct sim_watch *watch = watches; watch; watch = watch->next)
+        if (may_touch(op, watch->block))
             shut(watch);
-        }
-    }
 }
 
 /* ---- where pinned memory lies ---- */
@@ -174,9 +163,8 @@ void sim_host_pages_close(const struct sim_op *op)
 static bool map_twice(size_t bytes, void **user, void **ours)
 {
     int file = memfd_create("strata-sim-pinned", MFD_CLOEXEC);
-    if (file < 0) {
+    if (file < 0)
         return false;
-    }
     *user = MAP_FAILED;
     *ours = MAP_FAILED;
     if (ftruncate(file, (off_t)bytes) == 0) {
@@ -184,15 +172,12 @@ static bool map_twice(size_t bytes, void **user, void **ours)
         *ours = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
     close(file);
-    if (*user != MAP_FAILED && *ours != MAP_FAILED) {
+    if (*user != MAP_FAILED && *ours != MAP_FAILED)
         return true;
-    }
-    if (*user != MAP_FAILED) {
+    if (*user != MAP_FAILED)
         munmap(*user, bytes);
-    }
-    if (*ours != MAP_FAILED) {
+    if (*ours != MAP_FAILED)
         munmap(*ours, bytes);
-    }
     return false;
 }
 
@@ -210,9 +195,8 @@ static bool take_watched(struct sim_block *block, uint64_t asked)
     watch->bytes = bytes;
     watch->open = true;
     watch->next = watches;
-    if (watch->next) {
+    if (watch->next)
         watch->next->previous = watch;
-    }
     watches = watch;
     block->watch = watch;
     block->address = (uint64_t)(uintptr_t)user;
@@ -222,13 +206,11 @@ static bool take_watched(struct sim_block *block, uint64_t asked)
 
 bool sim_pinned_take(struct sim_block *block, uint64_t bytes)
 {
-    if (sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0) {
+    if (sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0)
         return take_watched(block, bytes);
-    }
     void *memory = NULL;
-    if (posix_memalign(&memory, PAGE, bytes) != 0) {
+    if (posix_memalign(&memory, PAGE, bytes) != 0)
         return false;
-    }
     block->address = (uint64_t)(uintptr_t)memory;
     block->memory = memory;
     return true;
@@ -243,14 +225,12 @@ void sim_pinned_release(struct sim_block *block)
     }
     munmap((void *)(uintptr_t)block->address, watch->bytes);
     munmap(block->memory, watch->bytes);
-    if (watch->previous) {
+    if (watch->previous)
         watch->previous->next = watch->next;
-    } else {
+    else
         watches = watch->next;
-    }
-    if (watch->next) {
+    if (watch->next)
         watch->next->previous = watch->previous;
-    }
     free(watch);
     block->watch = NULL;
 }
@@ -261,9 +241,8 @@ static CUresult declare(const void *address, size_t bytes, enum sim_touch touch)
 {
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim.phase == SIM_RUNNING ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         sim_check_host_access((uint64_t)(uintptr_t)address, bytes, touch);
-    }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }

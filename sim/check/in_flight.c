@@ -60,9 +60,8 @@ void sim_in_flight_begin(const struct sim_op *op)
 {
     struct target target;
     sim.held_by_host += held_by_host(op);
-    if (sim.held_by_host > 0 || !sim_debugger_is_there() || !target_of(op, &target)) {
+    if (sim.held_by_host > 0 || !sim_debugger_is_there() || !target_of(op, &target))
         return;
-    }
     struct sim_block *block = block_of(&target.place);
     for (uint64_t plane = 0; block && plane < target.planes; plane++) {
         for (uint64_t row = 0; row < target.rows; row++) {
@@ -77,9 +76,8 @@ void sim_in_flight_run(const struct sim_op *op)
     struct target target;
     bool writes = sim_debugger_is_there() && target_of(op, &target);
     struct sim_block *block = writes ? block_of(&target.place) : NULL;
-    if (block) {
+    if (block)
         sim_bytes_unveil(&block->in_flight);
-    }
 }
 
 void sim_in_flight_end(const struct sim_op *op)

@@ -133,13 +133,11 @@ static void print_entry(const char *entry, FILE *out)
 
 static void print_act(const char *label, const struct sim_act *act, FILE *out)
 {
-    if (!act) {
+    if (!act)
         return;
-    }
     fprintf(out, "  %s: %s", label, what(act) + strlen("the "));
-    if (act->kernel) {
+    if (act->kernel)
         fprintf(out, " %s", act->kernel);
-    }
     if (act->entry) {
         fputs(", ", out);
         print_entry(act->entry, out);
@@ -195,9 +193,8 @@ static void print_missing_edge(const struct sim_act *first, const struct sim_act
     fprintf(out, " after %s, and let ", first->in_stream ? "it" : "the launch");
     print_stream(second, out);
     fprintf(out, " wait for that event before %s", second->in_stream ? what(second) : "the launch");
-    if (!second->in_stream) {
+    if (!second->in_stream)
         fprintf(out, " of the graph with %s", what(second));
-    }
 }
 
 static void print_missing_wait(const struct sim_act *first, const struct sim_act *second, FILE *out)
@@ -213,21 +210,20 @@ static void print_missing(const struct sim_finding *finding, FILE *out)
     const struct sim_act *first = finding->first;
     const struct sim_act *second = finding->second;
     fputs("  missing: ", out);
-    if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE) {
+    if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE)
         fputs("nothing can order a use behind the free: use the memory before it is freed, or free it later", out);
-    } else if (finding->kind == STRATA_SIM_REPORT_OUTSIDE) {
+    else if (finding->kind == STRATA_SIM_REPORT_OUTSIDE)
         fputs("an allocation that holds these bytes", out);
-    } else if (finding->kind == STRATA_SIM_REPORT_UNWRITTEN) {
+    else if (finding->kind == STRATA_SIM_REPORT_UNWRITTEN)
         fputs("a write of these bytes that comes before the read", out);
-    } else if (!first || !second || (of_host(first) && of_host(second))) {
+    else if (!first || !second || (of_host(first) && of_host(second)))
         fputs("the allocation before the use", out);
-    } else if (of_host(second) && !of_host(first) && second->kind == SIM_ACT_HOST_ALLOCATE) {
+    else if (of_host(second) && !of_host(first) && second->kind == SIM_ACT_HOST_ALLOCATE)
         fputs("the allocation before the use is submitted", out);
-    } else if (of_host(second)) {
+    else if (of_host(second))
         print_missing_wait(first, second, out);
-    } else {
+    else
         print_missing_edge(first, second, out);
-    }
     fputs(".\n", out);
 }
 
@@ -253,17 +249,15 @@ static char *make_text(const struct sim_finding *finding, size_t *bytes)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes);
-    if (!out) {
+    if (!out)
         return NULL;
-    }
     const struct sim_act *allocated = finding->shadow ? finding->shadow->allocated : NULL;
     fprintf(out, "strata-sim: %s\n", title(finding->kind));
     print_place(finding, out);
     print_act(finding->second ? "first" : "use", finding->first, out);
     print_act(finding->first ? "second" : "use", finding->second, out);
-    if (allocated != finding->first && allocated != finding->second) {
+    if (allocated != finding->first && allocated != finding->second)
         print_act("allocated", allocated, out);
-    }
     print_missing(finding, out);
     fputc('\n', out);
     fclose(out);
@@ -288,18 +282,16 @@ static void write_out(const char *text, size_t bytes)
     while (bytes > 0) {
         ssize_t written = write(file >= 0 ? file : STDERR_FILENO, text, bytes);
         if (written < 0 && errno != EINTR) {
-            if (file < 0) {
+            if (file < 0)
                 break;
-            }
             close(file);
             file = -1;
         }
         text += written > 0 ? written : 0;
         bytes -= written > 0 ? (size_t)written : 0;
     }
-    if (file >= 0) {
+    if (file >= 0)
         close(file);
-    }
     errno = before;
 }
 
@@ -313,9 +305,8 @@ static bool asked_to_write(void)
 
 static strata_sim_party party_of(const struct sim_act *act)
 {
-    if (!act) {
+    if (!act)
         return (strata_sim_party){0};
-    }
     const char *host = act->kind == SIM_ACT_HOST_READ ? "read" : "write";
     return (strata_sim_party){
         .entry = act->entry ? act->entry : host,
@@ -333,9 +324,8 @@ static uint64_t stack_of(const struct sim_act *act)
 /* Without call stacks, what tells two places of a program apart is the operation itself. */
 static bool same_place(const strata_sim_party *party, uint64_t stack, const struct sim_act *act)
 {
-    if (stack != stack_of(act)) {
+    if (stack != stack_of(act))
         return false;
-    }
     return stack != 0 || party->order == (act ? act->order : 0);
 }
 
@@ -345,26 +335,22 @@ static struct report *known(const struct sim_finding *finding)
         struct report *report = &reports.at[i];
         if (report->shown.kind == finding->kind &&
             same_place(&report->shown.first, report->first_stack, finding->first) &&
-            same_place(&report->shown.second, report->second_stack, finding->second)) {
+            same_place(&report->shown.second, report->second_stack, finding->second))
             return report;
-        }
     }
     return NULL;
 }
 
 static bool room(void)
 {
-    if (reports.kept == MOST_REPORTS) {
+    if (reports.kept == MOST_REPORTS)
         return false;
-    }
-    if (reports.kept < reports.capacity) {
+    if (reports.kept < reports.capacity)
         return true;
-    }
     size_t capacity = reports.capacity ? 2 * reports.capacity : 16;
     struct report *at = realloc(reports.at, capacity * sizeof *at);
-    if (!at) {
+    if (!at)
         return false;
-    }
     reports.at = at;
     reports.capacity = capacity;
     return true;
@@ -377,18 +363,16 @@ static bool excused(const struct sim_finding *finding)
 
 void sim_report(const struct sim_finding *finding)
 {
-    if (excused(finding)) {
+    if (excused(finding))
         return;
-    }
     struct report *before = known(finding);
     if (before) {
         before->shown.times++;
         return;
     }
     reports.count++;
-    if (!room()) {
+    if (!room())
         return;
-    }
     size_t bytes;
     struct report *report = &reports.at[reports.kept++];
     *report = (struct report){
@@ -407,22 +391,19 @@ void sim_report(const struct sim_finding *finding)
         .text = make_text(finding, &bytes),
     };
     if (report->text) {
-        if (asked_to_write()) {
+        if (asked_to_write())
             write_out(report->text, bytes);
-        }
         report->text[bytes - 1] = '\0'; /* the empty line is for the file alone */
     }
     report->shown.text = report->text ? report->text : "";
-    if (reports.callback) {
+    if (reports.callback)
         reports.callback(&report->shown, reports.data);
-    }
 }
 
 static void clear(void)
 {
-    for (size_t i = 0; i < reports.kept; i++) {
+    for (size_t i = 0; i < reports.kept; i++)
         free(reports.at[i].text);
-    }
     reports.kept = 0;
     reports.count = 0;
 }
@@ -434,31 +415,26 @@ static void print_again(const strata_sim_report *shown, FILE *out)
     fprintf(out, "strata-sim: found %llu times: %s", (unsigned long long)shown->times, title(shown->kind));
     uint64_t first = shown->first.order;
     uint64_t second = shown->second.order;
-    if (first && second) {
+    if (first && second)
         fprintf(out, ", numbers %llu and %llu", (unsigned long long)first, (unsigned long long)second);
-    } else {
+    else
         fprintf(out, ", number %llu", (unsigned long long)(first | second));
-    }
     fputc('\n', out);
 }
 
 static void print_end(FILE *out)
 {
-    for (size_t i = 0; i < reports.kept; i++) {
-        if (reports.at[i].shown.times > 1) {
+    for (size_t i = 0; i < reports.kept; i++)
+        if (reports.at[i].shown.times > 1)
             print_again(&reports.at[i].shown, out);
-        }
-    }
     if (reports.count > 0) {
         fprintf(out, "strata-sim: %llu report%s", (unsigned long long)reports.count, reports.count > 1 ? "s" : "");
-        if (reports.count > reports.kept) {
+        if (reports.count > reports.kept)
             fprintf(out, ", the first %zu of them written", reports.kept);
-        }
         fputc('\n', out);
     }
-    if (sim_check.gave_up) {
+    if (sim_check.gave_up)
         fputs("strata-sim: the checker stopped for want of memory\n", out);
-    }
 }
 
 void sim_reports_end(void)
@@ -469,9 +445,8 @@ void sim_reports_end(void)
     if (out) {
         print_end(out);
         fclose(out);
-        if (bytes > 0) {
+        if (bytes > 0)
             write_out(text, bytes);
-        }
         free(text);
     }
 }
@@ -493,9 +468,8 @@ void sim_reports_close(void)
 
 CUresult strata_sim_get_report_count(uint64_t *count)
 {
-    if (!count) {
+    if (!count)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&sim.lock);
     *count = reports.count;
     pthread_mutex_unlock(&sim.lock);

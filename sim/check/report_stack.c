@@ -49,9 +49,8 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *found)
             end = at + info->dlpi_phdr[i].p_memsz > end ? at + info->dlpi_phdr[i].p_memsz : end;
         }
     }
-    if (here < begin || here >= end) {
+    if (here < begin || here >= end)
         return 0;
-    }
     depot.own_begin = begin;
     depot.own_end = end;
     *(bool *)found = true;
@@ -81,9 +80,8 @@ static void open_walker(void)
     void *library = libunwind_is_safe() ? dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL) : NULL;
     void *found = library ? dlsym(library, "unw_backtrace") : NULL;
     depot.walk = backtrace;
-    if (found) {
+    if (found)
         memcpy(&depot.walk, &found, sizeof found);
-    }
 }
 
 static uint64_t hash_of(void *const *frames, size_t depth)
@@ -104,9 +102,8 @@ static uint32_t mask(void)
 static void enter(uint32_t number)
 {
     uint32_t at = (uint32_t)depot.stacks[number - 1]->hash & mask();
-    while (depot.table[at] != 0) {
+    while (depot.table[at] != 0)
         at = (at + 1) & mask();
-    }
     depot.table[at] = number;
 }
 
@@ -114,20 +111,17 @@ static bool grow(void)
 {
     uint32_t capacity = depot.capacity ? 2 * depot.capacity : 256;
     struct stack **stacks = realloc(depot.stacks, capacity * sizeof(*stacks));
-    if (!stacks) {
+    if (!stacks)
         return false;
-    }
     depot.stacks = stacks;
     uint32_t *table = calloc((size_t)capacity * 2, sizeof *table);
-    if (!table) {
+    if (!table)
         return false;
-    }
     free(depot.table);
     depot.table = table;
     depot.capacity = capacity;
-    for (uint32_t number = 1; number <= depot.count; number++) {
+    for (uint32_t number = 1; number <= depot.count; number++)
         enter(number);
-    }
     return true;
 }
 
@@ -136,23 +130,19 @@ static uint32_t find(void *const *frames, size_t depth, uint64_t hash)
     uint32_t at = (uint32_t)hash & mask();
     for (; depot.table[at] != 0; at = (at + 1) & mask()) {
         const struct stack *stack = depot.stacks[depot.table[at] - 1];
-        if (stack->hash == hash && stack->depth == depth &&
-            memcmp(stack->frames, frames, depth * sizeof *frames) == 0) {
+        if (stack->hash == hash && stack->depth == depth && memcmp(stack->frames, frames, depth * sizeof *frames) == 0)
             return depot.table[at];
-        }
     }
     return 0;
 }
 
 static uint32_t add(void *const *frames, size_t depth, uint64_t hash)
 {
-    if (depot.count == depot.capacity && !grow()) {
+    if (depot.count == depot.capacity && !grow())
         return 0;
-    }
     struct stack *stack = malloc(sizeof *stack + depth * sizeof *frames);
-    if (!stack) {
+    if (!stack)
         return 0;
-    }
     stack->hash = hash;
     stack->depth = depth;
     memcpy(stack->frames, frames, depth * sizeof *frames);
@@ -170,20 +160,17 @@ uint32_t sim_stack_capture(void)
         dl_iterate_phdr(find_own, &found);
         open_walker();
     }
-    if (depot.capacity == 0 && !grow()) {
+    if (depot.capacity == 0 && !grow())
         return 0;
-    }
     int walked = depot.walk(all, MOST_FRAMES + OWN_FRAMES);
     size_t depth = walked > 0 ? (size_t)walked : 0;
     size_t first = 0;
-    while (first < depth && own(all[first])) {
+    while (first < depth && own(all[first]))
         first++;
-    }
     void **frames = all + first;
     depth = depth - first < MOST_FRAMES ? depth - first : MOST_FRAMES;
-    if (depth == 0) {
+    if (depth == 0)
         return 0;
-    }
     uint64_t hash = hash_of(frames, depth);
     uint32_t known = find(frames, depth, hash);
     return known ? known : add(frames, depth, hash);
@@ -194,13 +181,12 @@ uint32_t sim_stack_capture(void)
 static void print_plain(const void *frame, FILE *out)
 {
     Dl_info info;
-    if (dladdr(frame, &info) == 0 || !info.dli_fname) {
+    if (dladdr(frame, &info) == 0 || !info.dli_fname)
         fprintf(out, "%p", frame);
-    } else if (info.dli_sname) {
+    else if (info.dli_sname)
         fprintf(out, "%s (%s)", info.dli_sname, info.dli_fname);
-    } else {
+    else
         fprintf(out, "%s+0x%zx", info.dli_fname, (size_t)((const char *)frame - (const char *)info.dli_fbase));
-    }
 }
 
 #ifdef STRATA_SIM_LIBDW
@@ -259,9 +245,8 @@ static bool open_names(void)
     dw.library = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL);
     for (size_t i = 0; dw.library && i < sizeof functions / sizeof functions[0]; i++) {
         void *found = dlsym(dw.library, functions[i].name);
-        if (!found) {
+        if (!found)
             return false;
-        }
         memcpy(functions[i].function, &found, sizeof found);
     }
     dw.callbacks.find_elf = dw.linux_proc_find_elf;
@@ -294,13 +279,12 @@ static void print_frame(const void *frame, FILE *out)
     Dwfl_Line *line = module ? dw.module_getsrc(module, address) : NULL;
     int number = 0;
     const char *file = line ? dw.lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
-    if (!name) {
+    if (!name)
         print_plain(frame, out);
-    } else if (file) {
+    else if (file)
         fprintf(out, "%s (%s:%d)", name, file, number);
-    } else {
+    else
         fprintf(out, "%s (%s)", name, dw.module_info(module, NULL, NULL, NULL, NULL, NULL, NULL, NULL));
-    }
 }
 
 static void close_names(void)
@@ -324,9 +308,8 @@ static void close_names(void)
 
 void sim_stack_print(uint32_t number, FILE *out)
 {
-    if (number == 0) {
+    if (number == 0)
         return;
-    }
     const struct stack *stack = depot.stacks[number - 1];
     for (size_t i = 0; i < stack->depth; i++) {
         fputs("      ", out);
@@ -338,9 +321,8 @@ void sim_stack_print(uint32_t number, FILE *out)
 void sim_stacks_close(void)
 {
     close_names();
-    for (uint32_t i = 0; i < depot.count; i++) {
+    for (uint32_t i = 0; i < depot.count; i++)
         free(depot.stacks[i]);
-    }
     free(depot.stacks);
     free(depot.table);
     depot.stacks = NULL;

@@ -18,9 +18,8 @@ static CUresult activate(sim_context *context)
 CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flags, sim_context **context)
 {
     sim_context *made = sim_slab_take(&sim.contexts);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->device = device;
     made->primary = primary;
     made->flags = flags;
@@ -36,21 +35,15 @@ CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flag
 
 static void free_handles(sim_context *context)
 {
-    for (CUstream stream = NULL; (stream = sim_slab_next(&sim.streams, stream));) {
-        if (stream->queue->context == context) {
+    for (CUstream stream = NULL; (stream = sim_slab_next(&sim.streams, stream));)
+        if (stream->queue->context == context)
             sim_slab_give(&sim.streams, stream);
-        }
-    }
-    for (CUevent event = NULL; (event = sim_slab_next(&sim.events, event));) {
-        if (event->context == context) {
+    for (CUevent event = NULL; (event = sim_slab_next(&sim.events, event));)
+        if (event->context == context)
             sim_event_free(event);
-        }
-    }
-    for (CUmodule module = NULL; (module = sim_slab_next(&sim.modules, module));) {
-        if (module->context == context) {
+    for (CUmodule module = NULL; (module = sim_slab_next(&sim.modules, module));)
+        if (module->context == context)
             sim_module_free(module);
-        }
-    }
 }
 
 /* Its work is done or abandoned. */
@@ -88,27 +81,22 @@ bool sim_context_valid(const sim_context *context)
 CUresult sim_context_close(sim_context *context)
 {
     CUresult result = sim_context_wait(context);
-    if (result == CUDA_ERROR_DEINITIALIZED) {
+    if (result == CUDA_ERROR_DEINITIALIZED)
         return result;
-    }
-    if (!context->active) {
+    if (!context->active)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
     strip(context);
-    if (!context->primary) {
+    if (!context->primary)
         sim_slab_give(&sim.contexts, context);
-    }
     return result;
 }
 
 static CUresult begin_primary(struct sim_device *device)
 {
-    if (device->poison != CUDA_SUCCESS) {
+    if (device->poison != CUDA_SUCCESS)
         return device->poison;
-    }
-    if (!device->primary) {
+    if (!device->primary)
         return sim_context_open(device, true, device->primary_flags, &device->primary);
-    }
     device->primary->flags = device->primary_flags;
     return activate(device->primary);
 }
@@ -124,19 +112,15 @@ static CUresult end_context(sim_context *context)
 CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
-    if (!pctx) {
+    if (!pctx)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!device->primary || !device->primary->active) {
+    if (!device->primary || !device->primary->active)
         result = begin_primary(device);
-    }
     if (result == CUDA_SUCCESS) {
         device->primary_references++;
         *pctx = device->primary;
@@ -146,9 +130,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 
 static CUresult release(struct sim_device *device)
 {
-    if (device->primary_references == 0) {
+    if (device->primary_references == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    }
     device->primary_references--;
     bool last = device->primary_references == 0 && device->primary->active;
     return last ? end_context(device->primary) : CUDA_SUCCESS;
@@ -157,13 +140,11 @@ static CUresult release(struct sim_device *device)
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
     return sim_leave(release(device));
 }
 
@@ -175,20 +156,16 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice dev)
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
-    if (!flags_known(flags) || (flags & CU_CTX_MAP_HOST) != 0) {
+    if (!flags_known(flags) || (flags & CU_CTX_MAP_HOST) != 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     device->primary_flags = flags;
-    if (device->primary) {
+    if (device->primary)
         device->primary->flags = flags;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -200,16 +177,13 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
 CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *active)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
-    if (!flags || !active) {
+    if (!flags || !active)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *flags = device->primary_flags;
     *active = device->primary && device->primary->active;
     return sim_leave(CUDA_SUCCESS);
@@ -220,13 +194,11 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
     if (device->primary && device->primary->active) {
         result = end_context(device->primary);
         if (result == CUDA_SUCCESS) {
@@ -245,20 +217,16 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev)
 static CUresult create(CUcontext *context, unsigned flags, CUdevice ordinal)
 {
     struct sim_device *device = sim_device_of(ordinal);
-    if (!device) {
+    if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
-    }
-    if (!context || !flags_known(flags)) {
+    if (!context || !flags_known(flags))
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device->poison != CUDA_SUCCESS) {
+    if (device->poison != CUDA_SUCCESS)
         return device->poison;
-    }
     sim_context *made;
     CUresult result = sim_context_open(device, false, flags, &made);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_thread_push(made);
     if (result != CUDA_SUCCESS) {
         sim_context_free(made);
@@ -271,45 +239,38 @@ static CUresult create(CUcontext *context, unsigned flags, CUdevice ordinal)
 CUresult cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(create(pctx, flags, dev));
 }
 
 CUresult cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray, int numParams, unsigned int flags,
                         CUdevice dev)
 {
-    if (paramsArray || numParams != 0) {
+    if (paramsArray || numParams != 0)
         return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
-    }
     return cuCtxCreate_v2(pctx, flags, dev);
 }
 
 CUresult cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams, unsigned int flags, CUdevice dev)
 {
-    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams != 0 || ctxCreateParams->cigParams)) {
+    if (ctxCreateParams && (ctxCreateParams->numExecAffinityParams != 0 || ctxCreateParams->cigParams))
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     return cuCtxCreate_v2(pctx, flags, dev);
 }
 
 CUresult cuCtxDestroy_v2(CUcontext ctx)
 {
-    if (!ctx) {
+    if (!ctx)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_context_valid(ctx) || ctx->primary) {
+    if (!sim_context_valid(ctx) || ctx->primary)
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
     struct sim_thread *thread = sim_thread_self();
-    if (thread && thread->depth > 0 && thread->stack[thread->depth - 1].uid == ctx->uid) {
+    if (thread && thread->depth > 0 && thread->stack[thread->depth - 1].uid == ctx->uid)
         thread->depth--;
-    }
     return sim_leave(end_context(ctx));
 }
 
@@ -321,12 +282,10 @@ CUresult cuCtxDestroy(CUcontext ctx)
 CUresult cuCtxPushCurrent_v2(CUcontext ctx)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!ctx) {
+    if (!ctx)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(sim_context_valid(ctx) ? sim_thread_push(ctx) : CUDA_ERROR_INVALID_CONTEXT);
 }
 
@@ -338,17 +297,14 @@ CUresult cuCtxPushCurrent(CUcontext ctx)
 CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_thread *thread = sim_thread_self();
-    if (!thread || thread->depth == 0) {
+    if (!thread || thread->depth == 0)
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
     thread->depth--;
-    if (pctx) {
+    if (pctx)
         *pctx = thread->stack[thread->depth].context;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -361,28 +317,23 @@ CUresult cuCtxPopCurrent(CUcontext *pctx)
 CUresult cuCtxSetCurrent(CUcontext ctx)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_thread *thread = sim_thread_self();
-    if (ctx && !sim_context_valid(ctx)) {
+    if (ctx && !sim_context_valid(ctx))
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
-    if (thread && thread->depth > 0) {
+    if (thread && thread->depth > 0)
         thread->depth--;
-    }
     return sim_leave(ctx ? sim_thread_push(ctx) : CUDA_SUCCESS);
 }
 
 CUresult cuCtxGetCurrent(CUcontext *pctx)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pctx) {
+    if (!pctx)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     const struct sim_thread *thread = sim_thread_self();
     *pctx = thread && thread->depth > 0 ? thread->stack[thread->depth - 1].context : NULL;
     return sim_leave(CUDA_SUCCESS);
@@ -392,16 +343,13 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
  */
 static CUresult enter(const char *entry, CUcontext given, sim_context **context)
 {
-    if (!given) {
+    if (!given)
         return sim_enter_context_as(entry, context);
-    }
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_context_valid(given)) {
+    if (!sim_context_valid(given))
         return sim_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
-    }
     *context = given;
     result = sim_context_check(given);
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
@@ -411,12 +359,10 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext ctx)
 {
     sim_context *context;
     CUresult result = enter(__func__, ctx, &context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *device = context->device->ordinal;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -430,12 +376,10 @@ CUresult cuCtxGetFlags(unsigned int *flags)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!flags) {
+    if (!flags)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *flags = context->flags;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -444,12 +388,10 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 {
     sim_context *context;
     CUresult result = enter(__func__, ctx, &context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!ctxId) {
+    if (!ctxId)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *ctxId = context->uid;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -459,12 +401,10 @@ CUresult cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
     unsigned long long id;
     sim_called_as(__func__);
     CUresult result = cuCtxGetId(ctx, &id);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!version) {
+    if (!version)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *version = 3020;
     return CUDA_SUCCESS;
 }
@@ -473,15 +413,12 @@ CUresult cuCtxGetStreamPriorityRange(int *leastPriority, int *greatestPriority)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (leastPriority) {
+    if (leastPriority)
         *leastPriority = 0;
-    }
-    if (greatestPriority) {
+    if (greatestPriority)
         *greatestPriority = SIM_GREATEST_PRIORITY;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -489,9 +426,8 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
 {
     sim_context *context;
     CUresult result = enter(__func__, ctx, &context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard_context(context);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE)) {
         result = sim_context_wait(context);

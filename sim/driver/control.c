@@ -14,19 +14,16 @@ CUresult strata_sim_set_seed(uint64_t seed)
 void sim_need_everything(void)
 {
     for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
-        for (struct sim_queue *queue = context->queues; queue; queue = queue->next) {
-            if (queue->tail) {
+        for (struct sim_queue *queue = context->queues; queue; queue = queue->next)
+            if (queue->tail)
                 sim_op_need(queue->tail);
-            }
-        }
     }
 }
 
 CUresult strata_sim_set_policy(strata_sim_policy policy)
 {
-    if ((unsigned)policy > STRATA_SIM_LATE) {
+    if ((unsigned)policy > STRATA_SIM_LATE)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&sim.lock);
     sim.settings.policy = policy;
     sim.settings.policy_set = true;
@@ -40,9 +37,8 @@ CUresult strata_sim_set_policy(strata_sim_policy policy)
 
 CUresult strata_sim_set_devices(int count)
 {
-    if (count < 1 || count > SIM_MAX_DEVICES) {
+    if (count < 1 || count > SIM_MAX_DEVICES)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
     pthread_mutex_lock(&sim.lock);
     if (sim.phase == SIM_NOT_INITIALIZED) {
@@ -56,9 +52,8 @@ CUresult strata_sim_set_devices(int count)
 
 CUresult strata_sim_set_memory(uint64_t bytes_of_each_device)
 {
-    if (bytes_of_each_device < SIM_LEAST_MEMORY || bytes_of_each_device > SIM_MOST_MEMORY) {
+    if (bytes_of_each_device < SIM_LEAST_MEMORY || bytes_of_each_device > SIM_MOST_MEMORY)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
     pthread_mutex_lock(&sim.lock);
     if (sim.phase == SIM_NOT_INITIALIZED) {
@@ -72,9 +67,8 @@ CUresult strata_sim_set_memory(uint64_t bytes_of_each_device)
 
 CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint64_t bytes_per_microsecond)
 {
-    if ((unsigned)work >= STRATA_SIM_KINDS) {
+    if ((unsigned)work >= STRATA_SIM_KINDS)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&sim.lock);
     sim.settings.latency[work] = nanoseconds;
     sim.settings.rate[work] = bytes_per_microsecond;
@@ -84,9 +78,8 @@ CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint
 
 CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin)
 {
-    if (!name || !twin) {
+    if (!name || !twin)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim_kernel_register(name, twin);
     pthread_mutex_unlock(&sim.lock);
@@ -96,17 +89,15 @@ CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin)
 static uint64_t contexts_alive(void)
 {
     uint64_t count = 0;
-    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
+    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));)
         count += context->active ? 1 : 0;
-    }
     return count;
 }
 
 CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
 {
-    if (!accounts) {
+    if (!accounts)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = CUDA_ERROR_NOT_INITIALIZED;
     pthread_mutex_lock(&sim.lock);
     if (sim.phase == SIM_RUNNING) {
@@ -126,9 +117,8 @@ CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
             .finished_work = sim.finished,
         };
         sim_graphs_count(&accounts->graphs, &accounts->graph_execs);
-        for (int i = 0; i < sim.settings.devices; i++) {
+        for (int i = 0; i < sim.settings.devices; i++)
             accounts->reserved_bytes += sim.devices[i].used;
-        }
         result = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&sim.lock);

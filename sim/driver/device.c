@@ -15,9 +15,8 @@ CUresult sim_device_open(struct sim_device *device, int ordinal)
     device->direct = (struct sim_space){.device = device, .direct = true};
     device->default_pool = sim_pool_create(device);
     device->current_pool = device->default_pool;
-    if (!device->default_pool) {
+    if (!device->default_pool)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     device->default_pool->is_default = true;
     return CUDA_SUCCESS;
 }
@@ -30,28 +29,24 @@ void sim_device_close(struct sim_device *device)
             sim_slab_give(&sim.pools, pool);
         }
     }
-    if (device->direct.device) {
+    if (device->direct.device)
         sim_space_close(&device->direct);
-    }
     *device = (struct sim_device){0};
 }
 
 void sim_device_observe(struct sim_device *device, const struct sim_point *seen)
 {
-    for (struct sim_space *space = device->spaces; space; space = space->next) {
+    for (struct sim_space *space = device->spaces; space; space = space->next)
         sim_space_observe(space, seen);
-    }
 }
 
 CUresult cuDeviceGetCount(int *count)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!count) {
+    if (!count)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *count = sim.settings.devices;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -59,15 +54,12 @@ CUresult cuDeviceGetCount(int *count)
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_device_of(ordinal)) {
+    if (!sim_device_of(ordinal))
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
     *device = ordinal;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -77,12 +69,10 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 static CUresult enter(const char *entry, CUdevice ordinal, const void *out, struct sim_device **device)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!out) {
+    if (!out)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *device = sim_device_of(ordinal);
     return *device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
 }
@@ -91,12 +81,10 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
     struct sim_device *device;
     CUresult result = enter(__func__, dev, name, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (len <= 0) {
+    if (len <= 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     snprintf(name, (size_t)len, "Strata Simulated H200");
     return sim_leave(CUDA_SUCCESS);
 }
@@ -107,9 +95,8 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
     static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};
     struct sim_device *device;
     CUresult result = enter(__func__, dev, uuid, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     memcpy(uuid->bytes, bytes, sizeof bytes);
     uuid->bytes[sizeof bytes - 1] = (char)(device->ordinal + 1);
     return sim_leave(CUDA_SUCCESS);
@@ -124,9 +111,8 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
     struct sim_device *device;
     CUresult result = enter(__func__, dev, bytes, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *bytes = device->memory;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -135,9 +121,8 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
     struct sim_device *device;
     CUresult result = enter(__func__, dev, major && minor ? major : NULL, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *major = 9;
     *minor = 0;
     return sim_leave(CUDA_SUCCESS);
@@ -153,12 +138,10 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
     enum { ID_BYTES = sizeof "0000:00:00.0" };
     struct sim_device *device;
     CUresult result = enter(__func__, dev, pciBusId, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (len < ID_BYTES) {
+    if (len < ID_BYTES)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     snprintf(pciBusId, (size_t)len, "0000:%02X:00.0", (unsigned)bus_of(device));
     return sim_leave(CUDA_SUCCESS);
 }
@@ -166,15 +149,13 @@ CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     unsigned domain;
     unsigned bus;
     unsigned slot;
-    if (!dev || !pciBusId || sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3) {
+    if (!dev || !pciBusId || sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     for (int i = 0; i < sim.settings.devices; i++) {
         if (domain == 0 && slot == 0 && bus == (unsigned)bus_of(&sim.devices[i])) {
             *dev = i;
@@ -266,18 +247,14 @@ CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
     struct sim_device *device;
     CUresult result = enter(__func__, dev, pi, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (attrib < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attrib >= CU_DEVICE_ATTRIBUTE_MAX) {
+    if (attrib < CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     int value = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? bus_of(device) : 0;
-    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++) {
-        if (attributes[i].attribute == attrib) {
+    for (size_t i = 0; i < sizeof attributes / sizeof attributes[0]; i++)
+        if (attributes[i].attribute == attrib)
             value = attributes[i].value;
-        }
-    }
     *pi = sim.settings.lacks_virtual_memory && is_of_virtual_memory(attrib) ? 0 : value;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -161,20 +161,17 @@ enum { RESULTS = sizeof results / sizeof results[0] };
 static size_t find(CUresult error)
 {
     size_t i = 0;
-    while (i < RESULTS && results[i].code != error) {
+    while (i < RESULTS && results[i].code != error)
         i++;
-    }
     return i;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **pStr)
 {
-    if (sim_ended()) {
+    if (sim_ended())
         return CUDA_ERROR_DEINITIALIZED;
-    }
-    if (!pStr) {
+    if (!pStr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     size_t i = find(error);
     *pStr = i < RESULTS ? results[i].name : NULL;
     return i < RESULTS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -182,12 +179,10 @@ CUresult cuGetErrorName(CUresult error, const char **pStr)
 
 CUresult cuGetErrorString(CUresult error, const char **pStr)
 {
-    if (sim_ended()) {
+    if (sim_ended())
         return CUDA_ERROR_DEINITIALIZED;
-    }
-    if (!pStr) {
+    if (!pStr)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const char *problem = error == CUDA_ERROR_INVALID_VALUE ? sim_settings_problem() : NULL;
     if (problem) { /* cuInit failed for it: say more than the driver could */
         *pStr = problem;

@@ -18,28 +18,22 @@ static uint32_t fault_count;
 
 static bool is_suffix(const char *text, size_t length)
 {
-    if (length == 5 && (memcmp(text, "_ptds", 5) == 0 || memcmp(text, "_ptsz", 5) == 0)) {
+    if (length == 5 && (memcmp(text, "_ptds", 5) == 0 || memcmp(text, "_ptsz", 5) == 0))
         return true;
-    }
-    if (length < 3 || memcmp(text, "_v", 2) != 0) {
+    if (length < 3 || memcmp(text, "_v", 2) != 0)
         return false;
-    }
-    for (size_t i = 2; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9') {
+    for (size_t i = 2; i < length; i++)
+        if (text[i] < '0' || text[i] > '9')
             return false;
-        }
-    }
     return true;
 }
 
 size_t sim_entry_length(const char *name)
 {
     size_t length = strlen(name);
-    for (size_t i = length; i-- > 0;) {
-        if (name[i] == '_' && is_suffix(name + i, length - i)) {
+    for (size_t i = length; i-- > 0;)
+        if (name[i] == '_' && is_suffix(name + i, length - i))
             length = i;
-        }
-    }
     return length;
 }
 
@@ -51,9 +45,8 @@ static bool strikes(struct fault *fault)
 
 static bool about_call(const struct fault *fault, const char *entry)
 {
-    if (fault->asked.kind != STRATA_SIM_FAIL_CALL) {
+    if (fault->asked.kind != STRATA_SIM_FAIL_CALL)
         return false;
-    }
     size_t length = sim_entry_length(entry);
     return fault->entry[0] == '\0' || (strlen(fault->entry) == length && memcmp(fault->entry, entry, length) == 0);
 }
@@ -61,11 +54,9 @@ static bool about_call(const struct fault *fault, const char *entry)
 CUresult sim_fault_call(const char *entry)
 {
     CUresult result = CUDA_SUCCESS;
-    for (uint32_t i = 0; i < fault_count; i++) {
-        if (about_call(&faults[i], entry) && strikes(&faults[i])) {
+    for (uint32_t i = 0; i < fault_count; i++)
+        if (about_call(&faults[i], entry) && strikes(&faults[i]))
             result = faults[i].asked.error;
-        }
-    }
     return result;
 }
 
@@ -76,9 +67,8 @@ CUresult sim_fault_operation(const struct sim_queue *queue)
         struct fault *fault = &faults[i];
         bool about =
             fault->asked.kind == STRATA_SIM_FAIL_OPERATION && (fault->lane == 0 || fault->lane == queue->lane->uid);
-        if (about && strikes(fault)) {
+        if (about && strikes(fault))
             result = fault->asked.error;
-        }
     }
     return result;
 }
@@ -99,11 +89,9 @@ static bool is_counted(const char *entry)
 {
     static const char *const others[] = {"cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",
                                          "cuGetProcAddress"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
-        if (strcmp(entry, others[i]) == 0) {
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strcmp(entry, others[i]) == 0)
             return false;
-        }
-    }
     return true;
 }
 
@@ -111,13 +99,11 @@ static CUresult plan_call(struct fault *fault)
 {
     const char *entry = fault->asked.entry;
     fault->asked.entry = NULL;
-    if (!entry) {
+    if (!entry)
         return CUDA_SUCCESS;
-    }
     size_t length = sim_entry_length(entry);
-    if (length >= MOST_NAME) {
+    if (length >= MOST_NAME)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     memcpy(fault->entry, entry, length);
     bool counted = sim_entry_known(fault->entry) && is_counted(fault->entry);
     return counted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -126,13 +112,11 @@ static CUresult plan_call(struct fault *fault)
 static CUresult plan_operation(struct fault *fault)
 {
     struct sim_queue *queue;
-    if (!fault->asked.stream) {
+    if (!fault->asked.stream)
         return CUDA_SUCCESS;
-    }
     CUresult result = sim.phase == SIM_RUNNING ? sim_queue_of(fault->asked.stream, &queue) : CUDA_ERROR_NOT_INITIALIZED;
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         fault->lane = queue->lane->uid;
-    }
     return result;
 }
 
@@ -144,9 +128,8 @@ static CUresult plan_edges(const struct fault *fault)
 
 static CUresult plan(struct fault *fault)
 {
-    if (fault->asked.nth == 0) {
+    if (fault->asked.nth == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     bool fails = fault->asked.error != CUDA_SUCCESS;
     switch (fault->asked.kind) {
     case STRATA_SIM_FAIL_CALL:
@@ -161,17 +144,15 @@ static CUresult plan(struct fault *fault)
 
 CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id)
 {
-    if (!fault || fault->size != sizeof *fault) {
+    if (!fault || fault->size != sizeof *fault)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct fault made = {.asked = *fault};
     pthread_mutex_lock(&sim.lock);
     CUresult result = fault_count < MOST_FAULTS ? plan(&made) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {
         faults[fault_count++] = made;
-        if (id) {
+        if (id)
             *id = fault_count;
-        }
     }
     pthread_mutex_unlock(&sim.lock);
     return result;

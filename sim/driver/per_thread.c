@@ -264,9 +264,8 @@ CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
-    if (!instantiateParams) {
+    if (!instantiateParams)
         return cuGraphInstantiateWithParams(phGraphExec, hGraph, NULL);
-    }
     CUstream given = instantiateParams->hUploadStream;
     instantiateParams->hUploadStream = own_default(given);
     CUresult result = cuGraphInstantiateWithParams(phGraphExec, hGraph, instantiateParams);

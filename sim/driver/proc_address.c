@@ -272,11 +272,10 @@ static size_t first_of_name(const char *name)
     size_t high = ENTRIES;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (strcmp(entries[middle].name, name) < 0) {
+        if (strcmp(entries[middle].name, name) < 0)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     return low;
 }
@@ -308,17 +307,15 @@ CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cu
                              CUdriverProcAddressQueryResult *symbolStatus)
 {
     cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    if (!symbol || !pfn || (flags & ~known) != 0 || cudaVersion > SIM_DRIVER_VERSION) {
+    if (!symbol || !pfn || (flags & ~known) != 0 || cudaVersion > SIM_DRIVER_VERSION)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     entry_point found;
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     CUdriverProcAddressQueryResult status =
         find(symbol, cudaVersion < 0 ? SIM_DRIVER_VERSION : cudaVersion, per_thread, &found);
     memcpy(pfn, &found, sizeof *pfn);
-    if (symbolStatus) {
+    if (symbolStatus)
         *symbolStatus = status;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -327,8 +324,7 @@ CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuin
 {
     CUdriverProcAddressQueryResult status;
     CUresult result = cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, &status);
-    if (result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS) {
+    if (result == CUDA_SUCCESS && status != CU_GET_PROC_ADDRESS_SUCCESS)
         return CUDA_ERROR_NOT_FOUND;
-    }
     return result;
 }

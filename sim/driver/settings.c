@@ -19,9 +19,8 @@ const char *sim_settings_problem(void)
 /* A whole number at the start of text, in decimal digits alone. */
 static bool read_number(const char *text, const char **end, uint64_t *number)
 {
-    if (*text < '0' || *text > '9') {
+    if (*text < '0' || *text > '9')
         return false;
-    }
     char *stop;
     errno = 0;
     unsigned long long value = strtoull(text, &stop, 10);
@@ -52,9 +51,8 @@ static bool read_devices(const char *text, struct sim_settings *settings)
 {
     const char *end;
     uint64_t count;
-    if (!read_number(text, &end, &count) || *end != '\0' || count < 1 || count > SIM_MAX_DEVICES) {
+    if (!read_number(text, &end, &count) || *end != '\0' || count < 1 || count > SIM_MAX_DEVICES)
         return false;
-    }
     settings->devices = (int)count;
     return true;
 }
@@ -67,14 +65,12 @@ static bool read_memory(const char *text, struct sim_settings *settings)
     } units[] = {{"B", 0}, {"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}};
     const char *end;
     uint64_t number;
-    if (!read_number(text, &end, &number)) {
+    if (!read_number(text, &end, &number))
         return false;
-    }
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strcmp(end, units[i].name) == 0) {
-            if (number > (SIM_MOST_MEMORY) >> units[i].shift) {
+            if (number > (SIM_MOST_MEMORY) >> units[i].shift)
                 return false;
-            }
             settings->memory = number << units[i].shift;
             return settings->memory >= SIM_LEAST_MEMORY;
         }
@@ -98,11 +94,9 @@ static uint32_t mode_of(const char *text, size_t length)
         {"host-functions", STRATA_SIM_CHECK_HOST_FUNCTIONS}, {"frees", STRATA_SIM_CHECK_FREES},
         {"no-stacks", STRATA_SIM_CHECK_NO_STACKS},
     };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (is_word(text, length, words[i].name)) {
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (is_word(text, length, words[i].name))
             return words[i].mode | STRATA_SIM_CHECK_ON;
-        }
-    }
     return 0;
 }
 
@@ -113,13 +107,11 @@ static uint32_t modes_of(const char *text)
     for (;;) {
         size_t length = strcspn(text, ",");
         uint32_t mode = mode_of(text, length);
-        if (mode == 0) {
+        if (mode == 0)
             return 0;
-        }
         modes |= mode;
-        if (text[length] == '\0') {
+        if (text[length] == '\0')
             return modes;
-        }
         text += length + 1;
     }
 }
@@ -140,9 +132,8 @@ static char *file_name(const char *pattern)
     const char *mark = strstr(pattern, "%p");
     int before = mark ? (int)(mark - pattern) : (int)strlen(pattern);
     char process[16] = "";
-    if (mark) {
+    if (mark)
         snprintf(process, sizeof process, "%ld", (long)getpid());
-    }
     char *name = NULL;
     int bytes = asprintf(&name, "%s%s%.*s%s%s", here ? here : "", here ? "/" : "", before, pattern, process,
                          mark ? mark + 2 : "");
@@ -162,9 +153,8 @@ static bool read_check_exit(const char *text, struct sim_settings *settings)
 {
     const char *end;
     uint64_t status;
-    if (!read_number(text, &end, &status) || *end != '\0' || status < 1 || status > 255) {
+    if (!read_number(text, &end, &status) || *end != '\0' || status < 1 || status > 255)
         return false;
-    }
     settings->check_exit = (int)status;
     settings->check_writes = true;
     return true;

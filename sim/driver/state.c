@@ -58,12 +58,10 @@ static CUresult begin(const char *name, bool in_child)
     name_call(name);
     pthread_mutex_lock(&sim.lock);
     CUresult result = in_child && sim.phase == SIM_FORKED ? CUDA_SUCCESS : phase_error();
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_fault_call(entry);
-    }
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         pthread_mutex_unlock(&sim.lock);
-    }
     return result;
 }
 
@@ -94,20 +92,16 @@ CUresult sim_context_check(sim_context *context)
 CUresult sim_context_current(sim_context **context)
 {
     CUresult result = sim_in_host_function() ? CUDA_ERROR_NOT_PERMITTED : phase_error();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_thread *thread = sim_thread_self();
-    if (!thread) {
+    if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (thread->depth == 0) {
+    if (thread->depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    }
     const struct sim_current *top = &thread->stack[thread->depth - 1];
-    if (!sim_slab_has(&sim.contexts, top->context) || top->context->uid != top->uid) {
+    if (!sim_slab_has(&sim.contexts, top->context) || top->context->uid != top->uid)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
     *context = top->context;
     return sim_context_check(top->context);
 }
@@ -115,25 +109,21 @@ CUresult sim_context_current(sim_context **context)
 CUresult sim_enter_context_as(const char *name, sim_context **context)
 {
     CUresult result = sim_enter_as(name);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_context_current(context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         pthread_mutex_unlock(&sim.lock);
-    }
     return result;
 }
 
 static CUresult guard(CUresult result)
 {
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         pthread_mutex_unlock(&sim.lock);
-    }
     return result;
 }
 
@@ -149,9 +139,8 @@ CUresult sim_enter_context_unsafe_as(const char *name, sim_context **context)
 
 CUresult sim_leave(CUresult result)
 {
-    if (sim.phase == SIM_RUNNING) {
+    if (sim.phase == SIM_RUNNING)
         sim_tick();
-    }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }
@@ -190,17 +179,15 @@ static void release_everything(void)
 {
     sim_context *context = NULL;
     sim_captures_close();
-    while ((context = sim_slab_next(&sim.contexts, NULL))) {
+    while ((context = sim_slab_next(&sim.contexts, NULL)))
         sim_context_free(context);
-    }
     sim_shadows_close();
     sim_blocks_close();
     sim_graphs_close();
     sim_ranges_close();
     sim_physicals_close();
-    for (int i = 0; i < sim.settings.devices; i++) {
+    for (int i = 0; i < sim.settings.devices; i++)
         sim_device_close(&sim.devices[i]);
-    }
     sim_ops_close();
     sim_graph_memories_close();
     sim_address_close();
@@ -218,9 +205,8 @@ static CUresult open_devices(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
         CUresult result = sim_device_open(&sim.devices[i], i);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             return result;
-        }
     }
     return CUDA_SUCCESS;
 }
@@ -245,9 +231,8 @@ static void end(void)
         sim.phase = SIM_ENDED;
         pthread_cond_broadcast(&sim.progress);
         bool quiet = sim_host_thread_stop() && sim.inside == 0;
-        if (quiet) {
+        if (quiet)
             release_everything();
-        }
     } else if (sim.phase == SIM_FORKED && sim.devices[0].memory) {
         release_everything();
     }
@@ -260,9 +245,8 @@ __attribute__((destructor)) static void unload(void)
 {
     end();
     pthread_mutex_lock(&sim.lock);
-    if (sim.phase == SIM_NOT_INITIALIZED) {
+    if (sim.phase == SIM_NOT_INITIALIZED)
         sim_kernels_close();
-    }
     int status = sim.phase == SIM_ENDED && sim_reports_any() ? sim.settings.check_exit : 0;
     sim_reports_close();
     sim_stacks_close();
@@ -292,27 +276,22 @@ static void after_fork_in_child(void)
 {
     pthread_mutex_unlock(&sim.lock);
     sim.progress = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
-    if (sim.phase == SIM_RUNNING) {
+    if (sim.phase == SIM_RUNNING)
         sim.phase = SIM_FORKED;
-    }
 }
 
 static CUresult start(void)
 {
     CUresult result = sim_settings_read(&sim.settings);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!open_slabs() || !sim_threads_open()) {
+    if (!open_slabs() || !sim_threads_open())
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = open_devices();
-    }
     if (result == CUDA_SUCCESS &&
-        (atexit(end) != 0 || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)) {
+        (atexit(end) != 0 || pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0))
         result = CUDA_ERROR_OPERATING_SYSTEM;
-    }
     if (result != CUDA_SUCCESS) {
         release_everything();
         return result;
@@ -323,18 +302,15 @@ static CUresult start(void)
 
 CUresult cuInit(unsigned int Flags)
 {
-    if (sim_in_host_function()) {
+    if (sim_in_host_function())
         return CUDA_ERROR_NOT_PERMITTED;
-    }
-    if (Flags != 0) {
+    if (Flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     name_call(__func__);
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim_fault_call(entry);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim.phase == SIM_NOT_INITIALIZED ? start() : phase_error();
-    }
     pthread_mutex_unlock(&sim.lock);
     return result;
 }
@@ -349,12 +325,10 @@ bool sim_ended(void)
 
 CUresult cuDriverGetVersion(int *driverVersion)
 {
-    if (sim_ended()) {
+    if (sim_ended())
         return CUDA_ERROR_DEINITIALIZED;
-    }
-    if (!driverVersion) {
+    if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *driverVersion = SIM_DRIVER_VERSION;
     return CUDA_SUCCESS;
 }

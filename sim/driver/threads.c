@@ -13,14 +13,12 @@ static struct {
 static void unlink_and_free(struct sim_thread *thread)
 {
     sim_capture_forget_thread(thread);
-    if (thread->previous) {
+    if (thread->previous)
         thread->previous->next = thread->next;
-    } else {
+    else
         threads.first = thread->next;
-    }
-    if (thread->next) {
+    if (thread->next)
         thread->next->previous = thread->previous;
-    }
     free(thread->stack);
     free(thread->queues);
     free(thread);
@@ -29,9 +27,8 @@ static void unlink_and_free(struct sim_thread *thread)
 static bool is_known(const struct sim_thread *thread)
 {
     const struct sim_thread *at = threads.first;
-    while (at && at != thread) {
+    while (at && at != thread)
         at = at->next;
-    }
     return at != NULL;
 }
 
@@ -40,9 +37,8 @@ static void thread_ends(void *data)
     pthread_mutex_lock(&sim.lock);
     struct sim_thread *thread = data;
     if (threads.open && is_known(thread)) {
-        while (thread->queue_count > 0) {
+        while (thread->queue_count > 0)
             sim_queue_close(thread->queues[--thread->queue_count]);
-        }
         unlink_and_free(thread);
     }
     pthread_mutex_unlock(&sim.lock);
@@ -60,30 +56,26 @@ void sim_threads_close(void)
         pthread_key_delete(threads.key);
         threads.open = false;
     }
-    while (threads.first) {
+    while (threads.first)
         unlink_and_free(threads.first);
-    }
 }
 
 struct sim_thread *sim_thread_self(void)
 {
     struct sim_thread *thread = pthread_getspecific(threads.key);
-    if (thread) {
+    if (thread)
         return thread;
-    }
     thread = calloc(1, sizeof *thread);
-    if (!thread) {
+    if (!thread)
         return NULL;
-    }
     thread->mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
     if (pthread_setspecific(threads.key, thread) != 0) {
         free(thread);
         return NULL;
     }
     thread->next = threads.first;
-    if (thread->next) {
+    if (thread->next)
         thread->next->previous = thread;
-    }
     threads.first = thread;
     return thread;
 }
@@ -91,15 +83,13 @@ struct sim_thread *sim_thread_self(void)
 CUresult sim_thread_push(sim_context *context)
 {
     struct sim_thread *thread = sim_thread_self();
-    if (!thread) {
+    if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     if (thread->depth == thread->capacity) {
         size_t capacity = thread->capacity ? 2 * thread->capacity : 4;
         struct sim_current *stack = realloc(thread->stack, capacity * sizeof(*stack));
-        if (!stack) {
+        if (!stack)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
         thread->stack = stack;
         thread->capacity = capacity;
     }
@@ -110,23 +100,18 @@ CUresult sim_thread_push(sim_context *context)
 struct sim_queue *sim_thread_queue(sim_context *context)
 {
     struct sim_thread *thread = sim_thread_self();
-    if (!thread) {
+    if (!thread)
         return NULL;
-    }
-    for (size_t i = 0; i < thread->queue_count; i++) {
-        if (thread->queues[i]->context == context) {
+    for (size_t i = 0; i < thread->queue_count; i++)
+        if (thread->queues[i]->context == context)
             return thread->queues[i];
-        }
-    }
     struct sim_queue **queues = realloc(thread->queues, (thread->queue_count + 1) * sizeof(*queues));
-    if (!queues) {
+    if (!queues)
         return NULL;
-    }
     thread->queues = queues;
     struct sim_queue *queue = sim_queue_open(context, SIM_QUEUE_PER_THREAD, CU_STREAM_DEFAULT, 0);
-    if (queue) {
+    if (queue)
         thread->queues[thread->queue_count++] = queue;
-    }
     return queue;
 }
 

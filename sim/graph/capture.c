@@ -17,9 +17,8 @@ void sim_capture_join(struct sim_capture *capture, struct sim_queue *queue)
 static void leave(struct sim_queue *queue)
 {
     struct sim_queue **link = &queue->capture->queues;
-    while (*link != queue) {
+    while (*link != queue)
         link = &(*link)->next_captured;
-    }
     *link = queue->next_captured;
     queue->next_captured = NULL;
     queue->capture = NULL;
@@ -29,44 +28,36 @@ static void leave(struct sim_queue *queue)
 /* Its streams are ordinary streams again. A graph that did not come about is gone, even one that the user gave. */
 static void end(struct sim_capture *capture, bool failed)
 {
-    while (capture->queues) {
+    while (capture->queues)
         leave(capture->queues);
-    }
     capture->graph->capture = NULL;
-    if (failed) {
+    if (failed)
         sim_graph_free(capture->graph);
-    }
-    if (capture->previous) {
+    if (capture->previous)
         capture->previous->next = capture->next;
-    } else {
+    else
         sim.captures = capture->next;
-    }
-    if (capture->next) {
+    if (capture->next)
         capture->next->previous = capture->previous;
-    }
     free(capture);
 }
 
 /* A stream ends in the middle of a capture: the first one takes the capture with it. */
 void sim_capture_forget_queue(struct sim_queue *queue)
 {
-    if (!queue->capture) {
+    if (!queue->capture)
         return;
-    }
-    if (queue->capture->origin == queue) {
+    if (queue->capture->origin == queue)
         end(queue->capture, true);
-    } else {
+    else
         leave(queue);
-    }
 }
 
 void sim_capture_forget_thread(const struct sim_thread *thread)
 {
-    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
-        if (capture->thread == thread) {
+    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+        if (capture->thread == thread)
             capture->thread = NULL;
-        }
-    }
 }
 
 /* ---- beginning ---- */
@@ -74,15 +65,12 @@ void sim_capture_forget_thread(const struct sim_thread *thread)
 static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, struct sim_queue **queue)
 {
     CUresult result = sim_queue_of(stream, queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if ((*queue)->kind == SIM_QUEUE_LEGACY) {
+    if ((*queue)->kind == SIM_QUEUE_LEGACY)
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    }
-    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return (*queue)->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
@@ -90,18 +78,16 @@ static CUresult begin(struct sim_queue *queue, CUgraph graph, CUstreamCaptureMod
 {
     const struct sim_thread *thread = sim_thread_self();
     struct sim_capture *capture = thread ? calloc(1, sizeof *capture) : NULL;
-    if (!capture) {
+    if (!capture)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     capture->id = ++sim.last_graph;
     capture->graph = graph;
     capture->mode = mode;
     capture->thread = thread;
     capture->origin = queue;
     capture->next = sim.captures;
-    if (capture->next) {
+    if (capture->next)
         capture->next->previous = capture;
-    }
     sim.captures = capture;
     graph->capture = capture;
     sim_capture_join(capture, queue);
@@ -111,19 +97,16 @@ static CUresult begin(struct sim_queue *queue, CUgraph graph, CUstreamCaptureMod
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_queue *queue;
     result = check_begin(hStream, mode, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
     CUgraph graph = sim_graph_create();
     result = graph ? begin(queue, graph, mode) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (graph && result != CUDA_SUCCESS) {
+    if (graph && result != CUDA_SUCCESS)
         sim_graph_free(graph);
-    }
     return sim_leave(result);
 }
 
@@ -137,25 +120,19 @@ static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode
 {
     struct sim_queue *queue;
     CUresult result = check_begin(stream, mode, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_graph_valid(graph) || graph->embedded) {
+    if (!sim_graph_valid(graph) || graph->embedded)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (graph->capture) {
+    if (graph->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
-    }
     result = sim_dependencies_check(graph, after, count);
-    if (result == CUDA_SUCCESS && !sim_nodes_reserve(&queue->captured, count)) {
+    if (result == CUDA_SUCCESS && !sim_nodes_reserve(&queue->captured, count))
         result = CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = begin(queue, graph, mode);
-    }
-    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         sim_nodes_add(&queue->captured, after[i]);
-    }
     return result;
 }
 
@@ -166,9 +143,8 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
 {
     (void)dependencyData;
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(begin_to_graph(hStream, hGraph, dependencies, numDependencies, mode));
 }
 
@@ -177,15 +153,12 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
 /* Whether all that the other streams did comes before what the first one ends with. */
 static bool joined(const struct sim_capture *capture)
 {
-    if (!sim_graph_mark(capture->graph, &capture->origin->captured)) {
+    if (!sim_graph_mark(capture->graph, &capture->origin->captured))
         return false;
-    }
     for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
-        for (size_t i = 0; i < queue->captured.count; i++) {
-            if (queue->captured.at[i]->index == 0) {
+        for (size_t i = 0; i < queue->captured.count; i++)
+            if (queue->captured.at[i]->index == 0)
                 return false;
-            }
-        }
     }
     return true;
 }
@@ -194,41 +167,35 @@ static CUresult end_capture(CUstream stream, CUgraph *graph)
 {
     struct sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_capture *capture = queue->capture;
-    if (!capture) {
+    if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
-    }
     if (capture->origin != queue) {
         sim_capture_invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_thread_self()) {
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != sim_thread_self())
         result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
-    } else if (capture->invalidated) {
+    else if (capture->invalidated)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    } else if (!joined(capture)) {
+    else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
-    }
     CUgraph made = capture->graph;
     end(capture, result != CUDA_SUCCESS);
-    if (result == CUDA_SUCCESS && graph) {
+    if (result == CUDA_SUCCESS && graph)
         *graph = made;
-    }
     return result;
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (phGraph) {
+    if (phGraph)
         *phGraph = NULL;
-    }
     return sim_leave(end_capture(hStream, phGraph));
 }
 
@@ -236,9 +203,8 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 static CUstreamCaptureStatus status_of(const struct sim_queue *queue)
 {
-    if (!queue->capture) {
+    if (!queue->capture)
         return CU_STREAM_CAPTURE_STATUS_NONE;
-    }
     return queue->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
@@ -247,15 +213,12 @@ static CUstreamCaptureStatus status_of(const struct sim_queue *queue)
 static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, struct sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if ((*queue)->kind == SIM_QUEUE_LEGACY && sim_capture_beside_legacy((*queue)->context)) {
+    if ((*queue)->kind == SIM_QUEUE_LEGACY && sim_capture_beside_legacy((*queue)->context))
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    }
-    if (!status) {
+    if (!status)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *status = status_of(*queue);
     return CUDA_SUCCESS;
 }
@@ -264,9 +227,8 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureSta
 {
     struct sim_queue *queue;
     CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(ask(hStream, captureStatus, &queue));
 }
 
@@ -279,28 +241,21 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
     static const CUgraphEdgeData plain[1];
     struct sim_queue *queue;
     CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = ask(hStream, captureStatus_out, &queue);
-    if (result != CUDA_SUCCESS || *captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+    if (result != CUDA_SUCCESS || *captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return sim_leave(result);
-    }
-    if (id_out) {
+    if (id_out)
         *id_out = queue->capture->id;
-    }
-    if (graph_out) {
+    if (graph_out)
         *graph_out = queue->capture->graph;
-    }
-    if (dependencies_out) {
+    if (dependencies_out)
         *dependencies_out = queue->captured.at;
-    }
-    if (edgeData_out) {
+    if (edgeData_out)
         *edgeData_out = plain;
-    }
-    if (numDependencies_out) {
+    if (numDependencies_out)
         *numDependencies_out = queue->captured.count;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -323,32 +278,24 @@ static CUresult update(CUstream stream, const CUgraphNode *nodes, size_t count, 
 {
     struct sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!queue->capture) {
+    if (!queue->capture)
         return CUDA_ERROR_ILLEGAL_STATE;
-    }
-    if (queue->capture->invalidated) {
+    if (queue->capture->invalidated)
         return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
-    if (flags != CU_STREAM_ADD_CAPTURE_DEPENDENCIES && flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+    if (flags != CU_STREAM_ADD_CAPTURE_DEPENDENCIES && flags != CU_STREAM_SET_CAPTURE_DEPENDENCIES)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     result = sim_dependencies_check(queue->capture->graph, nodes, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     size_t kept = flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES ? 0 : queue->captured.count;
-    if (!sim_nodes_reserve(&queue->captured, kept + count)) {
+    if (!sim_nodes_reserve(&queue->captured, kept + count))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     queue->captured.count = kept;
-    for (size_t i = 0; i < count; i++) {
-        if (!sim_nodes_have(&queue->captured, nodes[i])) {
+    for (size_t i = 0; i < count; i++)
+        if (!sim_nodes_have(&queue->captured, nodes[i]))
             sim_nodes_add(&queue->captured, nodes[i]);
-        }
-    }
     return CUDA_SUCCESS;
 }
 
@@ -358,9 +305,8 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dep
 {
     (void)dependencyData;
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(update(hStream, dependencies, numDependencies, flags));
 }
 
@@ -374,16 +320,13 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *depend
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_thread *thread = sim_thread_self();
-    if (!thread) {
+    if (!thread)
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    if (!mode) {
+    if (!mode)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     CUstreamCaptureMode before = thread->mode;
     thread->mode = *mode;
     *mode = before;
@@ -394,7 +337,6 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 
 void sim_captures_close(void)
 {
-    while (sim.captures) {
+    while (sim.captures)
         end(sim.captures, true);
-    }
 }

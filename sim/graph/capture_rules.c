@@ -15,20 +15,17 @@ void sim_capture_invalidate(struct sim_capture *capture)
 
 static bool forbids(const struct sim_capture *capture, const struct sim_thread *thread)
 {
-    if (thread->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+    if (thread->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return false;
-    }
-    if (capture->thread == thread) {
+    if (capture->thread == thread)
         return true;
-    }
     return thread->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 
 CUresult sim_capture_guard(void)
 {
-    if (!sim.captures) {
+    if (!sim.captures)
         return CUDA_SUCCESS;
-    }
     const struct sim_thread *thread = sim_thread_self();
     CUresult result = thread ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     for (struct sim_capture *capture = sim.captures; thread && capture; capture = capture->next) {
@@ -42,20 +39,17 @@ CUresult sim_capture_guard(void)
 
 CUresult sim_capture_guard_queue(struct sim_queue *queue)
 {
-    if (!queue->capture) {
+    if (!queue->capture)
         return CUDA_SUCCESS;
-    }
     sim_capture_invalidate(queue->capture);
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 static bool takes_part(const struct sim_capture *capture, const sim_context *context, bool only_blocking)
 {
-    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
-        if (queue->context == context && (queue->blocking || !only_blocking)) {
+    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured)
+        if (queue->context == context && (queue->blocking || !only_blocking))
             return true;
-        }
-    }
     return false;
 }
 
@@ -73,11 +67,9 @@ CUresult sim_capture_guard_context(sim_context *context)
 
 bool sim_capture_beside_legacy(sim_context *context)
 {
-    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
-        if (takes_part(capture, context, true)) {
+    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+        if (takes_part(capture, context, true))
             return true;
-        }
-    }
     return false;
 }
 
@@ -96,9 +88,8 @@ CUresult sim_capture_guard_legacy(sim_context *context)
 static struct sim_capture *find(uint64_t id)
 {
     struct sim_capture *capture = sim.captures;
-    while (capture && capture->id != id) {
+    while (capture && capture->id != id)
         capture = capture->next;
-    }
     return capture;
 }
 

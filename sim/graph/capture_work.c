@@ -16,13 +16,11 @@ CUresult sim_capture_check(const struct sim_queue *queue)
 static CUgraphNode add_node(struct sim_queue *queue, CUgraphNodeType type)
 {
     struct sim_nodes *captured = &queue->captured;
-    if (!sim_nodes_reserve(captured, 1)) {
+    if (!sim_nodes_reserve(captured, 1))
         return NULL;
-    }
     CUgraphNode node = sim_node_create(queue->capture->graph, type, captured->at, captured->count);
-    if (node) {
+    if (node)
         node->made = sim_check_made();
-    }
     return node;
 }
 
@@ -63,9 +61,8 @@ static CUgraphNodeType type_of(enum sim_op_kind kind)
 struct sim_op *sim_capture_op(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind)
 {
     CUgraphNode node = add_node(queue, type_of(kind));
-    if (!node) {
+    if (!node)
         return NULL;
-    }
     struct sim_op *op = sim_op_detached(context, kind);
     if (!op) {
         sim_node_free(node);
@@ -111,9 +108,8 @@ void sim_capture_submit(struct sim_op *op)
 {
     CUgraphNode node = op->node;
     node->what = (struct sim_op){.kind = op->kind, .context = op->context, .work = op->work};
-    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         node->copy = describe_copy(op);
-    }
     op->state = SIM_OP_DONE;
     sim_op_drop(op);
 }
@@ -124,9 +120,8 @@ void sim_capture_submit(struct sim_op *op)
 static CUresult add_event_node(struct sim_queue *queue, CUevent event, CUgraphNodeType type)
 {
     CUgraphNode node = add_node(queue, type);
-    if (!node) {
+    if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     node->event = event;
     come_after(queue, node);
     return CUDA_SUCCESS;
@@ -134,46 +129,38 @@ static CUresult add_event_node(struct sim_queue *queue, CUevent event, CUgraphNo
 
 CUresult sim_capture_record(struct sim_queue *queue, CUevent event, unsigned flags)
 {
-    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+    if (flags == CU_EVENT_RECORD_EXTERNAL)
         return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
-    }
-    if (!sim_nodes_copy(&event->captured, &queue->captured)) {
+    if (!sim_nodes_copy(&event->captured, &queue->captured))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     event->capture = queue->capture->id;
     return CUDA_SUCCESS;
 }
 
 static CUresult refuse(struct sim_queue *queue, CUresult why)
 {
-    if (queue->capture) {
+    if (queue->capture)
         sim_capture_invalidate(queue->capture);
-    }
     return why;
 }
 
 static CUresult come_after_all(struct sim_queue *queue, const struct sim_nodes *nodes)
 {
-    if (!sim_nodes_reserve(&queue->captured, queue->captured.count + nodes->count)) {
+    if (!sim_nodes_reserve(&queue->captured, queue->captured.count + nodes->count))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    for (size_t i = 0; i < nodes->count; i++) {
-        if (sim_node_valid(nodes->at[i]) && !sim_nodes_have(&queue->captured, nodes->at[i])) {
+    for (size_t i = 0; i < nodes->count; i++)
+        if (sim_node_valid(nodes->at[i]) && !sim_nodes_have(&queue->captured, nodes->at[i]))
             sim_nodes_add(&queue->captured, nodes->at[i]);
-        }
-    }
     return CUDA_SUCCESS;
 }
 
 static CUresult wait_for_captured(struct sim_queue *queue, CUevent event)
 {
     struct sim_capture *capture = sim_capture_of_event(event);
-    if (!capture) {
+    if (!capture)
         return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* that capture is over */
-    }
-    if (capture->invalidated) {
+    if (capture->invalidated)
         return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-    }
     if (queue->kind == SIM_QUEUE_LEGACY) {
         sim_capture_invalidate(capture);
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -182,20 +169,17 @@ static CUresult wait_for_captured(struct sim_queue *queue, CUevent event)
         sim_capture_invalidate(capture);
         return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_MERGE);
     }
-    if (!queue->capture) {
+    if (!queue->capture)
         sim_capture_join(capture, queue);
-    }
     return come_after_all(queue, &event->captured);
 }
 
 CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags)
 {
-    if (flags == CU_EVENT_WAIT_EXTERNAL) {
+    if (flags == CU_EVENT_WAIT_EXTERNAL)
         return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
-    }
-    if (event->capture) {
+    if (event->capture)
         return wait_for_captured(queue, event);
-    }
     return event->op ? refuse(queue, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
 }
 
@@ -204,9 +188,8 @@ CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags
 CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device, size_t bytes, CUdeviceptr *address)
 {
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-    if (!node) {
+    if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     CUresult result = sim_allocation_add(node, device, bytes);
     if (result != CUDA_SUCCESS) {
         sim_node_free(node);
@@ -220,9 +203,8 @@ CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device
 CUresult sim_capture_free(struct sim_queue *queue, CUdeviceptr address)
 {
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_FREE);
-    if (!node) {
+    if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     CUresult result = sim_free_add(node, address);
     if (result != CUDA_SUCCESS) {
         sim_node_free(node);

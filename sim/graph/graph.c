@@ -19,17 +19,15 @@ bool sim_node_valid(CUgraphNode node)
 CUgraph sim_graph_create(void)
 {
     CUgraph graph = sim_slab_take(&sim.graphs);
-    if (graph) {
+    if (graph)
         graph->id = ++sim.last_graph;
-    }
     return graph;
 }
 
 void sim_graph_free(CUgraph graph)
 {
-    while (graph->last) {
+    while (graph->last)
         sim_node_free(graph->last);
-    }
     sim_nodes_free(&graph->roots);
     sim_nodes_free(&graph->leaves);
     sim_objects_free(&graph->objects);
@@ -38,11 +36,9 @@ void sim_graph_free(CUgraph graph)
 
 bool sim_graph_has_memory(CUgraph graph)
 {
-    for (CUgraphNode node = graph->first; node; node = node->next) {
-        if (node->memory || (node->child && sim_graph_has_memory(node->child))) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        if (node->memory || (node->child && sim_graph_has_memory(node->child)))
             return true;
-        }
-    }
     return false;
 }
 
@@ -51,15 +47,12 @@ bool sim_graph_has_memory(CUgraph graph)
 bool sim_edge_add(CUgraphNode from, CUgraphNode to)
 {
     if (!sim_nodes_reserve(&to->after, to->after.count + 1) ||
-        !sim_nodes_reserve(&from->before, from->before.count + 1)) {
+        !sim_nodes_reserve(&from->before, from->before.count + 1))
         return false;
-    }
-    if (to->after.count == 0) {
+    if (to->after.count == 0)
         sim_nodes_remove(&to->graph->roots, to);
-    }
-    if (from->before.count == 0) {
+    if (from->before.count == 0)
         sim_nodes_remove(&from->graph->leaves, from);
-    }
     sim_nodes_add(&to->after, from);
     sim_nodes_add(&from->before, to);
     return true;
@@ -70,40 +63,32 @@ void sim_edge_remove(CUgraphNode from, CUgraphNode to)
 {
     sim_nodes_remove(&to->after, from);
     sim_nodes_remove(&from->before, to);
-    if (to->after.count == 0 && !sim_nodes_have(&to->graph->roots, to)) {
+    if (to->after.count == 0 && !sim_nodes_have(&to->graph->roots, to))
         sim_nodes_add(&to->graph->roots, to);
-    }
-    if (from->before.count == 0 && !sim_nodes_have(&from->graph->leaves, from)) {
+    if (from->before.count == 0 && !sim_nodes_have(&from->graph->leaves, from))
         sim_nodes_add(&from->graph->leaves, from);
-    }
 }
 
 CUresult sim_dependencies_check(CUgraph graph, const CUgraphNode *nodes, size_t count)
 {
-    if (count > 0 && !nodes) {
+    if (count > 0 && !nodes)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     for (size_t i = 0; i < count; i++) {
-        if (!sim_node_valid(nodes[i]) || nodes[i]->graph != graph) {
+        if (!sim_node_valid(nodes[i]) || nodes[i]->graph != graph)
             return CUDA_ERROR_INVALID_VALUE;
-        }
-        for (size_t k = 0; k < i; k++) {
-            if (nodes[k] == nodes[i]) {
+        for (size_t k = 0; k < i; k++)
+            if (nodes[k] == nodes[i])
                 return CUDA_ERROR_INVALID_VALUE;
-            }
-        }
     }
     return CUDA_SUCCESS;
 }
 
 static bool mark_one(struct sim_nodes *to_do, CUgraphNode node)
 {
-    if (node->index == 1) {
+    if (node->index == 1)
         return true;
-    }
-    if (!sim_nodes_reserve(to_do, to_do->count + 1)) {
+    if (!sim_nodes_reserve(to_do, to_do->count + 1))
         return false;
-    }
     node->index = 1;
     sim_nodes_add(to_do, node);
     return true;
@@ -112,22 +97,19 @@ static bool mark_one(struct sim_nodes *to_do, CUgraphNode node)
 static bool mark_all(struct sim_nodes *to_do, const struct sim_nodes *nodes)
 {
     bool marked = true;
-    for (size_t i = 0; i < nodes->count && marked; i++) {
+    for (size_t i = 0; i < nodes->count && marked; i++)
         marked = mark_one(to_do, nodes->at[i]);
-    }
     return marked;
 }
 
 bool sim_graph_mark(CUgraph graph, const struct sim_nodes *last)
 {
     struct sim_nodes to_do = {0};
-    for (CUgraphNode node = graph->first; node; node = node->next) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
         node->index = 0;
-    }
     bool marked = mark_all(&to_do, last);
-    while (marked && to_do.count > 0) {
+    while (marked && to_do.count > 0)
         marked = mark_all(&to_do, &to_do.at[--to_do.count]->after);
-    }
     sim_nodes_free(&to_do);
     return marked;
 }
@@ -138,11 +120,10 @@ static void append(CUgraph graph, CUgraphNode node)
 {
     node->graph = graph;
     node->previous = graph->last;
-    if (graph->last) {
+    if (graph->last)
         graph->last->next = node;
-    } else {
+    else
         graph->first = node;
-    }
     graph->last = node;
     graph->count++;
     sim_nodes_add(&graph->roots, node);
@@ -151,13 +132,11 @@ static void append(CUgraph graph, CUgraphNode node)
 
 CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNode *after, size_t count)
 {
-    if (!sim_nodes_reserve(&graph->roots, graph->count + 1) || !sim_nodes_reserve(&graph->leaves, graph->count + 1)) {
+    if (!sim_nodes_reserve(&graph->roots, graph->count + 1) || !sim_nodes_reserve(&graph->leaves, graph->count + 1))
         return NULL;
-    }
     CUgraphNode node = sim_slab_take(&sim.graph_nodes);
-    if (!node) {
+    if (!node)
         return NULL;
-    }
     node->id = ++sim.last_graph;
     node->type = type;
     node->what.kind = SIM_OP_MARK;
@@ -174,35 +153,30 @@ CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNo
 static void unlink_node(CUgraphNode node)
 {
     CUgraph graph = node->graph;
-    while (node->after.count > 0) {
+    while (node->after.count > 0)
         sim_edge_remove(node->after.at[node->after.count - 1], node);
-    }
-    while (node->before.count > 0) {
+    while (node->before.count > 0)
         sim_edge_remove(node, node->before.at[node->before.count - 1]);
-    }
     sim_nodes_remove(&graph->roots, node);
     sim_nodes_remove(&graph->leaves, node);
-    if (node->previous) {
+    if (node->previous)
         node->previous->next = node->next;
-    } else {
+    else
         graph->first = node->next;
-    }
-    if (node->next) {
+    if (node->next)
         node->next->previous = node->previous;
-    } else {
+    else
         graph->last = node->previous;
-    }
     graph->count--;
 }
 
 static void give_up_memory(CUgraphNode node)
 {
     struct sim_graph_memory *memory = node->memory;
-    if (memory->freed == node) {
+    if (memory->freed == node)
         memory->freed = NULL;
-    } else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+    else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
         memory->foreign_frees--;
-    }
     sim_graph_memory_drop(memory);
 }
 
@@ -212,12 +186,10 @@ void sim_node_free(CUgraphNode node)
     sim_nodes_free(&node->after);
     sim_nodes_free(&node->before);
     sim_work_free(&node->what);
-    if (node->child) {
+    if (node->child)
         sim_graph_free(node->child);
-    }
-    if (node->memory) {
+    if (node->memory)
         give_up_memory(node);
-    }
     sim_slab_give(&sim.graph_nodes, node);
 }
 
@@ -226,9 +198,8 @@ bool sim_work_copy(struct sim_op *to, const struct sim_op *from)
     struct sim_op made = {.kind = from->kind, .context = from->context, .work = from->work};
     if (from->kind == SIM_OP_KERNEL) {
         made.work.kernel = sim_kernel_copy(from->work.kernel);
-        if (!made.work.kernel) {
+        if (!made.work.kernel)
             return false;
-        }
     }
     sim_work_free(to);
     *to = made;
@@ -247,40 +218,34 @@ void sim_work_free(struct sim_op *what)
 static void number(CUgraph graph)
 {
     size_t place = 0;
-    for (CUgraphNode node = graph->first; node; node = node->next) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
         node->index = place++;
-    }
 }
 
 static CUresult copy_node(CUgraphNode node, CUgraph clone, CUgraphNode *copies)
 {
     CUgraphNode copy = sim_node_create(clone, node->type, NULL, 0);
-    if (!copy || !sim_work_copy(&copy->what, &node->what)) {
+    if (!copy || !sim_work_copy(&copy->what, &node->what))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     copies[node->index] = copy;
     copy->original = node->id;
     copy->made = node->made;
     copy->copy = node->copy;
     copy->event = node->event;
-    if (!node->child) {
+    if (!node->child)
         return CUDA_SUCCESS;
-    }
     CUresult result = sim_graph_clone(node->child, &copy->child);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         copy->child->embedded = true;
-    }
     return result;
 }
 
 static bool copy_set(struct sim_nodes *to, const struct sim_nodes *from, CUgraphNode *copies)
 {
-    if (!sim_nodes_copy(to, from)) {
+    if (!sim_nodes_copy(to, from))
         return false;
-    }
-    for (size_t i = 0; i < to->count; i++) {
+    for (size_t i = 0; i < to->count; i++)
         to->at[i] = copies[to->at[i]->index];
-    }
     return true;
 }
 
@@ -288,9 +253,8 @@ static CUresult copy_edges(CUgraph graph, CUgraph clone, CUgraphNode *copies)
 {
     for (CUgraphNode node = graph->first; node; node = node->next) {
         CUgraphNode copy = copies[node->index];
-        if (!copy_set(&copy->after, &node->after, copies) || !copy_set(&copy->before, &node->before, copies)) {
+        if (!copy_set(&copy->after, &node->after, copies) || !copy_set(&copy->before, &node->before, copies))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
     }
     bool copied = copy_set(&clone->roots, &graph->roots, copies) && copy_set(&clone->leaves, &graph->leaves, copies);
     return copied ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -302,12 +266,10 @@ static CUresult copy_all(CUgraph graph, CUgraph clone)
     CUresult result =
         copies && sim_objects_copy(&clone->objects, &graph->objects) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
     number(graph);
-    for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next) {
+    for (CUgraphNode node = graph->first; node && result == CUDA_SUCCESS; node = node->next)
         result = copy_node(node, clone, copies);
-    }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = copy_edges(graph, clone, copies);
-    }
     free(copies);
     return result;
 }
@@ -315,13 +277,11 @@ static CUresult copy_all(CUgraph graph, CUgraph clone)
 /* A graph with memory of its own has no copies: its addresses are its alone. */
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 {
-    if (sim_graph_has_memory(graph)) {
+    if (sim_graph_has_memory(graph))
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     CUgraph made = sim_graph_create();
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->original = graph->id;
     CUresult result = copy_all(graph, made);
     if (result != CUDA_SUCCESS) {
@@ -337,16 +297,13 @@ CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!phGraph || flags != 0) {
+    if (!phGraph || flags != 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     CUgraph made = sim_graph_create();
-    if (made) {
+    if (made)
         *phGraph = made;
-    }
     return sim_leave(made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
@@ -354,12 +311,10 @@ CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 CUresult cuGraphDestroy(CUgraph hGraph)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_graph_valid(hGraph) || hGraph->embedded || hGraph->capture) {
+    if (!sim_graph_valid(hGraph) || hGraph->embedded || hGraph->capture)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     sim_graph_free(hGraph);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -367,24 +322,20 @@ CUresult cuGraphDestroy(CUgraph hGraph)
 CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!phGraphClone || !sim_graph_valid(originalGraph)) {
+    if (!phGraphClone || !sim_graph_valid(originalGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(sim_graph_clone(originalGraph, phGraphClone));
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!phNode || !sim_node_valid(hOriginalNode) || !sim_graph_valid(hClonedGraph)) {
+    if (!phNode || !sim_node_valid(hOriginalNode) || !sim_graph_valid(hClonedGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     for (CUgraphNode node = hClonedGraph->first; node; node = node->next) {
         if (node->original == hOriginalNode->id) {
             *phNode = node;
@@ -398,15 +349,12 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, 
 CUresult cuGraphDestroyNode(CUgraphNode hNode)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_node_valid(hNode)) {
+    if (!sim_node_valid(hNode))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (sim_graph_has_memory(hNode->graph)) {
+    if (sim_graph_has_memory(hNode->graph))
         return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-    }
     sim_node_free(hNode);
     return sim_leave(CUDA_SUCCESS);
 }

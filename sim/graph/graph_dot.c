@@ -15,12 +15,10 @@ static void write_graph(FILE *file, CUgraph graph)
     fprintf(file, "subgraph cluster_%" PRIu64 " {\n", graph->id);
     for (CUgraphNode node = graph->first; node; node = node->next) {
         fprintf(file, "\"node_%" PRIu64 "\" [label=\"%s\"];\n", node->id, kind_name(node->type));
-        for (size_t i = 0; i < node->before.count; i++) {
+        for (size_t i = 0; i < node->before.count; i++)
             fprintf(file, "\"node_%" PRIu64 "\" -> \"node_%" PRIu64 "\";\n", node->id, node->before.at[i]->id);
-        }
-        if (node->child) {
+        if (node->child)
             write_graph(file, node->child);
-        }
     }
     fprintf(file, "}\n");
 }
@@ -30,16 +28,13 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int fla
 {
     (void)flags;
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!path || !sim_graph_valid(hGraph)) {
+    if (!path || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     FILE *file = fopen(path, "w");
-    if (!file) {
+    if (!file)
         return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
-    }
     fprintf(file, "digraph dot {\n");
     write_graph(file, hGraph);
     fprintf(file, "}\n");

@@ -14,9 +14,8 @@ static void give_nodes(const CUgraphNode *from, size_t have, CUgraphNode *nodes,
     size_t given = have < *count ? have : *count;
     for (size_t i = 0; i < *count; i++) {
         nodes[i] = i < given ? from[i] : NULL;
-        if (data) {
+        if (data)
             data[i] = plain_edge;
-        }
     }
     *count = given;
 }
@@ -24,20 +23,17 @@ static void give_nodes(const CUgraphNode *from, size_t have, CUgraphNode *nodes,
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!numNodes || !sim_graph_valid(hGraph)) {
+    if (!numNodes || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     CUgraphNode node = hGraph->first;
     for (size_t i = 0; nodes && i < *numNodes; i++) {
         nodes[i] = node;
         node = node ? node->next : NULL;
     }
-    if (!nodes || *numNodes > hGraph->count) {
+    if (!nodes || *numNodes > hGraph->count)
         *numNodes = hGraph->count;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -45,28 +41,23 @@ CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!numRootNodes || !sim_graph_valid(hGraph)) {
+    if (!numRootNodes || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     size_t have = hGraph->roots.count;
-    for (size_t i = 0; rootNodes && i < *numRootNodes; i++) {
+    for (size_t i = 0; rootNodes && i < *numRootNodes; i++)
         rootNodes[i] = i < have ? hGraph->roots.at[have - 1 - i] : NULL;
-    }
-    if (!rootNodes || *numRootNodes > have) {
+    if (!rootNodes || *numRootNodes > have)
         *numRootNodes = have;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
 static size_t count_edges(CUgraph graph)
 {
     size_t count = 0;
-    for (CUgraphNode node = graph->first; node; node = node->next) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
         count += node->before.count;
-    }
     return count;
 }
 
@@ -86,12 +77,10 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, 
                             size_t *numEdges)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!numEdges || !sim_graph_valid(hGraph) || !from != !to || (edgeData && !from)) {
+    if (!numEdges || !sim_graph_valid(hGraph) || !from != !to || (edgeData && !from))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     if (!from) {
         *numEdges = count_edges(hGraph);
         return sim_leave(CUDA_SUCCESS);
@@ -99,9 +88,8 @@ CUresult cuGraphGetEdges_v2(CUgraph hGraph, CUgraphNode *from, CUgraphNode *to, 
     size_t room = *numEdges;
     *numEdges = list_edges(hGraph, from, to, room);
     for (size_t i = 0; i < room; i++) {
-        if (edgeData) {
+        if (edgeData)
             edgeData[i] = plain_edge;
-        }
         if (i >= *numEdges) {
             from[i] = NULL;
             to[i] = NULL;
@@ -119,12 +107,10 @@ CUresult cuGraphNodeGetDependencies_v2(CUgraphNode hNode, CUgraphNode *dependenc
                                        size_t *numDependencies)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!numDependencies || !sim_node_valid(hNode)) {
+    if (!numDependencies || !sim_node_valid(hNode))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     give_nodes(hNode->after.at, hNode->after.count, dependencies, edgeData, numDependencies);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -138,12 +124,10 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode hNode, CUgraphNode *depende
                                          size_t *numDependentNodes)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!numDependentNodes || !sim_node_valid(hNode)) {
+    if (!numDependentNodes || !sim_node_valid(hNode))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     give_nodes(hNode->before.at, hNode->before.count, dependentNodes, edgeData, numDependentNodes);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -156,12 +140,10 @@ CUresult cuGraphNodeGetDependentNodes(CUgraphNode hNode, CUgraphNode *dependentN
 CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!type || !sim_node_valid(hNode)) {
+    if (!type || !sim_node_valid(hNode))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *type = hNode->type;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -171,28 +153,24 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
 /* Edges that let a kernel begin before another has ended are not simulated. */
 static bool edge_good(CUgraph graph, CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *data)
 {
-    if (data && memcmp(data, &plain_edge, sizeof plain_edge) != 0) {
+    if (data && memcmp(data, &plain_edge, sizeof plain_edge) != 0)
         return false;
-    }
     return sim_node_valid(from) && sim_node_valid(to) && from != to && from->graph == graph && to->graph == graph;
 }
 
 static CUresult add_edge(CUgraphNode from, CUgraphNode to)
 {
-    if (sim_nodes_have(&to->after, from)) {
+    if (sim_nodes_have(&to->after, from))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return sim_edge_add(from, to) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 static CUresult remove_edge(CUgraphNode from, CUgraphNode to)
 {
-    if (sim_graph_has_memory(to->graph)) {
+    if (sim_graph_has_memory(to->graph))
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (!sim_nodes_have(&to->after, from)) {
+    if (!sim_nodes_have(&to->after, from))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     sim_edge_remove(from, to);
     return CUDA_SUCCESS;
 }
@@ -203,12 +181,10 @@ static CUresult change_edges(const char *entry, CUgraph graph, const CUgraphNode
                              CUresult (*change)(CUgraphNode from, CUgraphNode to))
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_graph_valid(graph) || (count > 0 && (!from || !to))) {
+    if (!sim_graph_valid(graph) || (count > 0 && (!from || !to)))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         bool good = edge_good(graph, from[i], to[i], data ? &data[i] : NULL);
         result = good ? change(from[i], to[i]) : CUDA_ERROR_INVALID_VALUE;

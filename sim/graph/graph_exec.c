@@ -21,27 +21,23 @@ static void free_node(struct sim_exec_node *node)
 {
     sim_work_free(&node->what);
     free(node->after);
-    if (node->memory) {
+    if (node->memory)
         sim_graph_memory_drop(node->memory);
-    }
-    if (node->child) {
+    if (node->child)
         sim_exec_free(node->child);
-    }
 }
 
 static void forget_graph(const struct CUgraphExec_st *exec)
 {
-    if (sim_graph_valid(exec->graph) && exec->graph->id == exec->graph_id && exec->graph->memory_exec == exec) {
+    if (sim_graph_valid(exec->graph) && exec->graph->id == exec->graph_id && exec->graph->memory_exec == exec)
         exec->graph->memory_exec = NULL;
-    }
 }
 
 void sim_exec_free(CUgraphExec exec)
 {
     forget_graph(exec);
-    for (size_t i = 0; i < exec->count; i++) {
+    for (size_t i = 0; i < exec->count; i++)
         free_node(&exec->nodes[i]);
-    }
     free(exec->nodes);
     free(exec->order);
     free(exec->leaves);
@@ -59,13 +55,11 @@ static bool fill_good(const struct sim_op *what)
 
 static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
 {
-    if (!fill_good(&node->what)) {
+    if (!fill_good(&node->what))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     made->what.kind = SIM_OP_MARK;
-    if (!sim_work_copy(&made->what, &node->what)) {
+    if (!sim_work_copy(&made->what, &node->what))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->node = node;
     made->id = node->id;
     made->type = node->type;
@@ -80,21 +74,17 @@ static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
         made->own = node->memory->graph == node->graph->id;
     }
     made->after = calloc(node->after.count + 1, sizeof(*made->after));
-    if (!made->after) {
+    if (!made->after)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->after_count = node->after.count;
-    for (size_t i = 0; i < node->after.count; i++) {
+    for (size_t i = 0; i < node->after.count; i++)
         made->after[i] = node->after.at[i]->index;
-    }
-    if (!node->child) {
+    if (!node->child)
         return CUDA_SUCCESS;
-    }
     CUgraphNode wrong;
     CUresult result = sim_exec_create(node->child, 0, &made->child, &wrong);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         made->child->embedded = true;
-    }
     return result;
 }
 
@@ -102,27 +92,22 @@ static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
 static CUresult sort(struct CUgraphExec_st *exec, CUgraph graph)
 {
     size_t *missing = calloc(graph->count + 1, sizeof(*missing));
-    if (!missing) {
+    if (!missing)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     size_t placed = 0;
     for (CUgraphNode node = graph->first; node; node = node->next) {
         missing[node->index] = node->after.count;
-        if (node->after.count == 0) {
+        if (node->after.count == 0)
             exec->order[placed++] = node->index;
-        }
     }
     for (size_t i = 0; i < placed; i++) {
         const struct sim_nodes *before = &exec->nodes[exec->order[i]].node->before;
-        for (size_t k = 0; k < before->count; k++) {
-            if (--missing[before->at[k]->index] == 0) {
+        for (size_t k = 0; k < before->count; k++)
+            if (--missing[before->at[k]->index] == 0)
                 exec->order[placed++] = before->at[k]->index;
-            }
-        }
     }
-    for (CUgraphNode node = graph->first; node && !exec->wrong; node = node->next) {
+    for (CUgraphNode node = graph->first; node && !exec->wrong; node = node->next)
         exec->wrong = missing[node->index] > 0 ? node : NULL; /* in a circle, or after one */
-    }
     free(missing);
     return exec->wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -132,24 +117,20 @@ static CUresult fill(CUgraphExec exec, CUgraph graph)
     exec->nodes = calloc(graph->count + 1, sizeof(*exec->nodes));
     exec->order = calloc(graph->count + 1, sizeof(*exec->order));
     exec->leaves = calloc(graph->leaves.count + 1, sizeof(*exec->leaves));
-    if (!exec->nodes || !exec->order || !exec->leaves || !sim_objects_copy(&exec->objects, &graph->objects)) {
+    if (!exec->nodes || !exec->order || !exec->leaves || !sim_objects_copy(&exec->objects, &graph->objects))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     size_t place = 0;
-    for (CUgraphNode node = graph->first; node; node = node->next) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
         node->index = place++;
-    }
     for (CUgraphNode node = graph->first; node; node = node->next) {
         exec->count++;
         CUresult result = copy_node(&exec->nodes[node->index], node);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             return result;
-        }
     }
     exec->leaf_count = graph->leaves.count;
-    for (size_t i = 0; i < graph->leaves.count; i++) {
+    for (size_t i = 0; i < graph->leaves.count; i++)
         exec->leaves[i] = graph->leaves.at[i]->index;
-    }
     return sort(exec, graph);
 }
 
@@ -157,13 +138,11 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
 {
     *wrong = NULL;
     bool memory = sim_graph_has_memory(graph);
-    if (memory && graph->memory_exec) {
+    if (memory && graph->memory_exec)
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     CUgraphExec made = sim_slab_take(&sim.graph_execs);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->flags = flags;
     made->graph = graph;
     made->graph_id = graph->id;
@@ -173,9 +152,8 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
         sim_exec_free(made);
         return result;
     }
-    if (memory) {
+    if (memory)
         graph->memory_exec = made;
-    }
     *exec = made;
     return CUDA_SUCCESS;
 }
@@ -189,12 +167,10 @@ static bool memory_good(const struct CUgraphExec_st *exec)
     bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     for (size_t i = 0; i < exec->count; i++) {
         const struct sim_exec_node *node = &exec->nodes[i];
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out && !frees) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out && !frees)
             return false;
-        }
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && !node->own && !node->memory->out) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && !node->own && !node->memory->out)
             return false;
-        }
     }
     return true;
 }
@@ -203,9 +179,8 @@ static bool back_memory(const struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
         const struct sim_exec_node *node = &exec->nodes[i];
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !sim_graph_memory_back(node->memory)) {
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !sim_graph_memory_back(node->memory))
             return false;
-        }
     }
     return true;
 }
@@ -224,15 +199,12 @@ static CUresult contexts_good(const struct CUgraphExec_st *exec)
             bool valid = sim_context_valid(node->what.context);
             result = valid ? sim_context_check(node->what.context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
         }
-        if (result == CUDA_SUCCESS && node->child) {
+        if (result == CUDA_SUCCESS && node->child)
             result = contexts_good(node->child);
-        }
-        if (result == CUDA_SUCCESS && !event_good(node)) {
+        if (result == CUDA_SUCCESS && !event_good(node))
             result = CUDA_ERROR_INVALID_HANDLE;
-        }
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             return result;
-        }
     }
     return CUDA_SUCCESS;
 }
@@ -246,9 +218,8 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
         const struct sim_exec_node *node = &exec->nodes[i];
         *ops += 1;
         *edges += node->after_count + 4; /* the beginning, the end, what the memory or the event waits for */
-        if (node->child) {
+        if (node->child)
             count_launch(node->child, ops, edges);
-        }
     }
 }
 
@@ -257,14 +228,12 @@ static bool copy_kernels(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
         struct sim_exec_node *node = &exec->nodes[i];
-        if (node->child && !copy_kernels(node->child)) {
+        if (node->child && !copy_kernels(node->child))
             return false;
-        }
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
             node->launched = sim_kernel_copy(node->what.work.kernel);
-            if (!node->launched) {
+            if (!node->launched)
                 return false;
-            }
         }
     }
     return true;
@@ -276,9 +245,8 @@ static void drop_kernels(struct CUgraphExec_st *exec)
         struct sim_exec_node *node = &exec->nodes[i];
         free(node->launched);
         node->launched = NULL;
-        if (node->child) {
+        if (node->child)
             drop_kernels(node->child);
-        }
     }
 }
 
@@ -342,20 +310,16 @@ static struct sim_op *launch_node(const struct CUgraphExec_st *exec, struct sim_
     bool works = node->enabled && !node->child;
     struct sim_op *op = new_op(launch, node->what.context, works ? node->what.kind : SIM_OP_MARK);
     op->launched.node = node->made;
-    if (node->after_count == 0) {
+    if (node->after_count == 0)
         sim_op_depend(op, begin);
-    }
-    for (size_t i = 0; i < node->after_count; i++) {
+    for (size_t i = 0; i < node->after_count; i++)
         sim_op_depend(op, exec->nodes[node->after[i]].op);
-    }
-    if (works) {
+    if (works)
         take_part(node, op);
-    }
     sim_op_hold(op);
     sim_op_submit(op);
-    if (!node->child) {
+    if (!node->child)
         return op;
-    }
     struct sim_op *end = launch_nodes(node->child, launch, op);
     sim_op_drop(op);
     return end;
@@ -372,9 +336,8 @@ static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const stru
     sim_op_depend(end, begin);
     for (size_t i = 0; i < exec->count; i++) {
         struct sim_exec_node *node = &exec->nodes[i];
-        if (node->before_count == 0) {
+        if (node->before_count == 0)
             sim_op_depend(end, node->op);
-        }
         sim_op_drop(node->op);
         node->op = NULL;
     }
@@ -417,12 +380,10 @@ static void submit_launch(struct CUgraphExec_st *exec, struct sim_queue *queue)
 static CUresult launch(CUgraphExec exec, struct sim_queue *queue)
 {
     CUresult result = contexts_good(exec);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!memory_good(exec)) {
+    if (!memory_good(exec))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     size_t ops = 2 + exec->count;
     size_t edges = 2 * sim_queue_order_room(queue) + 2 + 4 * exec->count;
     count_launch(exec, &ops, &edges);
@@ -448,18 +409,16 @@ static const unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_F
 static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong)
 {
     *wrong = NULL;
-    if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0) {
+    if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return sim_exec_create(graph, flags, exec, wrong);
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     CUgraphNode wrong;
     return sim_leave(instantiate(phGraphExec, hGraph, flags, &wrong));
 }
@@ -468,12 +427,10 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, u
 CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
                                size_t bufferSize)
 {
-    if (phErrorNode) {
+    if (phErrorNode)
         *phErrorNode = NULL;
-    }
-    if (logBuffer && bufferSize > 0) {
+    if (logBuffer && bufferSize > 0)
         logBuffer[0] = '\0';
-    }
     sim_called_as("cuGraphInstantiate");
     return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
 }
@@ -489,16 +446,13 @@ static CUresult upload(CUstream stream)
 {
     struct sim_queue *queue;
     CUresult result = sim_queue_of(stream, &queue);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_capture_guard_queue(queue);
-    }
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }
@@ -507,25 +461,21 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!instantiateParams) {
+    if (!instantiateParams)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     unsigned long long flags = instantiateParams->flags;
     unsigned long long loads = flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
     instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
     CUgraphExec made = NULL;
     result = instantiate(phGraphExec ? &made : NULL, hGraph, flags & ~loads, &instantiateParams->hErrNode_out);
-    if (instantiateParams->hErrNode_out) {
+    if (instantiateParams->hErrNode_out)
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-    }
     if (result == CUDA_SUCCESS && loads) {
         result = upload(instantiateParams->hUploadStream);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             sim_exec_free(made);
-        }
     }
     if (result == CUDA_SUCCESS) {
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
@@ -538,12 +488,10 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
 CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!flags || !exec_valid(hGraphExec)) {
+    if (!flags || !exec_valid(hGraphExec))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *flags = hGraphExec->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -551,26 +499,22 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(exec_valid(hGraphExec) ? upload(hStream) : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!exec_valid(hGraphExec)) {
+    if (!exec_valid(hGraphExec))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     struct sim_queue *queue;
     result = sim_queue_of(hStream, &queue);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_capture_guard_queue(queue);
-    }
     return sim_leave(result == CUDA_SUCCESS ? launch(hGraphExec, queue) : result);
 }
 
@@ -578,12 +522,10 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!exec_valid(hGraphExec)) {
+    if (!exec_valid(hGraphExec))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     sim_exec_free(hGraphExec);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -594,24 +536,18 @@ void sim_graphs_count(uint64_t *graphs, uint64_t *execs)
 {
     *graphs = 0;
     *execs = 0;
-    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));) {
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));)
         *graphs += graph->embedded ? 0 : 1;
-    }
-    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));) {
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));)
         *execs += exec->embedded ? 0 : 1;
-    }
 }
 
 void sim_graphs_close(void)
 {
-    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));) {
-        if (!exec->embedded) {
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));)
+        if (!exec->embedded)
             sim_exec_free(exec);
-        }
-    }
-    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));) {
-        if (!graph->embedded) {
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));)
+        if (!graph->embedded)
             sim_graph_free(graph);
-        }
-    }
 }

@@ -29,19 +29,16 @@ static bool fill_arena(struct sim_graph_arena *arena)
     uint64_t missing = needed(arena) > arena->held ? needed(arena) - arena->held : 0;
     uint64_t idle = missing < pool->idle ? missing : pool->idle;
     uint64_t fresh = missing - idle;
-    if (fresh > device->memory - device->used) {
+    if (fresh > device->memory - device->used)
         return false;
-    }
     pool->idle -= idle;
     arena->held += missing;
     device->used += fresh;
     pool->reserved += fresh;
-    if (pool->reserved > pool->reserved_high) {
+    if (pool->reserved > pool->reserved_high)
         pool->reserved_high = pool->reserved;
-    }
-    if (pool->reserved > pool->used_high) {
+    if (pool->reserved > pool->used_high)
         pool->used_high = pool->reserved;
-    }
     return true;
 }
 
@@ -64,19 +61,15 @@ static void drop_arena(struct sim_graph_arena *arena)
 static struct sim_extent *open_extent(uint64_t bytes)
 {
     struct sim_extent *extent = calloc(1, sizeof *extent);
-    if (!extent || !sim_address_take(bytes, &extent->address)) {
+    if (!extent || !sim_address_take(bytes, &extent->address))
         goto no_addresses;
-    }
     extent->memory = sim_backing_take(bytes);
-    if (!extent->memory) {
+    if (!extent->memory)
         goto no_backing;
-    }
-    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE))
         goto no_known;
-    }
-    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE))
         goto no_present;
-    }
     extent->bytes = bytes;
     sim_bytes_close(extent->memory, bytes);
     sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
@@ -107,9 +100,8 @@ static void close_extent(struct sim_extent *extent)
 
 static void drop_slot(struct sim_graph_slot *slot)
 {
-    if (--slot->references > 0) {
+    if (--slot->references > 0)
         return;
-    }
     close_extent(slot->extent);
     sim_op_drop(slot->freed);
     drop_arena(slot->arena);
@@ -121,14 +113,12 @@ static struct sim_graph_arena *arena_of(CUgraph graph, struct sim_device *device
 {
     for (CUgraphNode node = graph->first; node; node = node->next) {
         bool own = node->memory && node->memory->graph == graph->id;
-        if (own && node->memory->slot->arena->device == device) {
+        if (own && node->memory->slot->arena->device == device)
             return node->memory->slot->arena;
-        }
     }
     struct sim_graph_arena *arena = calloc(1, sizeof *arena);
-    if (arena) {
+    if (arena)
         arena->device = device;
-    }
     return arena;
 }
 
@@ -139,9 +129,8 @@ static struct sim_graph_slot *open_slot(CUgraph graph, struct sim_device *device
     struct sim_extent *extent = slot && arena ? open_extent(sim_round_up(bytes, SIM_PAGE)) : NULL;
     if (!extent) {
         free(slot);
-        if (arena && arena->references == 0) {
+        if (arena && arena->references == 0)
             free(arena);
-        }
         return NULL;
     }
     arena->references++;
@@ -155,16 +144,14 @@ static struct sim_graph_slot *open_slot(CUgraph graph, struct sim_device *device
 static struct sim_graph_slot *find_slot(CUgraphNode for_node, struct sim_device *device, uint64_t bytes)
 {
     CUgraph graph = for_node->graph;
-    if (!sim_graph_mark(graph, &for_node->after)) {
+    if (!sim_graph_mark(graph, &for_node->after))
         return NULL;
-    }
     for (CUgraphNode node = graph->first; node; node = node->next) {
         bool frees = node->index == 1 && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory->freed == node;
         struct sim_graph_slot *slot = frees ? node->memory->slot : NULL;
         bool suits = slot && slot->latest == node->memory && slot->arena->device == device;
-        if (suits && slot->latest->block.held >= bytes) {
+        if (suits && slot->latest->block.held >= bytes)
             return slot;
-        }
     }
     return NULL;
 }
@@ -173,35 +160,30 @@ static void link_memory(struct sim_graph_memory *memory)
 {
     struct sim_graph_pool *pool = &memory->block.device->graphs;
     memory->next = pool->memories;
-    if (memory->next) {
+    if (memory->next)
         memory->next->previous = memory;
-    }
     pool->memories = memory;
 }
 
 static void unlink_memory(struct sim_graph_memory *memory)
 {
-    if (memory->previous) {
+    if (memory->previous)
         memory->previous->next = memory->next;
-    } else {
+    else
         memory->block.device->graphs.memories = memory->next;
-    }
-    if (memory->next) {
+    if (memory->next)
         memory->next->previous = memory->previous;
-    }
 }
 
 CUresult sim_graph_memory_create(CUgraphNode node, struct sim_device *device, uint64_t bytes)
 {
-    if (bytes > device->memory) {
+    if (bytes > device->memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_graph_memory *made = calloc(1, sizeof *made);
     struct sim_graph_slot *slot = made ? find_slot(node, device, bytes) : NULL;
     uint64_t held = slot ? slot->latest->block.held : sim_round_up(bytes, SIM_GRANULE);
-    if (made && !slot) {
+    if (made && !slot)
         slot = open_slot(node->graph, device, bytes);
-    }
     if (!slot) {
         free(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -234,14 +216,12 @@ struct sim_graph_memory *sim_graph_memory_hold(struct sim_graph_memory *memory)
 
 void sim_graph_memory_drop(struct sim_graph_memory *memory)
 {
-    if (--memory->references > 0) {
+    if (--memory->references > 0)
         return;
-    }
     sim_check_forget(&memory->block);
     unlink_memory(memory);
-    if (memory->slot->latest == memory) {
+    if (memory->slot->latest == memory)
         memory->slot->latest = NULL;
-    }
     drop_slot(memory->slot);
     free(memory);
 }
@@ -251,9 +231,8 @@ bool sim_graph_memory_around(uint64_t address, uint64_t bytes)
     for (int i = 0; i < sim.settings.devices; i++) {
         for (struct sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next) {
             uint64_t offset = address - memory->block.address;
-            if (offset < memory->block.bytes && bytes <= memory->block.bytes - offset) {
+            if (offset < memory->block.bytes && bytes <= memory->block.bytes - offset)
                 return true;
-            }
         }
     }
     return false;
@@ -261,11 +240,9 @@ bool sim_graph_memory_around(uint64_t address, uint64_t bytes)
 
 static bool frees(CUgraph graph, const struct sim_graph_memory *memory)
 {
-    for (CUgraphNode node = graph->first; node; node = node->next) {
-        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory == memory) {
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory == memory)
             return true;
-        }
-    }
     return false;
 }
 
@@ -279,11 +256,9 @@ static bool may_free(const struct sim_graph_memory *memory, CUgraph graph)
 struct sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        for (struct sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next) {
-            if (memory->block.address == address && may_free(memory, graph)) {
+        for (struct sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next)
+            if (memory->block.address == address && may_free(memory, graph))
                 return memory;
-            }
-        }
     }
     return NULL;
 }
@@ -328,9 +303,8 @@ void sim_graph_memory_freed(struct sim_graph_memory *memory, struct sim_op *op)
 static void end_allocation(struct sim_graph_memory *memory)
 {
     struct sim_graph_arena *arena = memory->slot->arena;
-    if (--arena->busy == 0) {
+    if (--arena->busy == 0)
         empty_arena(arena);
-    }
     sim_graph_memory_drop(memory);
 }
 
@@ -373,9 +347,8 @@ static CUresult get_attribute(const struct sim_graph_pool *pool, CUgraphMem_attr
 
 static CUresult set_attribute(struct sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value)
 {
-    if (value != 0) {
+    if (value != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH) {
         pool->used_high = pool->reserved;
         return CUDA_SUCCESS;
@@ -392,9 +365,8 @@ static CUresult enter(const char *entry, CUdevice ordinal, struct sim_graph_pool
 {
     *pool = NULL;
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(ordinal);
     *pool = device ? &device->graphs : NULL;
     return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
@@ -404,9 +376,8 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 {
     struct sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(value ? get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -414,9 +385,8 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 {
     struct sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(value ? set_attribute(pool, attr, *(const cuuint64_t *)value) : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -424,9 +394,8 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
     struct sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     sim.devices[device].used -= pool->idle;
     pool->reserved -= pool->idle;
     pool->idle = 0;

@@ -9,31 +9,26 @@ static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const 
                       CUgraphNodeType type, CUgraphNode *node)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!out || !sim_graph_valid(graph)) {
+    if (!out || !sim_graph_valid(graph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     result = sim_dependencies_check(graph, after, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
     *node = sim_node_create(graph, type, after, count);
-    if (!*node) {
+    if (!*node)
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
     (*node)->made = sim_check_made();
     return CUDA_SUCCESS;
 }
 
 static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)
 {
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         *out = node;
-    } else {
+    else
         sim_node_free(node);
-    }
     return sim_leave(result);
 }
 
@@ -41,9 +36,8 @@ static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)
 static CUresult enter_node(const char *entry, CUgraphNode node, CUgraphNodeType type, const void *params)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool good = sim_node_valid(node) && node->type == type && params;
     return good ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
 }
@@ -65,18 +59,16 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMSET, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, sim_fill_describe(&node->what, memsetParams, ctx));
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_op *what = &hNode->what;
     *nodeParams = (CUDA_MEMSET_NODE_PARAMS){
         .dst = what->work.fill.address,
@@ -92,9 +84,8 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode hNode, const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(sim_fill_describe(&hNode->what, nodeParams, hNode->what.context));
 }
 
@@ -106,18 +97,16 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEMCPY, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, sim_copy_describe(&node->what, &node->copy, copyParams, ctx));
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *nodeParams = hNode->copy;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -125,9 +114,8 @@ CUresult cuGraphMemcpyNodeGetParams(CUgraphNode hNode, CUDA_MEMCPY3D *nodeParams
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode hNode, const CUDA_MEMCPY3D *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(sim_copy_describe(&hNode->what, &hNode->copy, nodeParams, hNode->what.context));
 }
 
@@ -139,9 +127,8 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph, const
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_KERNEL, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, sim_kernel_set(&node->what, nodeParams));
 }
 
@@ -149,9 +136,8 @@ CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
                               size_t numDependencies, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     CUDA_KERNEL_NODE_PARAMS params;
-    if (!nodeParams) {
+    if (!nodeParams)
         return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, NULL);
-    }
     params = sim_kernel_newer(nodeParams);
     return cuGraphAddKernelNode_v2(phGraphNode, hGraph, dependencies, numDependencies, &params);
 }
@@ -159,9 +145,8 @@ CUresult cuGraphAddKernelNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CU
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     sim_kernel_describe(hNode->what.work.kernel, nodeParams);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -181,18 +166,16 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS_v
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_KERNEL, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(sim_kernel_set(&hNode->what, nodeParams));
 }
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode hNode, const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
     CUDA_KERNEL_NODE_PARAMS params;
-    if (!nodeParams) {
+    if (!nodeParams)
         return cuGraphKernelNodeSetParams_v2(hNode, NULL);
-    }
     params = sim_kernel_newer(nodeParams);
     return cuGraphKernelNodeSetParams_v2(hNode, &params);
 }
@@ -205,18 +188,16 @@ CUresult cuGraphAddHostNode(CUgraphNode *phGraphNode, CUgraph hGraph, const CUgr
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_HOST, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, sim_host_describe(&node->what, nodeParams));
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     nodeParams->fn = hNode->what.work.host.function;
     nodeParams->userData = hNode->what.work.host.data;
     return sim_leave(CUDA_SUCCESS);
@@ -225,9 +206,8 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode hNode, CUDA_HOST_NODE_PARAMS *node
 CUresult cuGraphHostNodeSetParams(CUgraphNode hNode, const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_HOST, nodeParams);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(sim_host_describe(&hNode->what, nodeParams));
 }
 
@@ -238,9 +218,8 @@ static CUresult add_event_node(const char *entry, CUgraphNode *out, CUgraph grap
 {
     CUgraphNode node;
     CUresult result = begin(entry, out, graph, after, count, type, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     node->event = event;
     return end(out, node, sim_slab_has(&sim.events, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE);
 }
@@ -248,9 +227,8 @@ static CUresult add_event_node(const char *entry, CUgraphNode *out, CUgraph grap
 static CUresult get_event(const char *entry, CUgraphNode node, CUgraphNodeType type, CUevent *event)
 {
     CUresult result = enter_node(entry, node, type, event);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *event = node->event;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -258,12 +236,10 @@ static CUresult get_event(const char *entry, CUgraphNode node, CUgraphNodeType t
 static CUresult set_event(const char *entry, CUgraphNode node, CUgraphNodeType type, CUevent event)
 {
     CUresult result = enter_node(entry, node, type, event);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_slab_has(&sim.events, event)) {
+    if (!sim_slab_has(&sim.events, event))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     node->event = event;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -306,13 +282,11 @@ CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode hNode, CUevent event)
 
 static CUresult embed(CUgraphNode node, CUgraph child)
 {
-    if (!sim_graph_valid(child) || child == node->graph) {
+    if (!sim_graph_valid(child) || child == node->graph)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = sim_graph_clone(child, &node->child);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         node->child->embedded = true;
-    }
     return result;
 }
 
@@ -322,18 +296,16 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *phGraphNode, CUgraph hGraph, cons
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_GRAPH, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, embed(node, childGraph));
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_GRAPH, phGraph);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *phGraph = hNode->child;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -343,9 +315,8 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 CUresult sim_allocation_add(CUgraphNode node, struct sim_device *device, uint64_t bytes)
 {
     CUresult result = sim_graph_memory_create(node, device, bytes);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         node->what.kind = SIM_OP_ALLOCATE;
-    }
     return result;
 }
 
@@ -353,14 +324,12 @@ CUresult sim_allocation_add(CUgraphNode node, struct sim_device *device, uint64_
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
 {
     struct sim_graph_memory *memory = sim_graph_memory_find(address, node->graph);
-    if (!memory) {
+    if (!memory)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (memory->graph == node->graph->id) {
+    if (memory->graph == node->graph->id)
         memory->freed = node;
-    } else {
+    else
         memory->foreign_frees++;
-    }
     node->memory = sim_graph_memory_hold(memory);
     node->what.kind = SIM_OP_FREE;
     return CUDA_SUCCESS;
@@ -368,13 +337,10 @@ CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
 
 static CUresult allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    if (!params || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || params->bytesize == 0) {
+    if (!params || params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED || params->bytesize == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        !sim_device_of(params->poolProps.location.id)) {
+    if (params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(params->poolProps.location.id))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return params->poolProps.handleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
 }
 
@@ -384,26 +350,23 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_ALLOC, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = allocation_good(nodeParams);
     if (result == CUDA_SUCCESS) {
         struct sim_device *device = sim_device_of(nodeParams->poolProps.location.id);
         result = sim_allocation_add(node, device, nodeParams->bytesize);
     }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         nodeParams->dptr = node->memory->block.address;
-    }
     return end(phGraphNode, node, result);
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PARAMS *params_out)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params_out);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_block *block = &hNode->memory->block;
     *params_out = (CUDA_MEM_ALLOC_NODE_PARAMS){
         .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
@@ -420,18 +383,16 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode *phGraphNode, CUgraph hGraph, const C
     CUgraphNode node;
     CUresult result =
         begin(__func__, phGraphNode, hGraph, dependencies, numDependencies, CU_GRAPH_NODE_TYPE_MEM_FREE, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return end(phGraphNode, node, sim_free_add(node, dptr));
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode hNode, CUdeviceptr *dptr_out)
 {
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEM_FREE, dptr_out);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *dptr_out = hNode->memory->block.address;
     return sim_leave(CUDA_SUCCESS);
 }

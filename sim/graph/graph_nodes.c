@@ -6,14 +6,12 @@
 
 bool sim_nodes_reserve(struct sim_nodes *nodes, size_t count)
 {
-    if (count <= nodes->capacity) {
+    if (count <= nodes->capacity)
         return true;
-    }
     size_t capacity = count < 4 ? 4 : 2 * count;
     CUgraphNode *at = realloc(nodes->at, capacity * sizeof(*at));
-    if (!at) {
+    if (!at)
         return false;
-    }
     nodes->at = at;
     nodes->capacity = capacity;
     return true;
@@ -26,34 +24,28 @@ void sim_nodes_add(struct sim_nodes *nodes, CUgraphNode node)
 
 bool sim_nodes_copy(struct sim_nodes *to, const struct sim_nodes *from)
 {
-    if (!sim_nodes_reserve(to, from->count)) {
+    if (!sim_nodes_reserve(to, from->count))
         return false;
-    }
-    if (from->count > 0) {
+    if (from->count > 0)
         memcpy(to->at, from->at, from->count * sizeof(*to->at));
-    }
     to->count = from->count;
     return true;
 }
 
 bool sim_nodes_have(const struct sim_nodes *nodes, CUgraphNode node)
 {
-    for (size_t i = 0; i < nodes->count; i++) {
-        if (nodes->at[i] == node) {
+    for (size_t i = 0; i < nodes->count; i++)
+        if (nodes->at[i] == node)
             return true;
-        }
-    }
     return false;
 }
 
 void sim_nodes_remove(struct sim_nodes *nodes, CUgraphNode node)
 {
     size_t kept = 0;
-    for (size_t i = 0; i < nodes->count; i++) {
-        if (nodes->at[i] != node) {
+    for (size_t i = 0; i < nodes->count; i++)
+        if (nodes->at[i] != node)
             nodes->at[kept++] = nodes->at[i];
-        }
-    }
     nodes->count = kept;
 }
 

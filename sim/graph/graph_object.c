@@ -23,39 +23,32 @@ static void release(CUuserObject object, uint64_t count)
 
 bool sim_objects_copy(struct sim_object_references *to, const struct sim_object_references *from)
 {
-    if (from->count == 0) {
+    if (from->count == 0)
         return true;
-    }
     to->at = malloc(from->count * sizeof(*to->at));
-    if (!to->at) {
+    if (!to->at)
         return false;
-    }
     memcpy(to->at, from->at, from->count * sizeof(*to->at));
     to->count = from->count;
-    for (size_t i = 0; i < to->count; i++) {
+    for (size_t i = 0; i < to->count; i++)
         to->at[i].object->references += to->at[i].count;
-    }
     return true;
 }
 
 void sim_objects_free(struct sim_object_references *references)
 {
-    for (size_t i = 0; i < references->count; i++) {
-        if (valid(references->at[i].object)) {
+    for (size_t i = 0; i < references->count; i++)
+        if (valid(references->at[i].object))
             release(references->at[i].object, references->at[i].count);
-        }
-    }
     free(references->at);
     *references = (struct sim_object_references){0};
 }
 
 static struct sim_object_reference *find(const struct sim_object_references *references, CUuserObject object)
 {
-    for (size_t i = 0; i < references->count; i++) {
-        if (references->at[i].object == object) {
+    for (size_t i = 0; i < references->count; i++)
+        if (references->at[i].object == object)
             return &references->at[i];
-        }
-    }
     return NULL;
 }
 
@@ -67,9 +60,8 @@ static bool add(struct sim_object_references *references, CUuserObject object, u
         return true;
     }
     struct sim_object_reference *at = realloc(references->at, (references->count + 1) * sizeof(*at));
-    if (!at) {
+    if (!at)
         return false;
-    }
     references->at = at;
     at[references->count++] = (struct sim_object_reference){.object = object, .count = count};
     return true;
@@ -79,9 +71,8 @@ static bool add(struct sim_object_references *references, CUuserObject object, u
 static uint64_t take(struct sim_object_references *references, CUuserObject object, uint64_t count)
 {
     struct sim_object_reference *known = find(references, object);
-    if (!known) {
+    if (!known)
         return 0;
-    }
     if (known->count > count) {
         known->count -= count;
         return count;
@@ -97,18 +88,15 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
                             unsigned int flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     if (!object_out || !destroy || initialRefcount == 0 || initialRefcount > INT32_MAX ||
-        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+        flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     result = sim_host_thread_start();
     CUuserObject made = result == CUDA_SUCCESS ? sim_slab_take(&sim.objects) : NULL;
-    if (!made) {
+    if (!made)
         return sim_leave(result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : result);
-    }
     made->references = initialRefcount;
     made->destroy = destroy;
     made->data = ptr;
@@ -119,9 +107,8 @@ CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destro
 static CUresult enter(const char *entry, CUuserObject object, unsigned count)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool good = valid(object) && count > 0 && count <= INT32_MAX;
     return good ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
 }
@@ -129,9 +116,8 @@ static CUresult enter(const char *entry, CUuserObject object, unsigned count)
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     CUresult result = enter(__func__, object, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     object->references += count;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -139,9 +125,8 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
     CUresult result = enter(__func__, object, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     release(object, count);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -149,18 +134,14 @@ CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned int count, unsigned int flags)
 {
     CUresult result = enter(__func__, object, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_graph_valid(graph) || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0) {
+    if (!sim_graph_valid(graph) || (flags & ~(unsigned)CU_GRAPH_USER_OBJECT_MOVE) != 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!add(&graph->objects, object, count)) {
+    if (!add(&graph->objects, object, count))
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
-    if (flags != CU_GRAPH_USER_OBJECT_MOVE) {
+    if (flags != CU_GRAPH_USER_OBJECT_MOVE)
         object->references += count;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -168,15 +149,12 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     CUresult result = enter(__func__, object, count);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_graph_valid(graph)) {
+    if (!sim_graph_valid(graph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     uint64_t taken = take(&graph->objects, object, count);
-    if (taken > 0) {
+    if (taken > 0)
         release(object, taken);
-    }
     return sim_leave(CUDA_SUCCESS);
 }

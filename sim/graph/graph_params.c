@@ -5,12 +5,10 @@
 /* A NULL context is the current one. */
 static CUresult context_of(CUcontext given, sim_context **context)
 {
-    if (!given) {
+    if (!given)
         return sim_context_current(context);
-    }
-    if (!sim_context_valid(given)) {
+    if (!sim_context_valid(given))
         return CUDA_ERROR_INVALID_CONTEXT;
-    }
     *context = given;
     return sim_context_check(given);
 }
@@ -20,19 +18,16 @@ static CUresult context_of(CUcontext given, sim_context **context)
 static bool fill_good(const CUDA_MEMSET_NODE_PARAMS *params, const sim_context *context)
 {
     bool element = params->elementSize == 1 || params->elementSize == 2 || params->elementSize == 4;
-    if (!element || params->width == 0 || params->height == 0) {
+    if (!element || params->width == 0 || params->height == 0)
         return false;
-    }
-    if (params->width > SIM_MOST_MEMORY || params->height > SIM_MOST_MEMORY) {
+    if (params->width > SIM_MOST_MEMORY || params->height > SIM_MOST_MEMORY)
         return false;
-    }
     uint64_t row = (uint64_t)params->width * params->elementSize;
     uint64_t extent = row;
     if (params->height > 1) {
         if (params->pitch < row || params->pitch > SIM_MOST_MEMORY / params->height ||
-            params->pitch % params->elementSize != 0) {
+            params->pitch % params->elementSize != 0)
             return false;
-        }
         extent += (uint64_t)params->pitch * (params->height - 1);
     }
     bool there = sim_may_touch(context, params->dst, extent, SIM_BY_FILL, true);
@@ -42,16 +37,13 @@ static bool fill_good(const CUDA_MEMSET_NODE_PARAMS *params, const sim_context *
 CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext given)
 {
     sim_context *context;
-    if (!params) {
+    if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = context_of(given, &context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!fill_good(params, context)) {
+    if (!fill_good(params, context))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *what = (struct sim_op){.kind = SIM_OP_FILL, .context = context};
     what->work.fill.address = params->dst;
     what->work.fill.width = params->elementSize;
@@ -67,9 +59,8 @@ CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *p
 /* A copy of one row needs no rows. */
 static struct sim_op simplest(const struct sim_op *what)
 {
-    if (what->work.rows.rows > 1 || what->work.rows.planes > 1) {
+    if (what->work.rows.rows > 1 || what->work.rows.planes > 1)
         return *what;
-    }
     struct sim_op made = {.kind = SIM_OP_COPY, .context = what->context};
     made.work.copy.to = what->work.rows.to.place;
     made.work.copy.from = what->work.rows.from.place;
@@ -80,18 +71,15 @@ static struct sim_op simplest(const struct sim_op *what)
 CUresult sim_copy_describe(struct sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext given)
 {
     sim_context *context;
-    if (!params) {
+    if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = context_of(given, &context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op made;
     result = sim_rows_describe(context, params, &made);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *what = simplest(&made);
     *kept = *params;
     return CUDA_SUCCESS;
@@ -118,13 +106,11 @@ CUDA_KERNEL_NODE_PARAMS sim_kernel_newer(const CUDA_KERNEL_NODE_PARAMS_v1 *param
 CUresult sim_kernel_set(struct sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     struct sim_op made = {.kind = SIM_OP_KERNEL};
-    if (!params) {
+    if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = sim_kernel_make(params, &made.work.kernel);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     made.context = params->func->module->context;
     sim_work_free(what);
     *what = made;
@@ -133,13 +119,11 @@ CUresult sim_kernel_set(struct sim_op *what, const CUDA_KERNEL_NODE_PARAMS *para
 
 CUresult sim_host_describe(struct sim_op *what, const CUDA_HOST_NODE_PARAMS *params)
 {
-    if (!params || !params->fn) {
+    if (!params || !params->fn)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = sim_host_thread_start();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *what = (struct sim_op){.kind = SIM_OP_HOST, .context = what->context};
     what->work.host.function = params->fn;
     what->work.host.data = params->userData;

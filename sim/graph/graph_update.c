@@ -13,11 +13,9 @@ static bool exec_valid(CUgraphExec exec)
 
 static struct sim_exec_node *find_node(CUgraphExec exec, CUgraphNode node)
 {
-    for (size_t i = 0; i < exec->count; i++) {
-        if (exec->nodes[i].node == node && sim_node_valid(node) && node->id == exec->nodes[i].id) {
+    for (size_t i = 0; i < exec->count; i++)
+        if (exec->nodes[i].node == node && sim_node_valid(node) && node->id == exec->nodes[i].id)
             return &exec->nodes[i];
-        }
-    }
     return NULL;
 }
 
@@ -26,9 +24,8 @@ static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUg
                       struct sim_exec_node **found)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *found = exec_valid(exec) ? find_node(exec, node) : NULL;
     return *found && (*found)->type == type ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
 }
@@ -38,12 +35,10 @@ static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUg
 /* A fill stays one of a row, or one of as many rows as before. */
 static bool fill_compatible(const struct sim_op *old, const struct sim_op *other)
 {
-    if (old->context != other->context) {
+    if (old->context != other->context)
         return false;
-    }
-    if (old->work.fill.rows == 1 && other->work.fill.rows == 1) {
+    if (old->work.fill.rows == 1 && other->work.fill.rows == 1)
         return true;
-    }
     return old->work.fill.rows == other->work.fill.rows && old->work.fill.count == other->work.fill.count &&
            old->work.fill.width == other->work.fill.width;
 }
@@ -93,17 +88,14 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 {
     struct sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op made;
     result = sim_fill_describe(&made, memsetParams, ctx);
-    if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
+    if (result == CUDA_SUCCESS && !compatible(&node->what, &made))
         result = CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         node->what = made;
-    }
     return sim_leave(result);
 }
 
@@ -112,15 +104,13 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 {
     struct sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op made;
     CUDA_MEMCPY3D kept;
     result = sim_copy_describe(&made, &kept, copyParams, ctx);
-    if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
+    if (result == CUDA_SUCCESS && !compatible(&node->what, &made))
         result = CUDA_ERROR_INVALID_VALUE;
-    }
     if (result == CUDA_SUCCESS) {
         node->what = made;
         node->copy = kept;
@@ -133,9 +123,8 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 {
     struct sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op made = {.kind = SIM_OP_MARK};
     result = sim_kernel_set(&made, nodeParams);
     if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
@@ -152,9 +141,8 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode h
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_KERNEL_NODE_PARAMS_v1 *nodeParams)
 {
-    if (!nodeParams) {
+    if (!nodeParams)
         return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, NULL);
-    }
     CUDA_KERNEL_NODE_PARAMS params = sim_kernel_newer(nodeParams);
     return cuGraphExecKernelNodeSetParams_v2(hGraphExec, hNode, &params);
 }
@@ -164,9 +152,8 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 {
     struct sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(sim_host_describe(&node->what, nodeParams));
 }
 
@@ -174,12 +161,10 @@ static CUresult set_event(const char *entry, CUgraphExec exec, CUgraphNode handl
 {
     struct sim_exec_node *node;
     CUresult result = enter(entry, exec, handle, type, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_slab_has(&sim.events, event)) {
+    if (!sim_slab_has(&sim.events, event))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     node->event = event;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -198,9 +183,8 @@ CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hN
 static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode handle, struct sim_exec_node **node)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *node = exec_valid(exec) ? find_node(exec, handle) : NULL;
     bool device = *node && (*node)->type <= CU_GRAPH_NODE_TYPE_MEMSET;
     return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_VALUE);
@@ -210,9 +194,8 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 {
     struct sim_exec_node *node;
     CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     node->enabled = isEnabled != 0;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -221,12 +204,10 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 {
     struct sim_exec_node *node;
     CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!isEnabled) {
+    if (!isEnabled)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *isEnabled = node->enabled;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -252,15 +233,12 @@ static bool differ(struct pairs *pairs, CUgraphExecUpdateResult why, CUgraphNode
 static bool pair(struct pairs *pairs, size_t place, CUgraphNode node)
 {
     const struct sim_exec_node *old = &pairs->exec->nodes[place];
-    if (pairs->partner[place] == node) {
+    if (pairs->partner[place] == node)
         return true;
-    }
-    if (pairs->partner[place] || old->after_count != node->after.count) {
+    if (pairs->partner[place] || old->after_count != node->after.count)
         return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, node);
-    }
-    if (old->type != node->type) {
+    if (old->type != node->type)
         return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, node);
-    }
     pairs->partner[place] = node;
     pairs->to_do[pairs->to_do_count++] = place;
     return true;
@@ -272,11 +250,9 @@ static bool pair_before(struct pairs *pairs)
     while (pairs->to_do_count > 0) {
         size_t place = pairs->to_do[--pairs->to_do_count];
         const struct sim_exec_node *old = &pairs->exec->nodes[place];
-        for (size_t i = 0; i < old->after_count; i++) {
-            if (!pair(pairs, old->after[i], pairs->partner[place]->after.at[i])) {
+        for (size_t i = 0; i < old->after_count; i++)
+            if (!pair(pairs, old->after[i], pairs->partner[place]->after.at[i]))
                 return false;
-            }
-        }
     }
     return true;
 }
@@ -284,18 +260,15 @@ static bool pair_before(struct pairs *pairs)
 static bool pair_all(struct pairs *pairs, CUgraph graph)
 {
     CUgraphExec exec = pairs->exec;
-    if (exec->count != graph->count || exec->leaf_count > graph->leaves.count) {
+    if (exec->count != graph->count || exec->leaf_count > graph->leaves.count)
         return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, NULL);
-    }
     if (exec->leaf_count < graph->leaves.count) {
         CUgraphNode extra = graph->leaves.at[graph->leaves.count - 1];
         return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED, extra);
     }
-    for (size_t i = exec->leaf_count; i > 0; i--) {
-        if (!pair(pairs, exec->leaves[i - 1], graph->leaves.at[i - 1]) || !pair_before(pairs)) {
+    for (size_t i = exec->leaf_count; i > 0; i--)
+        if (!pair(pairs, exec->leaves[i - 1], graph->leaves.at[i - 1]) || !pair_before(pairs))
             return false;
-        }
-    }
     return true;
 }
 
@@ -325,12 +298,10 @@ static bool may_replace(struct pairs *pairs)
     for (size_t i = 0; i < pairs->exec->count; i++) {
         const struct sim_exec_node *old = &pairs->exec->nodes[i];
         CUgraphNode other = pairs->partner[i];
-        if (old->memory != other->memory) {
+        if (old->memory != other->memory)
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
-        }
-        if (!compatible(&old->what, &other->what)) {
+        if (!compatible(&old->what, &other->what))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
-        }
     }
     return true;
 }
@@ -339,9 +310,8 @@ static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 
 static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExecUpdateResultInfo *info)
 {
-    if (old->child) {
+    if (old->child)
         return replace_all(old->child, other->child, info);
-    }
     old->copy = other->copy;
     old->event = other->event;
     old->made = other->made;
@@ -351,15 +321,13 @@ static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExe
 static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
     struct pairs pairs;
-    if (!pairs_open(&pairs, exec)) {
+    if (!pairs_open(&pairs, exec))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     if (pair_all(&pairs, graph) && may_replace(&pairs)) {
         result = CUDA_SUCCESS;
-        for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++) {
+        for (size_t i = 0; i < exec->count && result == CUDA_SUCCESS; i++)
             result = replace(&exec->nodes[i], pairs.partner[i], &pairs.info);
-        }
     }
     *info = pairs.info;
     pairs_close(&pairs);
@@ -369,17 +337,14 @@ static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateRe
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphExecUpdateResultInfo *resultInfo)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!exec_valid(hGraphExec) || !sim_graph_valid(hGraph)) {
+    if (!exec_valid(hGraphExec) || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     CUgraphExecUpdateResultInfo info;
     result = replace_all(hGraphExec, hGraph, &info);
-    if (resultInfo) {
+    if (resultInfo)
         *resultInfo = info;
-    }
     return sim_leave(result);
 }
 
@@ -388,12 +353,10 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *
 {
     CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     CUresult result = cuGraphExecUpdate_v2(hGraphExec, hGraph, &info);
-    if (hErrorNode_out) {
+    if (hErrorNode_out)
         *hErrorNode_out = info.errorNode;
-    }
-    if (updateResult_out) {
+    if (updateResult_out)
         *updateResult_out = info.result;
-    }
     return result;
 }
 
@@ -401,9 +364,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
 {
     struct sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     CUgraphExecUpdateResultInfo info;
     bool good = sim_graph_valid(childGraph) && !sim_graph_has_memory(childGraph);
     return sim_leave(good ? replace_all(node->child, childGraph, &info) : CUDA_ERROR_INVALID_VALUE);

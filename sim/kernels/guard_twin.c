@@ -45,14 +45,11 @@ static void judge(const unsigned char *at, const struct piece *piece, struct ver
     *verdict = (struct verdict){.first = UINT64_MAX};
     for (uint64_t from = 0, part; from < piece->bytes; from += part) {
         part = piece->bytes - from < STRIDE ? piece->bytes - from : STRIDE;
-        if (all_are(at + from, part, expected)) {
+        if (all_are(at + from, part, expected))
             continue;
-        }
-        for (uint64_t i = from; i < from + part; i++) {
-            if (at[i] != expected) {
+        for (uint64_t i = from; i < from + part; i++)
+            if (at[i] != expected)
                 verdict->first = verdict->wrong++ ? verdict->first : i;
-            }
-        }
     }
     if (verdict->wrong) {
         uint64_t left = piece->bytes - verdict->first;
@@ -66,19 +63,16 @@ void sim_guard_check(strata_sim_launch *launch)
     uint64_t verdicts_at = parameter(launch, 1);
     unsigned count = launch->grid[0];
     if (!launch->declare_read(launch, pieces_at, count * sizeof(struct piece)) ||
-        !launch->declare_write(launch, verdicts_at, count * sizeof(struct verdict))) {
+        !launch->declare_write(launch, verdicts_at, count * sizeof(struct verdict)))
         return;
-    }
     const struct piece *pieces = launch->read(launch, pieces_at, count * sizeof *pieces);
     struct verdict *verdicts = launch->write(launch, verdicts_at, count * sizeof *verdicts);
     for (unsigned i = 0; pieces && verdicts && i < count; i++) {
         const unsigned char *at = NULL;
-        if (launch->declare_read(launch, pieces[i].address, pieces[i].bytes)) {
+        if (launch->declare_read(launch, pieces[i].address, pieces[i].bytes))
             at = launch->read(launch, pieces[i].address, pieces[i].bytes);
-        }
-        if (!at) {
+        if (!at)
             return;
-        }
         sim_debugger_look_away(); /* the bytes are the guard's */
         judge(at, &pieces[i], &verdicts[i]);
         sim_debugger_look_again();
@@ -91,9 +85,8 @@ enum { FILL_BLOCK = 0x10000, FILL_DEAD = 0x20000, FILL_SILENT = 0x40000 }; /* st
 /* Where the host finds bytes that are to be written; NULL after an illegal access, or if there are none. */
 static char *declare(strata_sim_launch *launch, uint64_t address, uint64_t bytes)
 {
-    if (bytes == 0 || !launch->declare_write(launch, address, bytes)) {
+    if (bytes == 0 || !launch->declare_write(launch, address, bytes))
         return NULL;
-    }
     return launch->write(launch, address, bytes);
 }
 
@@ -109,15 +102,13 @@ void sim_guard_fill(strata_sim_launch *launch)
     const uint64_t sizes[] = {front, how & FILL_BLOCK ? bytes : 0, back};
     for (int i = 0; i < 3; i++) {
         char *memory = declare(launch, starts[i], sizes[i]);
-        if (!memory) {
+        if (!memory)
             continue;
-        }
         bool zone = i != 1;
         memset(memory, (int)(zone ? how & 0xff : how >> 8 & 0xff), (size_t)sizes[i]);
-        if (tell && (zone || (how & FILL_DEAD))) {
+        if (tell && (zone || (how & FILL_DEAD)))
             sim_bytes_fence(memory, sizes[i]);
-        } else if (tell) {
+        else if (tell)
             sim_bytes_unwritten(memory, sizes[i]);
-        }
     }
 }

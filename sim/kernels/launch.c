@@ -41,12 +41,10 @@ static struct sim_kernel_launch *behind(strata_sim_launch *launch)
 static void expect_write(const struct sim_kernel_launch *kernel, uint64_t address, size_t bytes)
 {
     char *memory = NULL;
-    if (sim_debugger_is_valgrind() && sim_block_present(address, bytes)) {
+    if (sim_debugger_is_valgrind() && sim_block_present(address, bytes))
         memory = sim_touch(kernel->context, address, bytes, SIM_BY_KERNEL, true);
-    }
-    if (memory) {
+    if (memory)
         sim_bytes_written(memory, bytes);
-    }
 }
 
 static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, enum sim_touch touch)
@@ -57,9 +55,8 @@ static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, e
         return false;
     }
     sim_check_access(kernel->op, address, bytes, touch);
-    if (touch == SIM_WRITES) {
+    if (touch == SIM_WRITES)
         expect_write(kernel, address, bytes);
-    }
     kernel->ranges[kernel->range_count++] = (struct range){.address = address, .bytes = bytes, .touch = touch};
     return true;
 }
@@ -85,9 +82,8 @@ static bool declared(const struct sim_kernel_launch *kernel, uint64_t address, s
         const struct range *range = &kernel->ranges[i];
         uint64_t offset = address - range->address;
         bool allows = range->touch == SIM_UPDATES_ATOMICALLY || (range->touch == SIM_WRITES) == write;
-        if (allows && offset <= range->bytes && bytes <= range->bytes - offset) {
+        if (allows && offset <= range->bytes && bytes <= range->bytes - offset)
             return true;
-        }
     }
     return false;
 }
@@ -96,12 +92,10 @@ static void *reach(strata_sim_launch *launch, uint64_t address, size_t bytes, bo
 {
     struct sim_kernel_launch *kernel = behind(launch);
     char *memory = NULL;
-    if (declared(kernel, address, bytes, write)) {
+    if (declared(kernel, address, bytes, write))
         memory = sim_touch(kernel->context, address, bytes, SIM_BY_KERNEL, write);
-    }
-    if (!memory) {
+    if (!memory)
         kernel->illegal = true;
-    }
     return memory;
 }
 
@@ -145,9 +139,8 @@ static struct sim_kernel_launch *make_launch(CUfunction function)
     const struct sim_entry *entry = function->entry;
     struct sim_kernel_launch *kernel =
         calloc(1, sizeof *kernel + entry->count * (sizeof(void *) + sizeof(size_t)) + entry->buffer_bytes);
-    if (!kernel) {
+    if (!kernel)
         return NULL;
-    }
     kernel->function = function;
     kernel->twin = function->twin;
     kernel->name = function->name;
@@ -176,41 +169,35 @@ static bool parse_extra(void **extra, const void **buffer, size_t *bytes)
 {
     *buffer = NULL;
     *bytes = 0;
-    for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2) {
-        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER) {
+    for (size_t i = 0; extra[i] != CU_LAUNCH_PARAM_END; i += 2)
+        if (extra[i] == CU_LAUNCH_PARAM_BUFFER_POINTER)
             *buffer = extra[i + 1];
-        } else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1]) {
+        else if (extra[i] == CU_LAUNCH_PARAM_BUFFER_SIZE && extra[i + 1])
             *bytes = *(const size_t *)extra[i + 1];
-        } else {
+        else
             return false;
-        }
-    }
     return true;
 }
 
 static bool copy_parameters(struct sim_kernel_launch *kernel, const struct sim_entry *entry, void **parameters,
                             void **extra)
 {
-    if (parameters && extra) {
+    if (parameters && extra)
         return false;
-    }
-    if (entry->count == 0) {
+    if (entry->count == 0)
         return true;
-    }
     if (extra) {
         const void *buffer;
         size_t bytes;
         /* Less than all parameters is taken, and the rest is zero here. */
-        if (!parse_extra(extra, &buffer, &bytes) || !buffer || bytes > entry->buffer_bytes) {
+        if (!parse_extra(extra, &buffer, &bytes) || !buffer || bytes > entry->buffer_bytes)
             return false;
-        }
         memcpy(kernel->values, buffer, bytes);
         return true;
     }
     for (size_t i = 0; i < entry->count; i++) {
-        if (!parameters || !parameters[i]) {
+        if (!parameters || !parameters[i])
             return false;
-        }
         memcpy(kernel->values + entry->offsets[i], parameters[i], entry->sizes[i]);
     }
     return true;
@@ -218,11 +205,9 @@ static bool copy_parameters(struct sim_kernel_launch *kernel, const struct sim_e
 
 static bool shape_good(const unsigned grid[3], const unsigned block[3], unsigned shared)
 {
-    for (int i = 0; i < 3; i++) {
-        if (grid[i] == 0 || block[i] == 0 || block[i] > MAX_THREADS) {
+    for (int i = 0; i < 3; i++)
+        if (grid[i] == 0 || block[i] == 0 || block[i] > MAX_THREADS)
             return false;
-        }
-    }
     bool block_good = block[2] <= MAX_BLOCK_Z && (uint64_t)block[0] * block[1] * block[2] <= MAX_THREADS;
     return block_good && grid[0] <= INT32_MAX && grid[1] <= MAX_GRID_YZ && grid[2] <= MAX_GRID_YZ &&
            shared <= MAX_SHARED;
@@ -237,13 +222,11 @@ struct shape {
 static CUresult make(CUfunction function, const struct shape *shape, void **parameters, void **extra,
                      struct sim_kernel_launch **made)
 {
-    if (!shape_good(shape->grid, shape->block, shape->shared)) {
+    if (!shape_good(shape->grid, shape->block, shape->shared))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_kernel_launch *kernel = make_launch(function);
-    if (!kernel) {
+    if (!kernel)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     if (!copy_parameters(kernel, function->entry, parameters, extra)) {
         free(kernel);
         return CUDA_ERROR_INVALID_VALUE;
@@ -261,14 +244,12 @@ struct sim_kernel_launch *sim_kernel_copy(const struct sim_kernel_launch *kernel
     size_t parameters = kernel->launch.parameter_count;
     size_t bytes = sizeof *kernel + parameters * (sizeof(void *) + sizeof(size_t)) + kernel->value_bytes;
     struct sim_kernel_launch *copy = malloc(bytes);
-    if (!copy) {
+    if (!copy)
         return NULL;
-    }
     memcpy(copy, kernel, bytes);
     place_parts(copy, parameters);
-    for (size_t i = 0; i < parameters; i++) {
+    for (size_t i = 0; i < parameters; i++)
         copy->parameters[i] = copy->values + ((const unsigned char *)kernel->parameters[i] - kernel->values);
-    }
     copy->launch.parameters = copy->parameters;
     copy->launch.parameter_sizes = copy->sizes;
     return copy;
@@ -279,9 +260,8 @@ CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, struct sim_kerne
     struct shape shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
                           {params->blockDimX, params->blockDimY, params->blockDimZ},
                           params->sharedMemBytes};
-    if (!sim_slab_has(&sim.functions, params->func)) {
+    if (!sim_slab_has(&sim.functions, params->func))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     return make(params->func, &shape, params->kernelParams, params->extra, kernel);
 }
 
@@ -304,21 +284,17 @@ void sim_kernel_describe(const struct sim_kernel_launch *kernel, CUDA_KERNEL_NOD
 static CUresult launch(CUfunction function, const struct shape *shape, CUstream stream, void **parameters, void **extra)
 {
     struct sim_queue *queue;
-    if (!sim_slab_has(&sim.functions, function)) {
+    if (!sim_slab_has(&sim.functions, function))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_queue_for_work(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (function->module->context != queue->context) {
+    if (function->module->context != queue->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     struct sim_kernel_launch *kernel;
     result = make(function, shape, parameters, extra, &kernel);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_KERNEL, 0);
     if (!op) {
         free(kernel);
@@ -334,9 +310,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
                         unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
 {
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct shape shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
     return sim_leave(launch(f, &shape, hStream, kernelParams, extra));
 }
@@ -354,15 +329,12 @@ CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfu
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_slab_has(&sim.functions, hfunc)) {
+    if (!sim_slab_has(&sim.functions, hfunc))
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    }
-    if (!pi || (unsigned)attrib >= CU_FUNC_ATTRIBUTE_MAX) {
+    if (!pi || (unsigned)attrib >= CU_FUNC_ATTRIBUTE_MAX)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *pi = function_attributes[attrib];
     return sim_leave(CUDA_SUCCESS);
 }

@@ -15,9 +15,8 @@ CUresult sim_kernel_register(const char *name, strata_sim_kernel twin)
 {
     size_t bytes = strlen(name) + 1;
     struct registered *made = malloc(sizeof *made + bytes);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     memcpy(made->name, name, bytes);
     made->twin = twin;
     made->next = kernels;
@@ -49,9 +48,8 @@ static CUresult make_globals(sim_context *context, struct sim_global *globals)
 {
     for (struct sim_global *global = globals; global; global = global->next) {
         CUresult result = sim_block_allocate(context, global->bytes, &global->block);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             return result;
-        }
         global->block->of_module = true;
         memset(global->block->memory, 0, global->bytes);
         sim_check_written(global->block);
@@ -66,11 +64,9 @@ void sim_module_free(CUmodule module)
         sim_slab_give(&sim.functions, module->functions);
         module->functions = next;
     }
-    for (struct sim_global *global = module->globals; global; global = global->next) {
-        if (global->block) {
+    for (struct sim_global *global = module->globals; global; global = global->next)
+        if (global->block)
             sim_block_free_now(global->block);
-        }
-    }
     sim_ptx_free(module->entries, module->globals);
     sim_slab_give(&sim.modules, module);
 }
@@ -79,18 +75,15 @@ static CUresult load(sim_context *context, CUmodule *module, const void *image)
 {
     static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'};
     static const unsigned char fat_binary[] = {0x50, 0xed, 0x55, 0xba};
-    if (!module || !image) {
+    if (!module || !image)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (memcmp(image, elf, 1) == 0 || memcmp(image, fat_binary, 1) == 0) {
+    if (memcmp(image, elf, 1) == 0 || memcmp(image, fat_binary, 1) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    }
     struct sim_entry *entries;
     struct sim_global *globals;
     CUresult result = sim_ptx_parse(image, &entries, &globals);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     CUmodule made = sim_slab_take(&sim.modules);
     if (!made) {
         sim_ptx_free(entries, globals);
@@ -113,21 +106,19 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     CUmodule made = NULL;
     result = load(context, module ? &made : NULL, image);
     if (result == CUDA_SUCCESS) {
         result = sim_context_wait(context);
         const bool there = sim_slab_has(&sim.modules, made); /* the context may have ended meanwhile */
-        if (result == CUDA_SUCCESS && there) {
+        if (result == CUDA_SUCCESS && there)
             *module = made;
-        } else if (there) {
+        else if (there)
             sim_module_free(made);
-        } else if (result == CUDA_SUCCESS) {
+        else if (result == CUDA_SUCCESS)
             result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        }
     }
     return sim_leave(result);
 }
@@ -136,14 +127,11 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
                             void **optionValues)
 {
-    if (numOptions > 0 && (!options || !optionValues)) {
+    if (numOptions > 0 && (!options || !optionValues))
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    for (unsigned i = 0; i < numOptions; i++) {
-        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+    for (unsigned i = 0; i < numOptions; i++)
+        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
             optionValues[i] = NULL;
-        }
-    }
     sim_called_as(__func__);
     return cuModuleLoadData(module, image);
 }
@@ -152,16 +140,13 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int nu
 CUresult cuModuleUnload(CUmodule hmod)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_slab_has(&sim.modules, hmod)) {
+    if (!sim_slab_has(&sim.modules, hmod))
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    }
     result = sim_context_wait(hmod->context);
-    if (result == CUDA_SUCCESS && sim_slab_has(&sim.modules, hmod)) {
+    if (result == CUDA_SUCCESS && sim_slab_has(&sim.modules, hmod))
         sim_module_free(hmod);
-    }
     return sim_leave(result);
 }
 
@@ -174,18 +159,15 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
         }
     }
     const struct sim_entry *entry = module->entries;
-    while (entry && strcmp(entry->name, name) != 0) {
+    while (entry && strcmp(entry->name, name) != 0)
         entry = entry->next;
-    }
     const char *known_as = NULL;
     strata_sim_kernel twin = entry ? sim_kernel_find(name, &known_as) : NULL;
-    if (!twin) {
+    if (!twin)
         return CUDA_ERROR_NOT_FOUND;
-    }
     CUfunction made = sim_slab_take(&sim.functions);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->module = module;
     made->entry = entry;
     made->twin = twin;
@@ -199,15 +181,12 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
 CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!hfunc || !name || name[0] == '\0') {
+    if (!hfunc || !name || name[0] == '\0')
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_slab_has(&sim.modules, hmod)) {
+    if (!sim_slab_has(&sim.modules, hmod))
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    }
     result = sim_context_check(hmod->context);
     return sim_leave(result == CUDA_SUCCESS ? get_function(hmod, name, hfunc) : result);
 }
@@ -216,27 +195,20 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, c
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!name) {
+    if (!name)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_slab_has(&sim.modules, hmod)) {
+    if (!sim_slab_has(&sim.modules, hmod))
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    }
     const struct sim_global *global = hmod->globals;
-    while (global && strcmp(global->name, name) != 0) {
+    while (global && strcmp(global->name, name) != 0)
         global = global->next;
-    }
-    if (!global) {
+    if (!global)
         return sim_leave(CUDA_ERROR_NOT_FOUND);
-    }
-    if (dptr) {
+    if (dptr)
         *dptr = global->block->address;
-    }
-    if (bytes) {
+    if (bytes)
         *bytes = global->bytes;
-    }
     return sim_leave(CUDA_SUCCESS);
 }

@@ -33,9 +33,8 @@ static bool is_word(char c)
 static bool next(struct reader *reader)
 {
     const char *at = reader->at;
-    while (isspace((unsigned char)*at) || (*at == '/' && (at[1] == '/' || at[1] == '*'))) {
+    while (isspace((unsigned char)*at) || (*at == '/' && (at[1] == '/' || at[1] == '*')))
         at = *at == '/' ? skip_comment(at) : at + 1;
-    }
     reader->token = at;
     if (*at == '\0') {
         reader->at = at;
@@ -43,11 +42,9 @@ static bool next(struct reader *reader)
         return false;
     }
     size_t length = 1;
-    if (is_word(*at)) {
-        while (is_word(at[length])) {
+    if (is_word(*at))
+        while (is_word(at[length]))
             length++;
-        }
-    }
     reader->length = length;
     reader->at = at + length;
     return true;
@@ -70,9 +67,8 @@ static char *copy_token(const struct reader *reader)
 
 static bool number(const struct reader *reader, size_t *value)
 {
-    if (!isdigit((unsigned char)reader->token[0])) {
+    if (!isdigit((unsigned char)reader->token[0]))
         return false;
-    }
     *value = (size_t)strtoull(reader->token, NULL, 0);
     return true;
 }
@@ -80,9 +76,8 @@ static bool number(const struct reader *reader, size_t *value)
 /* Bytes of a type such as .u64, or 0. */
 static size_t type_bytes(const struct reader *reader)
 {
-    if (reader->length < 3 || reader->token[0] != '.' || !strchr("busf", reader->token[1])) {
+    if (reader->length < 3 || reader->token[0] != '.' || !strchr("busf", reader->token[1]))
         return is(reader, ".pred") ? 1 : 0;
-    }
     size_t bits = (size_t)strtoull(reader->token + 2, NULL, 10);
     return bits == 8 || bits == 16 || bits == 32 || bits == 64 || bits == 128 ? bits / 8 : 0;
 }
@@ -107,31 +102,26 @@ static bool read_variable(struct reader *reader, struct variable *variable)
     *variable = (struct variable){0};
     while (next(reader) && reader->token[0] == '.') {
         if (is(reader, ".align")) {
-            if (!next(reader) || !number(reader, &variable->alignment) || !is_alignment(variable->alignment)) {
+            if (!next(reader) || !number(reader, &variable->alignment) || !is_alignment(variable->alignment))
                 return false;
-            }
         } else if (type_bytes(reader) > 0) {
             element = type_bytes(reader);
         }
     }
-    if (element == 0 || reader->length == 0 || !is_word(reader->token[0])) {
+    if (element == 0 || reader->length == 0 || !is_word(reader->token[0]))
         return false;
-    }
     variable->name = copy_token(reader);
     variable->bytes = element;
     variable->alignment = variable->alignment > element ? variable->alignment : element;
-    if (!variable->name || !next(reader)) {
+    if (!variable->name || !next(reader))
         return false;
-    }
     while (is(reader, "[")) {
         size_t count;
-        if (!next(reader) || !number(reader, &count) || count == 0 || count > SIM_MOST_MEMORY / variable->bytes) {
+        if (!next(reader) || !number(reader, &count) || count == 0 || count > SIM_MOST_MEMORY / variable->bytes)
             return false;
-        }
         variable->bytes *= count;
-        if (!next(reader) || !is(reader, "]") || !next(reader)) {
+        if (!next(reader) || !is(reader, "]") || !next(reader))
             return false;
-        }
     }
     return true;
 }
@@ -140,14 +130,12 @@ static bool add_parameter(struct sim_entry *entry, const struct variable *variab
 {
     size_t count = entry->count + 1;
     size_t *offsets = realloc(entry->offsets, count * sizeof *offsets);
-    if (!offsets) {
+    if (!offsets)
         return false;
-    }
     entry->offsets = offsets;
     size_t *sizes = realloc(entry->sizes, count * sizeof *sizes);
-    if (!sizes) {
+    if (!sizes)
         return false;
-    }
     entry->sizes = sizes;
     entry->offsets[entry->count] = (size_t)sim_round_up(entry->buffer_bytes, variable->alignment);
     entry->sizes[entry->count] = variable->bytes;
@@ -160,45 +148,38 @@ static bool add_parameter(struct sim_entry *entry, const struct variable *variab
 static bool read_parameters(struct reader *reader, struct sim_entry *entry)
 {
     struct reader before = *reader;
-    if (!next(reader)) {
+    if (!next(reader))
         return false;
-    }
     if (!is(reader, "(")) {
         *reader = before;
         return true;
     }
-    if (!next(reader)) {
+    if (!next(reader))
         return false;
-    }
     while (is(reader, ".param")) {
         struct variable variable;
         bool good = read_variable(reader, &variable) && add_parameter(entry, &variable);
         free(variable.name);
-        if (!good) {
+        if (!good)
             return false;
-        }
-        if (is(reader, ",") && !next(reader)) {
+        if (is(reader, ",") && !next(reader))
             return false;
-        }
     }
     return is(reader, ")");
 }
 
 static CUresult read_entry(struct reader *reader, struct sim_entry **entries)
 {
-    if (!next(reader) || !is_word(reader->token[0])) {
+    if (!next(reader) || !is_word(reader->token[0]))
         return CUDA_ERROR_INVALID_PTX;
-    }
     struct sim_entry *entry = calloc(1, sizeof *entry);
-    if (!entry) {
+    if (!entry)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     entry->next = *entries;
     *entries = entry;
     entry->name = copy_token(reader);
-    if (!entry->name) {
+    if (!entry->name)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     return read_parameters(reader, entry) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
 }
 
@@ -217,9 +198,8 @@ static CUresult read_global(struct reader *reader, struct sim_global **globals)
     }
     *global = (struct sim_global){.next = *globals, .name = variable.name, .bytes = variable.bytes};
     *globals = global;
-    if (is(reader, ";")) {
+    if (is(reader, ";"))
         return CUDA_SUCCESS;
-    }
     return is(reader, "=") ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_PTX;
 }
 
@@ -228,9 +208,8 @@ static bool skip_body(struct reader *reader)
 {
     size_t depth = 1;
     while (depth > 0) {
-        if (!next(reader)) {
+        if (!next(reader))
             return false;
-        }
         depth += is(reader, "{") ? 1 : 0;
         depth -= is(reader, "}") ? 1 : 0;
     }
@@ -247,13 +226,11 @@ static bool skip_header(struct reader *reader)
 {
     struct reader ahead;
     do {
-        if (!next(reader) || !is_word(reader->token[0])) {
+        if (!next(reader) || !is_word(reader->token[0]))
             return false;
-        }
         ahead = *reader;
-        if (next(&ahead) && is(&ahead, ",")) {
+        if (next(&ahead) && is(&ahead, ","))
             *reader = ahead;
-        }
     } while (is(reader, ","));
     return true;
 }
@@ -262,17 +239,15 @@ static bool skip_header(struct reader *reader)
 static CUresult read_statement(struct reader *reader, struct sim_entry **entries, struct sim_global **globals,
                                bool *inside)
 {
-    if (!*inside && reader->token[0] != '.' && !is(reader, ";")) {
+    if (!*inside && reader->token[0] != '.' && !is(reader, ";"))
         return CUDA_ERROR_INVALID_PTX;
-    }
     *inside = !is(reader, ";");
     if (is_header(reader)) {
         *inside = false;
         return skip_header(reader) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
     }
-    if (is(reader, ".entry")) {
+    if (is(reader, ".entry"))
         return read_entry(reader, entries);
-    }
     if (is(reader, ".global")) {
         *inside = false;
         return read_global(reader, globals);
@@ -296,9 +271,8 @@ CUresult sim_ptx_parse(const char *text, struct sim_entry **entries, struct sim_
         versioned = versioned || is(&reader, ".version");
         result = versioned ? read_statement(&reader, entries, globals, &inside) : CUDA_ERROR_INVALID_IMAGE;
     }
-    if (result == CUDA_SUCCESS && !versioned) {
+    if (result == CUDA_SUCCESS && !versioned)
         result = CUDA_ERROR_INVALID_IMAGE;
-    }
     if (result != CUDA_SUCCESS) {
         sim_ptx_free(*entries, *globals);
         *entries = NULL;

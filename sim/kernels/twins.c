@@ -71,11 +71,10 @@ UNCHECKED WIDE static uint64_t difference_wide(const unsigned char *at, uint64_t
 
 UNCHECKED static void fill_words(unsigned char *to, uint64_t words, uint64_t seed)
 {
-    if (is_wide()) {
+    if (is_wide())
         fill_wide(to, words, seed);
-    } else {
+    else
         fill_loop(to, words, seed);
-    }
 }
 
 UNCHECKED static uint64_t differences(const unsigned char *at, uint64_t words, uint64_t seed)
@@ -108,9 +107,8 @@ static struct verdict compare(const unsigned char *at, uint64_t bytes, uint64_t 
     while (bytes - offset >= WORD) {
         uint64_t words = (bytes - offset) / WORD;
         words = words < STRIDE ? words : STRIDE;
-        if (differences(at + offset, words, seed + offset / WORD) != 0) {
+        if (differences(at + offset, words, seed + offset / WORD) != 0)
             compare_bytes(at, offset, words * WORD, seed, &verdict);
-        }
         offset += words * WORD;
     }
     compare_bytes(at, offset, bytes - offset, seed, &verdict);
@@ -129,13 +127,11 @@ static void pattern_fill(strata_sim_launch *launch)
     uint64_t address = parameter(launch, 0);
     uint64_t bytes = parameter(launch, 1);
     uint64_t seed = parameter(launch, 2);
-    if (bytes == 0 || !launch->declare_write(launch, address, bytes)) {
+    if (bytes == 0 || !launch->declare_write(launch, address, bytes))
         return;
-    }
     unsigned char *to = launch->write(launch, address, bytes);
-    if (!to) {
+    if (!to)
         return;
-    }
     uint64_t words = bytes / WORD;
     fill_words(to, words, seed);
     uint64_t last = sim_mix(seed + words);
@@ -150,18 +146,15 @@ static void pattern_check(strata_sim_launch *launch)
     uint64_t result = parameter(launch, 3);
     uint64_t found[2];
     if (bytes == 0 || !launch->declare_read(launch, address, bytes) ||
-        !launch->declare_atomic(launch, result, sizeof found)) {
+        !launch->declare_atomic(launch, result, sizeof found))
         return;
-    }
     const unsigned char *at = launch->read(launch, address, bytes);
     unsigned char *to = launch->write(launch, result, sizeof found);
-    if (!at || !to) {
+    if (!at || !to)
         return;
-    }
     struct verdict verdict = compare(at, bytes, seed);
-    if (verdict.bytes == 0) {
+    if (verdict.bytes == 0)
         return;
-    }
     memcpy(found, to, sizeof found);
     found[0] += verdict.bytes;
     found[1] = verdict.first < found[1] ? verdict.first : found[1];

@@ -10,9 +10,8 @@
 static struct sim_extent *extent_at(uint64_t address)
 {
     struct sim_node *node = sim_tree_floor(&sim.extents, address);
-    if (!node) {
+    if (!node)
         return NULL;
-    }
     struct sim_extent *extent = (struct sim_extent *)(void *)((char *)node - offsetof(struct sim_extent, by_address));
     return address - extent->address < extent->bytes ? extent : NULL;
 }
@@ -51,34 +50,29 @@ void sim_block_publish(struct sim_block *block)
     ++*account(block);
     block->previous = NULL;
     block->next = sim.blocks;
-    if (block->next) {
+    if (block->next)
         block->next->previous = block;
-    }
     sim.blocks = block;
-    if (block->extent) {
+    if (block->extent)
         sim_index_put(&block->extent->known, granule_of(block->extent, block->address), block);
-    } else {
+    else
         sim_tree_insert(&sim.apart, &block->by_address, block->address, 0);
-    }
     sim_check_allocated(block);
 }
 
 void sim_block_retire(struct sim_block *block)
 {
     --*account(block);
-    if (block->previous) {
+    if (block->previous)
         block->previous->next = block->next;
-    } else {
+    else
         sim.blocks = block->next;
-    }
-    if (block->next) {
+    if (block->next)
         block->next->previous = block->previous;
-    }
-    if (block->extent) {
+    if (block->extent)
         sim_index_remove(&block->extent->known, granule_of(block->extent, block->address));
-    } else {
+    else
         sim_tree_remove(&sim.apart, &block->by_address);
-    }
 }
 
 void sim_block_appear(struct sim_block *block)
@@ -102,9 +96,8 @@ void sim_block_vanish(struct sim_block *block)
 void sim_extent_vanish(struct sim_extent *extent)
 {
     struct sim_block *block;
-    while ((block = sim_index_floor(&extent->present, (size_t)(extent->bytes / SIM_GRANULE) - 1))) {
+    while ((block = sim_index_floor(&extent->present, (size_t)(extent->bytes / SIM_GRANULE) - 1)))
         sim_block_vanish(block);
-    }
 }
 
 static bool inside(const struct sim_block *block, uint64_t address, uint64_t bytes)
@@ -116,16 +109,13 @@ static bool inside(const struct sim_block *block, uint64_t address, uint64_t byt
 /* Maps that lie side by side hold a range together. */
 static bool holds(struct sim_block *block, uint64_t address, uint64_t bytes)
 {
-    if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes)) {
+    if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes))
         return inside(block, address, bytes);
-    }
     const struct sim_map *map = sim_map_of(block);
-    if (bytes > map->range->bytes) {
+    if (bytes > map->range->bytes)
         return false;
-    }
-    while (map && address + bytes > map->block.address + map->block.bytes) {
+    while (map && address + bytes > map->block.address + map->block.bytes)
         map = sim_map_after(map);
-    }
     return map != NULL;
 }
 
@@ -163,13 +153,11 @@ char *sim_memory_at(uint64_t address, uint64_t bytes)
 
 CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_block **block)
 {
-    if (bytes > SIM_MOST_MEMORY) {
+    if (bytes > SIM_MOST_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_block *made = calloc(1, sizeof *made);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_op *wait_for;
     CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
     if (result != CUDA_SUCCESS) {
@@ -217,9 +205,8 @@ void sim_block_free_now(struct sim_block *block)
     case SIM_BLOCK_POOLED:
         sim_space_give(block->span, NULL);
     }
-    if (block->pool) {
+    if (block->pool)
         sim_pool_block_gone(block->pool);
-    }
     free(block);
 }
 
@@ -228,16 +215,14 @@ void sim_blocks_of_context_free(const sim_context *context)
     struct sim_block *block = sim.blocks;
     while (block) {
         struct sim_block *next = block->next;
-        if (block->context == context) {
+        if (block->context == context)
             sim_block_free_now(block);
-        }
         block = next;
     }
 }
 
 void sim_blocks_close(void)
 {
-    while (sim.blocks) {
+    while (sim.blocks)
         sim_block_free_now(sim.blocks);
-    }
 }

@@ -12,12 +12,10 @@ bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, enum
     place->address = address;
     place->pageable = false;
     place->called = called[side];
-    if (sim_block_at(address)) {
+    if (sim_block_at(address))
         return sim_may_touch(context, address, bytes, SIM_BY_COPY, write);
-    }
-    if (graphs && sim_graph_memory_around(address, bytes)) {
+    if (graphs && sim_graph_memory_around(address, bytes))
         return true;
-    }
     place->pageable = true;
     return side != SIM_DEVICE_SIDE && address != 0;
 }
@@ -28,9 +26,8 @@ static CUresult submit_copy(struct sim_queue *queue, const struct sim_place *to,
     void *staged = NULL;
     if (from->pageable && !queue->capture) {
         staged = malloc(bytes);
-        if (!staged) {
+        if (!staged)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
         memcpy(staged, (const void *)(uintptr_t)from->address, bytes);
     }
     struct sim_op *made = sim_op_create(queue->context, queue, SIM_OP_COPY, 0);
@@ -83,22 +80,18 @@ static CUresult copy(const struct copy *copy, CUstream stream, bool synchronous)
     struct sim_place to;
     struct sim_place from;
     CUresult result = sim_queue_for_work(stream, &queue);
-    if (result == CUDA_SUCCESS && synchronous) {
+    if (result == CUDA_SUCCESS && synchronous)
         result = sim_capture_guard_queue(queue);
-    }
-    if (result != CUDA_SUCCESS || copy->bytes == 0) {
+    if (result != CUDA_SUCCESS || copy->bytes == 0)
         return result;
-    }
     sim_context *context = queue->context;
     bool captured = queue->capture != NULL;
     if (!sim_locate(context, copy->to, copy->bytes, copy->to_side, true, captured, &to) ||
-        !sim_locate(context, copy->from, copy->bytes, copy->from_side, false, captured, &from)) {
+        !sim_locate(context, copy->from, copy->bytes, copy->from_side, false, captured, &from))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     result = sim_copy_prepare(queue, &from, synchronous);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op;
     result = submit_copy(queue, &to, &from, copy->bytes, &op);
     return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to, &from, synchronous) : result;
@@ -107,9 +100,8 @@ static CUresult copy(const struct copy *copy, CUstream stream, bool synchronous)
 static CUresult copy_call(const char *entry, const struct copy *what, CUstream stream, bool synchronous)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(copy(what, stream, synchronous));
 }
 
@@ -220,12 +212,10 @@ struct fill {
 static uint64_t extent_of(const struct fill *fill)
 {
     uint64_t row = fill->count > SIM_MOST_MEMORY ? 0 : (uint64_t)fill->width * fill->count;
-    if (row == 0 || fill->rows == 1) {
+    if (row == 0 || fill->rows == 1)
         return row;
-    }
-    if (fill->pitch < row || fill->rows > SIM_MOST_MEMORY || fill->pitch > SIM_MOST_MEMORY / fill->rows) {
+    if (fill->pitch < row || fill->rows > SIM_MOST_MEMORY || fill->pitch > SIM_MOST_MEMORY / fill->rows)
         return 0;
-    }
     return (uint64_t)fill->pitch * (fill->rows - 1) + row;
 }
 
@@ -233,20 +223,17 @@ static CUresult fill(const struct fill *fill, CUstream stream)
 {
     struct sim_queue *queue;
     CUresult result = sim_queue_for_work(stream, &queue);
-    if (result != CUDA_SUCCESS || fill->count == 0 || fill->rows == 0) {
+    if (result != CUDA_SUCCESS || fill->count == 0 || fill->rows == 0)
         return result;
-    }
     uint64_t extent = extent_of(fill);
     bool aligned = fill->address % fill->width == 0 && (fill->rows == 1 || fill->pitch % fill->width == 0);
     /* Where a captured fill goes is looked at when its graph is made one that can be launched. */
     bool good = queue->capture || sim_may_touch(queue->context, fill->address, extent, SIM_BY_FILL, true);
-    if (extent == 0 || !aligned || !good) {
+    if (extent == 0 || !aligned || !good)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FILL, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     op->work.fill.address = fill->address;
     op->work.fill.value = fill->value;
     op->work.fill.width = fill->width;
@@ -260,9 +247,8 @@ static CUresult fill(const struct fill *fill, CUstream stream)
 static CUresult fill_call(const char *entry, const struct fill *what, CUstream stream)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(fill(what, stream));
 }
 
@@ -309,9 +295,8 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
 static CUresult fill_now(const char *entry, const struct fill *what, CUstream stream)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = fill(what, stream);
     if (result == CUDA_SUCCESS && what->count > 0 && what->rows > 0 && on_host(what->address)) {
         struct sim_queue *queue;

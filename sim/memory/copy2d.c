@@ -28,9 +28,8 @@ struct copy {
 /* Adds a * b; false if the sum is more than any memory has. */
 static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
 {
-    if (a != 0 && b > (SIM_MOST_MEMORY - *sum) / a) {
+    if (a != 0 && b > (SIM_MOST_MEMORY - *sum) / a)
         return false;
-    }
     *sum += a * b;
     return *sum <= SIM_MOST_MEMORY;
 }
@@ -42,15 +41,13 @@ static bool measure(const struct end *end, const struct copy *copy, struct sim_r
     uint64_t height = 0;
     bool possible = add_product(&width, 1, end->x) && add_product(&width, 1, copy->width) &&
                     add_product(&height, 1, end->y) && add_product(&height, 1, copy->rows);
-    if (!possible) {
+    if (!possible)
         return false;
-    }
     rows->pitch = end->pitch ? end->pitch : width;
     height = end->height ? end->height : height;
     rows->plane = 0;
-    if (rows->pitch < width || height < copy->rows) {
+    if (rows->pitch < width || height < copy->rows)
         return false;
-    }
     bool flat = copy->planes == 1 && end->z == 0;
     return flat || add_product(&rows->plane, rows->pitch, height);
 }
@@ -81,9 +78,8 @@ static bool locate(const sim_context *context, const struct end *end, const stru
     uint64_t base;
     uint64_t bytes;
     uint64_t offset = 0;
-    if (!side_of(end, &side, &base) || !measure(end, copy, rows) || !span_of(copy, rows, &bytes)) {
+    if (!side_of(end, &side, &base) || !measure(end, copy, rows) || !span_of(copy, rows, &bytes))
         return false;
-    }
     bool there = add_product(&offset, end->z, rows->plane) && add_product(&offset, end->y, rows->pitch) &&
                  add_product(&offset, 1, end->x);
     return there && sim_locate(context, base + offset, bytes, side, write, graphs, &rows->place);
@@ -130,9 +126,8 @@ bool sim_rows_run(const struct sim_op *op)
         return true;
     }
     const char *from = reach(op, from_rows, false);
-    if (!to || !from) {
+    if (!to || !from)
         return false;
-    }
     move_rows(op, to, to_rows->pitch, to_rows->plane, from, from_rows->pitch, from_rows->plane);
     return true;
 }
@@ -141,13 +136,11 @@ bool sim_rows_run(const struct sim_op *op)
 static bool stage(struct sim_op *op)
 {
     const struct sim_rows *from = &op->work.rows.from;
-    if (!from->place.pageable) {
+    if (!from->place.pageable)
         return true;
-    }
     char *staged = malloc(sim_rows_bytes(op));
-    if (!staged) {
+    if (!staged)
         return false;
-    }
     uint64_t width = op->work.rows.width;
     move_rows(op, staged, width, width * op->work.rows.rows, (const char *)(uintptr_t)from->place.address, from->pitch,
               from->plane);
@@ -170,9 +163,8 @@ static CUresult submit(struct sim_queue *queue, const struct copy *copy, const s
                        const struct sim_rows *from, struct sim_op **op)
 {
     struct sim_op shape = shape_of(copy, to, from);
-    if (!queue->capture && !stage(&shape)) {
+    if (!queue->capture && !stage(&shape))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_op *made = sim_op_create(queue->context, queue, SIM_OP_COPY_ROWS, 0);
     if (!made) {
         free(shape.work.rows.staged);
@@ -190,22 +182,18 @@ static CUresult copy_rows(const struct copy *copy, CUstream stream, bool synchro
     struct sim_rows to;
     struct sim_rows from;
     CUresult result = sim_queue_for_work(stream, &queue);
-    if (result == CUDA_SUCCESS && synchronous) {
+    if (result == CUDA_SUCCESS && synchronous)
         result = sim_capture_guard_queue(queue);
-    }
-    if (result != CUDA_SUCCESS || copy->width == 0 || copy->rows == 0 || copy->planes == 0) {
+    if (result != CUDA_SUCCESS || copy->width == 0 || copy->rows == 0 || copy->planes == 0)
         return result;
-    }
     sim_context *context = queue->context;
     bool captured = queue->capture != NULL;
     if (!locate(context, &copy->to, copy, true, captured, &to) ||
-        !locate(context, &copy->from, copy, false, captured, &from)) {
+        !locate(context, &copy->from, copy, false, captured, &from))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     result = sim_copy_prepare(queue, &from.place, synchronous);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op;
     result = submit(queue, copy, &to, &from, &op);
     return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to.place, &from.place, synchronous) : result;
@@ -214,9 +202,8 @@ static CUresult copy_rows(const struct copy *copy, CUstream stream, bool synchro
 static CUresult copy_call(const char *entry, const struct copy *copy, CUstream stream, bool synchronous)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(copy_rows(copy, stream, synchronous));
 }
 
@@ -224,9 +211,8 @@ static CUresult copy_call(const char *entry, const struct copy *copy, CUstream s
 
 static CUresult copy_2d(const char *entry, const CUDA_MEMCPY2D *asked, CUstream stream, bool synchronous)
 {
-    if (!asked) {
+    if (!asked)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct copy copy = {
         .to = {.type = asked->dstMemoryType,
                .host = (uint64_t)(uintptr_t)asked->dstHost,
@@ -307,9 +293,8 @@ CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, str
     struct sim_rows to;
     struct sim_rows from;
     if (copy.width == 0 || copy.rows == 0 || copy.planes == 0 || !locate(context, &copy.to, &copy, true, true, &to) ||
-        !locate(context, &copy.from, &copy, false, true, &from)) {
+        !locate(context, &copy.from, &copy, false, true, &from))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *what = shape_of(&copy, &to, &from);
     what->context = context;
     return CUDA_SUCCESS;
@@ -317,9 +302,8 @@ CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, str
 
 static CUresult copy_3d(const char *entry, const CUDA_MEMCPY3D *asked, CUstream stream, bool synchronous)
 {
-    if (!asked) {
+    if (!asked)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct copy copy = copy_of_3d(asked);
     return copy_call(entry, &copy, stream, synchronous);
 }

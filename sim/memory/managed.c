@@ -48,19 +48,16 @@ static bool make_pages(struct managed *managed, size_t bytes)
 
 static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t bytes, unsigned flags)
 {
-    if (!address) {
+    if (!address)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *address = 0;
-    if (bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+    if (bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct managed *managed = bytes <= SIM_MOST_MEMORY ? calloc(1, sizeof *managed) : NULL;
     char *memory = managed && make_pages(managed, bytes) ? sim_backing_take(sim_round_up(bytes, SIM_PAGE)) : NULL;
     if (!memory) {
-        if (managed) {
+        if (managed)
             free(managed->pages);
-        }
         free(managed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -84,9 +81,8 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
 {
     sim_context *context;
     CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(allocate(context, dptr, bytesize, flags));
 }
 
@@ -101,9 +97,8 @@ void sim_managed_end(struct sim_block *block)
 static struct managed *find(uint64_t address, size_t bytes, size_t *first, size_t *last)
 {
     struct sim_block *block = bytes > 0 ? sim_block_around(address, bytes) : NULL;
-    if (!block || block->kind != SIM_BLOCK_MANAGED) {
+    if (!block || block->kind != SIM_BLOCK_MANAGED)
         return NULL;
-    }
     *first = (size_t)((address - block->address) / ADVICE_PAGE);
     *last = (size_t)((address + bytes - 1 - block->address) / ADVICE_PAGE);
     return managed_of(block);
@@ -139,24 +134,19 @@ static CUresult prefetch(uint64_t address, size_t bytes, const CUmemLocation *lo
     struct where where;
     struct sim_queue *queue;
     CUresult result = sim_queue_for_work(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct managed *managed = find(address, bytes, &first, &last);
-    if (flags != 0 || !managed) {
+    if (flags != 0 || !managed)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     result = place(location, &where);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    for (size_t i = first; i <= last; i++) {
+    for (size_t i = first; i <= last; i++)
         managed->pages[i].prefetched = where;
-    }
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }
@@ -165,9 +155,8 @@ CUresult cuMemPrefetchAsync_v2(CUdeviceptr devPtr, size_t count, CUmemLocation l
                                CUstream hStream)
 {
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(prefetch(devPtr, count, &location, flags, hStream));
 }
 
@@ -252,16 +241,13 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, C
     size_t first;
     size_t last;
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct managed *managed = find(devPtr, count, &first, &last);
-    if (!managed || !location_good(advice, &location)) {
+    if (!managed || !location_good(advice, &location))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    for (size_t i = first; i <= last; i++) {
+    for (size_t i = first; i <= last; i++)
         advise_page(&managed->pages[i], advice, &location);
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -303,17 +289,13 @@ static int number_of(struct where where)
 static void list_accessors(const struct page *page, int *numbers, size_t room)
 {
     size_t used = 0;
-    for (int device = 0; device < sim.settings.devices && used < room; device++) {
-        if (page->accessed_by >> device & 1) {
+    for (int device = 0; device < sim.settings.devices && used < room; device++)
+        if (page->accessed_by >> device & 1)
             numbers[used++] = device;
-        }
-    }
-    if (page->accessed_by_host && used < room) {
+    if (page->accessed_by_host && used < room)
         numbers[used++] = ON_HOST;
-    }
-    while (used < room) {
+    while (used < room)
         numbers[used++] = NOWHERE;
-    }
 }
 
 static CUresult describe(const struct page *page, CUmem_range_attribute attribute, void *data, size_t bytes)
@@ -321,9 +303,8 @@ static CUresult describe(const struct page *page, CUmem_range_attribute attribut
     int number;
     switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY:
-        if (bytes == 0 || bytes % sizeof number != 0) {
+        if (bytes == 0 || bytes % sizeof number != 0)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         list_accessors(page, data, bytes / sizeof number);
         return CUDA_SUCCESS;
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
@@ -350,9 +331,8 @@ static CUresult describe(const struct page *page, CUmem_range_attribute attribut
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (bytes != sizeof number) {
+    if (bytes != sizeof number)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     memcpy(data, &number, sizeof number);
     return CUDA_SUCCESS;
 }
@@ -363,13 +343,11 @@ CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribu
     size_t first;
     size_t last;
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct managed *managed = find(devPtr, count, &first, &last);
-    if (!data || !managed) {
+    if (!data || !managed)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     struct page common = common_of(managed->pages, first, last);
     return sim_leave(describe(&common, attribute, data, dataSize));
 }

@@ -5,18 +5,15 @@
 
 static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t bytes)
 {
-    if (!address) {
+    if (!address)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *address = 0;
-    if (bytes == 0) {
+    if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_block *block;
     CUresult result = sim_block_allocate(context, bytes, &block);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         *address = block->address;
-    }
     return result;
 }
 
@@ -24,9 +21,8 @@ CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
     sim_context *context;
     CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(allocate(context, dptr, bytesize));
 }
 
@@ -35,21 +31,17 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
 {
     sim_context *context;
     CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool element = ElementSizeBytes == 4 || ElementSizeBytes == 8 || ElementSizeBytes == 16;
-    if (!pPitch || !element || WidthInBytes == 0 || Height == 0) {
+    if (!pPitch || !element || WidthInBytes == 0 || Height == 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (WidthInBytes > SIM_MOST_MEMORY || Height > SIM_MOST_MEMORY / sim_round_up(WidthInBytes, SIM_GRANULE)) {
+    if (WidthInBytes > SIM_MOST_MEMORY || Height > SIM_MOST_MEMORY / sim_round_up(WidthInBytes, SIM_GRANULE))
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
     size_t pitch = (size_t)sim_round_up(WidthInBytes, SIM_GRANULE);
     result = allocate(context, dptr, pitch * Height);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         *pPitch = pitch;
-    }
     return sim_leave(result);
 }
 
@@ -70,9 +62,8 @@ static CUresult settle(struct sim_block *block, bool secretly)
     CUresult result = ordered    ? sim_op_wait(block->context, block->allocation)
                       : secretly ? sim_context_wait_secretly(block->context)
                                  : sim_context_wait(block->context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     block = block_of(address);
     return block && block->id == id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -97,9 +88,8 @@ static bool freeable(const struct sim_block *block, bool pinned)
 static CUresult free_block(uint64_t address, bool pinned)
 {
     struct sim_block *block = block_of(address);
-    if (!block || !freeable(block, pinned)) {
+    if (!block || !freeable(block, pinned))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_act *asked = sim_check_free_asked();
     CUresult result = settle(block, asked != NULL);
     if (result != CUDA_SUCCESS) {
@@ -107,9 +97,8 @@ static CUresult free_block(uint64_t address, bool pinned)
         return result;
     }
     sim_check_freed_after(block, asked);
-    if (block->pool) {
+    if (block->pool)
         block->pool->space.used += block->bytes; /* the real driver's pools go on counting what was freed this way */
-    }
     sim_block_free_now(block);
     return CUDA_SUCCESS;
 }
@@ -117,9 +106,8 @@ static CUresult free_block(uint64_t address, bool pinned)
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(dptr == 0 ? CUDA_SUCCESS : free_block(dptr, false));
 }
 
@@ -127,15 +115,12 @@ CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (total) {
+    if (total)
         *total = context->device->memory;
-    }
-    if (free) {
+    if (free)
         *free = context->device->memory - context->device->used;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -143,19 +128,15 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_block *block = sim_block_at(dptr);
-    if (!block) {
+    if (!block)
         return sim_leave(CUDA_ERROR_NOT_FOUND);
-    }
-    if (pbase) {
+    if (pbase)
         *pbase = block->address;
-    }
-    if (psize) {
+    if (psize)
         *psize = block->bytes;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -170,13 +151,11 @@ static bool host_has(size_t bytes)
 static CUresult allocate_pinned(sim_context *context, void **address, size_t bytes, unsigned flags)
 {
     unsigned known = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if (!address || (flags & ~known) != 0) {
+    if (!address || (flags & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *address = NULL;
-    if (bytes == 0) {
+    if (bytes == 0)
         return CUDA_SUCCESS;
-    }
     struct sim_block *block = calloc(1, sizeof *block);
     if (!block || !host_has(bytes) || !sim_pinned_take(block, bytes)) {
         free(block);
@@ -198,9 +177,8 @@ CUresult cuMemHostAlloc(void **pp, size_t bytesize, unsigned int Flags)
 {
     sim_context *context;
     CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(allocate_pinned(context, pp, bytesize, Flags));
 }
 
@@ -213,9 +191,8 @@ CUresult cuMemAllocHost_v2(void **pp, size_t bytesize)
 CUresult cuMemFreeHost(void *p)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(p ? free_block((uint64_t)(uintptr_t)p, true) : CUDA_SUCCESS);
 }
 
@@ -229,12 +206,10 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pdptr || Flags != 0 || !pinned_at(p)) {
+    if (!pdptr || Flags != 0 || !pinned_at(p))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *pdptr = (uint64_t)(uintptr_t)p;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -244,13 +219,11 @@ CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_block *block = pinned_at(p);
-    if (!pFlags || !block) {
+    if (!pFlags || !block)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *pFlags = block->host_flags | CU_MEMHOSTALLOC_DEVICEMAP;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -26,9 +26,8 @@ static void end_pool(CUmemoryPool pool)
 void sim_pool_block_gone(CUmemoryPool pool)
 {
     pool->blocks--;
-    if (pool->destroyed && pool->blocks == 0) {
+    if (pool->destroyed && pool->blocks == 0)
         end_pool(pool);
-    }
 }
 
 /* ---- allocating and freeing ---- */
@@ -61,12 +60,10 @@ static void submit_allocation(struct sim_queue *queue, struct sim_block *block, 
 static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
 {
     *address = 0;
-    if (bytes > SIM_MOST_MEMORY) {
+    if (bytes > SIM_MOST_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (queue->capture) {
+    if (queue->capture)
         return sim_capture_allocate(queue, pool->space.device, bytes, address);
-    }
     struct sim_block *block = calloc(1, sizeof *block);
     if (!block || !sim_op_reserve(queue, 1)) {
         free(block);
@@ -98,18 +95,14 @@ static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool p
 {
     struct sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!address) {
+    if (!address)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!pool) {
+    if (!pool)
         pool = queue->context->device->current_pool;
-    }
-    if (!pool_valid(pool)) {
+    if (!pool_valid(pool))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     if (bytes == 0) {
         *address = 0;
         return CUDA_SUCCESS;
@@ -120,21 +113,18 @@ static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool p
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(allocate_from(dptr, bytesize, NULL, hStream));
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pool) {
+    if (!pool)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(allocate_from(dptr, bytesize, pool, hStream));
 }
 
@@ -143,22 +133,17 @@ static CUresult free_async(CUdeviceptr address, CUstream stream)
 {
     struct sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
-    if (result != CUDA_SUCCESS || address == 0) {
+    if (result != CUDA_SUCCESS || address == 0)
         return result;
-    }
-    if (queue->capture) {
+    if (queue->capture)
         return sim_capture_free(queue, address);
-    }
     struct sim_block *block = sim_block_at(address);
-    if (!block || block->address != address || block->of_module) {
+    if (!block || block->address != address || block->of_module)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (block->kind != SIM_BLOCK_DEVICE && block->kind != SIM_BLOCK_POOLED) {
+    if (block->kind != SIM_BLOCK_DEVICE && block->kind != SIM_BLOCK_POOLED)
         return block->kind == SIM_BLOCK_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!sim_op_reserve(queue, 1) || (block->pool && !sim_space_expect(&block->pool->space, queue))) {
+    if (!sim_op_reserve(queue, 1) || (block->pool && !sim_space_expect(&block->pool->space, queue)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
     if (block->graph) {
         sim_graph_memory_freed(block->graph, op);
@@ -179,9 +164,8 @@ static CUresult free_async(CUdeviceptr address, CUstream stream)
 CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(free_async(dptr, hStream));
 }
 
@@ -190,14 +174,11 @@ CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 static bool properties_good(const CUmemPoolProps *properties)
 {
     unsigned handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->win32SecurityAttributes) {
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->win32SecurityAttributes)
         return false;
-    }
-    for (size_t i = 0; i < sizeof properties->reserved; i++) {
-        if (properties->reserved[i] != 0) {
+    for (size_t i = 0; i < sizeof properties->reserved; i++)
+        if (properties->reserved[i] != 0)
             return false;
-        }
-    }
     return ((unsigned)properties->handleTypes & ~handles) == 0 &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
@@ -205,20 +186,16 @@ static bool properties_good(const CUmemPoolProps *properties)
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pool || !poolProps || !properties_good(poolProps)) {
+    if (!pool || !poolProps || !properties_good(poolProps))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     struct sim_device *device = sim_device_of(poolProps->location.id);
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     CUmemoryPool made = poolProps->maxSize <= SIM_MOST_MEMORY ? sim_pool_create(device) : NULL;
-    if (!made) {
+    if (!made)
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    }
     made->space.limit = sim_round_up(poolProps->maxSize, SIM_CHUNK);
     made->handle_types = poolProps->handleTypes;
     *pool = made;
@@ -229,21 +206,16 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pool_valid(pool) || pool->is_default) {
+    if (!pool_valid(pool) || pool->is_default)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    for (int i = 0; i < sim.settings.devices; i++) {
-        if (sim.devices[i].current_pool == pool) {
+    for (int i = 0; i < sim.settings.devices; i++)
+        if (sim.devices[i].current_pool == pool)
             sim.devices[i].current_pool = sim.devices[i].default_pool;
-        }
-    }
     pool->destroyed = true;
-    if (pool->blocks == 0) {
+    if (pool->blocks == 0)
         end_pool(pool);
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -252,12 +224,10 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pool_valid(pool)) {
+    if (!pool_valid(pool))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     sim_space_settle(&pool->space);
     sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
     return sim_leave(CUDA_SUCCESS);
@@ -281,9 +251,8 @@ static bool *reuse_policy(CUmemoryPool pool, CUmemPool_attribute attribute)
 
 static CUresult reset_high(uint64_t *high, uint64_t current, uint64_t value)
 {
-    if (value != 0) {
+    if (value != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     *high = current;
     return CUDA_SUCCESS;
 }
@@ -293,9 +262,8 @@ static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
     bool *policy = reuse_policy(pool, attribute);
     if (policy) {
         *policy = *(const int *)value != 0;
-        if (pool->space.opportunistic) {
+        if (pool->space.opportunistic)
             sim_space_settle(&pool->space);
-        }
         return CUDA_SUCCESS;
     }
     uint64_t number = *(const cuuint64_t *)value;
@@ -344,18 +312,16 @@ static CUresult get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(pool_valid(pool) && value ? set_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(pool_valid(pool) && value ? get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -364,12 +330,10 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
 {
     const struct sim_device *device = sim_device_of(map->location.id);
-    if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    if (!device) {
+    if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
-    }
     switch (map->flags) {
     case CU_MEM_ACCESS_FLAGS_PROT_READWRITE:
         return CUDA_SUCCESS;
@@ -385,36 +349,29 @@ static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pool_valid(pool) || !map) {
+    if (!pool_valid(pool) || !map)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     for (size_t i = 0; i < count; i++) {
         result = check_access(pool, &map[i]);
-        if (result != CUDA_SUCCESS) {
+        if (result != CUDA_SUCCESS)
             return sim_leave(result);
-        }
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         pool->access[map[i].location.id] = map[i].flags;
-    }
     return sim_leave(CUDA_SUCCESS);
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!flags || !location || !pool_valid(memPool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
+    if (!flags || !location || !pool_valid(memPool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_device_of(location->id)) {
+    if (!sim_device_of(location->id))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *flags = memPool->access[location->id];
     return sim_leave(CUDA_SUCCESS);
 }
@@ -425,16 +382,13 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
 static CUresult give_pool(const char *entry, CUmemoryPool *pool, CUdevice dev, bool current)
 {
     CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_device *device = sim_device_of(dev);
-    if (!device) {
+    if (!device)
         return sim_leave(current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE);
-    }
-    if (!pool) {
+    if (!pool)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *pool = current ? device->current_pool : device->default_pool;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -452,13 +406,11 @@ CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
 CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_device *device = sim_device_of(dev);
-    if (!device || !pool_valid(pool) || pool->space.device != device) {
+    if (!device || !pool_valid(pool) || pool->space.device != device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     device->current_pool = pool;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -13,18 +13,16 @@ struct sim_peer {
 static struct sim_peer **find(sim_context *context, const sim_context *peer)
 {
     struct sim_peer **link = &context->peers;
-    while (*link && (*link)->uid != peer->uid) {
+    while (*link && (*link)->uid != peer->uid)
         link = &(*link)->next;
-    }
     return link;
 }
 
 bool sim_peer_enabled(const sim_context *context, const sim_context *peer)
 {
     const struct sim_peer *known = context->peers;
-    while (known && known->uid != peer->uid) {
+    while (known && known->uid != peer->uid)
         known = known->next;
-    }
     return known != NULL;
 }
 
@@ -39,22 +37,17 @@ void sim_peers_free(sim_context *context)
 
 static CUresult enable(sim_context *context, sim_context *peer, unsigned flags)
 {
-    if (!sim_context_valid(peer)) {
+    if (!sim_context_valid(peer))
         return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (flags != 0) {
+    if (flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (peer->device == context->device) {
+    if (peer->device == context->device)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    }
-    if (sim_peer_enabled(context, peer)) {
+    if (sim_peer_enabled(context, peer))
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    }
     struct sim_peer *made = malloc(sizeof *made);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     *made = (struct sim_peer){.next = context->peers, .uid = peer->uid};
     context->peers = made;
     return CUDA_SUCCESS;
@@ -64,9 +57,8 @@ CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(enable(context, peerContext, Flags));
 }
 
@@ -74,17 +66,14 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!sim_context_valid(peerContext)) {
+    if (!sim_context_valid(peerContext))
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    }
     struct sim_peer **link = find(context, peerContext);
     struct sim_peer *peer = *link;
-    if (!peer) {
+    if (!peer)
         return sim_leave(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
-    }
     *link = peer->next;
     free(peer);
     return sim_leave(CUDA_SUCCESS);
@@ -93,15 +82,12 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
 CUresult cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev, CUdevice peerDev)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!canAccessPeer) {
+    if (!canAccessPeer)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_device_of(dev) || !sim_device_of(peerDev)) {
+    if (!sim_device_of(dev) || !sim_device_of(peerDev))
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
     *canAccessPeer = dev != peerDev;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -117,15 +103,12 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
     };
     enum { VALUES = sizeof values / sizeof values[0] };
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!value || (unsigned)attrib == 0 || (unsigned)attrib >= VALUES) {
+    if (!value || (unsigned)attrib == 0 || (unsigned)attrib >= VALUES)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
-    if (!sim_device_of(srcDevice) || !sim_device_of(dstDevice) || srcDevice == dstDevice) {
+    if (!sim_device_of(srcDevice) || !sim_device_of(dstDevice) || srcDevice == dstDevice)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
-    }
     *value = values[attrib];
     return sim_leave(CUDA_SUCCESS);
 }

@@ -49,9 +49,8 @@ static struct mapping range_of(struct sim_block *block)
 static unsigned access_of(struct sim_block *block)
 {
     sim_context *context;
-    if (block->kind != SIM_BLOCK_MAPPED) {
+    if (block->kind != SIM_BLOCK_MAPPED)
         return CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
-    }
     bool current = sim_context_current(&context) == CUDA_SUCCESS;
     return current ? sim_map_of(block)->access[context->device->ordinal] : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
@@ -60,17 +59,15 @@ static unsigned access_of(struct sim_block *block)
 static bool good_on_device(uint64_t address)
 {
     sim_context *context;
-    if (sim_context_current(&context) != CUDA_SUCCESS) {
+    if (sim_context_current(&context) != CUDA_SUCCESS)
         return true;
-    }
     return sim_may_touch(context, address, 1, SIM_BY_KERNEL, false);
 }
 
 static unsigned long long handle_types_of(struct sim_block *block)
 {
-    if (block->kind == SIM_BLOCK_MAPPED) {
+    if (block->kind == SIM_BLOCK_MAPPED)
         return (unsigned long long)sim_map_of(block)->physical->properties.requestedHandleTypes;
-    }
     return block->pool ? (unsigned long long)block->pool->handle_types : 0;
 }
 
@@ -90,15 +87,13 @@ static CUresult describe(struct sim_block *block, uint64_t address, CUpointer_at
         *(unsigned *)data = of_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
         break;
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-        if (!good_on_device(address)) {
+        if (!good_on_device(address))
             return CUDA_ERROR_INVALID_VALUE;
-        }
         *(CUdeviceptr *)data = address;
         break;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (!host && block->kind != SIM_BLOCK_MANAGED) {
+        if (!host && block->kind != SIM_BLOCK_MANAGED)
             return CUDA_ERROR_INVALID_VALUE;
-        }
         *(void **)data = (void *)(uintptr_t)address;
         break;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -185,9 +180,8 @@ static CUresult get(CUdeviceptr address, CUpointer_attribute attribute, void *da
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(data ? get(ptr, attribute, data) : CUDA_ERROR_INVALID_VALUE);
 }
 
@@ -200,16 +194,12 @@ static bool attribute_known(CUpointer_attribute attribute)
 /* Unlike for a single attribute, a foreign address is no error: all it has is zero. */
 static CUresult get_all(unsigned count, const CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
-    for (unsigned i = 0; i < count; i++) {
-        if (!data[i] || !attribute_known(attributes[i])) {
+    for (unsigned i = 0; i < count; i++)
+        if (!data[i] || !attribute_known(attributes[i]))
             return CUDA_ERROR_INVALID_VALUE;
-        }
-    }
-    for (unsigned i = 0; i < count; i++) {
-        if (get(address, attributes[i], data[i]) != CUDA_SUCCESS) {
+    for (unsigned i = 0; i < count; i++)
+        if (get(address, attributes[i], data[i]) != CUDA_SUCCESS)
             zero(data[i], attributes[i]);
-        }
-    }
     return CUDA_SUCCESS;
 }
 
@@ -217,9 +207,8 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
                                 CUdeviceptr ptr)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool good = numAttributes > 0 && attributes && data;
     return sim_leave(good ? get_all(numAttributes, attributes, data, ptr) : CUDA_ERROR_INVALID_VALUE);
 }
@@ -227,13 +216,11 @@ CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute 
 CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_block *block = sim_block_at(ptr);
-    if (!value || !block || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+    if (!value || !block || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     block->sync_memops = *(const int *)value != 0;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -15,9 +15,8 @@ static bool maps_allow(struct sim_block *block, const sim_context *context, uint
 {
     const struct sim_map *map = sim_map_of(block);
     while (map && map_allows(map, context, write)) {
-        if (end <= map->block.address + map->block.bytes) {
+        if (end <= map->block.address + map->block.bytes)
             return true;
-        }
         map = sim_map_after(map);
     }
     return false;
@@ -63,19 +62,16 @@ static bool is_backed(const struct sim_block *block)
 char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
 {
     struct sim_block *block = sim_block_present(address, bytes);
-    if (!block) {
+    if (!block)
         return NULL;
-    }
     if (!allowed(block, context, address + bytes, by, write)) {
-        if (block->device && block->device != context->device) {
+        if (block->device && block->device != context->device)
             block->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS; /* the owner of the memory fails with the intruder */
-        }
         return NULL;
     }
     sim_bytes_unveil(&block->in_flight);
     char *memory = block->memory + (address - block->address);
-    if (write && bytes >= SIM_PAGE && is_backed(block)) {
+    if (write && bytes >= SIM_PAGE && is_backed(block))
         sim_backing_expect(memory, bytes);
-    }
     return memory;
 }

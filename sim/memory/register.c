@@ -8,27 +8,24 @@ static const struct sim_block *overlapped(uint64_t address, uint64_t bytes)
 {
     const struct sim_block *block = sim_block_at(address);
     struct sim_node *next = block ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
-    if (next && next->key - address < bytes) {
+    if (next && next->key - address < bytes)
         block = sim_block_at(next->key);
-    }
     return block;
 }
 
 static CUresult register_range(sim_context *context, uint64_t address, size_t bytes, unsigned flags)
 {
     unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (address == 0 || bytes == 0 || bytes > SIM_MOST_MEMORY || (flags & ~known) != 0) {
+    if (address == 0 || bytes == 0 || bytes > SIM_MOST_MEMORY || (flags & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     const struct sim_block *other = overlapped(address, bytes);
     if (other) {
         bool registered = other->kind == SIM_BLOCK_REGISTERED;
         return registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     }
     struct sim_block *block = calloc(1, sizeof *block);
-    if (!block) {
+    if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     block->kind = SIM_BLOCK_REGISTERED;
     block->address = address;
     block->bytes = bytes;
@@ -45,9 +42,8 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
     sim_context *context;
     CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(register_range(context, (uint64_t)(uintptr_t)p, bytesize, Flags));
 }
 
@@ -55,19 +51,16 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 static CUresult unregister(uint64_t address)
 {
     struct sim_block *block = sim_block_at(address);
-    if (address == 0 || (block && (block->kind != SIM_BLOCK_REGISTERED || block->address != address))) {
+    if (address == 0 || (block && (block->kind != SIM_BLOCK_REGISTERED || block->address != address)))
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!block) {
+    if (!block)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
     uint64_t id = block->id;
     struct sim_act *asked = sim_check_free_asked();
     CUresult result = asked ? sim_context_wait_secretly(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
-    if (result == CUDA_SUCCESS && (!block || block->id != id)) {
+    if (result == CUDA_SUCCESS && (!block || block->id != id))
         result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
     if (result != CUDA_SUCCESS) {
         sim_act_drop(asked);
         return result;
@@ -80,8 +73,7 @@ static CUresult unregister(uint64_t address)
 CUresult cuMemHostUnregister(void *p)
 {
     CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(unregister((uint64_t)(uintptr_t)p));
 }

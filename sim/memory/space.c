@@ -63,9 +63,8 @@ void sim_address_give(uint64_t address, uint64_t bytes)
             gap = after;
         }
     }
-    if (!gap) {
+    if (!gap)
         gap = malloc(sizeof *gap);
-    }
     if (gap) {
         gap->address = address;
         gap->bytes = bytes;
@@ -78,9 +77,8 @@ static bool reserve_region(uint64_t least)
     uint64_t usual = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : UINT64_C(64) << 30;
     uint64_t bytes = least + SIM_PAGE > usual ? least + SIM_PAGE : usual;
     struct region *region = malloc(sizeof *region);
-    if (!region) {
+    if (!region)
         return false;
-    }
     region->base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (region->base == MAP_FAILED) {
         free(region);
@@ -98,22 +96,19 @@ static bool reserve_region(uint64_t least)
 bool sim_address_take(uint64_t bytes, uint64_t *address)
 {
     struct sim_node *node = sim_tree_ceiling(&gaps_by_bytes, bytes, 0);
-    if (!node && reserve_region(bytes)) {
+    if (!node && reserve_region(bytes))
         node = sim_tree_ceiling(&gaps_by_bytes, bytes, 0);
-    }
-    if (!node) {
+    if (!node)
         return false;
-    }
     struct gap *gap = CONTAINER(node, struct gap, by_bytes);
     *address = gap->address;
     remove_gap(gap);
     gap->address += bytes;
     gap->bytes -= bytes;
-    if (gap->bytes > 0) {
+    if (gap->bytes > 0)
         add_gap(gap);
-    } else {
+    else
         free(gap);
-    }
     return true;
 }
 
@@ -122,19 +117,16 @@ static bool take_at(uint64_t address, uint64_t bytes)
 {
     struct sim_node *node = sim_tree_floor(&gaps_by_address, address);
     struct gap *gap = node ? CONTAINER(node, struct gap, by_address) : NULL;
-    if (!gap || address - gap->address > gap->bytes || bytes > gap->bytes - (address - gap->address)) {
+    if (!gap || address - gap->address > gap->bytes || bytes > gap->bytes - (address - gap->address))
         return false;
-    }
     uint64_t first = gap->address;
     uint64_t end = gap->address + gap->bytes;
     remove_gap(gap);
     free(gap);
-    if (address > first) {
+    if (address > first)
         sim_address_give(first, address - first);
-    }
-    if (end > address + bytes) {
+    if (end > address + bytes)
         sim_address_give(address + bytes, end - (address + bytes));
-    }
     return true;
 }
 
@@ -146,17 +138,14 @@ bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish,
     }
     uint64_t whole = bytes + alignment - SIM_PAGE;
     uint64_t taken;
-    if (!sim_address_take(whole, &taken)) {
+    if (!sim_address_take(whole, &taken))
         return false;
-    }
     *address = sim_round_up(taken, alignment);
-    if (*address > taken) {
+    if (*address > taken)
         sim_address_give(taken, *address - taken);
-    }
     uint64_t behind = taken + whole - (*address + bytes);
-    if (behind > 0) {
+    if (behind > 0)
         sim_address_give(*address + bytes, behind);
-    }
     return true;
 }
 
@@ -181,13 +170,11 @@ char *sim_backing_take(uint64_t bytes)
 {
     size_t mapped = (size_t)bytes + SIM_PAGE;
     char *base = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (base == MAP_FAILED) {
+    if (base == MAP_FAILED)
         return NULL;
-    }
     size_t before = (size_t)(sim_round_up((uint64_t)(uintptr_t)base, SIM_PAGE) - (uint64_t)(uintptr_t)base);
-    if (before > 0) {
+    if (before > 0)
         munmap(base, before);
-    }
     munmap(base + before + bytes, SIM_PAGE - before);
     return base + before;
 }
@@ -198,9 +185,8 @@ void sim_backing_expect(char *memory, uint64_t bytes)
 {
     uint64_t begin = sim_round_up((uint64_t)(uintptr_t)memory, SIM_PAGE);
     uint64_t end = ((uint64_t)(uintptr_t)memory + bytes) & ~(uint64_t)(SIM_PAGE - 1);
-    if (begin < end) {
+    if (begin < end)
         madvise((void *)(uintptr_t)begin, (size_t)(end - begin), MADV_HUGEPAGE);
-    }
 }
 
 void sim_backing_empty(char *memory, uint64_t bytes)

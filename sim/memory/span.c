@@ -34,14 +34,12 @@ static void take_from_tree(struct sim_span *span)
 
 static void unlink_span(struct sim_span *span)
 {
-    if (span->previous) {
+    if (span->previous)
         span->previous->next = span->next;
-    } else {
+    else
         span->extent->first = span->next;
-    }
-    if (span->next) {
+    if (span->next)
         span->next->previous = span->previous;
-    }
     free(span);
 }
 
@@ -49,9 +47,8 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
 {
     span->position = position;
     span->op = op;
-    if (op) {
+    if (op)
         op->span = span;
-    }
 }
 
 /* Melts the free span `right` into its free left neighbour; both are in no tree. */
@@ -62,9 +59,8 @@ static void absorb(struct sim_span *left, struct sim_span *right)
         forgotten = left->op;
         set_free_point(left, right->position, right->op);
     }
-    if (forgotten) {
+    if (forgotten)
         forgotten->span = NULL;
-    }
     left->bytes += right->bytes;
     unlink_span(right);
 }
@@ -93,9 +89,8 @@ static struct sim_span *settle_in(struct sim_span *span)
 
 static struct sim_bin *find_bin(const struct sim_space *space, const struct sim_lane *lane)
 {
-    if (lane->slot >= space->bin_slots || !space->bins[lane->slot] || space->bins[lane->slot]->lane != lane->uid) {
+    if (lane->slot >= space->bin_slots || !space->bins[lane->slot] || space->bins[lane->slot]->lane != lane->uid)
         return NULL;
-    }
     return space->bins[lane->slot];
 }
 
@@ -104,18 +99,16 @@ static struct sim_bin *make_bin(struct sim_space *space, const struct sim_lane *
     if (lane->slot >= space->bin_slots) {
         uint32_t slots = sim.lane_slots;
         struct sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
-        if (!bins) {
+        if (!bins)
             return NULL;
-        }
         memset(bins + space->bin_slots, 0, (slots - space->bin_slots) * sizeof(*bins));
         space->bins = bins;
         space->bin_slots = slots;
     }
     if (!space->bins[lane->slot]) {
         struct sim_bin *bin = calloc(1, sizeof *bin);
-        if (bin) {
+        if (bin)
             bin->lane = lane->uid;
-        }
         space->bins[lane->slot] = bin;
     }
     return space->bins[lane->slot];
@@ -138,9 +131,8 @@ static void reserve(struct sim_space *space, uint64_t bytes)
 {
     space->device->used += bytes;
     space->reserved += bytes;
-    if (space->reserved > space->reserved_high) {
+    if (space->reserved > space->reserved_high)
         space->reserved_high = space->reserved;
-    }
 }
 
 static void unreserve(struct sim_space *space, uint64_t bytes)
@@ -154,27 +146,22 @@ static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
 {
     struct sim_extent *extent = calloc(1, sizeof *extent);
     struct sim_span *span = calloc(1, sizeof *span);
-    if (!extent || !span || !sim_address_take(bytes, &extent->address)) {
+    if (!extent || !span || !sim_address_take(bytes, &extent->address))
         goto no_addresses;
-    }
     extent->memory = sim_backing_take(bytes);
-    if (!extent->memory) {
+    if (!extent->memory)
         goto no_backing;
-    }
-    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE)) {
+    if (!sim_index_open(&extent->known, bytes / SIM_GRANULE))
         goto no_known;
-    }
-    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE)) {
+    if (!sim_index_open(&extent->present, bytes / SIM_GRANULE))
         goto no_present;
-    }
     extent->space = space;
     extent->bytes = bytes;
     sim_bytes_close(extent->memory, bytes);
     extent->first = span;
     extent->next = space->extents;
-    if (extent->next) {
+    if (extent->next)
         extent->next->previous = extent;
-    }
     space->extents = extent;
     span->extent = extent;
     span->address = extent->address;
@@ -199,22 +186,18 @@ static void close_extent(struct sim_extent *extent)
     struct sim_space *space = extent->space;
     for (struct sim_span *span = extent->first; span; span = extent->first) {
         extent->first = span->next;
-        if (span->op) {
+        if (span->op)
             span->op->span = NULL;
-        }
-        if (!span->hole) {
+        if (!span->hole)
             unreserve(space, span->bytes);
-        }
         free(span);
     }
-    if (extent->previous) {
+    if (extent->previous)
         extent->previous->next = extent->next;
-    } else {
+    else
         space->extents = extent->next;
-    }
-    if (extent->next) {
+    if (extent->next)
         extent->next->previous = extent->previous;
-    }
     sim_tree_remove(&sim.extents, &extent->by_address);
     sim_extent_vanish(extent);
     sim_index_close(&extent->known);
@@ -230,20 +213,17 @@ static void close_extent(struct sim_extent *extent)
 /* Cuts a span, which is in no tree, in two; the second part is like the first and in no tree either. */
 static bool split(struct sim_span *span, uint64_t bytes)
 {
-    if (span->bytes == bytes) {
+    if (span->bytes == bytes)
         return true;
-    }
     struct sim_span *rest = malloc(sizeof *rest);
-    if (!rest) {
+    if (!rest)
         return false;
-    }
     *rest = *span;
     rest->address += bytes;
     rest->bytes -= bytes;
     rest->previous = span;
-    if (rest->next) {
+    if (rest->next)
         rest->next->previous = rest;
-    }
     span->next = rest;
     span->bytes = bytes;
     set_free_point(rest, span->position, span->op);
@@ -255,12 +235,10 @@ static bool split(struct sim_span *span, uint64_t bytes)
 static bool cut_to(struct sim_span *span, uint64_t bytes)
 {
     bool whole = span->bytes == bytes;
-    if (!split(span, bytes)) {
+    if (!split(span, bytes))
         return false;
-    }
-    if (!whole) {
+    if (!whole)
         put_in_tree(span->next);
-    }
     return true;
 }
 
@@ -270,18 +248,16 @@ static void touch(const struct sim_span *span)
     struct sim_extent *extent = span->extent;
     uint64_t begin = span->address - extent->address;
     sim_bytes_close(extent->memory + begin, span->bytes);
-    if (begin + span->bytes > extent->touched) {
+    if (begin + span->bytes > extent->touched)
         extent->touched = begin + span->bytes;
-    }
 }
 
 static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes, SIM_PAGE);
     struct sim_extent *extent = fits(space, size) ? open_extent(space, size) : NULL;
-    if (!extent) {
+    if (!extent)
         return NULL;
-    }
     reserve(space, size);
     extent->first->free = true;
     touch(extent->first);
@@ -302,9 +278,8 @@ static uint64_t missing_at(const struct sim_span *span, uint64_t bytes)
         uint64_t part = bytes < span->bytes ? bytes : span->bytes;
         missing += span->hole ? sim_round_up(part, SIM_CHUNK) : 0;
         bytes -= part;
-        if (bytes == 0) {
+        if (bytes == 0)
             return missing;
-        }
         span = span->next;
     }
     return UINT64_MAX;
@@ -331,9 +306,8 @@ static struct sim_span *best_place(const struct sim_space *space, uint64_t bytes
 static bool fill_hole(struct sim_span *hole, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
-    if (!split(hole, size)) {
+    if (!split(hole, size))
         return false;
-    }
     hole->hole = false;
     hole->free = true;
     touch(hole);
@@ -345,9 +319,8 @@ static bool fill_hole(struct sim_span *hole, uint64_t bytes)
 static bool join_from(struct sim_span *span, uint64_t bytes)
 {
     if (span->hole) {
-        if (!fill_hole(span, bytes)) {
+        if (!fill_hole(span, bytes))
             return false;
-        }
     } else {
         take_from_tree(span);
     }
@@ -373,12 +346,10 @@ static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
     uint64_t room = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : SIM_MOST_RANGE;
     uint64_t range = sim_round_up(most < room ? most : room, SIM_CHUNK);
     struct sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
-    if (!extent) {
+    if (!extent)
         extent = open_extent(space, bytes);
-    }
-    if (!extent) {
+    if (!extent)
         return NULL;
-    }
     extent->first->hole = true;
     return extent->first;
 }
@@ -397,9 +368,8 @@ static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
 /* Takes memory from the device for so many bytes. The span is in no tree, and may be larger. */
 static struct sim_span *grow(struct sim_space *space, uint64_t bytes)
 {
-    if (bytes > SIM_MOST_MEMORY) {
+    if (bytes > SIM_MOST_MEMORY)
         return NULL;
-    }
     return space->direct ? grow_direct(space, bytes) : grow_pool(space, bytes);
 }
 
@@ -423,12 +393,10 @@ static void make_hole(struct sim_span *span, uint64_t most)
     uint64_t begin = span->address - extent->address;
     uint64_t first = sim_round_up(begin, SIM_CHUNK);
     uint64_t last = (begin + span->bytes) / SIM_CHUNK * SIM_CHUNK;
-    if (last <= first) {
+    if (last <= first)
         return;
-    }
-    if (last - first > most) {
+    if (last - first > most)
         first = last - most / SIM_CHUNK * SIM_CHUNK;
-    }
     take_from_tree(span);
     if (!cut_to(span, last - begin)) {
         put_in_tree(span);
@@ -437,9 +405,8 @@ static void make_hole(struct sim_span *span, uint64_t most)
     if (first > begin) {
         bool cut = split(span, first - begin);
         put_in_tree(span);
-        if (!cut) {
+        if (!cut)
             return;
-        }
         span = span->next;
     }
     span->free = false;
@@ -460,9 +427,8 @@ void sim_space_shrink(struct sim_space *space, uint64_t keep)
         struct sim_extent *extent = span->extent;
         make_hole(span, space->reserved - keep);
         bool empty = extent->first->hole && !extent->first->next;
-        if (empty && (extent->previous || extent->next)) {
+        if (empty && (extent->previous || extent->next))
             close_extent(extent);
-        }
         span = span_of(sim_tree_ceiling(&space->common, bytes, address + 1));
     }
 }
@@ -485,9 +451,8 @@ static CUresult use(struct sim_span *span, uint64_t asked)
     span->position = 0;
     span->asked = asked;
     space->used += asked;
-    if (space->used > space->used_high) {
+    if (space->used > space->used_high)
         space->used_high = space->used;
-    }
     return CUDA_SUCCESS;
 }
 
@@ -502,9 +467,8 @@ static struct sim_span *find_own(const struct sim_space *space, const struct sim
     struct sim_span *common = best_fit(&space->common, bytes);
     const struct sim_bin *bin = queue ? find_bin(space, queue->lane) : NULL;
     struct sim_span *own = bin ? best_fit(&bin->by_size, bytes) : NULL;
-    if (own && (!common || own->bytes <= common->bytes)) {
+    if (own && (!common || own->bytes <= common->bytes))
         return own;
-    }
     return common;
 }
 
@@ -514,16 +478,13 @@ static struct sim_span *find_followed(const struct sim_space *space, const struc
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
         const struct sim_bin *bin = space->bins[slot];
         uint64_t known = bin ? sim_clock_position(queue->knows, slot, bin->lane) : 0;
-        if (known == 0) {
+        if (known == 0)
             continue;
-        }
         struct sim_span *span = best_fit(&bin->by_size, bytes);
-        while (span && span->position > known) {
+        while (span && span->position > known)
             span = span_of(sim_tree_ceiling(&bin->by_size, span->bytes, span->address + 1));
-        }
-        if (span) {
+        if (span)
             return span;
-        }
     }
     return NULL;
 }
@@ -535,9 +496,8 @@ static struct sim_span *find_pending(const struct sim_space *space, uint64_t byt
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
         const struct sim_bin *bin = space->bins[slot];
         struct sim_span *span = bin ? best_fit(&bin->by_size, bytes) : NULL;
-        if (span && (!best || span->bytes < best->bytes)) {
+        if (span && (!best || span->bytes < best->bytes))
             best = span;
-        }
     }
     return best;
 }
@@ -549,9 +509,8 @@ static void let_frees_finish(struct sim_space *space)
         const struct sim_bin *bin = space->bins[slot];
         struct sim_span *span = bin ? best_fit(&bin->by_size, 0) : NULL;
         while (span) {
-            if (span->op) {
+            if (span->op)
                 sim_op_need(span->op);
-            }
             span = span_of(sim_tree_ceiling(&bin->by_size, span->bytes, span->address + 1));
         }
     }
@@ -563,18 +522,16 @@ static void make_room(struct sim_space *space)
 {
     let_frees_finish(space);
     for (struct sim_space *other = space->device->spaces; other; other = other->next) {
-        if (other != space) {
+        if (other != space)
             let_frees_finish(other);
-        }
         sim_space_shrink(other, 0);
     }
 }
 
 bool sim_device_make_room(struct sim_device *device, uint64_t bytes)
 {
-    if (!on_device(&device->direct, bytes)) {
+    if (!on_device(&device->direct, bytes))
         make_room(&device->direct);
-    }
     return on_device(&device->direct, bytes);
 }
 
@@ -582,12 +539,10 @@ bool sim_device_make_room(struct sim_device *device, uint64_t bytes)
 static struct sim_span *take_ordered(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
 {
     struct sim_span *span = find_own(space, queue, bytes);
-    if (!span && queue && space->follow_events) {
+    if (!span && queue && space->follow_events)
         span = find_followed(space, queue, bytes);
-    }
-    if (span) {
+    if (span)
         take_from_tree(span);
-    }
     return span;
 }
 
@@ -610,12 +565,10 @@ CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64
     uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
     *wait_for = NULL;
     struct sim_span *found = take_ordered(space, queue, bytes);
-    if (!found) {
+    if (!found)
         found = grow(space, bytes);
-    }
-    if (!found) {
+    if (!found)
         found = take_pending(space, queue, bytes, wait_for);
-    }
     if (!found) {
         let_frees_finish(space);
         found = take_ordered(space, queue, bytes);
@@ -624,9 +577,8 @@ CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64
         make_room(space);
         found = grow(space, bytes);
     }
-    if (!found) {
+    if (!found)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     CUresult result = use(found, asked);
     if (result != CUDA_SUCCESS) {
         sim_op_drop(*wait_for);
@@ -672,9 +624,8 @@ void sim_space_give(struct sim_span *span, struct sim_op *op)
 void sim_space_freed(struct sim_span *span)
 {
     span->op = NULL;
-    if (span->bin && span->position > span->bin->finished) {
+    if (span->bin && span->position > span->bin->finished)
         span->bin->finished = span->position;
-    }
     if (span->extent->space->opportunistic) {
         take_from_tree(span);
         now_common(span);
@@ -697,21 +648,17 @@ static void settle_bin(struct sim_bin *bin)
 
 void sim_space_settle(struct sim_space *space)
 {
-    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
-        if (space->bins[slot]) {
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++)
+        if (space->bins[slot])
             settle_bin(space->bins[slot]);
-        }
-    }
 }
 
 static uint64_t seen_position(const struct sim_point *seen, uint32_t slot, uint64_t lane)
 {
-    if (!seen) {
+    if (!seen)
         return UINT64_MAX;
-    }
-    if (seen->slot == slot && seen->lane == lane) {
+    if (seen->slot == slot && seen->lane == lane)
         return seen->position;
-    }
     return sim_clock_position(seen->knows, slot, lane);
 }
 
@@ -734,15 +681,12 @@ static bool news(struct sim_space *space, const struct sim_point *seen)
  * what it holds beyond its threshold. */
 void sim_space_observe(struct sim_space *space, const struct sim_point *seen)
 {
-    if (!news(space, seen)) {
+    if (!news(space, seen))
         return;
-    }
-    if (!space->opportunistic) {
+    if (!space->opportunistic)
         sim_space_settle(space);
-    }
-    if (space->reserved > space->keep) {
+    if (space->reserved > space->keep)
         sim_space_shrink(space, space->keep);
-    }
 }
 
 void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *queue)
@@ -767,30 +711,24 @@ void sim_space_open(struct sim_space *space, struct sim_device *device)
         .internal_dependencies = true,
     };
     space->next = device->spaces;
-    if (space->next) {
+    if (space->next)
         space->next->previous = space;
-    }
     device->spaces = space;
 }
 
 void sim_space_close(struct sim_space *space)
 {
-    while (space->extents) {
+    while (space->extents)
         close_extent(space->extents);
-    }
-    for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
+    for (uint32_t slot = 0; slot < space->bin_slots; slot++)
         free(space->bins[slot]);
-    }
     free(space->bins);
-    if (space->direct) {
+    if (space->direct)
         return;
-    }
-    if (space->previous) {
+    if (space->previous)
         space->previous->next = space->next;
-    } else {
+    else
         space->device->spaces = space->next;
-    }
-    if (space->next) {
+    if (space->next)
         space->next->previous = space->previous;
-    }
 }

@@ -49,9 +49,8 @@ static struct sim_map *first_map(uint64_t address, uint64_t end)
 static CUresult map_whole(struct sim_physical *physical, struct sim_range *range, uint64_t address)
 {
     struct sim_map *map = calloc(1, sizeof *map);
-    if (!map) {
+    if (!map)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     char *place = place_in_window(range, address);
     if (!show(place, physical, PROT_READ | PROT_WRITE)) {
         free(map);
@@ -74,9 +73,8 @@ static CUresult map_whole(struct sim_physical *physical, struct sim_range *range
 void sim_map_end(struct sim_map *map)
 {
     hide(map->block.memory, map->block.bytes);
-    if (map->host_access) {
+    if (map->host_access)
         hide((char *)(uintptr_t)map->block.address, map->block.bytes);
-    }
     map->range->maps--;
     map->physical->maps--;
     sim_physical_unused(map->physical);
@@ -86,20 +84,16 @@ static CUresult map_memory(uint64_t address, size_t bytes, size_t offset, CUmemG
                            unsigned long long flags)
 {
     struct sim_physical *physical = sim_physical_of(handle);
-    if (flags != 0 || !physical || bytes == 0) {
+    if (flags != 0 || !physical || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_range *range = sim_range_at(address);
-    if (!range) {
+    if (!range)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (bytes != physical->bytes || offset != 0) {
+    if (bytes != physical->bytes || offset != 0)
         return CUDA_ERROR_NOT_SUPPORTED;
-    }
     bool fits = address % SIM_PAGE == 0 && bytes <= range->bytes - (address - range->address);
-    if (!fits || first_map(address, address + bytes)) {
+    if (!fits || first_map(address, address + bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return map_whole(physical, range, address);
 }
 
@@ -107,9 +101,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
                   unsigned long long flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(map_memory(ptr, size, offset, handle, flags));
 }
 
@@ -126,14 +119,12 @@ static bool only_whole_maps(uint64_t address, uint64_t end)
 static CUresult unmap(uint64_t address, uint64_t bytes)
 {
     const struct sim_range *range = sim_range_at(address);
-    if (!range || bytes == 0 || address % SIM_PAGE != 0 || bytes % SIM_PAGE != 0) {
+    if (!range || bytes == 0 || address % SIM_PAGE != 0 || bytes % SIM_PAGE != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     uint64_t room = range->bytes - (address - range->address);
     uint64_t end = address + (bytes < room ? bytes : room);
-    if (!only_whole_maps(address, end)) {
+    if (!only_whole_maps(address, end))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     for (struct sim_map *map = first_map(address, end); map; map = first_map(address, end)) {
         sim_check_freed_now(&map->block);
         sim_block_free_now(&map->block);
@@ -144,9 +135,8 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
 CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(unmap(ptr, size));
 }
 
@@ -156,13 +146,11 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 static bool made_of_maps(uint64_t address, uint64_t bytes)
 {
     const struct sim_map *map = sim_map_at(address);
-    if (!map || map->block.address != address) {
+    if (!map || map->block.address != address)
         return false;
-    }
     uint64_t end = map->block.bytes;
-    while (end < bytes && (map = sim_map_after(map))) {
+    while (end < bytes && (map = sim_map_after(map)))
         end += map->block.bytes;
-    }
     return end == bytes;
 }
 
@@ -180,9 +168,8 @@ static bool flags_known(CUmemAccess_flags flags)
 /* The host can be given access to memory of its own. */
 static CUresult check_access(const struct sim_map *map, const CUmemAccessDesc *access)
 {
-    if (names_host(&access->location)) {
+    if (names_host(&access->location))
         return map->physical->device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
-    }
     bool device = access->location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device_of(access->location.id);
     return device && flags_known(access->flags) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -199,9 +186,8 @@ static bool give_host(struct sim_map *map, CUmemAccess_flags flags)
 
 static bool give_access(struct sim_map *map, const CUmemAccessDesc *access)
 {
-    if (names_host(&access->location)) {
+    if (names_host(&access->location))
         return give_host(map, access->flags);
-    }
     map->access[access->location.id] = (unsigned char)access->flags;
     return true;
 }
@@ -209,24 +195,20 @@ static bool give_access(struct sim_map *map, const CUmemAccessDesc *access)
 /* All of it is looked at before anything changes. */
 static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
 {
-    if (!access || count == 0 || !made_of_maps(address, bytes)) {
+    if (!access || count == 0 || !made_of_maps(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_map *first = sim_map_at(address);
     for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
         for (size_t i = 0; i < count; i++) {
             CUresult result = check_access(map, &access[i]);
-            if (result != CUDA_SUCCESS) {
+            if (result != CUDA_SUCCESS)
                 return result;
-            }
         }
     }
     for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
-        for (size_t i = 0; i < count; i++) {
-            if (!give_access(map, &access[i])) {
+        for (size_t i = 0; i < count; i++)
+            if (!give_access(map, &access[i]))
                 return CUDA_ERROR_OUT_OF_MEMORY;
-            }
-        }
     }
     return CUDA_SUCCESS;
 }
@@ -234,9 +216,8 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
 CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(set_access(ptr, size, desc, count));
 }
 
@@ -245,13 +226,11 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
 static CUresult get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
 {
     struct sim_block *block = sim_block_at(address);
-    if (!flags || !location || !block) {
+    if (!flags || !location || !block)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     bool host = names_host(location);
-    if (!host && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(location->id))) {
+    if (!host && (location->type != CU_MEM_LOCATION_TYPE_DEVICE || !sim_device_of(location->id)))
         return CUDA_ERROR_INVALID_DEVICE;
-    }
     int device = host ? 0 : location->id;
     *flags = block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block)->access[device] : 0;
     return CUDA_SUCCESS;
@@ -260,8 +239,7 @@ static CUresult get_access(unsigned long long *flags, const CUmemLocation *locat
 CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(get_access(flags, location, ptr));
 }

@@ -22,9 +22,8 @@ struct sim_piece *sim_piece_hold(struct sim_piece *piece)
 
 void sim_piece_drop(struct sim_piece *piece)
 {
-    if (piece && --piece->references == 0) {
+    if (piece && --piece->references == 0)
         free(piece);
-    }
 }
 
 struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
@@ -37,14 +36,12 @@ static bool room_in_common(uint64_t bytes, uint64_t *offset)
 {
     if (common.end == 0) {
         common.file = memfd_create("strata-sim", MFD_CLOEXEC);
-        if (common.file < 0) {
+        if (common.file < 0)
             return false;
-        }
     }
     if (ftruncate(common.file, (off_t)(common.end + bytes)) != 0) {
-        if (common.end == 0) {
+        if (common.end == 0)
             close(common.file);
-        }
         return false;
     }
     *offset = common.end;
@@ -79,21 +76,18 @@ static void lose_bytes(const struct sim_physical *physical)
 static void uncount(const struct sim_physical *physical)
 {
     struct sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
-    if (other) {
+    if (other)
         other->counted = true;
-    } else if (physical->device) {
+    else if (physical->device)
         physical->device->used -= physical->bytes;
-    }
 }
 
 void sim_physical_unused(struct sim_physical *physical)
 {
-    if (physical->handles > 0 || physical->maps > 0) {
+    if (physical->handles > 0 || physical->maps > 0)
         return;
-    }
-    if (physical->counted) {
+    if (physical->counted)
         uncount(physical);
-    }
     lose_bytes(physical);
     sim_physical_gone(physical);
 }
@@ -107,15 +101,13 @@ void sim_physical_gone(struct sim_physical *physical)
 void sim_physicals_close(void)
 {
     for (struct sim_physical *physical = NULL; (physical = sim_slab_next(&sim.physicals, physical));) {
-        if (physical->own_file) {
+        if (physical->own_file)
             close(physical->file);
-        }
         sim_piece_drop(physical->piece);
         physical->piece = NULL;
     }
-    if (common.end > 0) {
+    if (common.end > 0)
         close(common.file);
-    }
     common.end = 0;
 }
 
@@ -140,9 +132,8 @@ static CUresult locate(const CUmemLocation *location, struct sim_device **device
 
 static bool is_zero(const unsigned char *bytes, size_t count)
 {
-    while (count > 0 && bytes[count - 1] == 0) {
+    while (count > 0 && bytes[count - 1] == 0)
         count--;
-    }
     return count == 0;
 }
 
@@ -187,23 +178,18 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
 {
     struct sim_device *device;
     CUmemAllocationProp properties;
-    if (!handle || !asked || flags != 0 || bytes == 0 || bytes % SIM_PAGE != 0) {
+    if (!handle || !asked || flags != 0 || bytes == 0 || bytes % SIM_PAGE != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUresult result = locate(&asked->location, &device);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!adopt(asked, device, &properties)) {
+    if (!adopt(asked, device, &properties))
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (bytes > SIM_MOST_MEMORY || (device && !sim_device_make_room(device, bytes))) {
+    if (bytes > SIM_MOST_MEMORY || (device && !sim_device_make_room(device, bytes)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     struct sim_physical *made = sim_physical_make(device, bytes, &properties);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     if (!find_bytes(made)) {
         sim_physical_gone(made);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -220,9 +206,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
                      unsigned long long flags)
 {
     CUresult result = sim_enter_virtual_memory();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(create(handle, size, prop, flags));
 }
 
@@ -230,13 +215,11 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_physical *physical = sim_physical_of(handle);
-    if (!physical) {
+    if (!physical)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     physical->handles--;
     sim_physical_unused(physical);
     return sim_leave(CUDA_SUCCESS);
@@ -245,13 +228,11 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_map *map = sim_map_at((uint64_t)(uintptr_t)addr);
-    if (!handle || !map) {
+    if (!handle || !map)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     map->physical->handles++;
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)map->physical;
     return sim_leave(CUDA_SUCCESS);
@@ -262,13 +243,11 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
                                        CUmemAllocationGranularity_flags option)
 {
     CUresult result = sim_enter_virtual_memory();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM || option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
-    if (!granularity || !prop || !known) {
+    if (!granularity || !prop || !known)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *granularity = SIM_PAGE;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -276,13 +255,11 @@ CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocatio
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     const struct sim_physical *physical = sim_physical_of(handle);
-    if (!prop || !physical) {
+    if (!prop || !physical)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *prop = physical->properties;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -32,17 +32,14 @@ static CUresult reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment
     uint64_t least = bytes < UNIT ? SIM_PAGE : UNIT;
     uint64_t granted = bytes < UNIT || wish % UNIT != 0 ? 0 : wish;
     struct sim_range *range = calloc(1, sizeof *range);
-    if (!range) {
+    if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     range->bytes = bytes;
     range->window = open_window(bytes);
-    if (!range->window) {
+    if (!range->window)
         goto no_window;
-    }
-    if (!sim_address_take_aligned(bytes, alignment < least ? least : alignment, granted, &range->address)) {
+    if (!sim_address_take_aligned(bytes, alignment < least ? least : alignment, granted, &range->address))
         goto no_addresses;
-    }
     sim_tree_insert(&sim.ranges, &range->by_address, range->address, 0);
     sim.reserved_ranges++;
     *address = range->address;
@@ -65,13 +62,11 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
                              unsigned long long flags)
 {
     CUresult result = sim_enter_virtual_memory();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     bool aligned = (alignment & (alignment - 1)) == 0 && alignment <= most_range;
-    if (!ptr || size == 0 || size % SIM_PAGE != 0 || !aligned || addr % SIM_PAGE != 0 || flags != 0) {
+    if (!ptr || size == 0 || size % SIM_PAGE != 0 || !aligned || addr % SIM_PAGE != 0 || flags != 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(size > most_range ? CUDA_ERROR_OUT_OF_MEMORY : reserve(ptr, size, alignment, addr));
 }
 
@@ -88,13 +83,11 @@ static void end(struct sim_range *range)
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_range *range = sim_range_at(ptr);
-    if (!range || range->address != ptr || range->bytes != size || range->maps > 0) {
+    if (!range || range->address != ptr || range->bytes != size || range->maps > 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     end(range);
     return sim_leave(CUDA_SUCCESS);
 }
@@ -102,7 +95,6 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 void sim_ranges_close(void)
 {
     struct sim_node *node;
-    while ((node = sim_tree_first(&sim.ranges))) {
+    while ((node = sim_tree_first(&sim.ranges)))
         end(range_of(node));
-    }
 }

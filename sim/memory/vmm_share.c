@@ -39,11 +39,9 @@ static bool same_file(int a, int b)
 
 struct sim_physical *sim_share_other(const struct sim_physical *physical)
 {
-    for (struct sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));) {
-        if (other != physical && other->own_file && same_file(other->file, physical->file)) {
+    for (struct sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));)
+        if (other != physical && other->own_file && same_file(other->file, physical->file))
             return other;
-        }
-    }
     return NULL;
 }
 
@@ -52,13 +50,11 @@ static CUresult export(void *out, CUmemGenericAllocationHandle handle, CUmemAllo
 {
     const struct sim_physical *physical = sim_physical_of(handle);
     if (!out || !physical || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        physical->properties.requestedHandleTypes != type) {
+        physical->properties.requestedHandleTypes != type)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     int file = fcntl(physical->file, F_DUPFD_CLOEXEC, 0);
-    if (file < 0) {
+    if (file < 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    }
     memcpy(out, &file, sizeof file);
     return CUDA_SUCCESS;
 }
@@ -67,18 +63,16 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
                                       CUmemAllocationHandleType handleType, unsigned long long flags)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(export(shareableHandle, handle, handleType, flags));
 }
 
 static bool read_trailer(int file, struct trailer *trailer)
 {
     struct stat status;
-    if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof *trailer) {
+    if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof *trailer)
         return false;
-    }
     off_t at = status.st_size - (off_t)sizeof *trailer;
     return pread(file, trailer, sizeof *trailer, at) == (ssize_t)sizeof *trailer &&
            memcmp(trailer->magic, magic, sizeof magic) == 0 && trailer->bytes == (uint64_t)at;
@@ -89,23 +83,20 @@ static bool read_trailer(int file, struct trailer *trailer)
 static CUresult import(CUmemGenericAllocationHandle *handle, int file)
 {
     struct trailer trailer;
-    if (!read_trailer(file, &trailer)) {
+    if (!read_trailer(file, &trailer))
         return CUDA_ERROR_UNKNOWN;
-    }
     struct sim_device *device = NULL;
     if (trailer.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         device = sim_device_of(trailer.properties.location.id);
-        if (!device) {
+        if (!device)
             return CUDA_ERROR_INVALID_DEVICE;
-        }
     }
     trailer.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
     int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
     struct sim_physical *made = own < 0 ? NULL : sim_physical_make(device, trailer.bytes, &trailer.properties);
     if (!made) {
-        if (own >= 0) {
+        if (own >= 0)
             close(own);
-        }
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     made->file = own;
@@ -123,12 +114,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
                                         CUmemAllocationHandleType shHandleType)
 {
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!handle) {
+    if (!handle)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     switch (shHandleType) {
     case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
         return sim_leave(import(handle, (int)(intptr_t)osHandle));

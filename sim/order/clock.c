@@ -46,9 +46,8 @@ static bool find_slot(uint32_t *slot)
     }
     uint32_t slots = sim.lane_slots ? 2 * sim.lane_slots : 16;
     struct sim_lane **lanes = realloc(sim.lanes, slots * sizeof(*lanes));
-    if (!lanes) {
+    if (!lanes)
         return false;
-    }
     memset(lanes + sim.lane_slots, 0, (slots - sim.lane_slots) * sizeof(*lanes));
     *slot = sim.lane_slots;
     sim.lanes = lanes;
@@ -80,13 +79,11 @@ struct sim_lane *sim_lane_hold(struct sim_lane *lane)
 
 void sim_lane_drop(struct sim_lane *lane)
 {
-    if (!lane || --lane->references > 0) {
+    if (!lane || --lane->references > 0)
         return;
-    }
     sim.lanes[lane->slot] = NULL;
-    if (lane->slot < sim.lane_hint) {
+    if (lane->slot < sim.lane_hint)
         sim.lane_hint = lane->slot;
-    }
     free(lane->pending.at);
     free(lane);
 }
@@ -100,9 +97,8 @@ static bool lane_alive(uint32_t slot, uint64_t uid)
 
 struct sim_clock *sim_clock_hold(struct sim_clock *clock)
 {
-    if (clock) {
+    if (clock)
         clock->references++;
-    }
     return clock;
 }
 
@@ -116,9 +112,8 @@ void sim_clock_drop(struct sim_clock *clock)
 
 uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t lane)
 {
-    if (!clock || slot >= clock->slots || clock->at[slot].lane != lane) {
+    if (!clock || slot >= clock->slots || clock->at[slot].lane != lane)
         return 0;
-    }
     return clock->at[slot].position;
 }
 
@@ -126,12 +121,10 @@ uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64
 static struct sim_clock *own(struct sim_clock **owner, uint32_t slots)
 {
     struct sim_clock *old = *owner;
-    if (old && old->references == 1 && old->slots >= slots) {
+    if (old && old->references == 1 && old->slots >= slots)
         return old;
-    }
-    if (old && old->slots > slots) {
+    if (old && old->slots > slots)
         slots = old->slots;
-    }
     size_t bytes = sizeof *old + slots * sizeof old->at[0];
     struct sim_clock *clock = malloc(bytes);
     if (!clock) {
@@ -164,14 +157,12 @@ enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
 static unsigned learn_tick(struct sim_clock **owner, uint64_t own_lane, uint32_t slot, const struct sim_tick *tick)
 {
     if (tick->lane == own_lane || tick->position <= sim_clock_position(*owner, slot, tick->lane) ||
-        !lane_alive(slot, tick->lane)) {
+        !lane_alive(slot, tick->lane))
         return NOTHING;
-    }
     bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->lane);
     struct sim_clock *clock = own(owner, room_for(slot));
-    if (!clock) {
+    if (!clock)
         return NOTHING;
-    }
     clock->at[slot] = *tick;
     return known ? SOMETHING : SOMETHING | NEWS;
 }
@@ -181,14 +172,11 @@ static unsigned learn(struct sim_clock **owner, uint64_t own_lane, const struct 
     struct sim_tick tick = {.lane = point->lane, .position = point->position};
     const struct sim_clock *knows = point->knows;
     unsigned learned = learn_tick(owner, own_lane, point->slot, &tick);
-    if (!knows || knows == *owner) {
+    if (!knows || knows == *owner)
         return learned;
-    }
-    for (uint32_t i = 0; i < knows->slots; i++) {
-        if (knows->at[i].lane != 0) {
+    for (uint32_t i = 0; i < knows->slots; i++)
+        if (knows->at[i].lane != 0)
             learned |= learn_tick(owner, own_lane, i, &knows->at[i]);
-        }
-    }
     return learned;
 }
 
@@ -213,9 +201,8 @@ struct sim_point sim_queue_point(const struct sim_queue *queue)
 
 bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
 {
-    if (point->lane == queue->lane->uid) {
+    if (point->lane == queue->lane->uid)
         return false;
-    }
     unsigned learned = learn(&queue->knows, queue->lane->uid, point);
     sim.taught = sim.taught || (learned & NEWS) != 0;
     return learned != NOTHING;

@@ -13,13 +13,11 @@ static CUresult create(sim_context *context, CUevent *event, unsigned flags)
 {
     unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     bool shared_and_timed = (flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING);
-    if (!event || (flags & ~known) != 0 || shared_and_timed) {
+    if (!event || (flags & ~known) != 0 || shared_and_timed)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUevent made = sim_slab_take(&sim.events);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->context = context;
     made->flags = flags;
     *event = made;
@@ -30,9 +28,8 @@ CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(create(context, phEvent, Flags));
 }
 
@@ -43,20 +40,16 @@ static CUresult check(CUevent event)
 
 CUresult cuEventDestroy_v2(CUevent hEvent)
 {
-    if (!hEvent) {
+    if (!hEvent)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = check(hEvent);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_context_check(hEvent->context);
-    }
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         sim_event_free(hEvent);
-    }
     return sim_leave(result);
 }
 
@@ -69,28 +62,21 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
 {
     struct sim_queue *queue;
     CUresult result = check(event);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_queue_for_work(stream, &queue);
-    }
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (event->context != queue->context) {
+    if (event->context != queue->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (queue->capture) {
+    if (queue->capture)
         return sim_capture_record(queue, event, flags);
-    }
-    if (flags == CU_EVENT_RECORD_EXTERNAL) {
+    if (flags == CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
-    }
-    if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_RECORD)) {
+    if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_RECORD))
         return CUDA_SUCCESS;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     const struct sim_point *last = event->op ? &event->op->at : NULL;
     sim_edge_counted(last && last->lane == op->at.lane && last->position == op->at.position);
     sim_op_drop(event->op);
@@ -105,12 +91,10 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
 CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
 {
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL) {
+    if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(record(hEvent, hStream, flags));
 }
 
@@ -122,16 +106,14 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
 
 static void learn_done(CUevent event)
 {
-    if (event->op) {
+    if (event->op)
         sim_host_learn(&event->op->at);
-    }
 }
 
 static CUresult query(CUevent event)
 {
-    if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_QUERY)) {
+    if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_QUERY))
         return event->context->device->poison;
-    }
     if (!sim_op_done(event->op) && event->polls >= SIM_POLLS && sim.phase == SIM_RUNNING) {
         sim_op_need(event->op);
         sim_run_chosen();
@@ -148,17 +130,14 @@ static CUresult query(CUevent event)
 
 CUresult cuEventQuery(CUevent hEvent)
 {
-    if (!hEvent) {
+    if (!hEvent)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = check(hEvent);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_capture_guard_event(hEvent);
-    }
     return sim_leave(result == CUDA_SUCCESS ? query(hEvent) : result);
 }
 
@@ -167,53 +146,43 @@ static CUresult wait_for(CUevent event)
 {
     sim_context *context = event->context;
     struct sim_op *op = event->op;
-    if (!op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_SYNCHRONIZE)) {
+    if (!op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_SYNCHRONIZE))
         return sim_op_wait(context, NULL);
-    }
     sim_op_hold(op);
     CUresult result = sim_op_wait(context, op);
     sim_edge_counted(!sim.taught);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         sim_device_observe(context->device, &op->at);
-    }
     sim_op_drop(op);
     return result;
 }
 
 CUresult cuEventSynchronize(CUevent hEvent)
 {
-    if (!hEvent) {
+    if (!hEvent)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = check(hEvent);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = sim_capture_guard_event(hEvent);
-    }
     return sim_leave(result == CUDA_SUCCESS ? wait_for(hEvent) : result);
 }
 
 static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 {
-    if (!milliseconds || check(start) != CUDA_SUCCESS || check(end) != CUDA_SUCCESS) {
+    if (!milliseconds || check(start) != CUDA_SUCCESS || check(end) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (start->capture || end->capture) {
+    if (start->capture || end->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
-    }
-    if (start->context->device->poison != CUDA_SUCCESS) {
+    if (start->context->device->poison != CUDA_SUCCESS)
         return start->context->device->poison;
-    }
     bool untimed = ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0;
-    if (untimed || !start->op || !end->op || start->context->device != end->context->device) {
+    if (untimed || !start->op || !end->op || start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!sim_op_done(start->op) || !sim_op_done(end->op)) {
+    if (!sim_op_done(start->op) || !sim_op_done(end->op))
         return CUDA_ERROR_NOT_READY;
-    }
     learn_done(start);
     learn_done(end);
     double nanoseconds = (double)end->op->finished_at - (double)start->op->finished_at;
@@ -224,9 +193,8 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
 CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
 {
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(elapsed(pMilliseconds, hStart, hEnd));
 }
 

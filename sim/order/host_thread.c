@@ -43,11 +43,10 @@ static void call(CUhostFn function, CUstreamCallback callback, CUstream stream, 
     host.busy = true;
     pthread_mutex_unlock(&sim.lock);
     in_host_function = true;
-    if (function) {
+    if (function)
         function(data);
-    } else {
+    else
         callback(stream, CUDA_SUCCESS, data);
-    }
     in_host_function = false;
     pthread_mutex_lock(&sim.lock);
     host.busy = false;
@@ -56,9 +55,8 @@ static void call(CUhostFn function, CUstreamCallback callback, CUstream stream, 
 static void make_plain_call(void)
 {
     struct plain_call **link = &host.calls;
-    while ((*link)->next) {
+    while ((*link)->next)
         link = &(*link)->next;
-    }
     struct plain_call *first = *link;
     *link = NULL;
     call(first->function, NULL, NULL, first->data);
@@ -80,16 +78,14 @@ static void *run(void *unused)
             continue;
         }
         host.first = op->next;
-        if (!host.first) {
+        if (!host.first)
             host.last = &host.first;
-        }
         sim_check_host_function(op);
         running = op;
         call(op->work.host.function, op->work.host.callback, op->work.host.stream, op->work.host.data);
         running = NULL;
-        if (sim.phase != SIM_RUNNING) {
+        if (sim.phase != SIM_RUNNING)
             break;
-        }
         sim_op_complete(op);
         sim_run_chosen();
         pthread_cond_broadcast(&sim.progress);
@@ -104,22 +100,19 @@ static sigset_t foreign_signals(void)
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
     sigset_t set;
     sigfillset(&set);
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         sigdelset(&set, own[i]);
-    }
     return set;
 }
 
 CUresult sim_host_thread_start(void)
 {
-    if (host.started) {
+    if (host.started)
         return CUDA_SUCCESS;
-    }
     sigset_t blocked = foreign_signals();
     sigset_t before;
-    if (pthread_sigmask(SIG_SETMASK, &blocked, &before) != 0) {
+    if (pthread_sigmask(SIG_SETMASK, &blocked, &before) != 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
-    }
     host.started = pthread_create(&host.thread, NULL, run, NULL) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return host.started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
@@ -155,9 +148,8 @@ void sim_host_thread_call(CUhostFn function, void *data)
 
 bool sim_host_thread_stop(void)
 {
-    if (!host.started) {
+    if (!host.started)
         return true;
-    }
     host.stopping = true;
     pthread_cond_signal(&host.wake);
     if (host.busy) {

@@ -20,9 +20,8 @@ struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind,
     queue->flags = flags;
     queue->priority = priority;
     queue->next = context->queues;
-    if (queue->next) {
+    if (queue->next)
         queue->next->previous = queue;
-    }
     context->queues = queue;
     context->queue_count++;
     return queue;
@@ -33,9 +32,8 @@ static void remember_work(struct sim_queue *queue)
 {
     struct sim_point point = sim_queue_point(queue);
     sim_clock_learn(&queue->context->ended, 0, &point);
-    if (queue->blocking) {
+    if (queue->blocking)
         sim_clock_learn(&queue->context->ended_blocking, 0, &point);
-    }
 }
 
 void sim_queue_free(struct sim_queue *queue)
@@ -43,19 +41,15 @@ void sim_queue_free(struct sim_queue *queue)
     sim_context *context = queue->context;
     remember_work(queue);
     sim_capture_forget_queue(queue);
-    for (int i = 0; i < sim.settings.devices; i++) {
-        for (struct sim_space *space = sim.devices[i].spaces; space; space = space->next) {
+    for (int i = 0; i < sim.settings.devices; i++)
+        for (struct sim_space *space = sim.devices[i].spaces; space; space = space->next)
             sim_space_forget_queue(space, queue);
-        }
-    }
-    if (queue->previous) {
+    if (queue->previous)
         queue->previous->next = queue->next;
-    } else {
+    else
         context->queues = queue->next;
-    }
-    if (queue->next) {
+    if (queue->next)
         queue->next->previous = queue->previous;
-    }
     context->queue_count--;
     sim_clock_drop(queue->knows);
     queue->lane->queue = NULL;
@@ -67,21 +61,18 @@ void sim_queue_close(struct sim_queue *queue)
 {
     queue->closed = true;
     sim_capture_forget_queue(queue);
-    if (!queue->tail) {
+    if (!queue->tail)
         sim_queue_free(queue);
-    }
 }
 
 void sim_queue_finished(struct sim_queue *queue, struct sim_op *op)
 {
-    if (queue->tail != op) {
+    if (queue->tail != op)
         return;
-    }
     queue->tail = NULL;
     queue->polls = 0;
-    if (queue->closed) {
+    if (queue->closed)
         sim_queue_free(queue);
-    }
 }
 
 size_t sim_queue_order_room(const struct sim_queue *queue)
@@ -105,11 +96,9 @@ void sim_queue_order(struct sim_queue *queue, struct sim_op *op)
     bool learnt = false;
     sim_op_await(op, queue->tail);
     if (queue->kind == SIM_QUEUE_LEGACY) {
-        for (struct sim_queue *other = context->queues; other; other = other->next) {
-            if (other != queue && other->blocking) {
+        for (struct sim_queue *other = context->queues; other; other = other->next)
+            if (other != queue && other->blocking)
                 learnt = come_after(queue, op, other) || learnt;
-            }
-        }
         struct sim_point ended = {.knows = context->ended_blocking};
         learnt = sim_queue_learn(queue, &ended) || learnt;
     } else if (queue->blocking) {
@@ -125,22 +114,19 @@ static CUresult default_queue(CUstream stream, struct sim_queue **queue)
 {
     sim_context *context;
     CUresult result = sim_context_current(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     *queue = stream == CU_STREAM_PER_THREAD ? sim_thread_queue(context) : context->legacy;
     return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult sim_queue_to_ask(CUstream stream, struct sim_queue **queue)
 {
-    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD) {
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return default_queue(stream, queue);
-    }
     /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
-    if (!sim_slab_has(&sim.streams, stream)) {
+    if (!sim_slab_has(&sim.streams, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     *queue = stream->queue;
     return sim_context_check((*queue)->context);
 }
@@ -162,9 +148,8 @@ CUresult sim_queue_for_work(CUstream stream, struct sim_queue **queue)
 static struct sim_op *join(sim_context *context, bool only_blocking)
 {
     struct sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
-    if (!op) {
+    if (!op)
         return NULL;
-    }
     for (struct sim_queue *queue = context->queues; queue; queue = queue->next) {
         if (queue->blocking || !only_blocking) {
             struct sim_point work = sim_queue_point(queue);
@@ -181,15 +166,13 @@ static struct sim_op *join(sim_context *context, bool only_blocking)
 static CUresult wait_for_join(sim_context *context, bool only_blocking, bool teach)
 {
     struct sim_op *op = join(context, only_blocking);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     sim_op_hold(op);
     sim_op_submit(op);
     CUresult result = teach ? sim_op_wait(context, op) : sim_op_wait_secretly(context, op);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         sim_device_observe(context->device, only_blocking ? &op->at : NULL);
-    }
     sim_op_drop(op);
     return result;
 }
@@ -198,9 +181,8 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool tea
 CUresult sim_queue_wait(struct sim_queue *queue)
 {
     sim_context *context = queue->context;
-    if (queue->kind == SIM_QUEUE_LEGACY) {
+    if (queue->kind == SIM_QUEUE_LEGACY)
         return wait_for_join(context, true, true);
-    }
     struct sim_point work = sim_queue_point(queue);
     sim_clock_hold(work.knows);
     CUresult result = sim_op_wait(context, queue->tail);
@@ -221,14 +203,11 @@ static void learn_work(const struct sim_queue *queue)
 void sim_queue_learn_done(struct sim_queue *queue)
 {
     learn_work(queue);
-    if (queue->kind != SIM_QUEUE_LEGACY) {
+    if (queue->kind != SIM_QUEUE_LEGACY)
         return;
-    }
-    for (struct sim_queue *other = queue->context->queues; other; other = other->next) {
-        if (other->blocking) {
+    for (struct sim_queue *other = queue->context->queues; other; other = other->next)
+        if (other->blocking)
             learn_work(other);
-        }
-    }
     struct sim_point ended = {.knows = queue->context->ended_blocking};
     sim_host_learn(&ended);
 }

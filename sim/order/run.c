@@ -15,9 +15,8 @@ static bool copy(const struct sim_op *op)
     size_t bytes = op->work.copy.bytes;
     const char *from = op->work.copy.staged ? op->work.copy.staged : reach(op, &op->work.copy.from, bytes, false);
     char *to = reach(op, &op->work.copy.to, bytes, true);
-    if (!from || !to) {
+    if (!from || !to)
         return false;
-    }
     memmove(to, from, bytes);
     return true;
 }
@@ -30,15 +29,13 @@ static void fill_row(char *row, uint32_t value, size_t width, size_t count)
     }
     if (width == 2) {
         uint16_t *at = (uint16_t *)(void *)row;
-        for (size_t i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++)
             at[i] = (uint16_t)value;
-        }
         return;
     }
     uint32_t *at = (uint32_t *)(void *)row;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         at[i] = value;
-    }
 }
 
 static size_t fill_bytes(const struct sim_op *op)
@@ -50,12 +47,10 @@ static size_t fill_bytes(const struct sim_op *op)
 static bool fill(const struct sim_op *op)
 {
     char *to = sim_touch(op->context, op->work.fill.address, fill_bytes(op), SIM_BY_FILL, true);
-    if (!to) {
+    if (!to)
         return false;
-    }
-    for (size_t row = 0; row < op->work.fill.rows; row++) {
+    for (size_t row = 0; row < op->work.fill.rows; row++)
         fill_row(to + row * op->work.fill.pitch, op->work.fill.value, op->work.fill.width, op->work.fill.count);
-    }
     return true;
 }
 
@@ -81,11 +76,10 @@ static void release(struct sim_op *op)
         sim_space_freed(op->span);
         op->span = NULL;
     }
-    if (block->pool) {
+    if (block->pool)
         sim_pool_block_gone(block->pool);
-    } else {
+    else
         sim_space_give(block->span, NULL);
-    }
     free(block);
 }
 
@@ -119,12 +113,10 @@ static strata_sim_work kind_of(const struct sim_op *op)
 
 static uint64_t bytes_of(const struct sim_op *op)
 {
-    if (op->kind == SIM_OP_COPY) {
+    if (op->kind == SIM_OP_COPY)
         return op->work.copy.bytes;
-    }
-    if (op->kind == SIM_OP_COPY_ROWS) {
+    if (op->kind == SIM_OP_COPY_ROWS)
         return sim_rows_bytes(op);
-    }
     return op->kind == SIM_OP_FILL ? fill_bytes(op) : 0;
 }
 
@@ -139,31 +131,28 @@ static uint64_t duration(const struct sim_op *op)
 static void work(struct sim_op *op)
 {
     bool done = true;
-    if (op->kind == SIM_OP_COPY) {
+    if (op->kind == SIM_OP_COPY)
         done = copy(op);
-    } else if (op->kind == SIM_OP_FILL) {
+    else if (op->kind == SIM_OP_FILL)
         done = fill(op);
-    } else if (op->kind == SIM_OP_KERNEL) {
+    else if (op->kind == SIM_OP_KERNEL)
         done = sim_kernel_run(op);
-    } else if (op->kind == SIM_OP_COPY_ROWS) {
+    else if (op->kind == SIM_OP_COPY_ROWS)
         done = sim_rows_run(op);
-    } else if (op->kind == SIM_OP_WRITE_VALUE) {
+    else if (op->kind == SIM_OP_WRITE_VALUE)
         sim_value_write(op);
-    }
-    if (!done) {
+    if (!done)
         poison(op);
-    }
 }
 
 void sim_op_discard(struct sim_op *op)
 {
-    if (op->kind == SIM_OP_COPY) {
+    if (op->kind == SIM_OP_COPY)
         free(op->work.copy.staged);
-    } else if (op->kind == SIM_OP_COPY_ROWS) {
+    else if (op->kind == SIM_OP_COPY_ROWS)
         free(op->work.rows.staged);
-    } else if (op->kind == SIM_OP_KERNEL) {
+    else if (op->kind == SIM_OP_KERNEL)
         free(op->work.kernel);
-    }
 }
 
 void sim_op_run(struct sim_op *op)
@@ -171,15 +160,13 @@ void sim_op_run(struct sim_op *op)
     op->context->device->time += duration(op);
     sim_check_running(op);
     sim_in_flight_run(op);
-    if (op->fault != CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS) {
+    if (op->fault != CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS)
         op->context->device->poison = op->fault;
-    }
-    if (op->kind == SIM_OP_ALLOCATE) {
+    if (op->kind == SIM_OP_ALLOCATE)
         allocate(op);
-    } else if (op->kind == SIM_OP_FREE) {
+    else if (op->kind == SIM_OP_FREE)
         release(op);
-    } else if (op->context->device->poison == CUDA_SUCCESS) {
+    else if (op->context->device->poison == CUDA_SUCCESS)
         work(op);
-    }
     sim_op_discard(op);
 }

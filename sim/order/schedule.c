@@ -11,14 +11,12 @@
 
 bool sim_heap_reserve(struct sim_heap *heap, size_t count)
 {
-    if (count <= heap->capacity) {
+    if (count <= heap->capacity)
         return true;
-    }
     size_t capacity = count < 64 ? 64 : 2 * count;
     struct sim_op **at = realloc(heap->at, capacity * sizeof(*at));
-    if (!at) {
+    if (!at)
         return false;
-    }
     heap->at = at;
     heap->capacity = capacity;
     return true;
@@ -48,15 +46,12 @@ static void sift_down(struct sim_heap *heap, size_t index, struct sim_op *op)
 {
     for (;;) {
         size_t child = 2 * index + 1;
-        if (child >= heap->count) {
+        if (child >= heap->count)
             break;
-        }
-        if (child + 1 < heap->count && sooner(heap->at[child + 1], heap->at[child])) {
+        if (child + 1 < heap->count && sooner(heap->at[child + 1], heap->at[child]))
             child++;
-        }
-        if (!sooner(heap->at[child], op)) {
+        if (!sooner(heap->at[child], op))
             break;
-        }
         put(heap, index, heap->at[child]);
         index = child;
     }
@@ -72,14 +67,12 @@ void sim_heap_remove(struct sim_heap *heap, struct sim_op *op)
 {
     size_t index = op->heap_index;
     struct sim_op *last = heap->at[--heap->count];
-    if (last == op) {
+    if (last == op)
         return;
-    }
-    if (sooner(last, op)) {
+    if (sooner(last, op))
         sift_up(heap, index, last);
-    } else {
+    else
         sift_down(heap, index, last);
-    }
 }
 
 static uint64_t draw(const struct sim_op *op, uint64_t purpose)
@@ -153,18 +146,15 @@ static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
 
 void sim_op_need(struct sim_op *op)
 {
-    if (sim_op_done(op) || !to_be_marked(op)) {
+    if (sim_op_done(op) || !to_be_marked(op))
         return;
-    }
     struct sim_op *marked = mark(op, NULL);
     while (marked) {
         struct sim_op *at = marked;
         marked = marked->next_marked;
-        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
-            if (to_be_marked(edge->from)) {
+        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor)
+            if (to_be_marked(edge->from))
                 marked = mark(edge->from, marked);
-            }
-        }
         if (at->state == SIM_OP_DELAYED) {
             sim_heap_remove(&sim.delayed, at);
             choose(at);
@@ -192,9 +182,8 @@ static void run_next(void)
 void sim_run_chosen(void)
 {
     do {
-        while (sim.chosen.count > 0) {
+        while (sim.chosen.count > 0)
             run_next();
-        }
     } while (sim.watching && sim_values_check());
 }
 
@@ -246,13 +235,11 @@ static CUresult wait_for(sim_context *context, struct sim_op *op, bool teach)
     sim.taught = false;
     if (op) {
         sim_op_hold(op);
-        if (!wait_until_done(op)) {
+        if (!wait_until_done(op))
             return CUDA_ERROR_DEINITIALIZED;
-        }
         sim.taught = false;
-        if (teach) {
+        if (teach)
             sim_host_learn(&op->at);
-        }
         sim_op_drop(op);
     }
     return context->device->poison;

@@ -3,21 +3,18 @@
 
 static int clamp_priority(int priority)
 {
-    if (priority > 0) {
+    if (priority > 0)
         return 0;
-    }
     return priority < SIM_GREATEST_PRIORITY ? SIM_GREATEST_PRIORITY : priority;
 }
 
 static CUresult create(sim_context *context, CUstream *stream, unsigned flags, int priority)
 {
-    if (!stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0) {
+    if (!stream || (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     CUstream made = sim_slab_take(&sim.streams);
-    if (!made) {
+    if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     made->queue = sim_queue_open(context, SIM_QUEUE_CREATED, flags, clamp_priority(priority));
     if (!made->queue) {
         sim_slab_give(&sim.streams, made);
@@ -31,9 +28,8 @@ CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int 
 {
     sim_context *context;
     CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(create(context, phStream, flags, priority));
 }
 
@@ -45,9 +41,8 @@ CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
 
 static CUresult destroy(CUstream stream)
 {
-    if (!sim_slab_has(&sim.streams, stream)) {
+    if (!sim_slab_has(&sim.streams, stream))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_context_check(stream->queue->context);
     if (result == CUDA_SUCCESS) {
         sim_queue_close(stream->queue);
@@ -59,13 +54,11 @@ static CUresult destroy(CUstream stream)
 /* Work that the stream still has goes on; only the handle is gone. */
 CUresult cuStreamDestroy_v2(CUstream hStream)
 {
-    if (!hStream) {
+    if (!hStream)
         return CUDA_ERROR_INVALID_HANDLE;
-    }
     CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(destroy(hStream));
 }
 
@@ -78,9 +71,8 @@ CUresult cuStreamDestroy(CUstream hStream)
 static CUresult enter(const char *entry, CUstream stream, struct sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_queue_of(stream, queue);
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
@@ -89,9 +81,8 @@ static CUresult enter(const char *entry, CUstream stream, struct sim_queue **que
 static CUresult enter_work(const char *entry, CUstream stream, struct sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_queue_for_work(stream, queue);
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
@@ -99,43 +90,37 @@ static CUresult enter_work(const char *entry, CUstream stream, struct sim_queue 
 static CUresult enter_query(const char *entry, CUstream stream, struct sim_queue **queue)
 {
     CUresult result = sim_enter_query_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_queue_of(stream, queue);
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
 static bool busy(const struct sim_queue *queue, bool force)
 {
-    if (queue->tail && force) {
+    if (queue->tail && force)
         sim_op_need(queue->tail);
-    }
     return queue->tail != NULL;
 }
 
 /* The legacy stream has work while any stream has that it is ordered after. */
 static bool any_busy(struct sim_queue *queue, bool force)
 {
-    if (queue->kind != SIM_QUEUE_LEGACY) {
+    if (queue->kind != SIM_QUEUE_LEGACY)
         return busy(queue, force);
-    }
     bool any = false;
-    for (struct sim_queue *other = queue->context->queues; other; other = other->next) {
+    for (struct sim_queue *other = queue->context->queues; other; other = other->next)
         any = (other->blocking && busy(other, force)) || any;
-    }
     return any;
 }
 
 static CUresult query(struct sim_queue *queue)
 {
-    if (sim_fault_drops(STRATA_SIM_EDGE_STREAM_QUERY)) {
+    if (sim_fault_drops(STRATA_SIM_EDGE_STREAM_QUERY))
         return queue->context->device->poison;
-    }
     bool force = queue->polls >= SIM_POLLS && sim.phase == SIM_RUNNING;
-    if (any_busy(queue, force) && force) {
+    if (any_busy(queue, force) && force)
         sim_run_chosen();
-    }
     if (!any_busy(queue, false)) {
         queue->polls = 0;
         sim.taught = false;
@@ -158,9 +143,8 @@ CUresult cuStreamQuery(CUstream hStream)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = guard_wait(queue);
     return sim_leave(result == CUDA_SUCCESS ? query(queue) : result);
 }
@@ -169,9 +153,8 @@ CUresult cuStreamSynchronize(CUstream hStream)
 {
     struct sim_queue *queue;
     CUresult result = enter(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = guard_wait(queue);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_STREAM_SYNCHRONIZE)) {
         result = sim_queue_wait(queue);
@@ -184,16 +167,13 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard_queue(queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
-    if (!flags) {
+    if (!flags)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *flags = queue->flags;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -202,12 +182,10 @@ CUresult cuStreamGetPriority(CUstream hStream, int *priority)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!priority) {
+    if (!priority)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *priority = queue->priority;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -216,16 +194,13 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard_queue(queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
-    if (!streamId) {
+    if (!streamId)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *streamId = queue->lane->uid;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -234,12 +209,10 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
-    if (!pctx) {
+    if (!pctx)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *pctx = queue->context;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -248,16 +221,13 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
     struct sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard_queue(queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
-    if (!device) {
+    if (!device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     *device = queue->context->device->ordinal;
     return sim_leave(CUDA_SUCCESS);
 }
@@ -265,25 +235,19 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 /* Submits a wait for the event's last record as it is now; what becomes of the event later does not matter. */
 static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flags)
 {
-    if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL) {
+    if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!sim_slab_has(&sim.events, event)) {
+    if (!sim_slab_has(&sim.events, event))
         return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (flags == CU_EVENT_WAIT_EXTERNAL && !queue->capture) {
+    if (flags == CU_EVENT_WAIT_EXTERNAL && !queue->capture)
         return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
-    }
-    if (queue->capture || event->capture) {
+    if (queue->capture || event->capture)
         return sim_capture_wait(queue, event, flags);
-    }
-    if (!event->op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_WAIT)) {
+    if (!event->op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_WAIT))
         return CUDA_SUCCESS;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     sim.taught = false;
     sim_op_depend(op, event->op);
     sim_edge_counted(!sim.taught);
@@ -295,9 +259,8 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
     struct sim_queue *queue;
     CUresult result = enter_work(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(wait_event(queue, hEvent, Flags));
 }
 
@@ -305,13 +268,11 @@ static CUresult launch_host(struct sim_queue *queue, CUhostFn function, CUstream
                             void *data)
 {
     CUresult result = sim_host_thread_start();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_HOST, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     op->work.host.function = function;
     op->work.host.callback = callback;
     op->work.host.stream = stream;
@@ -322,14 +283,12 @@ static CUresult launch_host(struct sim_queue *queue, CUhostFn function, CUstream
 
 CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
-    if (!fn) {
+    if (!fn)
         return CUDA_ERROR_INVALID_VALUE;
-    }
     struct sim_queue *queue;
     CUresult result = enter_work(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     return sim_leave(launch_host(queue, fn, NULL, hStream, userData));
 }
 
@@ -337,13 +296,11 @@ CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *
 {
     struct sim_queue *queue;
     CUresult result = enter(__func__, hStream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_capture_guard_queue(queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
     bool good = callback && flags == 0;
     return sim_leave(good ? launch_host(queue, NULL, callback, hStream, userData) : CUDA_ERROR_INVALID_VALUE);
 }

@@ -28,9 +28,8 @@ static bool has_values(const struct sim_block *block)
 static bool reachable(const struct sim_queue *queue, const struct value *value, bool write)
 {
     const struct sim_block *block = sim_block_at(value->address);
-    if (value->address % value->width != 0 || !has_values(block)) {
+    if (value->address % value->width != 0 || !has_values(block))
         return false;
-    }
     return block->kind == SIM_BLOCK_MAPPED ||
            sim_may_touch(queue->context, value->address, value->width, SIM_BY_KERNEL, write);
 }
@@ -40,21 +39,18 @@ static CUresult check(const struct sim_queue *queue, const struct value *value, 
     unsigned comparison = value->flags & ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
     bool flush = value->flags != comparison;
     bool known = write ? value->flags == 0 : comparison <= CU_STREAM_WAIT_VALUE_NOR;
-    if (!known || !reachable(queue, value, write)) {
+    if (!known || !reachable(queue, value, write))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
 static CUresult submit(struct sim_queue *queue, const struct value *value, bool write)
 {
-    if (!write && !queue->capture && sim_fault_drops(STRATA_SIM_EDGE_VALUE_WAIT)) {
+    if (!write && !queue->capture && sim_fault_drops(STRATA_SIM_EDGE_VALUE_WAIT))
         return CUDA_SUCCESS;
-    }
     struct sim_op *op = sim_op_create(queue->context, queue, write ? SIM_OP_WRITE_VALUE : SIM_OP_WAIT_VALUE, 0);
-    if (!op) {
+    if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
     op->work.value.address = value->address;
     op->work.value.value = value->value;
     op->work.value.width = value->width;
@@ -67,13 +63,11 @@ static CUresult value_call(const char *entry, CUstream stream, const struct valu
 {
     struct sim_queue *queue;
     CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_queue_for_work(stream, &queue);
-    if (result == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS)
         result = check(queue, value, write);
-    }
     return sim_leave(result == CUDA_SUCCESS ? submit(queue, value, write) : result);
 }
 
@@ -83,9 +77,8 @@ static CUresult value_call(const char *entry, CUstream stream, const struct valu
 static char *reach(const struct sim_op *op, bool write)
 {
     char *at = sim_touch(op->context, op->work.value.address, op->work.value.width, SIM_BY_KERNEL, write);
-    if (!at) {
+    if (!at)
         op->context->device->poison = CUDA_ERROR_LAUNCH_FAILED;
-    }
     return at;
 }
 
@@ -93,11 +86,10 @@ static char *reach(const struct sim_op *op, bool write)
 void sim_value_write(const struct sim_op *op)
 {
     char *at = reach(op, true);
-    if (at && op->work.value.width == sizeof(uint32_t)) {
+    if (at && op->work.value.width == sizeof(uint32_t))
         atomic_store((_Atomic uint32_t *)(void *)at, (uint32_t)op->work.value.value);
-    } else if (at) {
+    else if (at)
         atomic_store((_Atomic uint64_t *)(void *)at, op->work.value.value);
-    }
 }
 
 /* The comparisons of the driver's interface. "At least" is cyclic: half of all values are ahead of any one. */
@@ -142,20 +134,17 @@ bool sim_value_there(const struct sim_op *op)
 bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width)
 {
     const char *at = look(op);
-    if (!at) {
+    if (!at)
         return false;
-    }
-    if (width == sizeof(uint64_t) && op->work.value.width == width) {
+    if (width == sizeof(uint64_t) && op->work.value.width == width)
         return atomic_load((const _Atomic uint64_t *)(const void *)at) == value;
-    }
     return atomic_load((const _Atomic uint32_t *)(const void *)at) == (uint32_t)value;
 }
 
 bool sim_value_reached(const struct sim_op *op)
 {
-    if (op->context->device->poison != CUDA_SUCCESS) {
+    if (op->context->device->poison != CUDA_SUCCESS)
         return true;
-    }
     char *at = reach(op, false);
     return !at || satisfies(op, at);
 }
@@ -171,9 +160,8 @@ void sim_value_watch(struct sim_op *op)
 static struct sim_op *take_reached(void)
 {
     struct sim_op **link = &sim.watching;
-    while (*link && !sim_value_reached(*link)) {
+    while (*link && !sim_value_reached(*link))
         link = &(*link)->next;
-    }
     struct sim_op *op = *link;
     if (op) {
         *link = op->next;
@@ -184,11 +172,9 @@ static struct sim_op *take_reached(void)
 
 static bool host_waits(void)
 {
-    for (const struct sim_op *op = sim.watching; op; op = op->next) {
-        if (op->needed) {
+    for (const struct sim_op *op = sim.watching; op; op = op->next)
+        if (op->needed)
             return true;
-        }
-    }
     return false;
 }
 
@@ -197,9 +183,8 @@ static bool let_one_go_on(void)
 {
     uint32_t count = sim.lane_slots;
     uint32_t first = 0;
-    if (sim.settings.policy == STRATA_SIM_RANDOM && count > 0) {
+    if (sim.settings.policy == STRATA_SIM_RANDOM && count > 0)
         first = (uint32_t)(sim_mix(sim.settings.seed + sim.finished - sim.seeded_at) % count);
-    }
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = (first + i) % count;
         uint32_t slot = sim.settings.policy == STRATA_SIM_LATE ? count - 1 - at : at;
@@ -280,9 +265,8 @@ static CUresult check_one(const struct sim_queue *queue, const CUstreamBatchMemO
         struct value value = value_of(op);
         return check(queue, &value, is_write(op));
     }
-    if (op->operation == CU_STREAM_MEM_OP_BARRIER) {
+    if (op->operation == CU_STREAM_MEM_OP_BARRIER)
         return op->memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
     bool flush = op->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES;
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
@@ -291,9 +275,8 @@ static CUresult check_one(const struct sim_queue *queue, const CUstreamBatchMemO
 static CUresult submit_batch(struct sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
 {
     CUresult result = CUDA_SUCCESS;
-    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check_one(queue, &ops[i]);
-    }
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         if (is_write(&ops[i]) || is_wait(&ops[i])) {
             struct value value = value_of(&ops[i]);
@@ -308,15 +291,12 @@ CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatc
 {
     struct sim_queue *queue;
     CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return result;
-    }
     result = sim_queue_for_work(stream, &queue);
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS)
         return sim_leave(result);
-    }
-    if (flags != 0 || count > MOST_IN_BATCH || (count > 0 && !paramArray)) {
+    if (flags != 0 || count > MOST_IN_BATCH || (count > 0 && !paramArray))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
     return sim_leave(submit_batch(queue, count, paramArray));
 }

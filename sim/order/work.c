@@ -30,9 +30,8 @@ static bool reserve_edges(size_t count)
 {
     while (free_edge_count < count) {
         struct edge_chunk *chunk = malloc(sizeof *chunk);
-        if (!chunk) {
+        if (!chunk)
             return false;
-        }
         chunk->next = edge_chunks;
         edge_chunks = chunk;
         for (size_t i = 0; i < CHUNK; i++) {
@@ -48,9 +47,8 @@ static bool reserve_ops(size_t count)
 {
     while (free_op_count < count) {
         struct op_chunk *chunk = malloc(sizeof *chunk);
-        if (!chunk) {
+        if (!chunk)
             return false;
-        }
         chunk->next = op_chunks;
         op_chunks = chunk;
         for (size_t i = 0; i < CHUNK; i++) {
@@ -84,19 +82,16 @@ bool sim_op_reserve(const struct sim_queue *queue, size_t extra)
 
 struct sim_op *sim_op_create(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind, size_t extra)
 {
-    if (queue && queue->capture) {
+    if (queue && queue->capture)
         return sim_capture_op(context, queue, kind);
-    }
-    if (!sim_op_reserve(queue, extra)) {
+    if (!sim_op_reserve(queue, extra))
         return NULL;
-    }
     struct sim_op *op = take_op();
     *op = (struct sim_op){.kind = kind, .context = context, .queue = queue, .references = 1};
     op->sequence = ++sim.submitted;
     sim.unfinished++;
-    if (queue) {
+    if (queue)
         sim_queue_order(queue, op);
-    }
     return op;
 }
 
@@ -133,9 +128,8 @@ static void take_place(struct sim_op *op)
 
 struct sim_op *sim_op_detached(sim_context *context, enum sim_op_kind kind)
 {
-    if (!reserve_ops(1)) {
+    if (!reserve_ops(1))
         return NULL;
-    }
     struct sim_op *op = take_op();
     *op = (struct sim_op){.kind = kind, .context = context, .references = 1};
     return op;
@@ -148,28 +142,24 @@ void sim_op_learn(struct sim_op *op, const struct sim_point *point)
         return;
     }
     bool learnt = sim_queue_learn(op->queue, point);
-    if (op->kind == SIM_OP_MARK && learnt) {
+    if (op->kind == SIM_OP_MARK && learnt)
         op->at.position = ++op->queue->lane->last;
-    }
 }
 
 void sim_op_depend(struct sim_op *op, struct sim_op *on)
 {
-    if (!on) {
+    if (!on)
         return;
-    }
     sim_op_learn(op, &on->at);
-    if (!op->queue) {
+    if (!op->queue)
         continue_chain(op, on);
-    }
     sim_op_await(op, on);
 }
 
 void sim_op_await(struct sim_op *op, struct sim_op *on)
 {
-    if (sim_op_done(on)) {
+    if (sim_op_done(on))
         return;
-    }
     struct sim_edge *edge = free_edges;
     free_edges = edge->next_successor;
     free_edge_count--;
@@ -178,9 +168,8 @@ void sim_op_await(struct sim_op *op, struct sim_op *on)
     edge->next_successor = on->successors;
     on->successors = edge;
     edge->next_predecessor = op->predecessors;
-    if (edge->next_predecessor) {
+    if (edge->next_predecessor)
         edge->next_predecessor->predecessor_link = &edge->next_predecessor;
-    }
     op->predecessors = edge;
     edge->predecessor_link = &op->predecessors;
     op->blockers++;
@@ -233,9 +222,8 @@ void sim_op_drop(struct sim_op *op)
 static void cut(struct sim_edge *edge)
 {
     *edge->predecessor_link = edge->next_predecessor;
-    if (edge->next_predecessor) {
+    if (edge->next_predecessor)
         edge->next_predecessor->predecessor_link = edge->predecessor_link;
-    }
     edge->next_successor = free_edges;
     free_edges = edge;
     free_edge_count++;
@@ -257,9 +245,8 @@ void sim_op_complete(struct sim_op *op)
         struct sim_op *to = edge->to;
         cut(edge);
         to->told = to->told > op->told ? to->told : op->told;
-        if (--to->blockers == 0 && to->state == SIM_OP_BLOCKED) {
+        if (--to->blockers == 0 && to->state == SIM_OP_BLOCKED)
             sim_op_became_ready(to);
-        }
         edge = next;
     }
     if (op->queue) {
@@ -272,26 +259,22 @@ void sim_op_complete(struct sim_op *op)
 /* An operation that is never to run: what it owns goes, the block of a free included. */
 static void abandon(struct sim_op *op)
 {
-    if (op->references == 0) {
+    if (op->references == 0)
         return;
-    }
     forget(op);
-    if (op->state == SIM_OP_DONE) {
+    if (op->state == SIM_OP_DONE)
         return;
-    }
     sim_op_discard(op);
-    if (op->kind == SIM_OP_FREE && !op->work.block->graph) {
+    if (op->kind == SIM_OP_FREE && !op->work.block->graph)
         free(op->work.block);
-    }
 }
 
 void sim_ops_close(void)
 {
     while (op_chunks) {
         struct op_chunk *next = op_chunks->next;
-        for (size_t i = 0; i < CHUNK; i++) {
+        for (size_t i = 0; i < CHUNK; i++)
             abandon(&op_chunks->ops[i]);
-        }
         free(op_chunks);
         op_chunks = next;
     }

@@ -120,9 +120,8 @@ static void a_missing_edge_in_a_capture_shows_itself(void **state)
     unsigned seen[3] = {0, 0, 0};
     OK(p_set_policy(STRATA_SIM_RANDOM));
     test_sim_begin();
-    for (uint64_t seed = 0; seed < 100; seed++) {
+    for (uint64_t seed = 0; seed < 100; seed++)
         seen[unordered(seed)]++;
-    }
     assert_true(seen[1] > 10);
     assert_true(seen[2] > 10);
     test_sim_forget_reports();
@@ -307,9 +306,8 @@ static void a_context_that_ends_takes_its_captures_along(void **state)
 int main(void)
 {
     test_graph_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(captured_work_is_done_when_it_is_launched),
         cmocka_unit_test(streams_of_a_capture_are_ordered_by_its_events),

@@ -28,15 +28,12 @@ static uint64_t draw(struct traffic *traffic, uint64_t below)
 /* Everybody waits for everybody; from then on each stream has a quarter of the buffers. */
 static void meet(struct traffic *traffic)
 {
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         OK(p_cuEventRecord(traffic->events[i], traffic->streams[i]));
-    }
     for (int i = 0; i < STREAMS; i++) {
-        for (int j = 0; j < STREAMS; j++) {
-            if (i != j) {
+        for (int j = 0; j < STREAMS; j++)
+            if (i != j)
                 OK(p_cuStreamWaitEvent(traffic->streams[i], traffic->events[j], 0));
-            }
-        }
     }
     traffic->operations += STREAMS * STREAMS;
 }
@@ -83,33 +80,28 @@ static void run_traffic(struct traffic *traffic, uint64_t operations)
             uint64_t owner = draw(traffic, STREAMS);
             work_on(traffic, owner, traffic->streams[(owner + turn) % STREAMS]);
         }
-        if (draw(traffic, 50) == 0) {
+        if (draw(traffic, 50) == 0)
             OK(p_cuStreamSynchronize(traffic->streams[0]));
-        }
     }
 }
 
 static struct traffic begin_traffic(struct world *world)
 {
     struct traffic traffic = {.world = world, .streams = {world->a, world->b, world->c, world->d}, .random = 1};
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         OK(p_cuEventCreate(&traffic.events[i], CU_EVENT_DISABLE_TIMING));
-    }
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < BUFFERS; i++)
         OK(p_cuMemAlloc(&traffic.buffers[i], BUFFER));
-    }
     return traffic;
 }
 
 static void end_traffic(struct traffic *traffic)
 {
     OK(p_cuCtxSynchronize());
-    for (int i = 0; i < STREAMS; i++) {
+    for (int i = 0; i < STREAMS; i++)
         OK(p_cuEventDestroy(traffic->events[i]));
-    }
-    for (int i = 0; i < BUFFERS; i++) {
+    for (int i = 0; i < BUFFERS; i++)
         OK(p_cuMemFree(traffic->buffers[i]));
-    }
 }
 
 static double now(void)
@@ -141,9 +133,8 @@ static uint64_t operations_in_all(void)
 static double time_of(uint32_t modes)
 {
     struct world world = world_begin(modes);
-    if (modes == STRATA_SIM_CHECK_OFF) {
+    if (modes == STRATA_SIM_CHECK_OFF)
         OK(p_set_check(STRATA_SIM_CHECK_OFF));
-    }
     struct traffic traffic = begin_traffic(&world);
     double begin = now();
     run_traffic(&traffic, operations_in_all());
@@ -164,9 +155,8 @@ static void a_million_operations_take_at_most_ten_times_as_long(void **state)
     assert_int_equal(count, 0);
     print_message("%llu operations: unchecked %.2f s, checked %.2f s\n", (unsigned long long)operations_in_all(),
                   unchecked, checked);
-    if (!sanitized()) {
+    if (!sanitized())
         assert_true(checked < 10 * unchecked);
-    }
 }
 
 static uint64_t resident_bytes(void)
@@ -183,9 +173,8 @@ static strata_sim_check_accounts accounts_after(struct traffic *traffic, uint64_
 {
     strata_sim_check_accounts accounts;
     run_traffic(traffic, operations);
-    if (synchronize) {
+    if (synchronize)
         OK(p_cuCtxSynchronize());
-    }
     OK(p_get_check_accounts(&accounts));
     return accounts;
 }
@@ -206,9 +195,8 @@ static void memory_follows_what_is_live(void **state)
     assert_true(late.seen > 5 * early.seen);
     assert_true(late.bytes < 2 * early.bytes + (64 << 10));
     assert_true(late.operations < 2 * early.operations + 256);
-    if (!sanitized()) {
+    if (!sanitized())
         assert_true(grown < (16 << 20));
-    }
     end_traffic(&traffic);
     world_end(&world);
 }
@@ -242,9 +230,8 @@ static void memory_follows_what_is_live_without_any_synchronization(void **state
 int main(void)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_operations_take_at_most_ten_times_as_long),
         cmocka_unit_test(memory_follows_what_is_live),

@@ -19,9 +19,8 @@ static bool run_without(const struct program *program, uint64_t nth)
     OK(p_cuCtxSynchronize());
     OK(p_get_report_count(&count));
     world_end(&world);
-    if (reached >= nth && count == 0) {
+    if (reached >= nth && count == 0)
         fail_msg("%s: nothing notices that edge %llu is dropped", program->name, (unsigned long long)nth);
-    }
     return reached >= nth;
 }
 
@@ -31,9 +30,8 @@ static void drop_each(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         uint64_t nth = 1;
         OK(p_set_seed(seed));
-        while (run_without(program, nth)) {
+        while (run_without(program, nth))
             nth++;
-        }
         assert_true(nth > 1);
     }
 }
@@ -42,10 +40,8 @@ int main(void)
 {
     struct program tight[CORRECT];
     size_t count = 0;
-    for (size_t i = 0; i < CORRECT; i++) {
-        if (correct[i].needs_every_edge) {
+    for (size_t i = 0; i < CORRECT; i++)
+        if (correct[i].needs_every_edge)
             tight[count++] = correct[i];
-        }
-    }
     return run_programs(tight, count, drop_each);
 }

@@ -42,16 +42,14 @@ static struct world fresh_world(uint32_t modes)
 
 static void assert_says(const strata_sim_report *report, const char *words)
 {
-    if (!strstr(report->text, words)) {
+    if (!strstr(report->text, words))
         fail_msg("\"%s\" is not in:\n%s", words, report->text);
-    }
 }
 
 static void assert_does_not_say(const strata_sim_report *report, const char *words)
 {
-    if (strstr(report->text, words)) {
+    if (strstr(report->text, words))
         fail_msg("\"%s\" is in:\n%s", words, report->text);
-    }
 }
 
 static unsigned long long id_of(CUstream stream)
@@ -99,9 +97,8 @@ static CUgraph capture(const struct world *world, make *one, make *other)
     OK(p_cuStreamBeginCapture(world->a, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
     hand_over(world->event, world->a, world->b);
     one(world, world->a);
-    if (other) {
+    if (other)
         other(world, world->b);
-    }
     hand_over(world->other, world->b, world->a);
     OK(p_cuStreamEndCapture(world->a, &graph));
     return graph;
@@ -150,9 +147,8 @@ static void two_races_in_one_graph_are_two_reports(void **state)
     CUgraphExec exec = exec_of(capture(&world, the_maker_of_the_fill, the_maker_of_the_copy));
     CUgraphExec other = exec_of(capture(&world, another_maker_of_a_fill, the_maker_of_the_copy));
     CUgraphExec execs[] = {exec, other, exec, other};
-    for (volatile int i = 0; i < 4; i++) { /* one place */
+    for (volatile int i = 0; i < 4; i++) /* one place */
         OK(p_cuGraphLaunch(execs[i], world.c));
-    }
     OK(p_cuCtxSynchronize());
     assert_int_equal(count_reports(), 2);
     for (uint64_t i = 0; i < 2; i++) {
@@ -315,9 +311,8 @@ int main(void)
 #define MORE_ASK(name, version) test_sim_ask(#name, version, &p_##name);
     MORE_ENTRIES(MORE_ASK)
 #undef MORE_ASK
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_captured_nodes_and_the_missing_dependency),
         cmocka_unit_test(two_races_in_one_graph_are_two_reports),

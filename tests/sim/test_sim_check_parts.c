@@ -124,9 +124,8 @@ static void launch_two_fills(struct world *world, bool ordered)
     OK(p_cuGraphCreate(&graph, 0));
     CUgraphNode first = fill_node(world, graph);
     CUgraphNode second = fill_node(world, graph);
-    if (ordered) {
+    if (ordered)
         OK(p_cuGraphAddDependencies(graph, &first, &second, NULL, 1));
-    }
     OK(p_cuGraphInstantiateWithFlags(&exec, graph, 0));
     OK(p_cuGraphDestroy(graph));
     launch(exec, world->a);
@@ -290,9 +289,8 @@ static struct mapped map_two(void)
 static void unmap_two(const struct mapped *mapped)
 {
     OK(p_cuMemUnmap(mapped->address, 2 * TEST_PAGE));
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 2; i++)
         OK(p_cuMemRelease(mapped->handles[i]));
-    }
     OK(p_cuMemAddressFree(mapped->address, 2 * TEST_PAGE));
 }
 

@@ -40,9 +40,8 @@ static uint64_t id_of(CUstream stream)
 
 static void assert_says(const strata_sim_report *report, const char *words)
 {
-    if (!strstr(report->text, words)) {
+    if (!strstr(report->text, words))
         fail_msg("\"%s\" is not in:\n%s", words, report->text);
-    }
 }
 
 /* Not inlined, so that it is in the call stack. */
@@ -197,9 +196,8 @@ static void no_more_than_a_thousand_reports_are_kept(void **state)
 static void wait_or_not(const struct world *world, bool wait)
 {
     CUdeviceptr other;
-    if (wait) {
+    if (wait)
         OK(p_cuStreamSynchronize(world->b));
-    }
     OK(p_cuMemAlloc(&other, BYTES));
     OK(p_cuMemFree(other));
 }
@@ -502,9 +500,8 @@ static char *contents_of(const char *name)
     FILE *in = fopen(name, "r");
     size_t bytes = in ? fread(text, 1, sizeof text - 1, in) : 0;
     text[bytes] = '\0';
-    if (in) {
+    if (in)
         fclose(in);
-    }
     return text;
 }
 
@@ -632,9 +629,8 @@ static int look_with_a_small_stack(const struct world *world)
     const long least = sysconf(_SC_MINSIGSTKSZ);
     stack_t small = {.ss_size = (size_t)(least > 0 ? least : MINSIGSTKSZ) + 1024};
     small.ss_sp = malloc(small.ss_size);
-    if (!small.ss_sp || sigaltstack(&small, NULL) != 0) {
+    if (!small.ss_sp || sigaltstack(&small, NULL) != 0)
         return 1;
-    }
     volatile char *memory = watched_memory();
     download_to(world, memory, 0, 100);
     return memory[0] == 77 ? 1 : OWN_STATUS; /* looked at, or Valgrind leaves the access out */
@@ -667,19 +663,15 @@ static void race_of_fills(const struct world *world, int times)
 
 static int end_as(const struct world *world, const char *program)
 {
-    if (strcmp(program, "again") == 0) {
+    if (strcmp(program, "again") == 0)
         race_of_fills(world, 3);
-    }
     race_of_fills(world, 1);
-    if (strcmp(program, "abort") == 0) {
+    if (strcmp(program, "abort") == 0)
         abort();
-    }
-    if (strcmp(program, "terminate") == 0) {
+    if (strcmp(program, "terminate") == 0)
         raise(SIGTERM);
-    }
-    if (strcmp(program, "leave") == 0) {
+    if (strcmp(program, "leave") == 0)
         _exit(OWN_STATUS);
-    }
     return OWN_STATUS;
 }
 
@@ -687,15 +679,12 @@ static int end_as(const struct world *world, const char *program)
 static int child(const char *program)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
-    if (strcmp(program, "asked") == 0) {
+    if (strcmp(program, "asked") == 0)
         OK(p_set_check(STRATA_SIM_CHECK_ON));
-    }
-    if (strcmp(program, "elsewhere") == 0 && chdir("/") != 0) {
+    if (strcmp(program, "elsewhere") == 0 && chdir("/") != 0)
         return 1;
-    }
     struct world world;
     world.context = test_sim_begin();
     OK(p_cuModuleLoadData(&world.module, world_ptx));
@@ -705,31 +694,25 @@ static int child(const char *program)
     world.b = new_stream(CU_STREAM_NON_BLOCKING);
     bool kernels = strcmp(program, "race") == 0 || strcmp(program, "right") == 0;
     bool unwritten = strcmp(program, "unwritten") == 0;
-    if (strcmp(program, "fork") == 0) {
+    if (strcmp(program, "fork") == 0)
         return fork_and_look(&world);
-    }
-    if (strcmp(program, "small stack") == 0) {
+    if (strcmp(program, "small stack") == 0)
         return look_with_a_small_stack(&world);
-    }
-    if (!kernels && !unwritten) {
+    if (!kernels && !unwritten)
         return end_as(&world, program);
-    }
     kernel(&world, world.a, world.x, BYTES, unwritten ? READS : WRITES);
-    if (strcmp(program, "race") == 0) {
+    if (strcmp(program, "race") == 0)
         kernel(&world, world.b, world.x, BYTES, WRITES);
-    }
     return OWN_STATUS;
 }
 
 int main(int count, char **arguments)
 {
-    if (count > 1) {
+    if (count > 1)
         return child(arguments[1]);
-    }
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_both_operations_their_streams_and_the_missing_edge),
         cmocka_unit_test(a_report_tells_the_host_what_to_wait_for),

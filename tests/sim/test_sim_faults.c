@@ -83,12 +83,10 @@ static bool survives_without_call(uint64_t nth)
     uint64_t calls = reached(id);
     assert_int_equal(failures, calls >= nth ? 1 : 0);
     OK(p_clear_faults());
-    if (stream) {
+    if (stream)
         OK(p_cuStreamDestroy(stream));
-    }
-    if (event) {
+    if (event)
         OK(p_cuEventDestroy(event));
-    }
     OK(p_cuMemFree(memory));
     test_sim_end();
     return calls >= nth;
@@ -98,9 +96,8 @@ static void a_sweep_fails_each_call_once(void **state)
 {
     (void)state;
     uint64_t nth = 1;
-    while (survives_without_call(nth)) {
+    while (survives_without_call(nth))
         nth++;
-    }
     assert_int_equal(nth, 7);
 }
 
@@ -129,9 +126,8 @@ static void a_dropped_synchronization_returns_at_once(void **state)
                                      STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE, STRATA_SIM_EDGE_STREAM_QUERY,
                                      STRATA_SIM_EDGE_EVENT_QUERY};
     struct world world = world_begin(0);
-    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++) {
+    for (size_t i = 0; i < sizeof edges / sizeof edges[0]; i++)
         plan((strata_sim_fault){.kind = STRATA_SIM_DROP_EDGE, .nth = 1, .edges = edges[i]});
-    }
     shut_gate(&world, world.a);
     OK(p_cuEventRecord(world.event, world.a));
     OK(p_cuStreamSynchronize(world.a));
@@ -210,9 +206,8 @@ static void a_fault_that_says_nothing_is_refused(void **state)
     assert_int_equal(p_add_fault(&fault, NULL), CUDA_ERROR_INVALID_VALUE);
     assert_int_equal(p_add_fault(NULL, NULL), CUDA_ERROR_INVALID_VALUE);
     fault.size = sizeof fault;
-    for (int i = 0; i < 32; i++) {
+    for (int i = 0; i < 32; i++)
         OK(p_add_fault(&fault, NULL));
-    }
     assert_int_equal(p_add_fault(&fault, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     OK(p_clear_faults());
 }
@@ -237,9 +232,8 @@ static void the_nth_operation_of_a_stream_ends_the_device(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_nth_call_of_one_entry_point_fails),
         cmocka_unit_test(an_entry_point_has_one_name),

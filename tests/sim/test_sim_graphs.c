@@ -297,9 +297,8 @@ static void put(strata_sim_launch *launch)
 {
     CUdeviceptr address;
     memcpy(&address, launch->parameters[0], sizeof address);
-    if (launch->declare_write(launch, address, 1)) {
+    if (launch->declare_write(launch, address, 1))
         memcpy(launch->write(launch, address, 1), launch->parameters[1], 1);
-    }
 }
 
 static void kernels(void)
@@ -466,9 +465,8 @@ static void freed_by_a_stream(void)
     }
     OK(p_cuStreamSynchronize(other));
     OK(p_cuStreamSynchronize(stream));
-    for (unsigned i = 0; i < 3; i++) {
+    for (unsigned i = 0; i < 3; i++)
         assert_int_equal(byte_at(result + i), 2);
-    }
     OK(p_cuGraphExecDestroy(exec));
     OK(p_cuGraphDestroy(graph));
     OK(p_cuMemFree(result));
@@ -767,9 +765,8 @@ static void a_capture_that_dies_takes_its_graph_along(void **state)
 int main(void)
 {
     test_graph_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(edges_hold_whatever_the_scheduler_picks),
         cmocka_unit_test(nodes_without_an_edge_run_in_any_order),

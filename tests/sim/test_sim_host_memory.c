@@ -151,9 +151,8 @@ static void registered_ranges_are_exact_to_the_byte(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_and_device_see_one_managed_memory),
         cmocka_unit_test(managed_memory_goes_with_its_context),

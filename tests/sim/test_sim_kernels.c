@@ -86,9 +86,8 @@ static void only_powers_of_two_that_are_not_huge_are_alignments(void **state)
     };
     CUmodule module;
     test_sim_begin();
-    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         assert_int_equal(p_cuModuleLoadData(&module, refused[i]), CUDA_ERROR_INVALID_PTX);
-    }
     OK(p_cuModuleLoadData(&module, ".version 8.0 .entry a(.param .align 128 .b8 x[128]){} .global .align 256 .u8 y;"));
     OK(p_cuModuleUnload(module));
     test_sim_end();
@@ -211,9 +210,8 @@ static void the_pattern_is_filled_and_differences_are_counted(void **state)
     OK(p_cuMemAlloc(&address, BYTES));
     launch_fill(module, address, BYTES, 42);
     OK(p_cuMemcpyDtoH(host, address, BYTES));
-    for (uint64_t i = 0; i < BYTES; i++) {
+    for (uint64_t i = 0; i < BYTES; i++)
         assert_int_equal(host[i], (unsigned char)(mix(42 + i / 8) >> (i % 8 * 8)));
-    }
     result[0] = 0;
     result[1] = UINT64_MAX;
     launch_check(module, address, BYTES, 42, result);
@@ -221,9 +219,8 @@ static void the_pattern_is_filled_and_differences_are_counted(void **state)
     assert_int_equal(result[0], 0);
     assert_true(result[1] == UINT64_MAX);
     static const uint64_t spoiled[] = {BYTES - 1, 5000, 5001, 4096};
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++)
         OK(p_cuMemsetD8Async(address + spoiled[i], (unsigned char)~host[spoiled[i]], 1, NULL));
-    }
     launch_check(module, address, BYTES, 42, result);
     OK(p_cuStreamSynchronize(NULL));
     assert_int_equal(result[0], 4);
@@ -240,9 +237,8 @@ static void the_pattern_is_filled_and_differences_are_counted(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_register_kernel("note", note) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_register_kernel("note", note) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_found_or_not),
         cmocka_unit_test(only_powers_of_two_that_are_not_huge_are_alignments),

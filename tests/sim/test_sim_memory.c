@@ -262,9 +262,8 @@ static void memory_moves_between_streams_only_as_the_policies_allow(void **state
     assert_int_equal(h, a);
 
     CUdeviceptr all[] = {b, c, e, f, g, h};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         OK(p_cuMemFreeAsync(all[i], second));
-    }
     OK(p_cuMemPoolDestroy(pool));
     OK(p_cuEventDestroy(event));
     OK(p_cuStreamDestroy(first));
@@ -291,9 +290,8 @@ static void an_internal_dependency_is_really_there(void **state)
         CUdeviceptr b = allocate(pool, 32 * MIB, second);
         assert_int_equal(a, b);
         OK(p_cuMemsetD8Async(b, 2, 8, second));
-        for (int poll = 0; poll < 10; poll++) {
+        for (int poll = 0; poll < 10; poll++)
             assert_int_equal(p_cuStreamQuery(second), CUDA_ERROR_NOT_READY);
-        }
         sem_post(&gate);
         unsigned char bytes[8];
         OK(p_cuMemcpyDtoHAsync(bytes, b, 8, second));
@@ -506,9 +504,8 @@ static void freeing_plain_memory_waits_for_the_work_of_its_context(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(misuse_is_answered_and_the_context_lives_on),
         cmocka_unit_test(plain_memory_is_taken_in_pages_and_given_back),

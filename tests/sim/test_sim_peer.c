@@ -190,9 +190,8 @@ static void memory_of_a_pool_moves_to_a_stream_of_another_device(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_set_devices(2) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_set_devices(2) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_between_devices_carry_bytes_without_access),
         cmocka_unit_test(an_event_orders_streams_of_two_devices),

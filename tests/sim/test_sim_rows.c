@@ -9,9 +9,8 @@ static unsigned char after[BYTES];
 
 static void number_bytes(unsigned char *bytes, unsigned salt)
 {
-    for (unsigned i = 0; i < BYTES; i++) {
+    for (unsigned i = 0; i < BYTES; i++)
         bytes[i] = (unsigned char)(i * 7 + i / 251 + salt);
-    }
 }
 
 static CUDA_MEMCPY2D rows(size_t width, size_t height)
@@ -45,9 +44,8 @@ static void only_the_bytes_of_the_rows_move(void **state)
     copy.dstY = 4;
     OK(p_cuMemcpy2DAsync(&copy, NULL));
     OK(p_cuMemcpyDtoH(after, to, BYTES));
-    for (size_t row = 0; row < 3; row++) {
+    for (size_t row = 0; row < 3; row++)
         memcpy(expected + (4 + row) * 32 + 21, before + (2 + row) * PITCH + 5, 10);
-    }
     assert_memory_equal(after, expected, BYTES);
     OK(p_cuMemFree(from));
     OK(p_cuMemFree(to));
@@ -148,11 +146,9 @@ static void planes_lie_apart_as_their_heights_say(void **state)
                           .Depth = 2};
     OK(p_cuMemcpy3D(&copy));
     OK(p_cuMemcpyDtoH(after, to, BYTES));
-    for (size_t plane = 0; plane < 2; plane++) {
-        for (size_t row = 0; row < 3; row++) {
+    for (size_t plane = 0; plane < 2; plane++)
+        for (size_t row = 0; row < 3; row++)
             memcpy(expected + (plane * LOW + row + 1) * NARROW + 2, before + ((plane + 1) * HEIGHT + row) * PITCH, 20);
-        }
-    }
     assert_memory_equal(after, expected, BYTES);
     OK(p_cuMemFree(to));
     test_sim_end();
@@ -163,11 +159,9 @@ static void fill_expected(unsigned char *expected, size_t width)
 {
     static const unsigned char value[] = {4, 3, 2, 1};
     memset(expected, 0xcc, BYTES);
-    for (size_t row = 0; row < 3; row++) {
-        for (size_t i = 0; i < 5 * width; i++) {
+    for (size_t row = 0; row < 3; row++)
+        for (size_t i = 0; i < 5 * width; i++)
             expected[row * PITCH + i] = value[i % width];
-        }
-    }
 }
 
 static void a_fill_leaves_the_paddings(void **state)
@@ -179,13 +173,12 @@ static void a_fill_leaves_the_paddings(void **state)
     OK(p_cuMemAlloc(&to, BYTES));
     for (size_t width = 1; width <= 4; width *= 2) {
         OK(p_cuMemsetD8(to, 0xcc, BYTES));
-        if (width == 1) {
+        if (width == 1)
             OK(p_cuMemsetD2D8(to, PITCH, 4, 5, 3));
-        } else if (width == 2) {
+        else if (width == 2)
             OK(p_cuMemsetD2D16(to, PITCH, 0x0304, 5, 3));
-        } else {
+        else
             OK(p_cuMemsetD2D32(to, PITCH, 0x01020304, 5, 3));
-        }
         fill_expected(expected, width);
         OK(p_cuMemcpyDtoH(after, to, BYTES));
         assert_memory_equal(after, expected, BYTES);
@@ -255,9 +248,8 @@ static void a_fill_of_rows_goes_to_the_default_stream_that_is_asked_for(void **s
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_the_bytes_of_the_rows_move),
         cmocka_unit_test(plain_host_rows_are_read_when_the_copy_is_called_for),

@@ -14,9 +14,8 @@ static int in_child(int (*child)(void))
     fflush(NULL);
     pid_t pid = fork();
     assert_true(pid >= 0);
-    if (pid == 0) {
+    if (pid == 0)
         exit(child());
-    }
     int status;
     assert_int_equal(waitpid(pid, &status, 0), pid);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
@@ -261,9 +260,8 @@ static void use_at_exit(void)
 {
     CUdeviceptr address;
     exit_answer = p_cuMemAlloc(&address, 1);
-    if (exit_answer != CUDA_ERROR_DEINITIALIZED) {
+    if (exit_answer != CUDA_ERROR_DEINITIALIZED)
         _exit(1);
-    }
     _exit(0);
 }
 
@@ -325,13 +323,11 @@ static int close_after_init(void)
     int count;
     memcpy(&address, &p_cuInit, sizeof address);
     OK(p_cuInit(0));
-    if (dladdr(address, &info) == 0) {
+    if (dladdr(address, &info) == 0)
         return 1;
-    }
     void *library = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
-    if (!library || dlclose(library) != 0 || dlclose(library) != 0) {
+    if (!library || dlclose(library) != 0 || dlclose(library) != 0)
         return 2;
-    }
     OK(p_cuDeviceGetCount(&count));
     return 0;
 }
@@ -374,9 +370,8 @@ static void stray(strata_sim_launch *launch)
     uint64_t address;
     memcpy(&address, launch->parameters[0], sizeof address);
     launch->declare_write(launch, address, 4096);
-    if (launch->write(launch, address, 4096)) {
+    if (launch->write(launch, address, 4096))
         exit(3);
-    }
 }
 
 static const char stray_ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -437,9 +432,8 @@ int main(void)
 {
     static const char *const variables[] = {"STRATA_SIM_SEED", "STRATA_SIM_POLICY", "STRATA_SIM_DEVICES",
                                             "STRATA_SIM_MEMORY"};
-    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         unsetenv(variables[i]);
-    }
     test_sim_open();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_meaningless_setting_makes_init_fail),

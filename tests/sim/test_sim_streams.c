@@ -56,9 +56,8 @@ static void order_in_a_stream(void)
     CUdeviceptr address;
     OK(p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(p_cuMemAllocAsync(&address, 1, stream));
-    for (unsigned i = 0; i < 50; i++) {
+    for (unsigned i = 0; i < 50; i++)
         OK(p_cuMemsetD8Async(address, (unsigned char)i, 1, stream));
-    }
     assert_int_equal(byte_of(address, stream), 49);
     OK(p_cuMemFreeAsync(address, stream));
     OK(p_cuStreamDestroy(stream));
@@ -237,9 +236,8 @@ static void no_cuda_in_host_functions(void)
     OK(p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     OK(p_cuLaunchHostFunc(stream, call_cuda, results));
     OK(p_cuStreamSynchronize(stream));
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         assert_int_equal(results[i], CUDA_ERROR_NOT_PERMITTED);
-    }
     OK(p_cuStreamDestroy(stream));
 }
 
@@ -288,13 +286,11 @@ static void polling(void)
     OK(p_cuLaunchHostFunc(streams[0], count, &called));
     OK(p_cuEventRecord(event, streams[0]));
     OK(p_cuStreamWaitEvent(streams[1], event, 0));
-    while (p_cuEventQuery(event) == CUDA_ERROR_NOT_READY) {
+    while (p_cuEventQuery(event) == CUDA_ERROR_NOT_READY)
         usleep(10);
-    }
     assert_int_equal(called, 1);
-    while (p_cuStreamQuery(streams[1]) == CUDA_ERROR_NOT_READY) {
+    while (p_cuStreamQuery(streams[1]) == CUDA_ERROR_NOT_READY)
         usleep(10);
-    }
     OK(p_cuEventDestroy(event));
     OK(p_cuStreamDestroy(streams[0]));
     OK(p_cuStreamDestroy(streams[1]));
@@ -493,9 +489,8 @@ static void the_primary_context_is_active_while_retained(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(work_in_a_stream_runs_in_order),
         cmocka_unit_test(a_wait_holds_for_the_record_it_was_made_for),

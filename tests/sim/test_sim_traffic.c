@@ -58,9 +58,8 @@ static void begin(struct program *program, uint64_t seed, bool waits)
     OK(p_cuModuleLoadData(&program->module, ptx));
     OK(p_cuModuleGetFunction(&program->fill, program->module, "strata_pattern_fill"));
     OK(p_cuModuleGetFunction(&program->check, program->module, "strata_pattern_check"));
-    for (unsigned i = 0; i < STREAMS; i++) {
+    for (unsigned i = 0; i < STREAMS; i++)
         OK(p_cuStreamCreate(&program->streams[i], i < 3 ? CU_STREAM_NON_BLOCKING : CU_STREAM_DEFAULT));
-    }
     OK(p_cuEventCreate(&program->event, CU_EVENT_DISABLE_TIMING));
     OK(p_cuMemHostAlloc((void **)&program->result, 16, 0));
     program->result[0] = 0;
@@ -133,14 +132,12 @@ static void step(struct program *program)
 /* Gives back the number of wrong bytes. */
 static uint64_t end(struct program *program)
 {
-    while (program->count > 0) {
+    while (program->count > 0)
         drop(program, program->count - 1);
-    }
     OK(p_cuCtxSynchronize());
     uint64_t wrong = program->result[0];
-    for (unsigned i = 0; i < STREAMS; i++) {
+    for (unsigned i = 0; i < STREAMS; i++)
         OK(p_cuStreamDestroy(program->streams[i]));
-    }
     OK(p_cuEventDestroy(program->event));
     OK(p_cuMemFreeHost(program->result));
     OK(p_cuModuleUnload(program->module));
@@ -153,9 +150,8 @@ static uint64_t run(uint64_t seed, bool waits, uint64_t *trace)
     struct program *program = malloc(sizeof *program);
     assert_non_null(program);
     begin(program, seed, waits);
-    for (unsigned i = 0; i < STEPS; i++) {
+    for (unsigned i = 0; i < STEPS; i++)
         step(program);
-    }
     uint64_t wrong = end(program);
     *trace = program->trace;
     free(program);
@@ -237,9 +233,8 @@ static void *thread_main(void *data)
         uint32_t word = 0;
         OK(p_cuMemAllocAsync(&address, 4096, stream));
         OK(p_cuMemsetD32Async(address, (unsigned)i, 1024, stream));
-        if (i % 16 == 0) {
+        if (i % 16 == 0)
             OK(p_cuLaunchHostFunc(stream, host_step, calls));
-        }
         OK(p_cuEventRecord(event, stream));
         OK(p_cuStreamWaitEvent(CU_STREAM_PER_THREAD, event, 0));
         OK(p_cuMemcpyDtoHAsync(&word, address + 4092, 4, CU_STREAM_PER_THREAD));
@@ -262,29 +257,24 @@ static void many_threads_share_a_driver(void **state)
         test_sim_begin();
         pthread_t threads[THREADS];
         unsigned calls[THREADS] = {0};
-        for (int i = 0; i < THREADS; i++) {
+        for (int i = 0; i < THREADS; i++)
             assert_int_equal(pthread_create(&threads[i], NULL, thread_main, &calls[i]), 0);
-        }
-        for (int i = 0; i < THREADS; i++) {
+        for (int i = 0; i < THREADS; i++)
             pthread_join(threads[i], NULL);
-        }
         OK(p_cuCtxSynchronize());
-        for (int i = 0; i < THREADS; i++) {
+        for (int i = 0; i < THREADS; i++)
             assert_int_equal(calls[i], 19);
-        }
         test_sim_end();
     }
 }
 
 int main(int count, char **arguments)
 {
-    if (count > 1) {
+    if (count > 1)
         seeds = (unsigned)strtoul(arguments[1], NULL, 10);
-    }
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_with_its_waits_is_right_under_every_policy_and_seed),
         cmocka_unit_test(a_program_without_its_waits_is_caught),

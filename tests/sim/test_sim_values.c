@@ -118,9 +118,8 @@ static atomic_bool waiting;
 static void *write_after_a_while(void *unused)
 {
     (void)unused;
-    while (!atomic_load(&waiting)) {
+    while (!atomic_load(&waiting))
         usleep(100);
-    }
     nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     atomic_store((_Atomic uint32_t *)at.pinned, 1);
     return NULL;
@@ -158,15 +157,13 @@ static void poll_until_over(void)
     OK(p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
     OK(p_cuStreamWaitValue32(at.stream, at.pinned_at, 6, CU_STREAM_WAIT_VALUE_AND));
     OK(p_cuEventRecord(event, at.stream));
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 50; i++)
         assert_int_equal(p_cuEventQuery(event), CUDA_ERROR_NOT_READY);
-    }
     atomic_store((_Atomic uint32_t *)at.pinned, 4);
     CUresult result;
     int polls = 0;
-    while ((result = p_cuEventQuery(event)) == CUDA_ERROR_NOT_READY && polls < 10) {
+    while ((result = p_cuEventQuery(event)) == CUDA_ERROR_NOT_READY && polls < 10)
         polls++;
-    }
     OK(result);
     OK(p_cuEventDestroy(event));
 }
@@ -232,9 +229,8 @@ static void batch(void)
     ops[2].writeValue.address = at.device + 40;
     ops[2].writeValue.value64 = 12;
     OK(p_cuStreamBatchMemOp(at.stream, 3, ops, 0));
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 10; i++)
         assert_int_equal(p_cuStreamQuery(at.stream), CUDA_ERROR_NOT_READY);
-    }
     unsigned char bytes[16];
     OK(p_cuMemcpyDtoHAsync(bytes, at.device + 32, 16, at.other));
     assert_int_equal(bytes[0], 11);
@@ -254,9 +250,8 @@ static void a_batch_is_done_one_after_the_other(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_stream_waits_for_the_value_that_another_one_writes),
         cmocka_unit_test(streams_take_turns_by_values),

@@ -73,12 +73,10 @@ static void neighbouring_maps_are_one_range_to_copies_and_kernels(void **state)
     test_sim_begin();
     CUmemGenericAllocationHandle handles[PAGES];
     CUdeviceptr range = test_sim_reserve(PAGES * TEST_PAGE);
-    for (size_t i = 0; i < PAGES; i++) {
+    for (size_t i = 0; i < PAGES; i++)
         handles[i] = test_sim_create(0, TEST_PAGE, CU_MEM_HANDLE_TYPE_NONE);
-    }
-    for (size_t i = 0; i < PAGES; i++) {
+    for (size_t i = 0; i < PAGES; i++)
         test_sim_map(range + i * TEST_PAGE, TEST_PAGE, handles[i * 7 % PAGES]);
-    }
     CUmodule module;
     CUfunction fill;
     CUfunction check;
@@ -105,9 +103,8 @@ static void neighbouring_maps_are_one_range_to_copies_and_kernels(void **state)
     OK(p_cuMemFree(plain));
     OK(p_cuMemFree(result));
     OK(p_cuMemUnmap(range, PAGES * TEST_PAGE));
-    for (size_t i = 0; i < PAGES; i++) {
+    for (size_t i = 0; i < PAGES; i++)
         OK(p_cuMemRelease(handles[i]));
-    }
     OK(p_cuMemAddressFree(range, PAGES * TEST_PAGE));
     test_sim_end();
 }
@@ -261,9 +258,8 @@ static void reserved_addresses_are_as_asked_for_and_come_back(void **state)
             assert_true(ranges[i] + bytes <= ranges[j] || ranges[j] + other <= ranges[i]);
         }
     }
-    for (size_t i = 0; i < RANGES; i++) {
+    for (size_t i = 0; i < RANGES; i++)
         OK(p_cuMemAddressFree(ranges[i], (i % 7 + 1) * TEST_PAGE));
-    }
     CUdeviceptr large = test_sim_reserve((size_t)1 << 30);
     OK(p_cuMemAddressFree(large, (size_t)1 << 30));
     CUdeviceptr wished;
@@ -306,9 +302,8 @@ static void the_host_reaches_mapped_memory_of_its_own_once_it_may(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_cuInit(0) != CUDA_SUCCESS) {
+    if (p_cuInit(0) != CUDA_SUCCESS)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_map_of_a_handle_shows_the_same_bytes),
         cmocka_unit_test(a_handle_keeps_its_bytes_while_it_is_mapped_nowhere),

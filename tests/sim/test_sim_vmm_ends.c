@@ -14,9 +14,8 @@ static const char fill_ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
 static int in_child(int (*body)(void))
 {
     pid_t child = fork();
-    if (child == 0) {
+    if (child == 0)
         _exit(body());
-    }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -27,9 +26,8 @@ static void begin(strata_sim_policy policy)
     CUcontext context;
     p_set_policy(policy);
     if (p_cuInit(0) != CUDA_SUCCESS || p_cuDevicePrimaryCtxRetain(&context, 0) != CUDA_SUCCESS ||
-        p_cuCtxSetCurrent(context) != CUDA_SUCCESS) {
+        p_cuCtxSetCurrent(context) != CUDA_SUCCESS)
         _exit(99);
-    }
 }
 
 static CUresult launch_fill(CUdeviceptr address, uint64_t bytes)
@@ -39,9 +37,8 @@ static CUresult launch_fill(CUdeviceptr address, uint64_t bytes)
     uint64_t seed = 1;
     void *parameters[] = {&address, &bytes, &seed};
     if (p_cuModuleLoadData(&module, fill_ptx) != CUDA_SUCCESS ||
-        p_cuModuleGetFunction(&fill, module, "strata_pattern_fill") != CUDA_SUCCESS) {
+        p_cuModuleGetFunction(&fill, module, "strata_pattern_fill") != CUDA_SUCCESS)
         _exit(98);
-    }
     return p_cuLaunchKernel(fill, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
 }
 
@@ -56,9 +53,8 @@ static CUdeviceptr map_new(CUmemAccess_flags flags)
     if (p_cuMemCreate(&handle, TEST_PAGE, &properties, 0) != CUDA_SUCCESS ||
         p_cuMemAddressReserve(&range, TEST_PAGE, 0, 0, 0) != CUDA_SUCCESS ||
         p_cuMemMap(range, TEST_PAGE, 0, handle, 0) != CUDA_SUCCESS || p_cuMemRelease(handle) != CUDA_SUCCESS ||
-        p_cuMemSetAccess(range, TEST_PAGE, &access, 1) != CUDA_SUCCESS) {
+        p_cuMemSetAccess(range, TEST_PAGE, &access, 1) != CUDA_SUCCESS)
         _exit(97);
-    }
     return range;
 }
 
@@ -66,9 +62,8 @@ static int fill_without_access(void)
 {
     begin(STRATA_SIM_LATE);
     CUdeviceptr range = map_new(CU_MEM_ACCESS_FLAGS_PROT_READ);
-    if (launch_fill(range, 8) != CUDA_SUCCESS) {
+    if (launch_fill(range, 8) != CUDA_SUCCESS)
         return 1;
-    }
     return p_cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS ? 0 : 2;
 }
 
@@ -83,9 +78,8 @@ static int unmap_under_work(void)
 {
     begin(STRATA_SIM_LATE);
     CUdeviceptr range = map_new(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
-    if (p_cuMemsetD8Async(range, 1, 8, NULL) != CUDA_SUCCESS || p_cuMemUnmap(range, TEST_PAGE) != CUDA_SUCCESS) {
+    if (p_cuMemsetD8Async(range, 1, 8, NULL) != CUDA_SUCCESS || p_cuMemUnmap(range, TEST_PAGE) != CUDA_SUCCESS)
         return 1;
-    }
     return p_cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS ? 0 : 2;
 }
 
@@ -94,9 +88,8 @@ static int unmap_after_work(void)
     begin(STRATA_SIM_LATE);
     CUdeviceptr range = map_new(CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
     if (p_cuMemsetD8Async(range, 1, 8, NULL) != CUDA_SUCCESS || p_cuCtxSynchronize() != CUDA_SUCCESS ||
-        p_cuMemUnmap(range, TEST_PAGE) != CUDA_SUCCESS) {
+        p_cuMemUnmap(range, TEST_PAGE) != CUDA_SUCCESS)
         return 1;
-    }
     return p_cuCtxSynchronize() == CUDA_SUCCESS ? 0 : 2;
 }
 
@@ -115,9 +108,8 @@ static int take_access_back(void)
     CUmemAccessDesc none = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0},
                             .flags = CU_MEM_ACCESS_FLAGS_PROT_NONE};
     if (p_cuMemsetD8Async(range, 1, 8, NULL) != CUDA_SUCCESS ||
-        p_cuMemSetAccess(range, TEST_PAGE, &none, 1) != CUDA_SUCCESS) {
+        p_cuMemSetAccess(range, TEST_PAGE, &none, 1) != CUDA_SUCCESS)
         return 1;
-    }
     return p_cuCtxSynchronize() == CUDA_ERROR_ILLEGAL_ADDRESS ? 0 : 2;
 }
 
@@ -139,9 +131,8 @@ static CUdeviceptr map_imported(CUmemGenericAllocationHandle handle)
                               .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     if (p_cuMemAddressReserve(&range, TEST_PAGE, 0, 0, 0) != CUDA_SUCCESS ||
         p_cuMemMap(range, TEST_PAGE, 0, handle, 0) != CUDA_SUCCESS ||
-        p_cuMemSetAccess(range, TEST_PAGE, &access, 1) != CUDA_SUCCESS) {
+        p_cuMemSetAccess(range, TEST_PAGE, &access, 1) != CUDA_SUCCESS)
         _exit(96);
-    }
     return range;
 }
 
@@ -152,24 +143,20 @@ static int import_and_change(void)
     int number = -1;
     CUmemGenericAllocationHandle handle;
     unsigned char byte = 0;
-    if (read(ends[0], &number, sizeof number) != (ssize_t)sizeof number) {
+    if (read(ends[0], &number, sizeof number) != (ssize_t)sizeof number)
         return 1;
-    }
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getppid(), number);
     int file = open(path, O_RDWR);
     begin(STRATA_SIM_LATE);
     if (file < 0 || p_cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)file,
-                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS) {
+                                                     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) != CUDA_SUCCESS)
         return 2;
-    }
     close(file);
     CUdeviceptr range = map_imported(handle);
-    if (p_cuMemcpyDtoH(&byte, range + 100, 1) != CUDA_SUCCESS || byte != 0x61) {
+    if (p_cuMemcpyDtoH(&byte, range + 100, 1) != CUDA_SUCCESS || byte != 0x61)
         return 3;
-    }
-    if (p_cuMemsetD8(range + 100, 0x62, 1) != CUDA_SUCCESS || p_cuCtxSynchronize() != CUDA_SUCCESS) {
+    if (p_cuMemsetD8(range + 100, 0x62, 1) != CUDA_SUCCESS || p_cuCtxSynchronize() != CUDA_SUCCESS)
         return 4;
-    }
     return write(answer[1], &number, sizeof number) == (ssize_t)sizeof number ? 0 : 5;
 }
 
@@ -184,26 +171,21 @@ static int export_and_look(void)
     unsigned char byte = 0;
     int status = 0;
     pid_t importer = fork();
-    if (importer == 0) {
+    if (importer == 0)
         _exit(import_and_change());
-    }
     begin(STRATA_SIM_LATE);
-    if (p_cuMemCreate(&handle, TEST_PAGE, &properties, 0) != CUDA_SUCCESS) {
+    if (p_cuMemCreate(&handle, TEST_PAGE, &properties, 0) != CUDA_SUCCESS)
         return 11;
-    }
     CUdeviceptr range = map_imported(handle);
     p_cuMemsetD8(range, 0x61, TEST_PAGE);
     p_cuCtxSynchronize();
     if (p_cuMemExportToShareableHandle(&file, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) != CUDA_SUCCESS ||
-        write(ends[1], &file, sizeof file) != (ssize_t)sizeof file) {
+        write(ends[1], &file, sizeof file) != (ssize_t)sizeof file)
         return 12;
-    }
-    if (waitpid(importer, &status, 0) != importer || !WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+    if (waitpid(importer, &status, 0) != importer || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
         return 20 + WEXITSTATUS(status);
-    }
-    if (read(answer[0], &number, sizeof number) != (ssize_t)sizeof number) {
+    if (read(answer[0], &number, sizeof number) != (ssize_t)sizeof number)
         return 13;
-    }
     return p_cuMemcpyDtoH(&byte, range + 100, 1) == CUDA_SUCCESS && byte == 0x62 ? 0 : 14;
 }
 
@@ -228,13 +210,11 @@ static int fork_with_maps(void)
     p_cuMemsetD8(range, 0x2d, TEST_PAGE);
     p_cuCtxSynchronize();
     pid_t child = fork();
-    if (child == 0) {
+    if (child == 0)
         exit(0);
-    }
     int status = 0;
-    if (waitpid(child, &status, 0) != child || status != 0) {
+    if (waitpid(child, &status, 0) != child || status != 0)
         return 1;
-    }
     return p_cuMemcpyDtoH(&byte, range, 1) == CUDA_SUCCESS && byte == 0x2d ? 0 : 2;
 }
 
