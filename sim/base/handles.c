@@ -11,32 +11,32 @@ enum {
     TOLD_OBJECTS = 1 << 8, /* of which memory debuggers are told at once */
 };
 
-bool sim_slab_open(struct sim_slab *slab, size_t object_bytes)
+bool sim_slab_open(sim_slab *slab, size_t object_bytes)
 {
     size_t rounded = (size_t)sim_round_up(object_bytes, 64);
     size_t bytes = rounded * SLAB_OBJECTS;
     void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED)
         return false;
-    *slab = (struct sim_slab){.object_bytes = rounded, .base = base, .capacity = SLAB_OBJECTS};
+    *slab = (sim_slab){.object_bytes = rounded, .base = base, .capacity = SLAB_OBJECTS};
     return true;
 }
 
-static char *part_of(const struct sim_slab *slab, size_t object)
+static char *part_of(const sim_slab *slab, size_t object)
 {
     return slab->base + object * slab->object_bytes;
 }
 
-void sim_slab_close(struct sim_slab *slab)
+void sim_slab_close(sim_slab *slab)
 {
     for (size_t i = 0; i < slab->made; i += TOLD_OBJECTS)
         sim_bytes_hold_no_pointers(part_of(slab, i), TOLD_OBJECTS * slab->object_bytes);
     if (slab->base)
         munmap(slab->base, slab->capacity * slab->object_bytes);
-    *slab = (struct sim_slab){0};
+    *slab = (sim_slab){0};
 }
 
-void *sim_slab_take(struct sim_slab *slab)
+void *sim_slab_take(sim_slab *slab)
 {
     void *object = slab->free;
     if (object) {
@@ -50,36 +50,36 @@ void *sim_slab_take(struct sim_slab *slab)
         return NULL;
     }
     memset(object, 0, slab->object_bytes);
-    ((struct sim_handle *)object)->alive = true;
+    ((sim_handle *)object)->alive = true;
     slab->alive++;
     return object;
 }
 
-void sim_slab_give(struct sim_slab *slab, void *object)
+void sim_slab_give(sim_slab *slab, void *object)
 {
-    struct sim_handle *handle = object;
+    sim_handle *handle = object;
     handle->alive = false;
     handle->next_free = slab->free;
     slab->free = handle;
     slab->alive--;
 }
 
-bool sim_slab_has(const struct sim_slab *slab, const void *object)
+bool sim_slab_has(const sim_slab *slab, const void *object)
 {
     uintptr_t offset = (uintptr_t)object - (uintptr_t)slab->base;
     if (offset >= slab->made * slab->object_bytes || offset % slab->object_bytes != 0)
         return false;
-    return ((const struct sim_handle *)object)->alive;
+    return ((const sim_handle *)object)->alive;
 }
 
-void *sim_slab_next(const struct sim_slab *slab, const void *object)
+void *sim_slab_next(const sim_slab *slab, const void *object)
 {
     size_t index = 0;
     if (object)
         index = (size_t)((const char *)object - slab->base) / slab->object_bytes + 1;
     for (; index < slab->made; index++) {
         void *candidate = slab->base + index * slab->object_bytes;
-        if (((struct sim_handle *)candidate)->alive)
+        if (((sim_handle *)candidate)->alive)
             return candidate;
     }
     return NULL;

@@ -14,12 +14,12 @@ static void *take(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-bool sim_index_open(struct sim_index *index, size_t granules)
+bool sim_index_open(sim_index *index, size_t granules)
 {
     size_t sizes[SIM_INDEX_LEVELS];
     size_t words = 0;
     size_t size = granules;
-    *index = (struct sim_index){0};
+    *index = (sim_index){0};
     do {
         size = (size + BITS - 1) / BITS;
         sizes[index->levels++] = size;
@@ -37,16 +37,16 @@ bool sim_index_open(struct sim_index *index, size_t granules)
     return true;
 }
 
-void sim_index_close(struct sim_index *index)
+void sim_index_close(sim_index *index)
 {
     if (index->bytes < LARGE)
         free(index->at);
     else
         munmap(index->at, index->bytes);
-    *index = (struct sim_index){0};
+    *index = (sim_index){0};
 }
 
-void sim_index_put(struct sim_index *index, size_t granule, void *what)
+void sim_index_put(sim_index *index, size_t granule, void *what)
 {
     index->at[granule] = what;
     for (unsigned i = 0; i < index->levels; i++) {
@@ -59,7 +59,7 @@ void sim_index_put(struct sim_index *index, size_t granule, void *what)
     }
 }
 
-void sim_index_remove(struct sim_index *index, size_t granule)
+void sim_index_remove(sim_index *index, size_t granule)
 {
     index->at[granule] = NULL;
     for (unsigned i = 0; i < index->levels; i++) {
@@ -77,7 +77,7 @@ static size_t last_bit(uint64_t word)
 }
 
 /* From a bit that is set on some level down to the last granule below it. */
-static size_t descend(const struct sim_index *index, unsigned level, size_t bit)
+static size_t descend(const sim_index *index, unsigned level, size_t bit)
 {
     while (level > 0) {
         level--;
@@ -86,7 +86,7 @@ static size_t descend(const struct sim_index *index, unsigned level, size_t bit)
     return bit;
 }
 
-void *sim_index_floor(const struct sim_index *index, size_t granule)
+void *sim_index_floor(const sim_index *index, size_t granule)
 {
     size_t bit = granule;
     for (unsigned i = 0; i < index->levels; i++) {

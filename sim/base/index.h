@@ -10,17 +10,17 @@
 
 enum { SIM_INDEX_LEVELS = 6 };
 
-struct sim_index {
+typedef struct sim_index {
     void **at; /* by granule; one allocation with the levels */
     uint64_t *level[SIM_INDEX_LEVELS];
     unsigned levels;
     size_t bytes; /* of the allocation */
-};
+} sim_index;
 
-bool sim_index_open(struct sim_index *index, size_t granules);
-void sim_index_close(struct sim_index *index);
-void sim_index_put(struct sim_index *index, size_t granule, void *what);
-void sim_index_remove(struct sim_index *index, size_t granule);
-void *sim_index_floor(const struct sim_index *index, size_t granule); /* NULL: nothing begins there or before */
+bool sim_index_open(sim_index *index, size_t granules);
+void sim_index_close(sim_index *index);
+void sim_index_put(sim_index *index, size_t granule, void *what);
+void sim_index_remove(sim_index *index, size_t granule);
+void *sim_index_floor(const sim_index *index, size_t granule); /* NULL: nothing begins there or before */
 
 #endif

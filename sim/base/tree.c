@@ -1,23 +1,23 @@
 /* The treap: a search tree by key and a heap by priority, which keeps its depth near the logarithm of its size. */
 #include "base/tree.h"
 
-static bool before(uint64_t key, uint64_t tie, const struct sim_node *node)
+static bool before(uint64_t key, uint64_t tie, const sim_node *node)
 {
     return key < node->key || (key == node->key && tie < node->tie);
 }
 
-void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key, uint64_t tie)
+void sim_tree_insert(sim_tree *tree, sim_node *node, uint64_t key, uint64_t tie)
 {
     node->key = key;
     node->tie = tie;
     node->priority = sim_mix(key + sim_mix(tie + 0x9e3779b97f4a7c15U));
-    struct sim_node **link = &tree->root;
+    sim_node **link = &tree->root;
     while (*link && (*link)->priority >= node->priority)
         link = before(key, tie, *link) ? &(*link)->left : &(*link)->right;
-    struct sim_node *below = *link;
+    sim_node *below = *link;
     *link = node;
-    struct sim_node **left = &node->left;
-    struct sim_node **right = &node->right;
+    sim_node **left = &node->left;
+    sim_node **right = &node->right;
     while (below) {
         if (before(key, tie, below)) {
             *right = below;
@@ -33,13 +33,13 @@ void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key,
     *right = NULL;
 }
 
-void sim_tree_remove(struct sim_tree *tree, struct sim_node *node)
+void sim_tree_remove(sim_tree *tree, sim_node *node)
 {
-    struct sim_node **link = &tree->root;
+    sim_node **link = &tree->root;
     while (*link != node)
         link = before(node->key, node->tie, *link) ? &(*link)->left : &(*link)->right;
-    struct sim_node *left = node->left;
-    struct sim_node *right = node->right;
+    sim_node *left = node->left;
+    sim_node *right = node->right;
     while (left && right) {
         if (left->priority >= right->priority) {
             *link = left;
@@ -54,10 +54,10 @@ void sim_tree_remove(struct sim_tree *tree, struct sim_node *node)
     *link = left ? left : right;
 }
 
-struct sim_node *sim_tree_floor(const struct sim_tree *tree, uint64_t key)
+sim_node *sim_tree_floor(const sim_tree *tree, uint64_t key)
 {
-    struct sim_node *found = NULL;
-    struct sim_node *node = tree->root;
+    sim_node *found = NULL;
+    sim_node *node = tree->root;
     while (node) {
         if (node->key <= key) {
             found = node;
@@ -69,10 +69,10 @@ struct sim_node *sim_tree_floor(const struct sim_tree *tree, uint64_t key)
     return found;
 }
 
-struct sim_node *sim_tree_ceiling(const struct sim_tree *tree, uint64_t key, uint64_t tie)
+sim_node *sim_tree_ceiling(const sim_tree *tree, uint64_t key, uint64_t tie)
 {
-    struct sim_node *found = NULL;
-    struct sim_node *node = tree->root;
+    sim_node *found = NULL;
+    sim_node *node = tree->root;
     while (node) {
         if (node->key > key || (node->key == key && node->tie >= tie)) {
             found = node;

@@ -7,28 +7,28 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct sim_node {
+typedef struct sim_node {
     struct sim_node *left;
     struct sim_node *right;
     uint64_t key;
     uint64_t tie;
     uint64_t priority;
-};
+} sim_node;
 
-struct sim_tree {
-    struct sim_node *root;
-};
+typedef struct sim_tree {
+    sim_node *root;
+} sim_tree;
 
-void sim_tree_insert(struct sim_tree *tree, struct sim_node *node, uint64_t key, uint64_t tie);
-void sim_tree_remove(struct sim_tree *tree, struct sim_node *node);
+void sim_tree_insert(sim_tree *tree, sim_node *node, uint64_t key, uint64_t tie);
+void sim_tree_remove(sim_tree *tree, sim_node *node);
 
 /* The node with the greatest key that is at most `key`. */
-struct sim_node *sim_tree_floor(const struct sim_tree *tree, uint64_t key);
+sim_node *sim_tree_floor(const sim_tree *tree, uint64_t key);
 
 /* The first node at or after (key, tie). */
-struct sim_node *sim_tree_ceiling(const struct sim_tree *tree, uint64_t key, uint64_t tie);
+sim_node *sim_tree_ceiling(const sim_tree *tree, uint64_t key, uint64_t tie);
 
-static inline struct sim_node *sim_tree_first(const struct sim_tree *tree)
+static inline sim_node *sim_tree_first(const sim_tree *tree)
 {
     return sim_tree_ceiling(tree, 0, 0);
 }

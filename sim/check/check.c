@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sim_check sim_check;
+sim_check_state sim_check;
 
 enum { LEAST_ACTS = 4096 }; /* that are not worth forgetting */
 
 /* A read that is judged once its operation runs. */
-struct sim_note {
+typedef struct sim_note {
     struct sim_note *next;
     uint64_t address;
     uint64_t bytes;
-};
+} sim_note;
 
 static bool mode(uint32_t one)
 {
@@ -21,22 +21,22 @@ static bool mode(uint32_t one)
 
 /* ---- acts ---- */
 
-struct sim_act *sim_act_hold(struct sim_act *act)
+sim_act *sim_act_hold(sim_act *act)
 {
     act->references++;
     return act;
 }
 
-static void free_notes(struct sim_act *act)
+static void free_notes(sim_act *act)
 {
     while (act->notes) {
-        struct sim_note *next = act->notes->next;
+        sim_note *next = act->notes->next;
         free(act->notes);
         act->notes = next;
     }
 }
 
-void sim_act_drop(struct sim_act *act)
+void sim_act_drop(sim_act *act)
 {
     if (!act || --act->references > 0)
         return;
@@ -53,16 +53,16 @@ static uint32_t stack_now(void)
     return mode(STRATA_SIM_CHECK_NO_STACKS) ? 0 : sim_stack_capture();
 }
 
-struct sim_made sim_check_made(void)
+sim_made sim_check_made(void)
 {
     if (!sim.checking)
-        return (struct sim_made){0};
-    return (struct sim_made){.entry = sim_entry(), .stack = stack_now()};
+        return (sim_made){0};
+    return (sim_made){.entry = sim_entry(), .stack = stack_now()};
 }
 
-static struct sim_act *make_act(enum sim_act_kind kind)
+static sim_act *make_act(sim_act_kind kind)
 {
-    struct sim_act *act = calloc(1, sizeof *act);
+    sim_act *act = calloc(1, sizeof *act);
     if (!act) {
         sim_check_give_up();
         return NULL;
@@ -76,23 +76,23 @@ static struct sim_act *make_act(enum sim_act_kind kind)
     return act;
 }
 
-struct sim_act *sim_act_of_host(enum sim_act_kind kind)
+sim_act *sim_act_of_host(sim_act_kind kind)
 {
-    struct sim_act *act = make_act(kind);
+    sim_act *act = make_act(kind);
     bool call = kind == SIM_ACT_HOST_ALLOCATE || kind == SIM_ACT_HOST_FREE;
     if (act && call)
         act->entry = sim_entry();
     return act;
 }
 
-struct sim_act *sim_check_free_asked(void)
+sim_act *sim_check_free_asked(void)
 {
     return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_act_of_host(SIM_ACT_HOST_FREE) : NULL;
 }
 
-static struct sim_act *act_of(struct sim_op *op)
+static sim_act *act_of(sim_op *op)
 {
-    struct sim_act *act = make_act(SIM_ACT_OPERATION);
+    sim_act *act = make_act(SIM_ACT_OPERATION);
     if (!act)
         return NULL;
     act->operation = op->kind;
@@ -113,27 +113,27 @@ static struct sim_act *act_of(struct sim_op *op)
 /* ---- order ---- */
 
 /* As was known when they were submitted. */
-static bool asked_after(const struct sim_act *later, const struct sim_act *earlier)
+static bool asked_after(const sim_act *later, const sim_act *earlier)
 {
     if (!earlier->lane)
         return later->order >= earlier->order;
     if (later->lane == earlier->lane)
         return later->at.position >= earlier->at.position;
-    const struct sim_point *at = &earlier->at;
+    const sim_point *at = &earlier->at;
     return at->position <= sim_clock_position(later->at.knows, at->slot, at->lane) ||
            at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
 }
 
-bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier)
+bool sim_act_after(const sim_act *later, const sim_act *earlier)
 {
     return asked_after(later, earlier) || (sim_values_released() && sim_values_after(later, earlier));
 }
 
 /* Only a wait for a value lets what was submitted first come second. */
-bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other)
+bool sim_act_unordered(const sim_act *one, const sim_act *other)
 {
-    const struct sim_act *first = one->order < other->order ? one : other;
-    const struct sim_act *second = one->order < other->order ? other : one;
+    const sim_act *first = one->order < other->order ? one : other;
+    const sim_act *second = one->order < other->order ? other : one;
     return !sim_act_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
 }
 
@@ -142,15 +142,15 @@ bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other)
  * Each lane has its pending acts in order, in a ring; they end in that order, too. The lanes that have any are in a
  * list. */
 
-static struct sim_act *pending_at(const struct sim_pending *pending, size_t index)
+static sim_act *pending_at(const sim_pending *pending, size_t index)
 {
     return pending->at[(pending->first + index) & (pending->capacity - 1)];
 }
 
-static bool pending_grow(struct sim_pending *pending)
+static bool pending_grow(sim_pending *pending)
 {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 8;
-    struct sim_act **at = malloc(capacity * sizeof(*at));
+    sim_act **at = malloc(capacity * sizeof(*at));
     if (!at)
         return false;
     for (size_t i = 0; i < pending->count; i++)
@@ -162,9 +162,9 @@ static bool pending_grow(struct sim_pending *pending)
     return true;
 }
 
-static struct sim_lane *first_with_pending; /* guarded by sim.lock, as all of it */
+static sim_lane *first_with_pending; /* guarded by sim.lock, as all of it */
 
-static void link_lane(struct sim_lane *lane)
+static void link_lane(sim_lane *lane)
 {
     lane->pending.next = first_with_pending;
     lane->pending.previous = NULL;
@@ -173,7 +173,7 @@ static void link_lane(struct sim_lane *lane)
     first_with_pending = lane;
 }
 
-static void unlink_lane(struct sim_lane *lane)
+static void unlink_lane(sim_lane *lane)
 {
     if (lane->pending.previous)
         lane->pending.previous->pending.next = lane->pending.next;
@@ -183,9 +183,9 @@ static void unlink_lane(struct sim_lane *lane)
         lane->pending.next->pending.previous = lane->pending.previous;
 }
 
-static void pend(struct sim_act *act)
+static void pend(sim_act *act)
 {
-    struct sim_pending *pending = &act->lane->pending;
+    sim_pending *pending = &act->lane->pending;
     if (act->pending)
         return;
     if (pending->count == pending->capacity && !pending_grow(pending)) {
@@ -200,9 +200,9 @@ static void pend(struct sim_act *act)
 }
 
 /* The acts of a lane end in their order, but for those that are abandoned with their context. */
-static void unpend(struct sim_act *act)
+static void unpend(sim_act *act)
 {
-    struct sim_pending *pending = &act->lane->pending;
+    sim_pending *pending = &act->lane->pending;
     if (!act->pending)
         return;
     act->pending = false;
@@ -215,7 +215,7 @@ static void unpend(struct sim_act *act)
         unlink_lane(act->lane);
 }
 
-uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane)
+uint64_t sim_act_asked(const sim_act *act, const sim_lane *lane)
 {
     if (act->lane == lane)
         return act->at.position;
@@ -224,7 +224,7 @@ uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane)
     return asked > seen ? asked : seen;
 }
 
-uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
+uint64_t sim_act_knows(const sim_act *act, const sim_lane *lane)
 {
     uint64_t asked = sim_act_asked(act, lane);
     uint64_t released = sim_values_released() ? sim_values_known(act, lane) : 0;
@@ -232,7 +232,7 @@ uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane)
 }
 
 /* Index of the lane's first pending act that does not come before this one. */
-static size_t first_not_before(const struct sim_act *act, const struct sim_lane *lane)
+static size_t first_not_before(const sim_act *act, const sim_lane *lane)
 {
     uint64_t position = sim_act_knows(act, lane);
     size_t low = 0;
@@ -248,9 +248,9 @@ static size_t first_not_before(const struct sim_act *act, const struct sim_lane 
 }
 
 /* If the first that does not come before this act comes after it, all later ones of that lane do. */
-static bool is_open(const struct sim_act *act)
+static bool is_open(const sim_act *act)
 {
-    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
+    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
         size_t index = first_not_before(act, lane);
         if (index < lane->pending.count && !sim_act_after(pending_at(&lane->pending, index), act))
             return true;
@@ -258,7 +258,7 @@ static bool is_open(const struct sim_act *act)
     return false;
 }
 
-bool sim_act_open(struct sim_act *act)
+bool sim_act_open(sim_act *act)
 {
     if (!first_with_pending)
         return false;
@@ -269,12 +269,12 @@ bool sim_act_open(struct sim_act *act)
     return act->open;
 }
 
-bool sim_act_settled(const struct sim_act *act)
+bool sim_act_settled(const sim_act *act)
 {
     bool known = !act->lane || act->at.position <= sim_clock_position(sim.host_knows, act->at.slot, act->at.lane);
     if (!known)
         return false;
-    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next)
+    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next)
         if (!sim_act_after(pending_at(&lane->pending, 0), act))
             return false;
     return true;
@@ -283,7 +283,7 @@ bool sim_act_settled(const struct sim_act *act)
 uint64_t sim_act_oldest_pending(void)
 {
     uint64_t oldest = UINT64_MAX;
-    for (const struct sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
+    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
         uint64_t order = pending_at(&lane->pending, 0)->order;
         oldest = order < oldest ? order : oldest;
     }
@@ -293,21 +293,21 @@ uint64_t sim_act_oldest_pending(void)
 /* ---- what operations touch ---- */
 
 /* The read is judged when the operation runs; until then the operation may be what others must not be forgotten for. */
-static void note_read(struct sim_act *act, uint64_t address, uint64_t bytes)
+static void note_read(sim_act *act, uint64_t address, uint64_t bytes)
 {
-    struct sim_note *note = malloc(sizeof *note);
+    sim_note *note = malloc(sizeof *note);
     if (!note) {
         sim_check_give_up();
         return;
     }
-    *note = (struct sim_note){.next = act->notes, .address = address, .bytes = bytes};
+    *note = (sim_note){.next = act->notes, .address = address, .bytes = bytes};
     act->notes = note;
     pend(act);
 }
 
-void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum sim_touch touch)
+void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
-    struct sim_act *act = op->act;
+    sim_act *act = op->act;
     if (!act || !sim.checking || act->order <= sim_check.began || bytes == 0)
         return;
     sim_shadows_access(act, address, bytes, touch);
@@ -319,7 +319,7 @@ void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum 
         note_read(act, address, bytes);
 }
 
-static void copy_access(struct sim_op *op)
+static void copy_access(sim_op *op)
 {
     if (!op->work.copy.from.pageable)
         sim_check_access(op, op->work.copy.from.address, op->work.copy.bytes, SIM_READS);
@@ -327,7 +327,7 @@ static void copy_access(struct sim_op *op)
         sim_check_access(op, op->work.copy.to.address, op->work.copy.bytes, SIM_WRITES);
 }
 
-static void fill_access(struct sim_op *op)
+static void fill_access(sim_op *op)
 {
     uint64_t row = (uint64_t)op->work.fill.width * op->work.fill.count;
     if (op->work.fill.pitch == row) {
@@ -338,7 +338,7 @@ static void fill_access(struct sim_op *op)
         sim_check_access(op, op->work.fill.address + i * op->work.fill.pitch, row, SIM_WRITES);
 }
 
-static void rows_access(struct sim_op *op, const struct sim_rows *rows, enum sim_touch touch)
+static void rows_access(sim_op *op, const sim_rows *rows, sim_access_kind touch)
 {
     uint64_t width = op->work.rows.width;
     if (rows->place.pageable)
@@ -349,7 +349,7 @@ static void rows_access(struct sim_op *op, const struct sim_rows *rows, enum sim
 }
 
 /* All that an operation touches, but for kernels and host functions, which say it themselves. */
-static void judge(struct sim_op *op)
+static void judge(sim_op *op)
 {
     switch (op->kind) {
     case SIM_OP_COPY:
@@ -378,9 +378,9 @@ static void judge(struct sim_op *op)
 }
 
 /* What an operation comes after that waits for a value shows when it runs. */
-static void judge_submission(struct sim_op *op)
+static void judge_submission(sim_op *op)
 {
-    struct sim_act *act = op->act;
+    sim_act *act = op->act;
     bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
     act->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
     if (speaks || act->late)
@@ -403,13 +403,13 @@ static void settle_at_times(void)
     sim_check.settle_at = twice > LEAST_ACTS ? twice : LEAST_ACTS;
 }
 
-void sim_check_submitting(struct sim_op *op)
+void sim_check_submitting(sim_op *op)
 {
     if (sim.checking && op->kind == SIM_OP_WAIT_VALUE)
         sim_shadows_value_awaited(op);
 }
 
-void sim_check_submitted(struct sim_op *op)
+void sim_check_submitted(sim_op *op)
 {
     if (!sim.checking || op->kind == SIM_OP_MARK)
         return;
@@ -429,9 +429,9 @@ void sim_check_submitted(struct sim_op *op)
     }
 }
 
-void sim_check_running(struct sim_op *op)
+void sim_check_running(sim_op *op)
 {
-    struct sim_act *act = op->act;
+    sim_act *act = op->act;
     if (sim.checking)
         sim_values_running(op);
     if (!act || !sim.checking)
@@ -439,14 +439,14 @@ void sim_check_running(struct sim_op *op)
     act->told = op->told;
     if (act->late && act->order > sim_check.began)
         judge(op);
-    for (const struct sim_note *note = act->notes; note; note = note->next)
+    for (const sim_note *note = act->notes; note; note = note->next)
         sim_shadows_judge_unwritten(act, note->address, note->bytes);
     free_notes(act);
 }
 
-void sim_check_completed(struct sim_op *op)
+void sim_check_completed(sim_op *op)
 {
-    struct sim_act *act = op->act;
+    sim_act *act = op->act;
     if (op->kind == SIM_OP_WAIT_VALUE)
         sim_values_ended(op);
     if (!act)
@@ -462,7 +462,7 @@ void sim_check_completed(struct sim_op *op)
 
 /* ---- the host ---- */
 
-void sim_check_host_function(const struct sim_op *op)
+void sim_check_host_function(const sim_op *op)
 {
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS))
         sim_host_learn(&op->at);
@@ -472,16 +472,16 @@ void sim_check_host_function(const struct sim_op *op)
 
 /* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
  * made otherwise. */
-static bool behind(struct sim_op *op, enum sim_op_kind kind)
+static bool behind(sim_op *op, sim_op_kind kind)
 {
     uint64_t visit = ++sim_check.visits;
     op->visited = visit;
     op->next_marked = NULL;
-    for (struct sim_op *at = op; at;) {
+    for (sim_op *at = op; at;) {
         if (at->kind == kind)
             return true;
-        struct sim_op *rest = at->next_marked;
-        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
+        sim_op *rest = at->next_marked;
+        for (sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor) {
             if (edge->from->visited != visit) {
                 edge->from->visited = visit;
                 edge->from->next_marked = rest;
@@ -493,7 +493,7 @@ static bool behind(struct sim_op *op, enum sim_op_kind kind)
     return false;
 }
 
-bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second)
+bool sim_act_may_wait_for(const sim_act *first, const sim_act *second)
 {
     bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
     bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
@@ -508,7 +508,7 @@ CUresult strata_sim_host_signals(void)
 {
     CUresult result = CUDA_ERROR_NOT_PERMITTED;
     pthread_mutex_lock(&sim.lock);
-    const struct sim_op *op = sim_host_function_op();
+    const sim_op *op = sim_host_function_op();
     if (op) {
         sim_host_learn(&op->at);
         result = CUDA_SUCCESS;
@@ -517,16 +517,16 @@ CUresult strata_sim_host_signals(void)
     return result;
 }
 
-void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch)
+void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
-    struct sim_op *op = sim_host_function_op();
+    sim_op *op = sim_host_function_op();
     if (!sim.checking || bytes == 0 || sim.phase == SIM_FORKED)
         return;
     if (op) {
         sim_check_access(op, address, bytes, touch);
         return;
     }
-    struct sim_act *act = sim_act_of_host(touch == SIM_READS ? SIM_ACT_HOST_READ : SIM_ACT_HOST_WRITE);
+    sim_act *act = sim_act_of_host(touch == SIM_READS ? SIM_ACT_HOST_READ : SIM_ACT_HOST_WRITE);
     if (act) {
         sim_shadows_access(act, address, bytes, touch);
         sim_act_drop(act);
@@ -600,7 +600,7 @@ CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
         .edges = sim.edges,
         .idle_edges = sim.idle_edges,
     };
-    accounts->bytes = sim_check.acts * sizeof(struct sim_act) + sim_check.shadows * sizeof(struct sim_shadow) +
+    accounts->bytes = sim_check.acts * sizeof(sim_act) + sim_check.shadows * sizeof(sim_shadow) +
                       sim_check.other_bytes + sim.clock_bytes;
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;

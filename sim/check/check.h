@@ -64,50 +64,54 @@
 #include "sim.h"
 #include <stdio.h>
 
+typedef struct sim_value_word sim_value_word;
+typedef struct sim_cell sim_cell;
+typedef struct sim_lane_history sim_lane_history;
+
 /* How bytes are touched. Atomic updates do not race with each other, but with all else. */
-enum sim_touch { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY };
+typedef enum sim_access_kind { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY } sim_access_kind;
 
 /* ---- check.c: what the driver's parts tell the checker. Nothing happens while it is off. ---- */
 
 /* From work.c and run.c: an operation was submitted, begins to run, has run. */
-void sim_check_submitting(struct sim_op *op); /* before it has its point */
-void sim_check_submitted(struct sim_op *op);
-void sim_check_running(struct sim_op *op);
-void sim_check_completed(struct sim_op *op);
+void sim_check_submitting(sim_op *op); /* before it has its point */
+void sim_check_submitted(sim_op *op);
+void sim_check_running(sim_op *op);
+void sim_check_completed(sim_op *op);
 
 /* The operation touches these bytes. Said at any time between its submission and its completion; what is known when it
  * is submitted should be said right after sim_op_submit. Copies and fills need not say it: sim_check_submitted does. */
-void sim_check_access(struct sim_op *op, uint64_t address, uint64_t bytes, enum sim_touch touch);
+void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_kind touch);
 
 /* From host_thread.c: the function begins, on the thread for them. */
-void sim_check_host_function(const struct sim_op *op);
+void sim_check_host_function(const sim_op *op);
 
 /* From the graphs: the call that makes a node. */
-struct sim_made sim_check_made(void);
+sim_made sim_check_made(void);
 
 /* The calling thread, or the host function that it runs, touches these bytes. */
-void sim_check_host_access(uint64_t address, uint64_t bytes, enum sim_touch touch);
+void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch);
 
 /* ---- check_shadow.c: the life of allocations ---- */
 
-void sim_check_allocated(struct sim_block *block); /* known to the host from now on */
-void sim_check_freed_now(struct sim_block *block); /* by a call: all that used it must be known to be done */
+void sim_check_allocated(sim_block *block); /* known to the host from now on */
+void sim_check_freed_now(sim_block *block); /* by a call: all that used it must be known to be done */
 
 /* For a call that waits by itself before it frees: the first before it waits, the second after. The act says what the
  * host knew before, if that is what is asked (STRATA_SIM_CHECK_FREES), and is the second's to drop; else it is NULL. */
-struct sim_act *sim_check_free_asked(void);
-void sim_check_freed_after(struct sim_block *block, struct sim_act *asked);
-void sim_check_forget(struct sim_block *block); /* goes with a context or a module: nothing is judged */
+sim_act *sim_check_free_asked(void);
+void sim_check_freed_after(sim_block *block, sim_act *asked);
+void sim_check_forget(sim_block *block); /* goes with a context or a module: nothing is judged */
 
-void sim_check_hidden(struct sim_block *block);  /* memory that only a graph knows, from a launch to its free */
-void sim_check_written(struct sim_block *block); /* from the beginning, by the driver */
+void sim_check_hidden(sim_block *block);  /* memory that only a graph knows, from a launch to its free */
+void sim_check_written(sim_block *block); /* from the beginning, by the driver */
 
 /* ---- host_access.c: pinned memory ---- */
 
-bool sim_pinned_take(struct sim_block *block, uint64_t bytes); /* sets its address and memory */
-void sim_pinned_release(struct sim_block *block);
-void sim_host_pages_close(const struct sim_op *op); /* submitted: what the host touches now must be seen again */
-void sim_host_pages_locked(bool held);              /* around code of the user that the thread runs with the lock */
+bool sim_pinned_take(sim_block *block, uint64_t bytes); /* sets its address and memory */
+void sim_pinned_release(sim_block *block);
+void sim_host_pages_close(const sim_op *op); /* submitted: what the host touches now must be seen again */
+void sim_host_pages_locked(bool held);       /* around code of the user that the thread runs with the lock */
 
 /* ---- check.c: turning it on and off ---- */
 
@@ -117,145 +121,144 @@ void sim_check_give_up(void); /* for want of memory: from then on nothing is kno
 
 /* ---- acts ---- */
 
-enum sim_act_kind {
+typedef enum sim_act_kind {
     SIM_ACT_OPERATION, /* of the kind `operation` */
     SIM_ACT_HOST_READ,
     SIM_ACT_HOST_WRITE,
     SIM_ACT_HOST_ALLOCATE, /* calls that allocate and free at once */
     SIM_ACT_HOST_FREE,
-};
+} sim_act_kind;
 
-struct sim_note;
+typedef struct sim_note sim_note;
 
-struct sim_act {
+typedef struct sim_act {
     uint32_t references;
     uint32_t stack; /* report_stack.c; 0: none */
-    enum sim_act_kind kind;
-    enum sim_op_kind operation;
-    enum sim_queue_kind queue; /* of one in a stream */
+    sim_act_kind kind;
+    sim_op_kind operation;
+    sim_queue_kind queue; /* of one in a stream */
     bool in_stream;
     bool pending;
-    bool late;             /* judged when it runs, since it waits for a value */
-    uint64_t told;         /* when it runs: the order up to which the host may have been what it waited for */
-    uint64_t order;        /* in the order of submission, host acts included; from 1 */
-    struct sim_point at;   /* its clock is held */
-    struct sim_lane *lane; /* held; NULL: the host's */
-    struct sim_clock *host_knew;
-    struct sim_op *op;      /* until it is done */
-    struct sim_note *notes; /* reads that are judged when it runs */
-    uint64_t open_when;     /* the moment, by sim_check.pending_changes, of the answer in `open` */
+    bool late;      /* judged when it runs, since it waits for a value */
+    uint64_t told;  /* when it runs: the order up to which the host may have been what it waited for */
+    uint64_t order; /* in the order of submission, host acts included; from 1 */
+    sim_point at;   /* its clock is held */
+    sim_lane *lane; /* held; NULL: the host's */
+    sim_clock *host_knew;
+    sim_op *op;         /* until it is done */
+    sim_note *notes;    /* reads that are judged when it runs */
+    uint64_t open_when; /* the moment, by sim_check.pending_changes, of the answer in `open` */
     bool open;
-    struct sim_launched launched;
+    sim_launched launched;
     const char *entry;  /* the driver's function, a static string; NULL: an access of the host */
     const char *kernel; /* its name, interned; else NULL */
-};
+} sim_act;
 
-struct sim_act *sim_act_hold(struct sim_act *act);
-void sim_act_drop(struct sim_act *act);
-struct sim_act *sim_act_of_host(enum sim_act_kind kind); /* now; held for the caller; NULL without memory */
+sim_act *sim_act_hold(sim_act *act);
+void sim_act_drop(sim_act *act);
+sim_act *sim_act_of_host(sim_act_kind kind); /* now; held for the caller; NULL without memory */
 
 /* By what the program asked for. */
-bool sim_act_after(const struct sim_act *later, const struct sim_act *earlier);
-bool sim_act_unordered(const struct sim_act *one, const struct sim_act *other);
-uint64_t sim_act_knows(const struct sim_act *act, const struct sim_lane *lane); /* how far into it all comes before */
-uint64_t sim_act_asked(const struct sim_act *act, const struct sim_lane *lane); /* the same without waits for values */
+bool sim_act_after(const sim_act *later, const sim_act *earlier);
+bool sim_act_unordered(const sim_act *one, const sim_act *other);
+uint64_t sim_act_knows(const sim_act *act, const sim_lane *lane); /* how far into it all comes before */
+uint64_t sim_act_asked(const sim_act *act, const sim_lane *lane); /* the same without waits for values */
 
 /* Whether some pending act is neither known to come before nor after this one. */
-bool sim_act_open(struct sim_act *act);
-bool sim_act_settled(const struct sim_act *act); /* all acts from now on come after it, and so do pending ones */
-uint64_t sim_act_oldest_pending(void);           /* its order; UINT64_MAX: there is none */
+bool sim_act_open(sim_act *act);
+bool sim_act_settled(const sim_act *act); /* all acts from now on come after it, and so do pending ones */
+uint64_t sim_act_oldest_pending(void);    /* its order; UINT64_MAX: there is none */
 
 /* Whether the first act waits for something that may come after the second in a way that nobody sees: behind a host
  * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
-bool sim_act_may_wait_for(const struct sim_act *first, const struct sim_act *second);
+bool sim_act_may_wait_for(const sim_act *first, const sim_act *second);
 
 /* What comes before something, beside a point: by order numbers, too. */
-struct sim_known {
-    struct sim_clock *clock; /* held */
-    uint64_t host_order;     /* acts of the host up to this one */
-    uint64_t until;          /* and perhaps everything up to this one */
-};
+typedef struct sim_known {
+    sim_clock *clock;    /* held */
+    uint64_t host_order; /* acts of the host up to this one */
+    uint64_t until;      /* and perhaps everything up to this one */
+} sim_known;
 
 /* ---- check_cells.c: who wrote and read which bytes; check_history.c: who did before ---- */
 
 /* Records that were displaced from cells, for pending acts. */
-struct sim_history {
-    struct sim_lane_history *lanes;
+typedef struct sim_history {
+    sim_lane_history *lanes;
     size_t count;
     size_t limit;
     struct sim_history *previous; /* among those that have any */
     struct sim_history *next;
-};
+} sim_history;
 
-struct sim_cells {
-    struct sim_tree tree;
-    struct sim_cell *first;
-    struct sim_history history;
-};
+typedef struct sim_cells {
+    sim_tree tree;
+    sim_cell *first;
+    sim_history history;
+} sim_cells;
 
-struct sim_access {
-    const struct sim_shadow *shadow;
-    const struct sim_act *act;
+typedef struct sim_access {
+    const sim_shadow *shadow;
+    const sim_act *act;
     uint64_t begin; /* where the records are that it is judged against */
     uint64_t end;
-    enum sim_touch touch;
+    sim_access_kind touch;
     uint64_t apart; /* so much further than the access itself: in another view of the same bytes */
-};
+} sim_access;
 
-void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
-                     enum sim_touch touch);
-void sim_history_judge(const struct sim_history *history, const struct sim_access *access);
-void sim_history_clear(struct sim_history *history);
+void sim_history_add(sim_history *history, sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch);
+void sim_history_judge(const sim_history *history, const sim_access *access);
+void sim_history_clear(sim_history *history);
 void sim_histories_clear(void); /* nothing is pending */
 
 /* Reports the access and a record of these bytes if they race. */
-void sim_judge_pair(const struct sim_access *access, const struct sim_act *record, enum sim_touch record_touch,
-                    uint64_t begin, uint64_t end);
-void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin, uint64_t end,
-                      struct sim_act *act, enum sim_touch touch);
-void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *access); /* and notes nothing */
-void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act);
-void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin,
-                               uint64_t end, struct sim_act *act);
-void sim_cells_settle(struct sim_cells *cells); /* forgets what is settled */
-void sim_cells_clear(struct sim_cells *cells);
+void sim_judge_pair(const sim_access *access, const sim_act *record, sim_access_kind record_touch, uint64_t begin,
+                    uint64_t end);
+void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end, sim_act *act,
+                      sim_access_kind touch);
+void sim_cells_judge(const sim_cells *cells, const sim_access *access); /* and notes nothing */
+void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_act *act);
+void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                               sim_act *act);
+void sim_cells_settle(sim_cells *cells); /* forgets what is settled */
+void sim_cells_clear(sim_cells *cells);
 
 /* ---- check_shadow.c ---- */
 
 /* What the checker knows of an allocation. */
-struct sim_shadow {
-    struct sim_node by_address; /* of a freed one, in the tree of those: the latest born first */
-    struct sim_shadow *next;    /* of a freed one, in the order of frees */
+typedef struct sim_shadow {
+    sim_node by_address;     /* of a freed one, in the tree of those: the latest born first */
+    struct sim_shadow *next; /* of a freed one, in the order of frees */
     uint64_t address;
     uint64_t bytes;
-    uint64_t born;             /* the order number of the last act before it was known */
-    uint64_t gone;             /* and before it was freed; UINT64_MAX: it is live */
-    struct sim_act *allocated; /* held; NULL once settled */
-    struct sim_act *freed;     /* held */
-    struct sim_cells cells;
-    struct sim_value_word *words; /* that streams wrote values to */
-    struct sim_block *block;      /* until it is freed */
-    struct sim_piece *piece;      /* of mapped memory, while there are cells; held */
+    uint64_t born;      /* the order number of the last act before it was known */
+    uint64_t gone;      /* and before it was freed; UINT64_MAX: it is live */
+    sim_act *allocated; /* held; NULL once settled */
+    sim_act *freed;     /* held */
+    sim_cells cells;
+    sim_value_word *words;        /* that streams wrote values to */
+    sim_block *block;             /* until it is freed */
+    sim_piece *piece;             /* of mapped memory, while there are cells; held */
     struct sim_shadow *next_view; /* of the piece */
     bool host;                    /* pinned memory */
     bool mapped;                  /* by the program: goes on in what is mapped behind it */
     bool hidden;                  /* of a graph: in the tree while it is live, too */
     bool written;                 /* from the beginning, for all we know */
-};
+} sim_shadow;
 
-void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, enum sim_touch touch);
-void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t bytes);
-void sim_shadow_allocation(struct sim_block *block, struct sim_act *act);
-void sim_shadow_free(struct sim_block *block, struct sim_act *act);
+void sim_shadows_access(sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch);
+void sim_shadows_judge_unwritten(sim_act *act, uint64_t address, uint64_t bytes);
+void sim_shadow_allocation(sim_block *block, sim_act *act);
+void sim_shadow_free(sim_block *block, sim_act *act);
 /* Streams wait for values that streams write: a wait comes after all writes of that word that were submitted before. */
-void sim_shadows_value_written(const struct sim_op *op);
-void sim_shadows_value_awaited(struct sim_op *op);
+void sim_shadows_value_written(const sim_op *op);
+void sim_shadows_value_awaited(sim_op *op);
 /* Such a write runs: takes over what comes before it. What that was, if the last write is what the wait finds. */
-void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known);
-const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after); /* so many had run */
-void sim_shadow_judge_free(struct sim_act *act); /* that was not judged when it was submitted */
-void sim_shadows_tidy(void);                     /* some act is no longer pending */
-void sim_shadows_settle(void);                   /* forgets what is settled, everywhere */
+void sim_shadows_value_runs(const sim_op *op, sim_known *known);
+const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after); /* so many had run */
+void sim_shadow_judge_free(sim_act *act); /* that was not judged when it was submitted */
+void sim_shadows_tidy(void);              /* some act is no longer pending */
+void sim_shadows_settle(void);            /* forgets what is settled, everywhere */
 CUresult sim_shadows_open(void);
 void sim_shadows_close(void);
 
@@ -263,30 +266,30 @@ void sim_shadows_close(void);
 
 /* ---- check_values.c: waits for values, and what comes before their end ---- */
 
-void sim_known_drop(struct sim_known *known);
-void sim_values_awaited(struct sim_op *op); /* a wait was submitted */
-void sim_values_running(struct sim_op *op); /* a wait is over, or a write runs */
-void sim_values_ended(const struct sim_op *op);
+void sim_known_drop(sim_known *known);
+void sim_values_awaited(sim_op *op); /* a wait was submitted */
+void sim_values_running(sim_op *op); /* a wait is over, or a write runs */
+void sim_values_ended(const sim_op *op);
 void sim_values_close(void);
 
 /* What acts come after because of that, besides what their clocks say. */
 bool sim_values_released(void); /* there is any */
-bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier);
-uint64_t sim_values_known(const struct sim_act *act, const struct sim_lane *lane); /* how far into it */
-uint64_t sim_values_until(const struct sim_act *act); /* an order up to which acts may come before this one */
+bool sim_values_after(const sim_act *later, const sim_act *earlier);
+uint64_t sim_values_known(const sim_act *act, const sim_lane *lane); /* how far into it */
+uint64_t sim_values_until(const sim_act *act); /* an order up to which acts may come before this one */
 
-struct sim_finding {
+typedef struct sim_finding {
     strata_sim_report_kind kind;
     uint64_t address;
     uint64_t bytes;
-    const struct sim_act *first; /* in the order of submission; may be NULL */
-    const struct sim_act *second;
-    const struct sim_shadow *shadow; /* may be NULL */
-    const struct sim_act *elsewhere; /* of the two, the one that touched the bytes at another address, or NULL */
-    uint64_t there;                  /* that address */
-};
+    const sim_act *first; /* in the order of submission; may be NULL */
+    const sim_act *second;
+    const sim_shadow *shadow; /* may be NULL */
+    const sim_act *elsewhere; /* of the two, the one that touched the bytes at another address, or NULL */
+    uint64_t there;           /* that address */
+} sim_finding;
 
-void sim_report(const struct sim_finding *finding);
+void sim_report(const sim_finding *finding);
 void sim_reports_end(void); /* of the process: writes what was not yet, as the environment asked */
 bool sim_reports_any(void);
 void sim_reports_close(void);
@@ -296,7 +299,7 @@ void sim_stack_print(uint32_t stack, FILE *out);
 void sim_stacks_close(void);
 
 /* What the checker holds; guarded by sim.lock. */
-struct sim_check {
+typedef struct sim_check_state {
     uint32_t modes;
     bool gave_up;
     uint64_t order; /* of the last act */
@@ -309,7 +312,7 @@ struct sim_check {
     uint64_t visits;
     uint64_t values_written;  /* by streams: writes that ran */
     uint64_t pending_changes; /* counts what became pending, or ceased to be */
-};
-extern struct sim_check sim_check;
+} sim_check_state;
+extern sim_check_state sim_check;
 
 #endif

@@ -4,56 +4,56 @@
 #include <stdlib.h>
 
 /* A read or an atomic update. */
-struct use {
-    struct sim_act *act;
-    enum sim_touch touch;
-};
+typedef struct cell_use {
+    sim_act *act;
+    sim_access_kind touch;
+} cell_use;
 
-struct sim_cell {
-    struct sim_node by_begin;
+typedef struct sim_cell {
+    sim_node by_begin;
     struct sim_cell *next; /* in the order of addresses */
     uint64_t end;
     uint64_t first_written; /* order of the first write; UINT64_MAX: none */
-    struct sim_act *write;  /* the last one; NULL: none, or settled */
-    struct use *uses;       /* since then; of one kind, none comes after another */
+    sim_act *write;         /* the last one; NULL: none, or settled */
+    cell_use *uses;         /* since then; of one kind, none comes after another */
     uint32_t use_count;
     uint32_t use_capacity;
-};
+} sim_cell;
 
-static struct sim_cell *cell_of(struct sim_node *node)
+static sim_cell *cell_of(sim_node *node)
 {
-    return (struct sim_cell *)(void *)node;
+    return (sim_cell *)(void *)node;
 }
 
-static uint64_t begin_of(const struct sim_cell *cell)
+static uint64_t begin_of(const sim_cell *cell)
 {
     return cell->by_begin.key;
 }
 
-static struct sim_cell *cell_from(const struct sim_cells *cells, uint64_t address)
+static sim_cell *cell_from(const sim_cells *cells, uint64_t address)
 {
     return cell_of(sim_tree_ceiling(&cells->tree, address, 0));
 }
 
-static struct sim_cell *cell_at(const struct sim_cells *cells, uint64_t address)
+static sim_cell *cell_at(const sim_cells *cells, uint64_t address)
 {
-    struct sim_cell *cell = cell_of(sim_tree_floor(&cells->tree, address));
+    sim_cell *cell = cell_of(sim_tree_floor(&cells->tree, address));
     return cell && address < cell->end ? cell : NULL;
 }
 
 /* ---- cells come and go ---- */
 
-static struct sim_cell *make_cell(struct sim_cells *cells, uint64_t begin, uint64_t end)
+static sim_cell *make_cell(sim_cells *cells, uint64_t begin, uint64_t end)
 {
-    struct sim_cell *cell = calloc(1, sizeof *cell);
+    sim_cell *cell = calloc(1, sizeof *cell);
     if (!cell) {
         sim_check_give_up();
         return NULL;
     }
     cell->end = end;
     cell->first_written = UINT64_MAX;
-    struct sim_cell *previous = begin > 0 ? cell_of(sim_tree_floor(&cells->tree, begin - 1)) : NULL;
-    struct sim_cell **link = previous ? &previous->next : &cells->first;
+    sim_cell *previous = begin > 0 ? cell_of(sim_tree_floor(&cells->tree, begin - 1)) : NULL;
+    sim_cell **link = previous ? &previous->next : &cells->first;
     cell->next = *link;
     *link = cell;
     sim_tree_insert(&cells->tree, &cell->by_begin, begin, 0);
@@ -62,14 +62,14 @@ static struct sim_cell *make_cell(struct sim_cells *cells, uint64_t begin, uint6
     return cell;
 }
 
-static void drop_uses(struct sim_cell *cell)
+static void drop_uses(sim_cell *cell)
 {
     for (uint32_t i = 0; i < cell->use_count; i++)
         sim_act_drop(cell->uses[i].act);
     cell->use_count = 0;
 }
 
-static void free_uses(struct sim_cell *cell)
+static void free_uses(sim_cell *cell)
 {
     drop_uses(cell);
     sim_check.other_bytes -= cell->use_capacity * sizeof *cell->uses;
@@ -79,10 +79,10 @@ static void free_uses(struct sim_cell *cell)
 }
 
 /* The cell behind `previous`, or the first. */
-static void free_next(struct sim_cells *cells, struct sim_cell *previous)
+static void free_next(sim_cells *cells, sim_cell *previous)
 {
-    struct sim_cell **link = previous ? &previous->next : &cells->first;
-    struct sim_cell *cell = *link;
+    sim_cell **link = previous ? &previous->next : &cells->first;
+    sim_cell *cell = *link;
     *link = cell->next;
     sim_tree_remove(&cells->tree, &cell->by_begin);
     sim_act_drop(cell->write);
@@ -92,12 +92,12 @@ static void free_next(struct sim_cells *cells, struct sim_cell *previous)
     sim_check.other_bytes -= sizeof *cell;
 }
 
-static bool room_for_uses(struct sim_cell *cell, uint32_t count)
+static bool room_for_uses(sim_cell *cell, uint32_t count)
 {
     if (count <= cell->use_capacity)
         return true;
     uint32_t capacity = count < 2 ? 2 : 2 * count;
-    struct use *uses = realloc(cell->uses, capacity * sizeof *uses);
+    cell_use *uses = realloc(cell->uses, capacity * sizeof *uses);
     if (!uses) {
         sim_check_give_up();
         return false;
@@ -108,7 +108,7 @@ static bool room_for_uses(struct sim_cell *cell, uint32_t count)
     return true;
 }
 
-static void copy_records(struct sim_cell *to, const struct sim_cell *from)
+static void copy_records(sim_cell *to, const sim_cell *from)
 {
     to->first_written = from->first_written;
     to->write = from->write ? sim_act_hold(from->write) : NULL;
@@ -122,12 +122,12 @@ static void copy_records(struct sim_cell *to, const struct sim_cell *from)
 }
 
 /* Cuts the cell that the address is inside of, so that one begins there. */
-static bool cut_at(struct sim_cells *cells, uint64_t address)
+static bool cut_at(sim_cells *cells, uint64_t address)
 {
-    struct sim_cell *left = cell_at(cells, address);
+    sim_cell *left = cell_at(cells, address);
     if (!left || begin_of(left) == address)
         return true;
-    struct sim_cell *right = make_cell(cells, address, left->end);
+    sim_cell *right = make_cell(cells, address, left->end);
     if (!right)
         return false;
     left->end = address;
@@ -135,7 +135,7 @@ static bool cut_at(struct sim_cells *cells, uint64_t address)
     return sim.checking;
 }
 
-static bool alike(const struct sim_cell *one, const struct sim_cell *other)
+static bool alike(const sim_cell *one, const sim_cell *other)
 {
     if (one->write != other->write || one->first_written != other->first_written || one->use_count != other->use_count)
         return false;
@@ -145,10 +145,10 @@ static bool alike(const struct sim_cell *one, const struct sim_cell *other)
     return true;
 }
 
-static void melt(struct sim_cells *cells, struct sim_cell *cell, uint64_t end)
+static void melt(sim_cells *cells, sim_cell *cell, uint64_t end)
 {
     while (cell && cell->end < end) {
-        struct sim_cell *next = cell->next;
+        sim_cell *next = cell->next;
         if (next && begin_of(next) == cell->end && alike(cell, next)) {
             cell->end = next->end;
             free_next(cells, cell);
@@ -161,33 +161,33 @@ static void melt(struct sim_cells *cells, struct sim_cell *cell, uint64_t end)
 /* ---- records ---- */
 
 /* A record leaves its place, or does not get one. */
-static void displace(struct sim_cells *cells, const struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
+static void displace(sim_cells *cells, const sim_cell *cell, sim_act *act, sim_access_kind touch)
 {
     sim_history_add(&cells->history, act, begin_of(cell), cell->end, touch);
 }
 
-static void remove_use(struct sim_cells *cells, struct sim_cell *cell, uint32_t index)
+static void remove_use(sim_cells *cells, sim_cell *cell, uint32_t index)
 {
-    struct use use = cell->uses[index];
+    cell_use use = cell->uses[index];
     cell->uses[index] = cell->uses[--cell->use_count];
     displace(cells, cell, use.act, use.touch);
     sim_act_drop(use.act);
 }
 
-static void note_written(struct sim_cell *cell, const struct sim_act *act)
+static void note_written(sim_cell *cell, const sim_act *act)
 {
     if (act->order < cell->first_written)
         cell->first_written = act->order;
 }
 
 /* Whether the act speaks for the record from now on: it was submitted later, or comes after it all the same. */
-static bool takes_over(const struct sim_act *act, const struct sim_act *record)
+static bool takes_over(const sim_act *act, const sim_act *record)
 {
     return record->order <= act->order || sim_act_after(act, record);
 }
 
 /* Of two uses of one kind the earlier is not needed if the later comes after it. */
-static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act, enum sim_touch touch)
+static void enter_use(sim_cells *cells, sim_cell *cell, sim_act *act, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
         note_written(cell, act);
@@ -196,7 +196,7 @@ static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;) {
-        const struct use *use = &cell->uses[i];
+        const cell_use *use = &cell->uses[i];
         if (use->touch != touch)
             continue;
         if (use->act == act)
@@ -209,10 +209,10 @@ static void enter_use(struct sim_cells *cells, struct sim_cell *cell, struct sim
             remove_use(cells, cell, i);
     }
     if (room_for_uses(cell, cell->use_count + 1))
-        cell->uses[cell->use_count++] = (struct use){.act = sim_act_hold(act), .touch = touch};
+        cell->uses[cell->use_count++] = (cell_use){.act = sim_act_hold(act), .touch = touch};
 }
 
-static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct sim_act *act)
+static void enter_write(sim_cells *cells, sim_cell *cell, sim_act *act)
 {
     note_written(cell, act);
     if (cell->write == act)
@@ -224,7 +224,7 @@ static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct s
     for (uint32_t i = cell->use_count; i-- > 0;)
         if (takes_over(act, cell->uses[i].act))
             remove_use(cells, cell, i);
-    struct sim_act *before = cell->write;
+    sim_act *before = cell->write;
     cell->write = sim_act_hold(act);
     if (before) {
         displace(cells, cell, before, SIM_WRITES);
@@ -234,26 +234,26 @@ static void enter_write(struct sim_cells *cells, struct sim_cell *cell, struct s
 
 /* ---- judging ---- */
 
-static strata_sim_report_kind kind_of_race(enum sim_touch first, enum sim_touch second)
+static strata_sim_report_kind kind_of_race(sim_access_kind first, sim_access_kind second)
 {
     if (first == SIM_READS)
         return STRATA_SIM_REPORT_READ_WRITE;
     return second == SIM_READS ? STRATA_SIM_REPORT_WRITE_READ : STRATA_SIM_REPORT_WRITE_WRITE;
 }
 
-static bool harmless(enum sim_touch one, enum sim_touch other)
+static bool harmless(sim_access_kind one, sim_access_kind other)
 {
     return one == other && one != SIM_WRITES;
 }
 
-void sim_judge_pair(const struct sim_access *access, const struct sim_act *record, enum sim_touch record_touch,
-                    uint64_t begin, uint64_t end)
+void sim_judge_pair(const sim_access *access, const sim_act *record, sim_access_kind record_touch, uint64_t begin,
+                    uint64_t end)
 {
-    const struct sim_act *act = access->act;
+    const sim_act *act = access->act;
     if (record == act || harmless(record_touch, access->touch) || !sim_act_unordered(record, act))
         return;
     bool record_first = record->order < act->order;
-    struct sim_finding finding = {
+    sim_finding finding = {
         .address = begin - access->apart,
         .bytes = end - begin,
         .first = record_first ? record : act,
@@ -266,7 +266,7 @@ void sim_judge_pair(const struct sim_access *access, const struct sim_act *recor
     sim_report(&finding);
 }
 
-static void judge(const struct sim_cell *cell, const struct sim_access *access)
+static void judge(const sim_cell *cell, const sim_access *access)
 {
     uint64_t begin = begin_of(cell) > access->begin ? begin_of(cell) : access->begin;
     uint64_t end = cell->end < access->end ? cell->end : access->end;
@@ -278,15 +278,15 @@ static void judge(const struct sim_cell *cell, const struct sim_access *access)
 
 /* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
  * older. */
-static void judge_history(const struct sim_cells *cells, const struct sim_access *access)
+static void judge_history(const sim_cells *cells, const sim_access *access)
 {
     if (access->act->order < sim_check.order)
         sim_history_judge(&cells->history, access);
 }
 
-void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *access)
+void sim_cells_judge(const sim_cells *cells, const sim_access *access)
 {
-    const struct sim_cell *cell = cell_at(cells, access->begin);
+    const sim_cell *cell = cell_at(cells, access->begin);
     judge_history(cells, access);
     for (cell = cell ? cell : cell_from(cells, access->begin); cell && begin_of(cell) < access->end; cell = cell->next)
         judge(cell, access);
@@ -294,24 +294,24 @@ void sim_cells_judge(const struct sim_cells *cells, const struct sim_access *acc
 
 /* The cell that begins here, made if there is none, and cut so that it does not reach beyond the end. `next` is the
  * first that begins here or later. */
-static struct sim_cell *claim(struct sim_cells *cells, struct sim_cell *next, uint64_t begin, uint64_t end)
+static sim_cell *claim(sim_cells *cells, sim_cell *next, uint64_t begin, uint64_t end)
 {
     if (!next || begin_of(next) > begin)
         return make_cell(cells, begin, next && begin_of(next) < end ? begin_of(next) : end);
     return next->end <= end || cut_at(cells, end) ? next : NULL;
 }
 
-void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin, uint64_t end,
-                      struct sim_act *act, enum sim_touch touch)
+void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end, sim_act *act,
+                      sim_access_kind touch)
 {
-    struct sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
+    sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
     judge_history(cells, &access);
     if (!cut_at(cells, begin))
         return;
-    struct sim_cell *first = NULL;
-    struct sim_cell *next = cell_from(cells, begin);
+    sim_cell *first = NULL;
+    sim_cell *next = cell_from(cells, begin);
     for (uint64_t at = begin; at < end;) {
-        struct sim_cell *cell = claim(cells, next, at, end);
+        sim_cell *cell = claim(cells, next, at, end);
         if (!cell)
             return;
         judge(cell, &access);
@@ -326,12 +326,11 @@ void sim_cells_access(struct sim_cells *cells, const struct sim_shadow *shadow, 
     melt(cells, first, end);
 }
 
-static void judge_free_of(const struct sim_cell *cell, const struct sim_shadow *shadow, const struct sim_act *use,
-                          struct sim_act *freeing)
+static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const sim_act *use, sim_act *freeing)
 {
     if (!sim_act_unordered(use, freeing))
         return;
-    struct sim_finding finding = {
+    sim_finding finding = {
         .kind = STRATA_SIM_REPORT_FREE_IN_USE,
         .address = begin_of(cell),
         .bytes = cell->end - begin_of(cell),
@@ -342,9 +341,9 @@ static void judge_free_of(const struct sim_cell *cell, const struct sim_shadow *
     sim_report(&finding);
 }
 
-void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow *shadow, struct sim_act *act)
+void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_act *act)
 {
-    for (struct sim_cell *cell = cells->first; cell; cell = cell->next) {
+    for (sim_cell *cell = cells->first; cell; cell = cell->next) {
         if (cell->write)
             judge_free_of(cell, shadow, cell->write, act);
         for (uint32_t i = 0; i < cell->use_count; i++)
@@ -353,17 +352,17 @@ void sim_cells_judge_free(const struct sim_cells *cells, const struct sim_shadow
 }
 
 /* Reports the first bytes in the range that no write before this act wrote. */
-void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_shadow *shadow, uint64_t begin,
-                               uint64_t end, struct sim_act *act)
+void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                               sim_act *act)
 {
     uint64_t at = begin;
     uint64_t until = sim_values_until(act);
     while (at < end) {
-        const struct sim_cell *cell = cell_at(cells, at);
+        const sim_cell *cell = cell_at(cells, at);
         if (!cell || (cell->first_written >= act->order && cell->first_written > until)) {
-            const struct sim_cell *next = cell_from(cells, at + 1);
+            const sim_cell *next = cell_from(cells, at + 1);
             uint64_t stop = cell ? cell->end : next ? begin_of(next) : end;
-            struct sim_finding finding = {
+            sim_finding finding = {
                 .kind = STRATA_SIM_REPORT_UNWRITTEN,
                 .address = at,
                 .bytes = (stop < end ? stop : end) - at,
@@ -379,7 +378,7 @@ void sim_cells_judge_unwritten(const struct sim_cells *cells, const struct sim_s
 
 /* ---- forgetting ---- */
 
-static void settle(struct sim_cell *cell, uint64_t oldest_pending)
+static void settle(sim_cell *cell, uint64_t oldest_pending)
 {
     if (cell->first_written < oldest_pending)
         cell->first_written = 0;
@@ -397,15 +396,15 @@ static void settle(struct sim_cell *cell, uint64_t oldest_pending)
         free_uses(cell);
 }
 
-void sim_cells_settle(struct sim_cells *cells)
+void sim_cells_settle(sim_cells *cells)
 {
     uint64_t oldest_pending = sim_act_oldest_pending();
-    for (struct sim_cell *cell = cells->first; cell; cell = cell->next)
+    for (sim_cell *cell = cells->first; cell; cell = cell->next)
         settle(cell, oldest_pending);
     melt(cells, cells->first, UINT64_MAX);
 }
 
-void sim_cells_clear(struct sim_cells *cells)
+void sim_cells_clear(sim_cells *cells)
 {
     while (cells->first)
         free_next(cells, NULL);

@@ -5,36 +5,36 @@
 #include "check/check.h"
 #include <stdlib.h>
 
-struct entry {
-    struct sim_node by_position;
-    struct sim_act *act; /* held */
+typedef struct history_entry {
+    sim_node by_position;
+    sim_act *act; /* held */
     uint64_t begin;
     uint64_t end;
-    enum sim_touch touch;
-};
+    sim_access_kind touch;
+} history_entry;
 
-struct sim_lane_history {
+typedef struct sim_lane_history {
     struct sim_lane_history *next;
-    struct sim_lane *lane; /* held; NULL: the host's */
-    struct sim_tree entries;
-    struct entry *newest; /* the entry made last */
-};
+    sim_lane *lane; /* held; NULL: the host's */
+    sim_tree entries;
+    history_entry *newest; /* the entry made last */
+} sim_lane_history;
 
 /* Those with entries. Guarded by sim.lock. */
-static struct sim_history *histories;
+static sim_history *histories;
 static uint64_t entries_made;
 
-static uint64_t position_of(const struct sim_act *act)
+static uint64_t position_of(const sim_act *act)
 {
     return act->lane ? act->at.position : act->order;
 }
 
-static struct entry *entry_of(struct sim_node *node)
+static history_entry *entry_of(sim_node *node)
 {
-    return (struct entry *)(void *)node;
+    return (history_entry *)(void *)node;
 }
 
-static void link_history(struct sim_history *history)
+static void link_history(sim_history *history)
 {
     history->previous = NULL;
     history->next = histories;
@@ -43,7 +43,7 @@ static void link_history(struct sim_history *history)
     histories = history;
 }
 
-static void unlink_history(struct sim_history *history)
+static void unlink_history(sim_history *history)
 {
     if (history->previous)
         history->previous->next = history->next;
@@ -53,14 +53,14 @@ static void unlink_history(struct sim_history *history)
         history->next->previous = history->previous;
 }
 
-static void free_entry(struct entry *entry)
+static void free_entry(history_entry *entry)
 {
     sim_act_drop(entry->act);
     free(entry);
     sim_check.other_bytes -= sizeof *entry;
 }
 
-static void drop_entry(struct sim_history *history, struct sim_lane_history *of_lane, struct entry *entry)
+static void drop_entry(sim_history *history, sim_lane_history *of_lane, history_entry *entry)
 {
     sim_tree_remove(&of_lane->entries, &entry->by_position);
     if (of_lane->newest == entry)
@@ -70,7 +70,7 @@ static void drop_entry(struct sim_history *history, struct sim_lane_history *of_
 }
 
 /* The tree is as deep as its logarithm. */
-static void free_entries(struct sim_node *node)
+static void free_entries(sim_node *node)
 {
     if (node) {
         free_entries(node->left);
@@ -79,11 +79,11 @@ static void free_entries(struct sim_node *node)
     }
 }
 
-static void drop_unneeded(struct sim_history *history)
+static void drop_unneeded(sim_history *history)
 {
     enum { LEAST = 64 };
-    for (struct sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
-        struct entry *entry = entry_of(sim_tree_first(&of_lane->entries));
+    for (sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
+        history_entry *entry = entry_of(sim_tree_first(&of_lane->entries));
         while (entry) {
             uint64_t position = entry->by_position.key;
             uint64_t tie = entry->by_position.tie;
@@ -95,9 +95,9 @@ static void drop_unneeded(struct sim_history *history)
     history->limit = history->count < LEAST ? LEAST : 2 * history->count;
 }
 
-static struct sim_lane_history *history_of(struct sim_history *history, struct sim_lane *lane)
+static sim_lane_history *history_of(sim_history *history, sim_lane *lane)
 {
-    struct sim_lane_history *of_lane = history->lanes;
+    sim_lane_history *of_lane = history->lanes;
     while (of_lane && of_lane->lane != lane)
         of_lane = of_lane->next;
     if (of_lane)
@@ -115,29 +115,27 @@ static struct sim_lane_history *history_of(struct sim_history *history, struct s
 }
 
 /* Cells come in the order of their addresses, so that the parts of one access melt together again. */
-static bool extend(struct sim_lane_history *of_lane, const struct sim_act *act, uint64_t begin, uint64_t end,
-                   enum sim_touch touch)
+static bool extend(sim_lane_history *of_lane, const sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch)
 {
-    struct entry *newest = of_lane->newest;
+    history_entry *newest = of_lane->newest;
     if (!newest || newest->act != act || newest->touch != touch || newest->end != begin)
         return false;
     newest->end = end;
     return true;
 }
 
-void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t begin, uint64_t end,
-                     enum sim_touch touch)
+void sim_history_add(sim_history *history, sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch)
 {
     if (!sim_act_open(act))
         return;
-    struct sim_lane_history *of_lane = history_of(history, act->lane);
+    sim_lane_history *of_lane = history_of(history, act->lane);
     if (!of_lane || extend(of_lane, act, begin, end, touch))
         return;
     if (history->count == 0)
         link_history(history);
     else if (history->count >= history->limit)
         drop_unneeded(history);
-    struct entry *entry = malloc(sizeof *entry);
+    history_entry *entry = malloc(sizeof *entry);
     if (!entry) {
         sim_check_give_up();
         return;
@@ -152,13 +150,13 @@ void sim_history_add(struct sim_history *history, struct sim_act *act, uint64_t 
     sim_check.other_bytes += sizeof *entry;
 }
 
-void sim_history_judge(const struct sim_history *history, const struct sim_access *access)
+void sim_history_judge(const sim_history *history, const sim_access *access)
 {
     if (history->count == 0)
         return;
-    for (const struct sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
+    for (const sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
         uint64_t known = of_lane->lane ? sim_act_knows(access->act, of_lane->lane) : access->act->order;
-        const struct entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
+        const history_entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
         while (entry && !sim_act_after(entry->act, access->act)) {
             uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
             uint64_t end = entry->end < access->end ? entry->end : access->end;
@@ -169,14 +167,14 @@ void sim_history_judge(const struct sim_history *history, const struct sim_acces
     }
 }
 
-void sim_history_clear(struct sim_history *history)
+void sim_history_clear(sim_history *history)
 {
     if (history->count > 0) {
         unlink_history(history);
         history->count = 0;
     }
     while (history->lanes) {
-        struct sim_lane_history *of_lane = history->lanes;
+        sim_lane_history *of_lane = history->lanes;
         free_entries(of_lane->entries.root);
         history->lanes = of_lane->next;
         sim_lane_drop(of_lane->lane);

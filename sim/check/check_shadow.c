@@ -9,38 +9,38 @@ enum { MOST_REMEMBERED = 1024 };
 
 /* Guarded by sim.lock. */
 static struct {
-    struct sim_tree by_address;
-    struct sim_shadow *first; /* freed, the oldest first: those without cells, then those with */
-    struct sim_shadow **last;
-    struct sim_shadow *first_with_cells;
+    sim_tree by_address;
+    sim_shadow *first; /* freed, the oldest first: those without cells, then those with */
+    sim_shadow **last;
+    sim_shadow *first_with_cells;
     size_t without_cells;
 } freed = {.last = &freed.first};
 
-static struct sim_shadow *shadow_of(struct sim_node *node)
+static sim_shadow *shadow_of(sim_node *node)
 {
-    return (struct sim_shadow *)(void *)node;
+    return (sim_shadow *)(void *)node;
 }
 
-static bool holds(const struct sim_shadow *shadow, uint64_t address)
+static bool holds(const sim_shadow *shadow, uint64_t address)
 {
     return address - shadow->address < shadow->bytes;
 }
 
 /* A word that streams write values to, and what comes before those writes. */
-struct sim_value_word {
+typedef struct sim_value_word {
     struct sim_value_word *next;
     uint64_t address;
-    struct sim_clock *written;
-    struct sim_known last; /* what comes before the write that ran last */
-    uint64_t last_order;   /* its order; 0: none ran */
-    uint64_t value;        /* that it wrote */
+    sim_clock *written;
+    sim_known last;      /* what comes before the write that ran last */
+    uint64_t last_order; /* its order; 0: none ran */
+    uint64_t value;      /* that it wrote */
     unsigned width;
-};
+} sim_value_word;
 
-static void free_words(struct sim_shadow *shadow)
+static void free_words(sim_shadow *shadow)
 {
     while (shadow->words) {
-        struct sim_value_word *next = shadow->words->next;
+        sim_value_word *next = shadow->words->next;
         sim_clock_drop(shadow->words->written);
         sim_known_drop(&shadow->words->last);
         free(shadow->words);
@@ -50,18 +50,18 @@ static void free_words(struct sim_shadow *shadow)
 
 /* ---- views of the same bytes ---- */
 
-static void enter_view(struct sim_shadow *shadow, struct sim_piece *piece)
+static void enter_view(sim_shadow *shadow, sim_piece *piece)
 {
     shadow->piece = sim_piece_hold(piece);
     shadow->next_view = piece->views;
     piece->views = shadow;
 }
 
-static void leave_view(struct sim_shadow *shadow)
+static void leave_view(sim_shadow *shadow)
 {
     if (!shadow->piece)
         return;
-    struct sim_shadow **link = &shadow->piece->views;
+    sim_shadow **link = &shadow->piece->views;
     while (*link != shadow)
         link = &(*link)->next_view;
     *link = shadow->next_view;
@@ -71,18 +71,18 @@ static void leave_view(struct sim_shadow *shadow)
 
 /* The next view beside this one that was there when the act of that order number was submitted, or came later; NULL
  * begins and ends. */
-static struct sim_shadow *other_view(const struct sim_shadow *shadow, const struct sim_shadow *after, uint64_t order)
+static sim_shadow *other_view(const sim_shadow *shadow, const sim_shadow *after, uint64_t order)
 {
-    struct sim_shadow *view = after ? after->next_view : shadow->piece ? shadow->piece->views : NULL;
+    sim_shadow *view = after ? after->next_view : shadow->piece ? shadow->piece->views : NULL;
     while (view && (view == shadow || order > view->gone))
         view = view->next_view;
     return view;
 }
 
-static struct sim_shadow *make_shadow(struct sim_block *block)
+static sim_shadow *make_shadow(sim_block *block)
 {
     sim_check_forget(block);
-    struct sim_shadow *shadow = calloc(1, sizeof *shadow);
+    sim_shadow *shadow = calloc(1, sizeof *shadow);
     if (!shadow) {
         sim_check_give_up();
         return NULL;
@@ -102,7 +102,7 @@ static struct sim_shadow *make_shadow(struct sim_block *block)
     return shadow;
 }
 
-static void free_shadow(struct sim_shadow *shadow)
+static void free_shadow(sim_shadow *shadow)
 {
     if (shadow->hidden)
         sim_tree_remove(&freed.by_address, &shadow->by_address);
@@ -123,12 +123,12 @@ static uint64_t tie_of(uint64_t born)
     return ~born;
 }
 
-static void enter_tree(struct sim_shadow *shadow)
+static void enter_tree(sim_shadow *shadow)
 {
     sim_tree_insert(&freed.by_address, &shadow->by_address, shadow->address, tie_of(shadow->born));
 }
 
-static void remember(struct sim_shadow *shadow)
+static void remember(sim_shadow *shadow)
 {
     if (!shadow->hidden)
         enter_tree(shadow);
@@ -141,7 +141,7 @@ static void remember(struct sim_shadow *shadow)
 
 static void forget_first(void)
 {
-    struct sim_shadow *shadow = freed.first;
+    sim_shadow *shadow = freed.first;
     freed.first = shadow->next;
     if (!freed.first)
         freed.last = &freed.first;
@@ -159,7 +159,7 @@ void sim_shadows_tidy(void)
     if (oldest_pending == UINT64_MAX)
         sim_histories_clear();
     while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
-        struct sim_shadow *shadow = freed.first_with_cells;
+        sim_shadow *shadow = freed.first_with_cells;
         leave_view(shadow);
         sim_cells_clear(&shadow->cells);
         sim_act_drop(shadow->allocated);
@@ -172,18 +172,18 @@ void sim_shadows_tidy(void)
 }
 
 /* The next lower address at which a freed allocation began, starting at `address` itself. */
-static struct sim_node *begun_at_or_below(uint64_t address)
+static sim_node *begun_at_or_below(uint64_t address)
 {
     return sim_tree_floor(&freed.by_address, address);
 }
 
 /* The allocation, freed since or hidden, that held the address when the act of that order number was submitted. */
-static struct sim_shadow *apart_around(uint64_t address, uint64_t order)
+static sim_shadow *apart_around(uint64_t address, uint64_t order)
 {
-    struct sim_node *node = begun_at_or_below(address);
+    sim_node *node = begun_at_or_below(address);
     while (node) {
         uint64_t begin = node->key;
-        struct sim_shadow *shadow = shadow_of(sim_tree_ceiling(&freed.by_address, begin, tie_of(order - 1)));
+        sim_shadow *shadow = shadow_of(sim_tree_ceiling(&freed.by_address, begin, tie_of(order - 1)));
         if (shadow && shadow->address == begin && holds(shadow, address) && order < shadow->gone)
             return shadow;
         node = begin > 0 ? begun_at_or_below(begin - 1) : NULL;
@@ -192,21 +192,21 @@ static struct sim_shadow *apart_around(uint64_t address, uint64_t order)
 }
 
 /* The last allocation that held the address and was freed before that. */
-static const struct sim_shadow *freed_before(uint64_t address, uint64_t order)
+static const sim_shadow *freed_before(uint64_t address, uint64_t order)
 {
-    const struct sim_shadow *best = NULL;
-    for (const struct sim_shadow *shadow = freed.first; shadow && shadow->gone < order; shadow = shadow->next)
+    const sim_shadow *best = NULL;
+    for (const sim_shadow *shadow = freed.first; shadow && shadow->gone < order; shadow = shadow->next)
         best = holds(shadow, address) ? shadow : best;
     return best;
 }
 
 /* ---- uses ---- */
 
-static void report_stray(const struct sim_act *act, uint64_t address, uint64_t bytes)
+static void report_stray(const sim_act *act, uint64_t address, uint64_t bytes)
 {
-    struct sim_finding finding = {.kind = STRATA_SIM_REPORT_OUTSIDE, .address = address, .bytes = bytes, .second = act};
-    const struct sim_shadow *before = freed_before(address, act->order);
-    const struct sim_block *now = sim_block_at(address);
+    sim_finding finding = {.kind = STRATA_SIM_REPORT_OUTSIDE, .address = address, .bytes = bytes, .second = act};
+    const sim_shadow *before = freed_before(address, act->order);
+    const sim_block *now = sim_block_at(address);
     if (before) {
         finding.kind = STRATA_SIM_REPORT_USE_AFTER_FREE;
         finding.first = before->freed;
@@ -221,17 +221,17 @@ static void report_stray(const struct sim_act *act, uint64_t address, uint64_t b
 }
 
 /* The allocation that held the address when the act was submitted. */
-static struct sim_shadow *shadow_around(const struct sim_act *act, uint64_t address)
+static sim_shadow *shadow_around(const sim_act *act, uint64_t address)
 {
-    const struct sim_block *block = sim_block_at(address);
+    const sim_block *block = sim_block_at(address);
     if (block && block->shadow && block->shadow->born < act->order)
         return block->shadow;
     return apart_around(address, act->order);
 }
 
-static void judge_life(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes)
+static void judge_life(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes)
 {
-    struct sim_finding finding = {.address = address, .bytes = bytes, .shadow = shadow};
+    sim_finding finding = {.address = address, .bytes = bytes, .shadow = shadow};
     if (shadow->allocated && sim_act_unordered(shadow->allocated, act)) {
         finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
         finding.first = shadow->allocated;
@@ -246,9 +246,9 @@ static void judge_life(const struct sim_shadow *shadow, const struct sim_act *ac
     }
 }
 
-static void report_rest(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes)
+static void report_rest(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes)
 {
-    struct sim_finding finding = {
+    sim_finding finding = {
         .kind = STRATA_SIM_REPORT_OUTSIDE,
         .address = address,
         .bytes = bytes,
@@ -259,13 +259,13 @@ static void report_rest(const struct sim_shadow *shadow, const struct sim_act *a
 }
 
 /* A map is of a whole piece: the same bytes are as far from the beginning in each view. */
-static void judge_views(const struct sim_shadow *shadow, const struct sim_act *act, uint64_t address, uint64_t bytes,
-                        enum sim_touch touch)
+static void judge_views(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes,
+                        sim_access_kind touch)
 {
-    const struct sim_shadow *view = NULL;
+    const sim_shadow *view = NULL;
     while ((view = other_view(shadow, view, act->order))) {
         uint64_t apart = view->address - shadow->address;
-        struct sim_access access = {
+        sim_access access = {
             .shadow = shadow,
             .act = act,
             .begin = address + apart,
@@ -277,8 +277,7 @@ static void judge_views(const struct sim_shadow *shadow, const struct sim_act *a
     }
 }
 
-static void access_shadow(struct sim_shadow *shadow, struct sim_act *act, uint64_t address, uint64_t bytes,
-                          enum sim_touch touch)
+static void access_shadow(sim_shadow *shadow, sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
     judge_life(shadow, act, address, bytes);
     judge_views(shadow, act, address, bytes, touch);
@@ -286,16 +285,16 @@ static void access_shadow(struct sim_shadow *shadow, struct sim_act *act, uint64
 }
 
 /* What is mapped side by side is used as one. */
-void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, enum sim_touch touch)
+void sim_shadows_access(sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
-    struct sim_shadow *shadow = shadow_around(act, address);
+    sim_shadow *shadow = shadow_around(act, address);
     if (!shadow) {
         report_stray(act, address, bytes);
         return;
     }
     uint64_t room = shadow->address + shadow->bytes - address;
     while (bytes > room) {
-        struct sim_shadow *next = shadow->mapped ? shadow_around(act, address + room) : NULL;
+        sim_shadow *next = shadow->mapped ? shadow_around(act, address + room) : NULL;
         if (!next || !next->mapped) {
             report_rest(shadow, act, address + room, bytes - room);
             bytes = room;
@@ -310,9 +309,9 @@ void sim_shadows_access(struct sim_act *act, uint64_t address, uint64_t bytes, e
     access_shadow(shadow, act, address, bytes, touch);
 }
 
-void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t bytes)
+void sim_shadows_judge_unwritten(sim_act *act, uint64_t address, uint64_t bytes)
 {
-    const struct sim_shadow *shadow = shadow_around(act, address);
+    const sim_shadow *shadow = shadow_around(act, address);
     if (shadow && !shadow->written) {
         uint64_t room = shadow->address + shadow->bytes - address;
         sim_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room), act);
@@ -321,25 +320,25 @@ void sim_shadows_judge_unwritten(struct sim_act *act, uint64_t address, uint64_t
 
 /* ---- values ---- */
 
-static struct sim_value_word *word_at(const struct sim_shadow *shadow, uint64_t address)
+static sim_value_word *word_at(const sim_shadow *shadow, uint64_t address)
 {
-    struct sim_value_word *word = shadow->words;
+    sim_value_word *word = shadow->words;
     while (word && word->address != address)
         word = word->next;
     return word;
 }
 
-static struct sim_shadow *shadow_of_value(const struct sim_op *op)
+static sim_shadow *shadow_of_value(const sim_op *op)
 {
-    const struct sim_block *block = sim_block_at(op->work.value.address);
+    const sim_block *block = sim_block_at(op->work.value.address);
     return block ? block->shadow : NULL;
 }
 
 /* Made if there is none. */
-static struct sim_value_word *word_of(const struct sim_op *op)
+static sim_value_word *word_of(const sim_op *op)
 {
-    struct sim_shadow *shadow = shadow_of_value(op);
-    struct sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
+    sim_shadow *shadow = shadow_of_value(op);
+    sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
     if (shadow && !word) {
         word = calloc(1, sizeof *word);
         if (!word) {
@@ -353,16 +352,16 @@ static struct sim_value_word *word_of(const struct sim_op *op)
     return word;
 }
 
-void sim_shadows_value_written(const struct sim_op *op)
+void sim_shadows_value_written(const sim_op *op)
 {
-    struct sim_value_word *word = word_of(op);
+    sim_value_word *word = word_of(op);
     if (word)
         sim_clock_learn(&word->written, 0, &op->at);
 }
 
-void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
+void sim_shadows_value_runs(const sim_op *op, sim_known *known)
 {
-    struct sim_value_word *word = word_of(op);
+    sim_value_word *word = word_of(op);
     if (!word) {
         sim_known_drop(known);
         return;
@@ -374,77 +373,77 @@ void sim_shadows_value_runs(const struct sim_op *op, struct sim_known *known)
     word->width = op->work.value.width;
 }
 
-static const struct sim_value_word *later_written(const struct sim_value_word *one, const struct sim_value_word *other)
+static const sim_value_word *later_written(const sim_value_word *one, const sim_value_word *other)
 {
     return one && (!other || one->last_order > other->last_order) ? one : other;
 }
 
-const struct sim_known *sim_shadows_value_last(const struct sim_op *wait, uint64_t after)
+const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after)
 {
-    const struct sim_shadow *shadow = shadow_of_value(wait);
+    const sim_shadow *shadow = shadow_of_value(wait);
     uint64_t address = wait->work.value.address;
-    const struct sim_value_word *last = shadow ? word_at(shadow, address) : NULL;
-    const struct sim_shadow *view = NULL;
+    const sim_value_word *last = shadow ? word_at(shadow, address) : NULL;
+    const sim_shadow *view = NULL;
     while (shadow && (view = other_view(shadow, view, 0)))
         last = later_written(word_at(view, address + (view->address - shadow->address)), last);
     bool written = last && last->last_order > after && sim_value_is(wait, last->value, last->width);
     return written ? &last->last : NULL;
 }
 
-static void learn_written(struct sim_op *op, const struct sim_shadow *shadow, uint64_t address)
+static void learn_written(sim_op *op, const sim_shadow *shadow, uint64_t address)
 {
-    const struct sim_value_word *word = word_at(shadow, address);
+    const sim_value_word *word = word_at(shadow, address);
     if (word) {
-        struct sim_point written = {.knows = word->written};
+        sim_point written = {.knows = word->written};
         sim_op_learn(op, &written);
     }
 }
 
-void sim_shadows_value_awaited(struct sim_op *op)
+void sim_shadows_value_awaited(sim_op *op)
 {
-    const struct sim_shadow *shadow = shadow_of_value(op);
+    const sim_shadow *shadow = shadow_of_value(op);
     if (!shadow)
         return;
     uint64_t address = op->work.value.address;
     learn_written(op, shadow, address);
-    const struct sim_shadow *view = NULL;
+    const sim_shadow *view = NULL;
     while ((view = other_view(shadow, view, 0)))
         learn_written(op, view, address + (view->address - shadow->address));
 }
 
 /* ---- from allocation to free ---- */
 
-void sim_check_allocated(struct sim_block *block)
+void sim_check_allocated(sim_block *block)
 {
     if (!sim.checking)
         return;
-    struct sim_shadow *shadow = make_shadow(block);
+    sim_shadow *shadow = make_shadow(block);
     if (shadow && !block->allocation)
         shadow->allocated = sim_act_of_host(SIM_ACT_HOST_ALLOCATE);
 }
 
-void sim_check_hidden(struct sim_block *block)
+void sim_check_hidden(sim_block *block)
 {
-    struct sim_shadow *shadow = sim.checking ? make_shadow(block) : NULL;
+    sim_shadow *shadow = sim.checking ? make_shadow(block) : NULL;
     if (shadow) {
         shadow->hidden = true;
         enter_tree(shadow);
     }
 }
 
-void sim_check_written(struct sim_block *block)
+void sim_check_written(sim_block *block)
 {
     if (block->shadow)
         block->shadow->written = true;
 }
 
-void sim_shadow_allocation(struct sim_block *block, struct sim_act *act)
+void sim_shadow_allocation(sim_block *block, sim_act *act)
 {
     if (block->shadow && !block->shadow->allocated)
         block->shadow->allocated = sim_act_hold(act);
 }
 
-static void judge_free(const struct sim_shadow *shadow, struct sim_act *act)
+static void judge_free(const sim_shadow *shadow, sim_act *act)
 {
     if (act->lane) {
         judge_life(shadow, act, shadow->address, shadow->bytes);
@@ -452,18 +451,18 @@ static void judge_free(const struct sim_shadow *shadow, struct sim_act *act)
     sim_cells_judge_free(&shadow->cells, shadow, act);
 }
 
-void sim_shadow_judge_free(struct sim_act *act)
+void sim_shadow_judge_free(sim_act *act)
 {
-    const struct sim_shadow *shadow = freed.first_with_cells;
+    const sim_shadow *shadow = freed.first_with_cells;
     while (shadow && shadow->freed != act)
         shadow = shadow->next;
     if (shadow)
         judge_free(shadow, act);
 }
 
-void sim_shadow_free(struct sim_block *block, struct sim_act *act)
+void sim_shadow_free(sim_block *block, sim_act *act)
 {
-    struct sim_shadow *shadow = block->shadow;
+    sim_shadow *shadow = block->shadow;
     block->shadow = NULL;
     if (!shadow)
         return;
@@ -476,7 +475,7 @@ void sim_shadow_free(struct sim_block *block, struct sim_act *act)
     sim_shadows_tidy();
 }
 
-void sim_check_freed_after(struct sim_block *block, struct sim_act *asked)
+void sim_check_freed_after(sim_block *block, sim_act *asked)
 {
     if (sim.checking && block->shadow) {
         if (asked)
@@ -489,12 +488,12 @@ void sim_check_freed_after(struct sim_block *block, struct sim_act *asked)
     sim_act_drop(asked);
 }
 
-void sim_check_freed_now(struct sim_block *block)
+void sim_check_freed_now(sim_block *block)
 {
     sim_check_freed_after(block, NULL);
 }
 
-void sim_check_forget(struct sim_block *block)
+void sim_check_forget(sim_block *block)
 {
     if (block->shadow) {
         free_shadow(block->shadow);
@@ -506,8 +505,8 @@ void sim_check_forget(struct sim_block *block)
 
 void sim_shadows_settle(void)
 {
-    for (struct sim_block *block = sim.blocks; block; block = block->next) {
-        struct sim_shadow *shadow = block->shadow;
+    for (sim_block *block = sim.blocks; block; block = block->next) {
+        sim_shadow *shadow = block->shadow;
         if (!shadow)
             continue;
         sim_cells_settle(&shadow->cells);
@@ -521,8 +520,8 @@ void sim_shadows_settle(void)
 /* What is there already counts as written, by nobody that matters. */
 CUresult sim_shadows_open(void)
 {
-    for (struct sim_block *block = sim.blocks; block; block = block->next) {
-        struct sim_shadow *shadow = make_shadow(block);
+    for (sim_block *block = sim.blocks; block; block = block->next) {
+        sim_shadow *shadow = make_shadow(block);
         if (!shadow)
             return CUDA_ERROR_OUT_OF_MEMORY;
         shadow->written = true;
@@ -532,10 +531,10 @@ CUresult sim_shadows_open(void)
 
 void sim_shadows_close(void)
 {
-    for (struct sim_block *block = sim.blocks; block; block = block->next)
+    for (sim_block *block = sim.blocks; block; block = block->next)
         sim_check_forget(block);
     while (freed.first)
         forget_first();
-    for (struct sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));)
+    for (sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));)
         sim_check_forget(shadow_of(hidden)->block);
 }

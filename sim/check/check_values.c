@@ -15,48 +15,48 @@
 #include "check/check.h"
 #include <stdlib.h>
 
-struct release {
+typedef struct value_release {
     uint64_t position; /* of the wait, in its lane */
-    struct sim_known known;
+    sim_known known;
     uint64_t over; /* the order when the host was first seen to know it all; 0: not yet */
-};
+} value_release;
 
 /* The releases of one lane, by position. */
-struct released {
-    struct released *next;
-    struct sim_lane *lane; /* held */
-    struct release *at;
+typedef struct released_lane {
+    struct released_lane *next;
+    sim_lane *lane; /* held */
+    value_release *at;
     size_t count;
     size_t capacity;
-};
+} released_lane;
 
 /* Waits that are not over, with what released them, once that is known. */
-struct awaiting {
-    struct sim_op *op;
+typedef struct awaited_word {
+    sim_op *op;
     uint64_t since;   /* its order */
     uint64_t written; /* so many writes had run when the value was last known not to be there */
     bool released;
-    struct sim_known by;
-};
+    sim_known by;
+} awaited_word;
 
 enum { LEAST_RELEASES = 64 }; /* that are not worth forgetting */
 
 /* Guarded by sim.lock. */
 static struct {
-    struct released *lanes;
+    released_lane *lanes;
     size_t releases;
     size_t limit;
-    struct awaiting *waits;
+    awaited_word *waits;
     size_t wait_count;
     size_t wait_capacity;
 } values;
 
 /* ---- what is known ---- */
 
-void sim_known_drop(struct sim_known *known)
+void sim_known_drop(sim_known *known)
 {
     sim_clock_drop(known->clock);
-    *known = (struct sim_known){0};
+    *known = (sim_known){0};
 }
 
 static uint64_t larger(uint64_t one, uint64_t other)
@@ -64,16 +64,16 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-static void learn(struct sim_known *known, const struct sim_known *more)
+static void learn(sim_known *known, const sim_known *more)
 {
-    struct sim_point point = {.knows = more->clock};
+    sim_point point = {.knows = more->clock};
     sim_clock_learn(&known->clock, 0, &point);
     known->host_order = larger(known->host_order, more->host_order);
     known->until = larger(known->until, more->until);
 }
 
 /* The last release of the lane at that position or before. */
-static struct release *release_at(const struct released *of_lane, uint64_t position)
+static value_release *release_at(const released_lane *of_lane, uint64_t position)
 {
     size_t low = 0;
     size_t high = of_lane->count;
@@ -88,11 +88,11 @@ static struct release *release_at(const struct released *of_lane, uint64_t posit
 }
 
 /* What is known comes after releases, too. Each knows all that those before it know. */
-static void learn_releases(struct sim_known *known)
+static void learn_releases(sim_known *known)
 {
-    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const struct sim_lane *lane = of_lane->lane;
-        const struct release *release = release_at(of_lane, sim_clock_position(known->clock, lane->slot, lane->uid));
+    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const sim_lane *lane = of_lane->lane;
+        const value_release *release = release_at(of_lane, sim_clock_position(known->clock, lane->slot, lane->uid));
         if (release)
             learn(known, &release->known);
     }
@@ -105,24 +105,24 @@ bool sim_values_released(void)
     return values.lanes != NULL;
 }
 
-uint64_t sim_values_known(const struct sim_act *act, const struct sim_lane *lane)
+uint64_t sim_values_known(const sim_act *act, const sim_lane *lane)
 {
     uint64_t most = 0;
-    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const struct release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const value_release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
         most = larger(most, release ? sim_clock_position(release->known.clock, lane->slot, lane->uid) : 0);
     }
     return most;
 }
 
-bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier)
+bool sim_values_after(const sim_act *later, const sim_act *earlier)
 {
-    const struct sim_point *at = &earlier->at;
-    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const struct release *release = release_at(of_lane, sim_act_asked(later, of_lane->lane));
+    const sim_point *at = &earlier->at;
+    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const value_release *release = release_at(of_lane, sim_act_asked(later, of_lane->lane));
         if (!release)
             continue;
-        const struct sim_known *known = &release->known;
+        const sim_known *known = &release->known;
         bool done = earlier->lane ? at->position <= sim_clock_position(known->clock, at->slot, at->lane)
                                   : earlier->order <= known->host_order;
         if (done || (later->order < earlier->order && earlier->order <= known->until))
@@ -131,11 +131,11 @@ bool sim_values_after(const struct sim_act *later, const struct sim_act *earlier
     return false;
 }
 
-uint64_t sim_values_until(const struct sim_act *act)
+uint64_t sim_values_until(const sim_act *act)
 {
     uint64_t until = act->order;
-    for (const struct released *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const struct release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
+        const value_release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
         until = larger(until, release ? larger(release->known.host_order, release->known.until) : 0);
     }
     return until;
@@ -143,7 +143,7 @@ uint64_t sim_values_until(const struct sim_act *act)
 
 /* ---- keeping releases ---- */
 
-static void drop_first(struct released *of_lane, size_t count)
+static void drop_first(released_lane *of_lane, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         sim_known_drop(&of_lane->at[i].known);
@@ -156,17 +156,17 @@ static void drop_first(struct released *of_lane, size_t count)
 
 /* A release that the host knows, and no pending act is older than that, tells nobody anything: whoever comes later
  * comes after it all by what the host knows. */
-static void forget_known(struct released *of_lane)
+static void forget_known(released_lane *of_lane)
 {
     uint64_t oldest = sim_act_oldest_pending();
     size_t needless = 0;
     for (size_t i = 0; i < of_lane->count; i++) {
-        struct release *release = &of_lane->at[i];
-        const struct sim_lane *lane = of_lane->lane;
+        value_release *release = &of_lane->at[i];
+        const sim_lane *lane = of_lane->lane;
         if (release->position > sim_clock_position(sim.host_knows, lane->slot, lane->uid))
             break;
         if (release->over == 0) {
-            struct sim_point point = {.knows = release->known.clock};
+            sim_point point = {.knows = release->known.clock};
             sim_clock_learn(&sim.host_knows, 0, &point);
             release->over = sim_check.order;
         }
@@ -175,9 +175,9 @@ static void forget_known(struct released *of_lane)
     drop_first(of_lane, needless);
 }
 
-static void free_lane(struct released **link)
+static void free_lane(released_lane **link)
 {
-    struct released *of_lane = *link;
+    released_lane *of_lane = *link;
     *link = of_lane->next;
     drop_first(of_lane, of_lane->count);
     sim_lane_drop(of_lane->lane);
@@ -189,7 +189,7 @@ static void forget_needless(void)
 {
     if (values.releases < values.limit)
         return;
-    for (struct released **link = &values.lanes; *link;) {
+    for (released_lane **link = &values.lanes; *link;) {
         forget_known(*link);
         if ((*link)->count == 0)
             free_lane(link);
@@ -199,9 +199,9 @@ static void forget_needless(void)
     values.limit = larger(LEAST_RELEASES, 2 * values.releases);
 }
 
-static struct released *released_of(struct sim_lane *lane)
+static released_lane *released_of(sim_lane *lane)
 {
-    struct released *of_lane = values.lanes;
+    released_lane *of_lane = values.lanes;
     while (of_lane && of_lane->lane != lane)
         of_lane = of_lane->next;
     if (of_lane)
@@ -215,12 +215,12 @@ static struct released *released_of(struct sim_lane *lane)
     return of_lane;
 }
 
-static bool room_for_one(struct released *of_lane)
+static bool room_for_one(released_lane *of_lane)
 {
     if (of_lane->count < of_lane->capacity)
         return true;
     size_t capacity = of_lane->capacity ? 2 * of_lane->capacity : 8;
-    struct release *at = realloc(of_lane->at, capacity * sizeof(*at));
+    value_release *at = realloc(of_lane->at, capacity * sizeof(*at));
     if (!at)
         return false;
     of_lane->at = at;
@@ -229,10 +229,10 @@ static bool room_for_one(struct released *of_lane)
 }
 
 /* The waits of a lane are over in its order. Takes over what is known. */
-static void enter_release(const struct sim_op *wait, struct sim_known *known)
+static void enter_release(const sim_op *wait, sim_known *known)
 {
     forget_needless();
-    struct released *of_lane = released_of(wait->queue ? wait->queue->lane : wait->chain);
+    released_lane *of_lane = released_of(wait->queue ? wait->queue->lane : wait->chain);
     if (!of_lane || !room_for_one(of_lane)) {
         sim_known_drop(known);
         sim_check_give_up();
@@ -240,7 +240,7 @@ static void enter_release(const struct sim_op *wait, struct sim_known *known)
     }
     if (of_lane->count > 0)
         learn(known, &of_lane->at[of_lane->count - 1].known);
-    of_lane->at[of_lane->count++] = (struct release){.position = wait->at.position, .known = *known};
+    of_lane->at[of_lane->count++] = (value_release){.position = wait->at.position, .known = *known};
     values.releases++;
     sim_check.other_bytes += sizeof *of_lane->at;
     sim_check.pending_changes++; /* what was open may not be any more */
@@ -248,7 +248,7 @@ static void enter_release(const struct sim_op *wait, struct sim_known *known)
 
 /* ---- waits ---- */
 
-static struct awaiting *awaiting_of(const struct sim_op *op)
+static awaited_word *awaiting_of(const sim_op *op)
 {
     for (size_t i = 0; i < values.wait_count; i++)
         if (values.waits[i].op == op)
@@ -261,7 +261,7 @@ static bool room_for_wait(void)
     if (values.wait_count < values.wait_capacity)
         return true;
     size_t capacity = values.wait_capacity ? 2 * values.wait_capacity : 8;
-    struct awaiting *waits = realloc(values.waits, capacity * sizeof(*waits));
+    awaited_word *waits = realloc(values.waits, capacity * sizeof(*waits));
     if (!waits)
         return false;
     values.waits = waits;
@@ -269,14 +269,14 @@ static bool room_for_wait(void)
     return true;
 }
 
-void sim_values_awaited(struct sim_op *op)
+void sim_values_awaited(sim_op *op)
 {
     if (!room_for_wait()) {
         sim_check_give_up();
         return;
     }
     bool there = sim_value_there(op);
-    values.waits[values.wait_count++] = (struct awaiting){
+    values.waits[values.wait_count++] = (awaited_word){
         .op = op,
         .since = sim_check.order,
         .written = there ? 0 : sim_check.values_written,
@@ -284,29 +284,29 @@ void sim_values_awaited(struct sim_op *op)
     };
 }
 
-static void forget_wait(struct awaiting *wait)
+static void forget_wait(awaited_word *wait)
 {
     sim_known_drop(&wait->by);
     *wait = values.waits[--values.wait_count];
 }
 
-void sim_values_ended(const struct sim_op *op)
+void sim_values_ended(const sim_op *op)
 {
-    struct awaiting *wait = awaiting_of(op);
+    awaited_word *wait = awaiting_of(op);
     if (wait)
         forget_wait(wait);
 }
 
 /* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
-static void note_release(struct awaiting *wait)
+static void note_release(awaited_word *wait)
 {
-    const struct sim_known *last = sim_shadows_value_last(wait->op, wait->written);
+    const sim_known *last = sim_shadows_value_last(wait->op, wait->written);
     wait->released = true;
     if (last) {
         learn(&wait->by, last);
         return;
     }
-    struct sim_known known = {
+    sim_known known = {
         .clock = sim_clock_hold(sim.host_knows), .host_order = sim_check.order, .until = sim_check.order};
     learn_releases(&known);
     wait->by = known;
@@ -316,29 +316,29 @@ static void note_release(struct awaiting *wait)
 static void look_before(void)
 {
     for (size_t i = 0; i < values.wait_count; i++) {
-        struct awaiting *wait = &values.waits[i];
+        awaited_word *wait = &values.waits[i];
         if (!wait->released && wait->op->blockers == 0 && sim_value_there(wait->op))
             note_release(wait);
     }
 }
 
 /* What comes before the write: all of it has run. A host function that ran among it may have heard from the host. */
-static struct sim_known before(const struct sim_op *op)
+static sim_known before(const sim_op *op)
 {
     uint64_t told = sim_check.modes & STRATA_SIM_CHECK_HOST_FUNCTIONS ? 0 : op->told;
-    struct sim_known known = {.host_order = larger(op->act->order, told)};
-    struct sim_point host = {.knows = op->act->host_knew};
+    sim_known known = {.host_order = larger(op->act->order, told)};
+    sim_point host = {.knows = op->act->host_knew};
     sim_clock_learn(&known.clock, 0, &op->at);
     sim_clock_learn(&known.clock, 0, &host);
     learn_releases(&known);
     return known;
 }
 
-static void end_wait(struct sim_op *op)
+static void end_wait(sim_op *op)
 {
-    struct awaiting unseen = {.op = op}; /* submitted before the checker was turned on */
-    struct awaiting *found = awaiting_of(op);
-    struct awaiting wait = found ? *found : unseen;
+    awaited_word unseen = {.op = op}; /* submitted before the checker was turned on */
+    awaited_word *found = awaiting_of(op);
+    awaited_word wait = found ? *found : unseen;
     if (found)
         *found = values.waits[--values.wait_count];
     if (!wait.released)
@@ -350,13 +350,13 @@ static void end_wait(struct sim_op *op)
         enter_release(op, &wait.by);
 }
 
-void sim_values_running(struct sim_op *op)
+void sim_values_running(sim_op *op)
 {
     if (op->kind == SIM_OP_WAIT_VALUE) {
         end_wait(op);
     } else if (op->kind == SIM_OP_WRITE_VALUE && op->act) {
         look_before();
-        struct sim_known known = before(op);
+        sim_known known = before(op);
         sim_shadows_value_runs(op, &known);
     }
 }

@@ -194,19 +194,19 @@ bool sim_debugger_is_there(void)
     return sim_debugger_is_valgrind() || is_sanitized();
 }
 
-struct sim_veil {
+typedef struct sim_veil {
     struct sim_veil *next;
     const char *memory;
     uint64_t bytes;
     unsigned char bits[]; /* with Valgrind, as many as bytes */
-};
+} sim_veil;
 
-void sim_bytes_veil(struct sim_veil **veils, const char *memory, uint64_t bytes)
+void sim_bytes_veil(sim_veil **veils, const char *memory, uint64_t bytes)
 {
     bool valgrind = sim_debugger_is_valgrind();
     if (!sim_debugger_is_there())
         return;
-    struct sim_veil *veil = malloc(sizeof *veil + (valgrind ? (size_t)bytes : 0));
+    sim_veil *veil = malloc(sizeof *veil + (valgrind ? (size_t)bytes : 0));
     if (!veil || (valgrind && !put_aside(memory, bytes, veil->bits))) {
         free(veil);
         return;
@@ -218,10 +218,10 @@ void sim_bytes_veil(struct sim_veil **veils, const char *memory, uint64_t bytes)
     sim_bytes_close(memory, bytes);
 }
 
-void sim_bytes_unveil(struct sim_veil **veils)
+void sim_bytes_unveil(sim_veil **veils)
 {
     while (*veils) {
-        struct sim_veil *veil = *veils;
+        sim_veil *veil = *veils;
         *veils = veil->next;
         if (sim_debugger_is_valgrind())
             put_back(veil->memory, veil->bytes, veil->bits);

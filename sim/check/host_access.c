@@ -18,30 +18,30 @@
 
 enum { PAGE = 4096 };
 
-struct sim_watch {
+typedef struct sim_watch {
     struct sim_watch *previous;
     struct sim_watch *next;
-    struct sim_block *block;
+    sim_block *block;
     size_t bytes;             /* whole pages */
     bool open;                /* some page is */
     unsigned char readable[]; /* by page: may the host read it? */
-};
+} sim_watch;
 
 /* Guarded by sim.lock. */
-static struct sim_watch *watches;
+static sim_watch *watches;
 static struct sigaction before; /* the handler that ours stands before */
 
 /* ---- catching ---- */
 
-static struct sim_watch *watch_at(uint64_t address)
+static sim_watch *watch_at(uint64_t address)
 {
-    struct sim_watch *watch = watches;
+    sim_watch *watch = watches;
     while (watch && address - watch->block->address >= watch->bytes)
         watch = watch->next;
     return watch;
 }
 
-static bool is_write(const struct sim_watch *watch, size_t page, const ucontext_t *context)
+static bool is_write(const sim_watch *watch, size_t page, const ucontext_t *context)
 {
 #if defined(__x86_64__)
     enum { FAULT_WRITES = 2 };
@@ -56,10 +56,10 @@ static bool is_write(const struct sim_watch *watch, size_t page, const ucontext_
 
 static bool catch_access(uint64_t address, const ucontext_t *context)
 {
-    struct sim_watch *watch = watch_at(address);
+    sim_watch *watch = watch_at(address);
     if (!watch)
         return false;
-    const struct sim_block *block = watch->block;
+    const sim_block *block = watch->block;
     size_t page = (size_t)(address - block->address) / PAGE;
     bool write = is_write(watch, page, context);
     uint64_t begin = block->address + page * PAGE;
@@ -120,7 +120,7 @@ static bool install(void)
 
 /* ---- shutting ---- */
 
-static void shut(struct sim_watch *watch)
+static void shut(sim_watch *watch)
 {
     if (watch->open && mprotect((void *)(uintptr_t)watch->block->address, watch->bytes, PROT_NONE) == 0) {
         watch->open = false;
@@ -129,12 +129,12 @@ static void shut(struct sim_watch *watch)
     }
 }
 
-static bool in_block(const struct sim_block *block, uint64_t address)
+static bool in_block(const sim_block *block, uint64_t address)
 {
     return address - block->address < block->bytes;
 }
 
-static bool may_touch(const struct sim_op *op, const struct sim_block *block)
+static bool may_touch(const sim_op *op, const sim_block *block)
 {
     switch (op->kind) {
     case SIM_OP_COPY:
@@ -150,9 +150,9 @@ static bool may_touch(const struct sim_op *op, const struct sim_block *block)
     }
 }
 
-void sim_host_pages_close(const struct sim_op *op)
+void sim_host_pages_close(const sim_op *op)
 {
-    for (struct sim_watch *watch = watches; watch; watch = watch->next)
+    for (sim_watch *watch = watches; watch; watch = watch->next)
         if (may_touch(op, watch->block))
             shut(watch);
 }
@@ -181,12 +181,12 @@ static bool map_twice(size_t bytes, void **user, void **ours)
     return false;
 }
 
-static bool take_watched(struct sim_block *block, uint64_t asked)
+static bool take_watched(sim_block *block, uint64_t asked)
 {
     size_t bytes = (size_t)sim_round_up(asked, PAGE);
     void *user;
     void *ours;
-    struct sim_watch *watch = calloc(1, sizeof *watch + bytes / PAGE);
+    sim_watch *watch = calloc(1, sizeof *watch + bytes / PAGE);
     if (!watch || !install() || !map_twice(bytes, &user, &ours)) {
         free(watch);
         return false;
@@ -204,7 +204,7 @@ static bool take_watched(struct sim_block *block, uint64_t asked)
     return true;
 }
 
-bool sim_pinned_take(struct sim_block *block, uint64_t bytes)
+bool sim_pinned_take(sim_block *block, uint64_t bytes)
 {
     if (sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0)
         return take_watched(block, bytes);
@@ -216,9 +216,9 @@ bool sim_pinned_take(struct sim_block *block, uint64_t bytes)
     return true;
 }
 
-void sim_pinned_release(struct sim_block *block)
+void sim_pinned_release(sim_block *block)
 {
-    struct sim_watch *watch = block->watch;
+    sim_watch *watch = block->watch;
     if (!watch) {
         free(block->memory);
         return;
@@ -237,7 +237,7 @@ void sim_pinned_release(struct sim_block *block)
 
 /* ---- declared ---- */
 
-static CUresult declare(const void *address, size_t bytes, enum sim_touch touch)
+static CUresult declare(const void *address, size_t bytes, sim_access_kind touch)
 {
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim.phase == SIM_RUNNING ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;

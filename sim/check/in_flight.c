@@ -9,60 +9,60 @@
 #include "check/debugger.h"
 #include "sim.h"
 
-static struct sim_block *block_of(const struct sim_place *place)
+static sim_block *block_of(const sim_place *place)
 {
-    struct sim_block *block = place->pageable ? NULL : sim_block_at(place->address);
+    sim_block *block = place->pageable ? NULL : sim_block_at(place->address);
     return block && (sim_block_is_host(block) || block->kind == SIM_BLOCK_MANAGED) ? block : NULL;
 }
 
 /* Where work writes: so many rows, alike. */
-struct target {
-    struct sim_place place;
+typedef struct copy_target {
+    sim_place place;
     uint64_t width;
     uint64_t rows;
     uint64_t pitch;
     uint64_t planes;
     uint64_t plane;
-};
+} copy_target;
 
-static bool target_of(const struct sim_op *op, struct target *target)
+static bool target_of(const sim_op *op, copy_target *target)
 {
     switch (op->kind) {
     case SIM_OP_COPY:
-        *target = (struct target){.place = op->work.copy.to, .width = op->work.copy.bytes, .rows = 1, .planes = 1};
+        *target = (copy_target){.place = op->work.copy.to, .width = op->work.copy.bytes, .rows = 1, .planes = 1};
         return true;
     case SIM_OP_FILL:
-        *target = (struct target){.place = {.address = op->work.fill.address},
-                                  .width = op->work.fill.width * op->work.fill.count,
-                                  .rows = op->work.fill.rows,
-                                  .pitch = op->work.fill.pitch,
-                                  .planes = 1};
+        *target = (copy_target){.place = {.address = op->work.fill.address},
+                                .width = op->work.fill.width * op->work.fill.count,
+                                .rows = op->work.fill.rows,
+                                .pitch = op->work.fill.pitch,
+                                .planes = 1};
         return true;
     case SIM_OP_COPY_ROWS:
-        *target = (struct target){.place = op->work.rows.to.place,
-                                  .width = op->work.rows.width,
-                                  .rows = op->work.rows.rows,
-                                  .pitch = op->work.rows.to.pitch,
-                                  .planes = op->work.rows.planes,
-                                  .plane = op->work.rows.to.plane};
+        *target = (copy_target){.place = op->work.rows.to.place,
+                                .width = op->work.rows.width,
+                                .rows = op->work.rows.rows,
+                                .pitch = op->work.rows.to.pitch,
+                                .planes = op->work.rows.planes,
+                                .plane = op->work.rows.to.plane};
         return true;
     default:
         return false;
     }
 }
 
-static bool held_by_host(const struct sim_op *op)
+static bool held_by_host(const sim_op *op)
 {
     return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT_VALUE;
 }
 
-void sim_in_flight_begin(const struct sim_op *op)
+void sim_in_flight_begin(const sim_op *op)
 {
-    struct target target;
+    copy_target target;
     sim.held_by_host += held_by_host(op);
     if (sim.held_by_host > 0 || !sim_debugger_is_there() || !target_of(op, &target))
         return;
-    struct sim_block *block = block_of(&target.place);
+    sim_block *block = block_of(&target.place);
     for (uint64_t plane = 0; block && plane < target.planes; plane++) {
         for (uint64_t row = 0; row < target.rows; row++) {
             uint64_t address = target.place.address + plane * target.plane + row * target.pitch;
@@ -71,16 +71,16 @@ void sim_in_flight_begin(const struct sim_op *op)
     }
 }
 
-void sim_in_flight_run(const struct sim_op *op)
+void sim_in_flight_run(const sim_op *op)
 {
-    struct target target;
+    copy_target target;
     bool writes = sim_debugger_is_there() && target_of(op, &target);
-    struct sim_block *block = writes ? block_of(&target.place) : NULL;
+    sim_block *block = writes ? block_of(&target.place) : NULL;
     if (block)
         sim_bytes_unveil(&block->in_flight);
 }
 
-void sim_in_flight_end(const struct sim_op *op)
+void sim_in_flight_end(const sim_op *op)
 {
     sim.held_by_host -= held_by_host(op);
 }

@@ -12,16 +12,16 @@
 
 enum { MOST_REPORTS = 1000 };
 
-struct report {
+typedef struct stored_report {
     strata_sim_report shown;
     uint64_t first_stack;
     uint64_t second_stack;
     char *text;
-};
+} stored_report;
 
 /* Guarded by sim.lock. */
 static struct {
-    struct report *at;
+    stored_report *at;
     size_t kept;
     size_t capacity;
     uint64_t count; /* those that were not kept included */
@@ -54,7 +54,7 @@ static const char *title(strata_sim_report_kind kind)
     return "";
 }
 
-static const char *what_host_did(enum sim_act_kind kind)
+static const char *what_host_did(sim_act_kind kind)
 {
     switch (kind) {
     case SIM_ACT_HOST_READ:
@@ -71,7 +71,7 @@ static const char *what_host_did(enum sim_act_kind kind)
     return "the host's work";
 }
 
-static const char *what_operation(enum sim_op_kind kind)
+static const char *what_operation(sim_op_kind kind)
 {
     switch (kind) {
     case SIM_OP_HOST:
@@ -97,30 +97,30 @@ static const char *what_operation(enum sim_op_kind kind)
     return "the operation";
 }
 
-static const char *what(const struct sim_act *act)
+static const char *what(const sim_act *act)
 {
     return act->kind == SIM_ACT_OPERATION ? what_operation(act->operation) : what_host_did(act->kind);
 }
 
-static bool of_host(const struct sim_act *act)
+static bool of_host(const sim_act *act)
 {
     return act->kind != SIM_ACT_OPERATION;
 }
 
 /* The stream, or the one that the graph was launched on, as part of a sentence. */
-static void print_stream(const struct sim_act *act, FILE *out)
+static void print_stream(const sim_act *act, FILE *out)
 {
     static const char *const words[] = {
         [SIM_QUEUE_LEGACY] = "the legacy stream",
         [SIM_QUEUE_PER_THREAD] = "the per-thread stream",
         [SIM_QUEUE_CREATED] = "stream",
     };
-    enum sim_queue_kind queue = act->in_stream ? act->queue : act->launched.queue;
+    sim_queue_kind queue = act->in_stream ? act->queue : act->launched.queue;
     uint64_t stream = act->in_stream ? act->at.lane : act->launched.stream;
     fprintf(out, "%s %llu", words[queue], (unsigned long long)stream);
 }
 
-static void print_place_of(const struct sim_act *act, FILE *out)
+static void print_place_of(const sim_act *act, FILE *out)
 {
     fputs(act->in_stream ? "on " : "in a graph launched on ", out);
     print_stream(act, out);
@@ -131,7 +131,7 @@ static void print_entry(const char *entry, FILE *out)
     fprintf(out, "%.*s", (int)sim_entry_length(entry), entry);
 }
 
-static void print_act(const char *label, const struct sim_act *act, FILE *out)
+static void print_act(const char *label, const sim_act *act, FILE *out)
 {
     if (!act)
         return;
@@ -149,7 +149,7 @@ static void print_act(const char *label, const struct sim_act *act, FILE *out)
     } else if (act->entry) {
         fputs(", by the host", out);
     }
-    const struct sim_made *node = &act->launched.node;
+    const sim_made *node = &act->launched.node;
     if (node->entry) {
         fputs(", node made by ", out);
         print_entry(node->entry, out);
@@ -162,7 +162,7 @@ static void print_act(const char *label, const struct sim_act *act, FILE *out)
     }
 }
 
-static void print_missing_dependency(const struct sim_act *first, const struct sim_act *second, FILE *out)
+static void print_missing_dependency(const sim_act *first, const sim_act *second, FILE *out)
 {
     const char *from = first->launched.node.entry;
     const char *to = second->launched.node.entry;
@@ -179,7 +179,7 @@ static void print_missing_dependency(const struct sim_act *first, const struct s
 }
 
 /* The edge between two operations of streams or graphs. */
-static void print_missing_edge(const struct sim_act *first, const struct sim_act *second, FILE *out)
+static void print_missing_edge(const sim_act *first, const sim_act *second, FILE *out)
 {
     if (!first->in_stream && !second->in_stream && first->launched.launch == second->launched.launch) {
         print_missing_dependency(first, second, out);
@@ -197,7 +197,7 @@ static void print_missing_edge(const struct sim_act *first, const struct sim_act
         fprintf(out, " of the graph with %s", what(second));
 }
 
-static void print_missing_wait(const struct sim_act *first, const struct sim_act *second, FILE *out)
+static void print_missing_wait(const sim_act *first, const sim_act *second, FILE *out)
 {
     fprintf(out, "the host never waited for %s ", what(first));
     print_place_of(first, out);
@@ -205,10 +205,10 @@ static void print_missing_wait(const struct sim_act *first, const struct sim_act
     fputs(what(second), out);
 }
 
-static void print_missing(const struct sim_finding *finding, FILE *out)
+static void print_missing(const sim_finding *finding, FILE *out)
 {
-    const struct sim_act *first = finding->first;
-    const struct sim_act *second = finding->second;
+    const sim_act *first = finding->first;
+    const sim_act *second = finding->second;
     fputs("  missing: ", out);
     if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE)
         fputs("nothing can order a use behind the free: use the memory before it is freed, or free it later", out);
@@ -227,9 +227,9 @@ static void print_missing(const struct sim_finding *finding, FILE *out)
     fputs(".\n", out);
 }
 
-static void print_place(const struct sim_finding *finding, FILE *out)
+static void print_place(const sim_finding *finding, FILE *out)
 {
-    const struct sim_shadow *shadow = finding->shadow;
+    const sim_shadow *shadow = finding->shadow;
     fprintf(out, "  bytes: %llu at 0x%llx", (unsigned long long)finding->bytes, (unsigned long long)finding->address);
     if (shadow) {
         const char *memory = shadow->host ? "pinned" : "device";
@@ -245,13 +245,13 @@ static void print_place(const struct sim_finding *finding, FILE *out)
 }
 
 /* With an empty line behind it, and its length. NULL without memory. */
-static char *make_text(const struct sim_finding *finding, size_t *bytes)
+static char *make_text(const sim_finding *finding, size_t *bytes)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes);
     if (!out)
         return NULL;
-    const struct sim_act *allocated = finding->shadow ? finding->shadow->allocated : NULL;
+    const sim_act *allocated = finding->shadow ? finding->shadow->allocated : NULL;
     fprintf(out, "strata-sim: %s\n", title(finding->kind));
     print_place(finding, out);
     print_act(finding->second ? "first" : "use", finding->first, out);
@@ -303,7 +303,7 @@ static bool asked_to_write(void)
 
 /* ---- keeping ---- */
 
-static strata_sim_party party_of(const struct sim_act *act)
+static strata_sim_party party_of(const sim_act *act)
 {
     if (!act)
         return (strata_sim_party){0};
@@ -316,23 +316,23 @@ static strata_sim_party party_of(const struct sim_act *act)
 }
 
 /* Of a graph's operation both, where it was launched and where its node was made. */
-static uint64_t stack_of(const struct sim_act *act)
+static uint64_t stack_of(const sim_act *act)
 {
     return act ? (uint64_t)act->launched.node.stack << 32 | act->stack : 0;
 }
 
 /* Without call stacks, what tells two places of a program apart is the operation itself. */
-static bool same_place(const strata_sim_party *party, uint64_t stack, const struct sim_act *act)
+static bool same_place(const strata_sim_party *party, uint64_t stack, const sim_act *act)
 {
     if (stack != stack_of(act))
         return false;
     return stack != 0 || party->order == (act ? act->order : 0);
 }
 
-static struct report *known(const struct sim_finding *finding)
+static stored_report *known(const sim_finding *finding)
 {
     for (size_t i = 0; i < reports.kept; i++) {
-        struct report *report = &reports.at[i];
+        stored_report *report = &reports.at[i];
         if (report->shown.kind == finding->kind &&
             same_place(&report->shown.first, report->first_stack, finding->first) &&
             same_place(&report->shown.second, report->second_stack, finding->second))
@@ -348,7 +348,7 @@ static bool room(void)
     if (reports.kept < reports.capacity)
         return true;
     size_t capacity = reports.capacity ? 2 * reports.capacity : 16;
-    struct report *at = realloc(reports.at, capacity * sizeof *at);
+    stored_report *at = realloc(reports.at, capacity * sizeof *at);
     if (!at)
         return false;
     reports.at = at;
@@ -356,16 +356,16 @@ static bool room(void)
     return true;
 }
 
-static bool excused(const struct sim_finding *finding)
+static bool excused(const sim_finding *finding)
 {
     return finding->first && finding->second && sim_act_may_wait_for(finding->first, finding->second);
 }
 
-void sim_report(const struct sim_finding *finding)
+void sim_report(const sim_finding *finding)
 {
     if (excused(finding))
         return;
-    struct report *before = known(finding);
+    stored_report *before = known(finding);
     if (before) {
         before->shown.times++;
         return;
@@ -374,8 +374,8 @@ void sim_report(const struct sim_finding *finding)
     if (!room())
         return;
     size_t bytes;
-    struct report *report = &reports.at[reports.kept++];
-    *report = (struct report){
+    stored_report *report = &reports.at[reports.kept++];
+    *report = (stored_report){
         .shown =
             {
                 .size = sizeof report->shown,

@@ -17,15 +17,15 @@
 
 enum { MOST_FRAMES = 24, OWN_FRAMES = 16 };
 
-struct stack {
+typedef struct call_stack {
     uint64_t hash;
     size_t depth;
     void *frames[];
-};
+} call_stack;
 
 /* Guarded by sim.lock. A stack's number is its place in `stacks`, from 1; `table` has numbers by hash. */
 static struct {
-    struct stack **stacks;
+    call_stack **stacks;
     uint32_t count;
     uint32_t capacity;
     uint32_t *table; /* 2 * capacity, a power of two */
@@ -110,7 +110,7 @@ static void enter(uint32_t number)
 static bool grow(void)
 {
     uint32_t capacity = depot.capacity ? 2 * depot.capacity : 256;
-    struct stack **stacks = realloc(depot.stacks, capacity * sizeof(*stacks));
+    call_stack **stacks = realloc(depot.stacks, capacity * sizeof(*stacks));
     if (!stacks)
         return false;
     depot.stacks = stacks;
@@ -129,7 +129,7 @@ static uint32_t find(void *const *frames, size_t depth, uint64_t hash)
 {
     uint32_t at = (uint32_t)hash & mask();
     for (; depot.table[at] != 0; at = (at + 1) & mask()) {
-        const struct stack *stack = depot.stacks[depot.table[at] - 1];
+        const call_stack *stack = depot.stacks[depot.table[at] - 1];
         if (stack->hash == hash && stack->depth == depth && memcmp(stack->frames, frames, depth * sizeof *frames) == 0)
             return depot.table[at];
     }
@@ -140,7 +140,7 @@ static uint32_t add(void *const *frames, size_t depth, uint64_t hash)
 {
     if (depot.count == depot.capacity && !grow())
         return 0;
-    struct stack *stack = malloc(sizeof *stack + depth * sizeof *frames);
+    call_stack *stack = malloc(sizeof *stack + depth * sizeof *frames);
     if (!stack)
         return 0;
     stack->hash = hash;
@@ -310,7 +310,7 @@ void sim_stack_print(uint32_t number, FILE *out)
 {
     if (number == 0)
         return;
-    const struct stack *stack = depot.stacks[number - 1];
+    const call_stack *stack = depot.stacks[number - 1];
     for (size_t i = 0; i < stack->depth; i++) {
         fputs("      ", out);
         print_frame(stack->frames[i], out);

@@ -15,7 +15,7 @@ static CUresult activate(sim_context *context)
     return context->active ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult sim_context_open(struct sim_device *device, bool primary, unsigned flags, sim_context **context)
+CUresult sim_context_open(sim_device *device, bool primary, unsigned flags, sim_context **context)
 {
     sim_context *made = sim_slab_take(&sim.contexts);
     if (!made)
@@ -91,7 +91,7 @@ CUresult sim_context_close(sim_context *context)
     return result;
 }
 
-static CUresult begin_primary(struct sim_device *device)
+static CUresult begin_primary(sim_device *device)
 {
     if (device->poison != CUDA_SUCCESS)
         return device->poison;
@@ -104,7 +104,7 @@ static CUresult begin_primary(struct sim_device *device)
 /* As sim_context_close; that the context's work failed is no failure of its end. */
 static CUresult end_context(sim_context *context)
 {
-    const struct sim_device *device = context->device;
+    const sim_device *device = context->device;
     CUresult result = sim_context_close(context);
     return result == device->poison ? CUDA_SUCCESS : result;
 }
@@ -114,7 +114,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(dev);
+    sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     if (!pctx)
@@ -128,7 +128,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
     return sim_leave(result);
 }
 
-static CUresult release(struct sim_device *device)
+static CUresult release(sim_device *device)
 {
     if (device->primary_references == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
@@ -142,7 +142,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(dev);
+    sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     return sim_leave(release(device));
@@ -158,7 +158,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(dev);
+    sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     if (!flags_known(flags) || (flags & CU_CTX_MAP_HOST) != 0)
@@ -179,7 +179,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_device *device = sim_device_of(dev);
+    const sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     if (!flags || !active)
@@ -196,7 +196,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(dev);
+    sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_DEVICE);
     if (device->primary && device->primary->active) {
@@ -216,7 +216,7 @@ CUresult cuDevicePrimaryCtxReset(CUdevice dev)
 
 static CUresult create(CUcontext *context, unsigned flags, CUdevice ordinal)
 {
-    struct sim_device *device = sim_device_of(ordinal);
+    sim_device *device = sim_device_of(ordinal);
     if (!device)
         return CUDA_ERROR_INVALID_DEVICE;
     if (!context || !flags_known(flags))
@@ -268,7 +268,7 @@ CUresult cuCtxDestroy_v2(CUcontext ctx)
         return result;
     if (!sim_context_valid(ctx) || ctx->primary)
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (thread && thread->depth > 0 && thread->stack[thread->depth - 1].uid == ctx->uid)
         thread->depth--;
     return sim_leave(end_context(ctx));
@@ -299,7 +299,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *pctx)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (!thread || thread->depth == 0)
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     thread->depth--;
@@ -319,7 +319,7 @@ CUresult cuCtxSetCurrent(CUcontext ctx)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (ctx && !sim_context_valid(ctx))
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
     if (thread && thread->depth > 0)
@@ -334,7 +334,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
         return result;
     if (!pctx)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    const struct sim_thread *thread = sim_thread_self();
+    const sim_thread *thread = sim_thread_self();
     *pctx = thread && thread->depth > 0 ? thread->stack[thread->depth - 1].context : NULL;
     return sim_leave(CUDA_SUCCESS);
 }

@@ -14,7 +14,7 @@ CUresult strata_sim_set_seed(uint64_t seed)
 void sim_need_everything(void)
 {
     for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
-        for (struct sim_queue *queue = context->queues; queue; queue = queue->next)
+        for (sim_queue *queue = context->queues; queue; queue = queue->next)
             if (queue->tail)
                 sim_op_need(queue->tail);
     }

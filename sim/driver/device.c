@@ -3,16 +3,16 @@
 #include <stdio.h>
 #include <string.h>
 
-struct sim_device *sim_device_of(CUdevice device)
+sim_device *sim_device_of(CUdevice device)
 {
     return device >= 0 && device < sim.settings.devices ? &sim.devices[device] : NULL;
 }
 
-CUresult sim_device_open(struct sim_device *device, int ordinal)
+CUresult sim_device_open(sim_device *device, int ordinal)
 {
-    *device = (struct sim_device){.ordinal = ordinal};
+    *device = (sim_device){.ordinal = ordinal};
     device->memory = sim.settings.memory / SIM_PAGE * SIM_PAGE;
-    device->direct = (struct sim_space){.device = device, .direct = true};
+    device->direct = (sim_space){.device = device, .direct = true};
     device->default_pool = sim_pool_create(device);
     device->current_pool = device->default_pool;
     if (!device->default_pool)
@@ -21,7 +21,7 @@ CUresult sim_device_open(struct sim_device *device, int ordinal)
     return CUDA_SUCCESS;
 }
 
-void sim_device_close(struct sim_device *device)
+void sim_device_close(sim_device *device)
 {
     for (CUmemoryPool pool = NULL; (pool = sim_slab_next(&sim.pools, pool));) {
         if (pool->space.device == device) {
@@ -31,12 +31,12 @@ void sim_device_close(struct sim_device *device)
     }
     if (device->direct.device)
         sim_space_close(&device->direct);
-    *device = (struct sim_device){0};
+    *device = (sim_device){0};
 }
 
-void sim_device_observe(struct sim_device *device, const struct sim_point *seen)
+void sim_device_observe(sim_device *device, const sim_point *seen)
 {
-    for (struct sim_space *space = device->spaces; space; space = space->next)
+    for (sim_space *space = device->spaces; space; space = space->next)
         sim_space_observe(space, seen);
 }
 
@@ -66,7 +66,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 
 /* Begins a call about a device that gives something to `out`. As with sim_enter, the lock is not held after a failure.
  */
-static CUresult enter(const char *entry, CUdevice ordinal, const void *out, struct sim_device **device)
+static CUresult enter(const char *entry, CUdevice ordinal, const void *out, sim_device **device)
 {
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
@@ -79,7 +79,7 @@ static CUresult enter(const char *entry, CUdevice ordinal, const void *out, stru
 
 CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 {
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, name, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -93,7 +93,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, uuid, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -109,7 +109,7 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
 
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 {
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -119,7 +119,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
 
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
 {
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, major && minor ? major : NULL, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -128,7 +128,7 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
     return sim_leave(CUDA_SUCCESS);
 }
 
-static int bus_of(const struct sim_device *device)
+static int bus_of(const sim_device *device)
 {
     return 0x10 + device->ordinal;
 }
@@ -136,7 +136,7 @@ static int bus_of(const struct sim_device *device)
 CUresult cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
 {
     enum { ID_BYTES = sizeof "0000:00:00.0" };
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, pciBusId, &device);
     if (result != CUDA_SUCCESS)
         return result;
@@ -245,7 +245,7 @@ static bool is_of_virtual_memory(CUdevice_attribute attribute)
 
 CUresult cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib, CUdevice dev)
 {
-    struct sim_device *device;
+    sim_device *device;
     CUresult result = enter(__func__, dev, pi, &device);
     if (result != CUDA_SUCCESS)
         return result;

@@ -5,15 +5,15 @@
 
 enum { MOST_FAULTS = 32, MOST_NAME = 64 };
 
-struct fault {
+typedef struct planned_fault {
     strata_sim_fault asked;
     char entry[MOST_NAME]; /* empty: any */
     uint64_t lane;         /* of the stream; 0: any */
     uint64_t reached;
-};
+} planned_fault;
 
 /* Guarded by sim.lock. The id of a fault is its place here, from 1. */
-static struct fault faults[MOST_FAULTS];
+static planned_fault faults[MOST_FAULTS];
 static uint32_t fault_count;
 
 static bool is_suffix(const char *text, size_t length)
@@ -38,12 +38,12 @@ size_t sim_entry_length(const char *name)
 }
 
 /* Counts, and says whether this is the one. */
-static bool strikes(struct fault *fault)
+static bool strikes(planned_fault *fault)
 {
     return ++fault->reached == fault->asked.nth;
 }
 
-static bool about_call(const struct fault *fault, const char *entry)
+static bool about_call(const planned_fault *fault, const char *entry)
 {
     if (fault->asked.kind != STRATA_SIM_FAIL_CALL)
         return false;
@@ -60,11 +60,11 @@ CUresult sim_fault_call(const char *entry)
     return result;
 }
 
-CUresult sim_fault_operation(const struct sim_queue *queue)
+CUresult sim_fault_operation(const sim_queue *queue)
 {
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < fault_count; i++) {
-        struct fault *fault = &faults[i];
+        planned_fault *fault = &faults[i];
         bool about =
             fault->asked.kind == STRATA_SIM_FAIL_OPERATION && (fault->lane == 0 || fault->lane == queue->lane->uid);
         if (about && strikes(fault))
@@ -77,7 +77,7 @@ bool sim_fault_drops(strata_sim_edge edge)
 {
     bool drops = false;
     for (uint32_t i = 0; i < fault_count; i++) {
-        struct fault *fault = &faults[i];
+        planned_fault *fault = &faults[i];
         bool about = fault->asked.kind == STRATA_SIM_DROP_EDGE && (fault->asked.edges & (uint32_t)edge) != 0;
         drops = (about && strikes(fault)) || drops;
     }
@@ -95,7 +95,7 @@ static bool is_counted(const char *entry)
     return true;
 }
 
-static CUresult plan_call(struct fault *fault)
+static CUresult plan_call(planned_fault *fault)
 {
     const char *entry = fault->asked.entry;
     fault->asked.entry = NULL;
@@ -109,9 +109,9 @@ static CUresult plan_call(struct fault *fault)
     return counted ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult plan_operation(struct fault *fault)
+static CUresult plan_operation(planned_fault *fault)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     if (!fault->asked.stream)
         return CUDA_SUCCESS;
     CUresult result = sim.phase == SIM_RUNNING ? sim_queue_of(fault->asked.stream, &queue) : CUDA_ERROR_NOT_INITIALIZED;
@@ -120,13 +120,13 @@ static CUresult plan_operation(struct fault *fault)
     return result;
 }
 
-static CUresult plan_edges(const struct fault *fault)
+static CUresult plan_edges(const planned_fault *fault)
 {
     uint32_t unknown = fault->asked.edges & ~(uint32_t)STRATA_SIM_EDGE_ANY;
     return fault->asked.edges != 0 && unknown == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult plan(struct fault *fault)
+static CUresult plan(planned_fault *fault)
 {
     if (fault->asked.nth == 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -146,7 +146,7 @@ CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id)
 {
     if (!fault || fault->size != sizeof *fault)
         return CUDA_ERROR_INVALID_VALUE;
-    struct fault made = {.asked = *fault};
+    planned_fault made = {.asked = *fault};
     pthread_mutex_lock(&sim.lock);
     CUresult result = fault_count < MOST_FAULTS ? plan(&made) : CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS) {

@@ -29,13 +29,13 @@ static bool read_number(const char *text, const char **end, uint64_t *number)
     return errno == 0;
 }
 
-static bool read_seed(const char *text, struct sim_settings *settings)
+static bool read_seed(const char *text, sim_settings *settings)
 {
     const char *end;
     return read_number(text, &end, &settings->seed) && *end == '\0';
 }
 
-static bool read_policy(const char *text, struct sim_settings *settings)
+static bool read_policy(const char *text, sim_settings *settings)
 {
     static const char *const names[] = {"early", "random", "late"};
     for (int i = 0; i < 3; i++) {
@@ -47,7 +47,7 @@ static bool read_policy(const char *text, struct sim_settings *settings)
     return false;
 }
 
-static bool read_devices(const char *text, struct sim_settings *settings)
+static bool read_devices(const char *text, sim_settings *settings)
 {
     const char *end;
     uint64_t count;
@@ -57,7 +57,7 @@ static bool read_devices(const char *text, struct sim_settings *settings)
     return true;
 }
 
-static bool read_memory(const char *text, struct sim_settings *settings)
+static bool read_memory(const char *text, sim_settings *settings)
 {
     static const struct {
         const char *name;
@@ -117,7 +117,7 @@ static uint32_t modes_of(const char *text)
 }
 
 /* 0 and 1 stand alone: beside words they could only say the same or the opposite. */
-static bool read_check(const char *text, struct sim_settings *settings)
+static bool read_check(const char *text, sim_settings *settings)
 {
     bool off = strcmp(text, "0") == 0;
     settings->check = off ? STRATA_SIM_CHECK_OFF : strcmp(text, "1") == 0 ? STRATA_SIM_CHECK_ON : modes_of(text);
@@ -141,7 +141,7 @@ static char *file_name(const char *pattern)
     return bytes >= 0 ? name : NULL;
 }
 
-static bool read_check_file(const char *text, struct sim_settings *settings)
+static bool read_check_file(const char *text, sim_settings *settings)
 {
     free(settings->check_file);
     settings->check_file = file_name(text);
@@ -149,7 +149,7 @@ static bool read_check_file(const char *text, struct sim_settings *settings)
     return settings->check_file != NULL;
 }
 
-static bool read_check_exit(const char *text, struct sim_settings *settings)
+static bool read_check_exit(const char *text, sim_settings *settings)
 {
     const char *end;
     uint64_t status;
@@ -160,31 +160,30 @@ static bool read_check_exit(const char *text, struct sim_settings *settings)
     return true;
 }
 
-static bool read_lacks(const char *text, struct sim_settings *settings)
+static bool read_lacks(const char *text, sim_settings *settings)
 {
     settings->lacks_virtual_memory = strcmp(text, "virtual-memory") == 0;
     return settings->lacks_virtual_memory;
 }
 
-CUresult sim_settings_read(struct sim_settings *settings)
+CUresult sim_settings_read(sim_settings *settings)
 {
     static const struct {
         const char *variable;
-        bool (*read)(const char *text, struct sim_settings *settings);
+        bool (*read)(const char *text, sim_settings *settings);
         size_t set;
         const char *expected;
     } variables[] = {
-        {"STRATA_SIM_SEED", read_seed, offsetof(struct sim_settings, seed_set), "a whole number"},
-        {"STRATA_SIM_POLICY", read_policy, offsetof(struct sim_settings, policy_set), "early, random or late"},
-        {"STRATA_SIM_DEVICES", read_devices, offsetof(struct sim_settings, devices_set), "a whole number from 1 to 64"},
-        {"STRATA_SIM_MEMORY", read_memory, offsetof(struct sim_settings, memory_set),
+        {"STRATA_SIM_SEED", read_seed, offsetof(sim_settings, seed_set), "a whole number"},
+        {"STRATA_SIM_POLICY", read_policy, offsetof(sim_settings, policy_set), "early, random or late"},
+        {"STRATA_SIM_DEVICES", read_devices, offsetof(sim_settings, devices_set), "a whole number from 1 to 64"},
+        {"STRATA_SIM_MEMORY", read_memory, offsetof(sim_settings, memory_set),
          "a whole number and B, KiB, MiB, GiB or TiB, at least 64MiB"},
-        {"STRATA_SIM_CHECK", read_check, offsetof(struct sim_settings, check_set),
+        {"STRATA_SIM_CHECK", read_check, offsetof(sim_settings, check_set),
          "0, 1, or some of unwritten, pages, host-functions, frees and no-stacks, with commas between them"},
-        {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(struct sim_settings, never_set), "a file's name"},
-        {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(struct sim_settings, never_set),
-         "a whole number from 1 to 255"},
-        {"STRATA_SIM_LACKS", read_lacks, offsetof(struct sim_settings, never_set), "virtual-memory"},
+        {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(sim_settings, never_set), "a file's name"},
+        {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(sim_settings, never_set), "a whole number from 1 to 255"},
+        {"STRATA_SIM_LACKS", read_lacks, offsetof(sim_settings, never_set), "virtual-memory"},
     };
     problem[0] = '\0';
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {

@@ -94,12 +94,12 @@ CUresult sim_context_current(sim_context **context)
     CUresult result = sim_in_host_function() ? CUDA_ERROR_NOT_PERMITTED : phase_error();
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_thread *thread = sim_thread_self();
+    const sim_thread *thread = sim_thread_self();
     if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (thread->depth == 0)
         return CUDA_ERROR_INVALID_CONTEXT;
-    const struct sim_current *top = &thread->stack[thread->depth - 1];
+    const sim_current *top = &thread->stack[thread->depth - 1];
     if (!sim_slab_has(&sim.contexts, top->context) || top->context->uid != top->uid)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *context = top->context;
@@ -172,7 +172,7 @@ static bool open_slabs(void)
            sim_slab_open(&sim.graph_nodes, sizeof(struct CUgraphNode_st)) &&
            sim_slab_open(&sim.graph_execs, sizeof(struct CUgraphExec_st)) &&
            sim_slab_open(&sim.objects, sizeof(struct CUuserObject_st)) &&
-           sim_slab_open(&sim.physicals, sizeof(struct sim_physical));
+           sim_slab_open(&sim.physicals, sizeof(sim_physical));
 }
 
 static void release_everything(void)

@@ -7,10 +7,10 @@
 static struct {
     pthread_key_t key;
     bool open;
-    struct sim_thread *first;
+    sim_thread *first;
 } threads;
 
-static void unlink_and_free(struct sim_thread *thread)
+static void unlink_and_free(sim_thread *thread)
 {
     sim_capture_forget_thread(thread);
     if (thread->previous)
@@ -24,9 +24,9 @@ static void unlink_and_free(struct sim_thread *thread)
     free(thread);
 }
 
-static bool is_known(const struct sim_thread *thread)
+static bool is_known(const sim_thread *thread)
 {
-    const struct sim_thread *at = threads.first;
+    const sim_thread *at = threads.first;
     while (at && at != thread)
         at = at->next;
     return at != NULL;
@@ -35,7 +35,7 @@ static bool is_known(const struct sim_thread *thread)
 static void thread_ends(void *data)
 {
     pthread_mutex_lock(&sim.lock);
-    struct sim_thread *thread = data;
+    sim_thread *thread = data;
     if (threads.open && is_known(thread)) {
         while (thread->queue_count > 0)
             sim_queue_close(thread->queues[--thread->queue_count]);
@@ -60,9 +60,9 @@ void sim_threads_close(void)
         unlink_and_free(threads.first);
 }
 
-struct sim_thread *sim_thread_self(void)
+sim_thread *sim_thread_self(void)
 {
-    struct sim_thread *thread = pthread_getspecific(threads.key);
+    sim_thread *thread = pthread_getspecific(threads.key);
     if (thread)
         return thread;
     thread = calloc(1, sizeof *thread);
@@ -82,42 +82,42 @@ struct sim_thread *sim_thread_self(void)
 
 CUresult sim_thread_push(sim_context *context)
 {
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (!thread)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (thread->depth == thread->capacity) {
         size_t capacity = thread->capacity ? 2 * thread->capacity : 4;
-        struct sim_current *stack = realloc(thread->stack, capacity * sizeof(*stack));
+        sim_current *stack = realloc(thread->stack, capacity * sizeof(*stack));
         if (!stack)
             return CUDA_ERROR_OUT_OF_MEMORY;
         thread->stack = stack;
         thread->capacity = capacity;
     }
-    thread->stack[thread->depth++] = (struct sim_current){.context = context, .uid = context->uid};
+    thread->stack[thread->depth++] = (sim_current){.context = context, .uid = context->uid};
     return CUDA_SUCCESS;
 }
 
-struct sim_queue *sim_thread_queue(sim_context *context)
+sim_queue *sim_thread_queue(sim_context *context)
 {
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (!thread)
         return NULL;
     for (size_t i = 0; i < thread->queue_count; i++)
         if (thread->queues[i]->context == context)
             return thread->queues[i];
-    struct sim_queue **queues = realloc(thread->queues, (thread->queue_count + 1) * sizeof(*queues));
+    sim_queue **queues = realloc(thread->queues, (thread->queue_count + 1) * sizeof(*queues));
     if (!queues)
         return NULL;
     thread->queues = queues;
-    struct sim_queue *queue = sim_queue_open(context, SIM_QUEUE_PER_THREAD, CU_STREAM_DEFAULT, 0);
+    sim_queue *queue = sim_queue_open(context, SIM_QUEUE_PER_THREAD, CU_STREAM_DEFAULT, 0);
     if (queue)
         thread->queues[thread->queue_count++] = queue;
     return queue;
 }
 
-void sim_threads_forget_queue(const struct sim_queue *queue)
+void sim_threads_forget_queue(const sim_queue *queue)
 {
-    for (struct sim_thread *thread = threads.first; thread; thread = thread->next) {
+    for (sim_thread *thread = threads.first; thread; thread = thread->next) {
         for (size_t i = 0; i < thread->queue_count; i++) {
             if (thread->queues[i] == queue) {
                 thread->queues[i] = thread->queues[--thread->queue_count];

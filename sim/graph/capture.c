@@ -6,7 +6,7 @@
 
 /* ---- who takes part ---- */
 
-void sim_capture_join(struct sim_capture *capture, struct sim_queue *queue)
+void sim_capture_join(sim_capture *capture, sim_queue *queue)
 {
     queue->capture = capture;
     queue->next_captured = capture->queues;
@@ -14,9 +14,9 @@ void sim_capture_join(struct sim_capture *capture, struct sim_queue *queue)
     queue->captured.count = 0;
 }
 
-static void leave(struct sim_queue *queue)
+static void leave(sim_queue *queue)
 {
-    struct sim_queue **link = &queue->capture->queues;
+    sim_queue **link = &queue->capture->queues;
     while (*link != queue)
         link = &(*link)->next_captured;
     *link = queue->next_captured;
@@ -26,7 +26,7 @@ static void leave(struct sim_queue *queue)
 }
 
 /* Its streams are ordinary streams again. A graph that did not come about is gone, even one that the user gave. */
-static void end(struct sim_capture *capture, bool failed)
+static void end(sim_capture *capture, bool failed)
 {
     while (capture->queues)
         leave(capture->queues);
@@ -43,7 +43,7 @@ static void end(struct sim_capture *capture, bool failed)
 }
 
 /* A stream ends in the middle of a capture: the first one takes the capture with it. */
-void sim_capture_forget_queue(struct sim_queue *queue)
+void sim_capture_forget_queue(sim_queue *queue)
 {
     if (!queue->capture)
         return;
@@ -53,16 +53,16 @@ void sim_capture_forget_queue(struct sim_queue *queue)
         leave(queue);
 }
 
-void sim_capture_forget_thread(const struct sim_thread *thread)
+void sim_capture_forget_thread(const sim_thread *thread)
 {
-    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+    for (sim_capture *capture = sim.captures; capture; capture = capture->next)
         if (capture->thread == thread)
             capture->thread = NULL;
 }
 
 /* ---- beginning ---- */
 
-static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, struct sim_queue **queue)
+static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue)
 {
     CUresult result = sim_queue_of(stream, queue);
     if (result != CUDA_SUCCESS)
@@ -74,10 +74,10 @@ static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, struct si
     return (*queue)->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
-static CUresult begin(struct sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode)
+static CUresult begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode)
 {
-    const struct sim_thread *thread = sim_thread_self();
-    struct sim_capture *capture = thread ? calloc(1, sizeof *capture) : NULL;
+    const sim_thread *thread = sim_thread_self();
+    sim_capture *capture = thread ? calloc(1, sizeof *capture) : NULL;
     if (!capture)
         return CUDA_ERROR_OUT_OF_MEMORY;
     capture->id = ++sim.last_graph;
@@ -99,7 +99,7 @@ CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_queue *queue;
+    sim_queue *queue;
     result = check_begin(hStream, mode, &queue);
     if (result != CUDA_SUCCESS)
         return sim_leave(result);
@@ -118,7 +118,7 @@ CUresult cuStreamBeginCapture(CUstream hStream)
 static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
                                CUstreamCaptureMode mode)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = check_begin(stream, mode, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -151,11 +151,11 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
 /* ---- ending ---- */
 
 /* Whether all that the other streams did comes before what the first one ends with. */
-static bool joined(const struct sim_capture *capture)
+static bool joined(const sim_capture *capture)
 {
     if (!sim_graph_mark(capture->graph, &capture->origin->captured))
         return false;
-    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
+    for (const sim_queue *queue = capture->queues; queue; queue = queue->next_captured) {
         for (size_t i = 0; i < queue->captured.count; i++)
             if (queue->captured.at[i]->index == 0)
                 return false;
@@ -165,11 +165,11 @@ static bool joined(const struct sim_capture *capture)
 
 static CUresult end_capture(CUstream stream, CUgraph *graph)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_capture *capture = queue->capture;
+    sim_capture *capture = queue->capture;
     if (!capture)
         return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != queue) {
@@ -201,7 +201,7 @@ CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 
 /* ---- asking ---- */
 
-static CUstreamCaptureStatus status_of(const struct sim_queue *queue)
+static CUstreamCaptureStatus status_of(const sim_queue *queue)
 {
     if (!queue->capture)
         return CU_STREAM_CAPTURE_STATUS_NONE;
@@ -210,7 +210,7 @@ static CUstreamCaptureStatus status_of(const struct sim_queue *queue)
 
 /* Asking about the legacy stream is answered with an error beside a capture that it would disturb, and disturbs none.
  */
-static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, struct sim_queue **queue)
+static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);
     if (result != CUDA_SUCCESS)
@@ -225,7 +225,7 @@ static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, struct sim_q
 
 CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_enter_query();
     if (result != CUDA_SUCCESS)
         return result;
@@ -239,7 +239,7 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *capt
                                    const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
 {
     static const CUgraphEdgeData plain[1];
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_enter_query();
     if (result != CUDA_SUCCESS)
         return result;
@@ -276,7 +276,7 @@ CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *capture
 
 static CUresult update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -322,7 +322,7 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_thread *thread = sim_thread_self();
+    sim_thread *thread = sim_thread_self();
     if (!thread)
         return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
     if (!mode)

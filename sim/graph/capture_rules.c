@@ -8,12 +8,12 @@
  * ends the captures that it was refused for: their graphs will never be. */
 #include "graph/graph.h"
 
-void sim_capture_invalidate(struct sim_capture *capture)
+void sim_capture_invalidate(sim_capture *capture)
 {
     capture->invalidated = true;
 }
 
-static bool forbids(const struct sim_capture *capture, const struct sim_thread *thread)
+static bool forbids(const sim_capture *capture, const sim_thread *thread)
 {
     if (thread->mode == CU_STREAM_CAPTURE_MODE_RELAXED || capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED)
         return false;
@@ -26,9 +26,9 @@ CUresult sim_capture_guard(void)
 {
     if (!sim.captures)
         return CUDA_SUCCESS;
-    const struct sim_thread *thread = sim_thread_self();
+    const sim_thread *thread = sim_thread_self();
     CUresult result = thread ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (struct sim_capture *capture = sim.captures; thread && capture; capture = capture->next) {
+    for (sim_capture *capture = sim.captures; thread && capture; capture = capture->next) {
         if (forbids(capture, thread)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -37,7 +37,7 @@ CUresult sim_capture_guard(void)
     return result;
 }
 
-CUresult sim_capture_guard_queue(struct sim_queue *queue)
+CUresult sim_capture_guard_queue(sim_queue *queue)
 {
     if (!queue->capture)
         return CUDA_SUCCESS;
@@ -45,9 +45,9 @@ CUresult sim_capture_guard_queue(struct sim_queue *queue)
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-static bool takes_part(const struct sim_capture *capture, const sim_context *context, bool only_blocking)
+static bool takes_part(const sim_capture *capture, const sim_context *context, bool only_blocking)
 {
-    for (const struct sim_queue *queue = capture->queues; queue; queue = queue->next_captured)
+    for (const sim_queue *queue = capture->queues; queue; queue = queue->next_captured)
         if (queue->context == context && (queue->blocking || !only_blocking))
             return true;
     return false;
@@ -56,7 +56,7 @@ static bool takes_part(const struct sim_capture *capture, const sim_context *con
 CUresult sim_capture_guard_context(sim_context *context)
 {
     CUresult result = CUDA_SUCCESS;
-    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+    for (sim_capture *capture = sim.captures; capture; capture = capture->next) {
         if (takes_part(capture, context, false)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -67,7 +67,7 @@ CUresult sim_capture_guard_context(sim_context *context)
 
 bool sim_capture_beside_legacy(sim_context *context)
 {
-    for (const struct sim_capture *capture = sim.captures; capture; capture = capture->next)
+    for (const sim_capture *capture = sim.captures; capture; capture = capture->next)
         if (takes_part(capture, context, true))
             return true;
     return false;
@@ -76,7 +76,7 @@ bool sim_capture_beside_legacy(sim_context *context)
 CUresult sim_capture_guard_legacy(sim_context *context)
 {
     CUresult result = CUDA_SUCCESS;
-    for (struct sim_capture *capture = sim.captures; capture; capture = capture->next) {
+    for (sim_capture *capture = sim.captures; capture; capture = capture->next) {
         if (takes_part(capture, context, true)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -85,15 +85,15 @@ CUresult sim_capture_guard_legacy(sim_context *context)
     return result;
 }
 
-static struct sim_capture *find(uint64_t id)
+static sim_capture *find(uint64_t id)
 {
-    struct sim_capture *capture = sim.captures;
+    sim_capture *capture = sim.captures;
     while (capture && capture->id != id)
         capture = capture->next;
     return capture;
 }
 
-struct sim_capture *sim_capture_of_event(CUevent event)
+sim_capture *sim_capture_of_event(CUevent event)
 {
     return event->capture ? find(event->capture) : NULL;
 }
@@ -101,7 +101,7 @@ struct sim_capture *sim_capture_of_event(CUevent event)
 /* An event that was recorded in a capture stands for no work. */
 CUresult sim_capture_guard_event(CUevent event)
 {
-    struct sim_capture *capture = sim_capture_of_event(event);
+    sim_capture *capture = sim_capture_of_event(event);
     if (capture) {
         sim_capture_invalidate(capture);
         return CUDA_ERROR_CAPTURED_EVENT;

@@ -7,15 +7,15 @@
 #include "graph/graph.h"
 #include <stdlib.h>
 
-CUresult sim_capture_check(const struct sim_queue *queue)
+CUresult sim_capture_check(const sim_queue *queue)
 {
     return queue->capture && queue->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }
 
 /* A node after what the stream did; what it does next comes after this node. */
-static CUgraphNode add_node(struct sim_queue *queue, CUgraphNodeType type)
+static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)
 {
-    struct sim_nodes *captured = &queue->captured;
+    sim_nodes *captured = &queue->captured;
     if (!sim_nodes_reserve(captured, 1))
         return NULL;
     CUgraphNode node = sim_node_create(queue->capture->graph, type, captured->at, captured->count);
@@ -24,7 +24,7 @@ static CUgraphNode add_node(struct sim_queue *queue, CUgraphNodeType type)
     return node;
 }
 
-static void come_after(struct sim_queue *queue, CUgraphNode node)
+static void come_after(sim_queue *queue, CUgraphNode node)
 {
     queue->captured.count = 0;
     sim_nodes_add(&queue->captured, node);
@@ -32,7 +32,7 @@ static void come_after(struct sim_queue *queue, CUgraphNode node)
 
 /* ---- work that operations are made for ---- */
 
-static CUgraphNodeType type_of(enum sim_op_kind kind)
+static CUgraphNodeType type_of(sim_op_kind kind)
 {
     switch (kind) {
     case SIM_OP_HOST:
@@ -58,12 +58,12 @@ static CUgraphNodeType type_of(enum sim_op_kind kind)
 }
 
 /* The operation is in no order and never runs; without memory it is NULL. */
-struct sim_op *sim_capture_op(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind)
+sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind)
 {
     CUgraphNode node = add_node(queue, type_of(kind));
     if (!node)
         return NULL;
-    struct sim_op *op = sim_op_detached(context, kind);
+    sim_op *op = sim_op_detached(context, kind);
     if (!op) {
         sim_node_free(node);
         return NULL;
@@ -73,17 +73,17 @@ struct sim_op *sim_capture_op(sim_context *context, struct sim_queue *queue, enu
     return op;
 }
 
-static void *host_address(const struct sim_place *place)
+static void *host_address(const sim_place *place)
 {
     return place->called == CU_MEMORYTYPE_HOST ? (void *)(uintptr_t)place->address : NULL;
 }
 
 /* As somebody would have written it who adds the copy to a graph by hand. */
-static CUDA_MEMCPY3D describe_copy(const struct sim_op *op)
+static CUDA_MEMCPY3D describe_copy(const sim_op *op)
 {
     bool rows = op->kind == SIM_OP_COPY_ROWS;
-    const struct sim_place *from = rows ? &op->work.rows.from.place : &op->work.copy.from;
-    const struct sim_place *to = rows ? &op->work.rows.to.place : &op->work.copy.to;
+    const sim_place *from = rows ? &op->work.rows.from.place : &op->work.copy.from;
+    const sim_place *to = rows ? &op->work.rows.to.place : &op->work.copy.to;
     CUDA_MEMCPY3D copy = {
         .srcMemoryType = from->called,
         .srcHost = host_address(from),
@@ -104,10 +104,10 @@ static CUDA_MEMCPY3D describe_copy(const struct sim_op *op)
     return copy;
 }
 
-void sim_capture_submit(struct sim_op *op)
+void sim_capture_submit(sim_op *op)
 {
     CUgraphNode node = op->node;
-    node->what = (struct sim_op){.kind = op->kind, .context = op->context, .work = op->work};
+    node->what = (sim_op){.kind = op->kind, .context = op->context, .work = op->work};
     if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
         node->copy = describe_copy(op);
     op->state = SIM_OP_DONE;
@@ -117,7 +117,7 @@ void sim_capture_submit(struct sim_op *op)
 /* ---- events ---- */
 
 /* A record that is to happen in the graph, for those outside. */
-static CUresult add_event_node(struct sim_queue *queue, CUevent event, CUgraphNodeType type)
+static CUresult add_event_node(sim_queue *queue, CUevent event, CUgraphNodeType type)
 {
     CUgraphNode node = add_node(queue, type);
     if (!node)
@@ -127,7 +127,7 @@ static CUresult add_event_node(struct sim_queue *queue, CUevent event, CUgraphNo
     return CUDA_SUCCESS;
 }
 
-CUresult sim_capture_record(struct sim_queue *queue, CUevent event, unsigned flags)
+CUresult sim_capture_record(sim_queue *queue, CUevent event, unsigned flags)
 {
     if (flags == CU_EVENT_RECORD_EXTERNAL)
         return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
@@ -137,14 +137,14 @@ CUresult sim_capture_record(struct sim_queue *queue, CUevent event, unsigned fla
     return CUDA_SUCCESS;
 }
 
-static CUresult refuse(struct sim_queue *queue, CUresult why)
+static CUresult refuse(sim_queue *queue, CUresult why)
 {
     if (queue->capture)
         sim_capture_invalidate(queue->capture);
     return why;
 }
 
-static CUresult come_after_all(struct sim_queue *queue, const struct sim_nodes *nodes)
+static CUresult come_after_all(sim_queue *queue, const sim_nodes *nodes)
 {
     if (!sim_nodes_reserve(&queue->captured, queue->captured.count + nodes->count))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -154,9 +154,9 @@ static CUresult come_after_all(struct sim_queue *queue, const struct sim_nodes *
     return CUDA_SUCCESS;
 }
 
-static CUresult wait_for_captured(struct sim_queue *queue, CUevent event)
+static CUresult wait_for_captured(sim_queue *queue, CUevent event)
 {
-    struct sim_capture *capture = sim_capture_of_event(event);
+    sim_capture *capture = sim_capture_of_event(event);
     if (!capture)
         return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* that capture is over */
     if (capture->invalidated)
@@ -174,7 +174,7 @@ static CUresult wait_for_captured(struct sim_queue *queue, CUevent event)
     return come_after_all(queue, &event->captured);
 }
 
-CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags)
+CUresult sim_capture_wait(sim_queue *queue, CUevent event, unsigned flags)
 {
     if (flags == CU_EVENT_WAIT_EXTERNAL)
         return add_event_node(queue, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
@@ -185,7 +185,7 @@ CUresult sim_capture_wait(struct sim_queue *queue, CUevent event, unsigned flags
 
 /* ---- memory ---- */
 
-CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device, size_t bytes, CUdeviceptr *address)
+CUresult sim_capture_allocate(sim_queue *queue, sim_device *device, size_t bytes, CUdeviceptr *address)
 {
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     if (!node)
@@ -200,7 +200,7 @@ CUresult sim_capture_allocate(struct sim_queue *queue, struct sim_device *device
     return CUDA_SUCCESS;
 }
 
-CUresult sim_capture_free(struct sim_queue *queue, CUdeviceptr address)
+CUresult sim_capture_free(sim_queue *queue, CUdeviceptr address)
 {
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (!node)

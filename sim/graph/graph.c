@@ -83,7 +83,7 @@ CUresult sim_dependencies_check(CUgraph graph, const CUgraphNode *nodes, size_t 
     return CUDA_SUCCESS;
 }
 
-static bool mark_one(struct sim_nodes *to_do, CUgraphNode node)
+static bool mark_one(sim_nodes *to_do, CUgraphNode node)
 {
     if (node->index == 1)
         return true;
@@ -94,7 +94,7 @@ static bool mark_one(struct sim_nodes *to_do, CUgraphNode node)
     return true;
 }
 
-static bool mark_all(struct sim_nodes *to_do, const struct sim_nodes *nodes)
+static bool mark_all(sim_nodes *to_do, const sim_nodes *nodes)
 {
     bool marked = true;
     for (size_t i = 0; i < nodes->count && marked; i++)
@@ -102,9 +102,9 @@ static bool mark_all(struct sim_nodes *to_do, const struct sim_nodes *nodes)
     return marked;
 }
 
-bool sim_graph_mark(CUgraph graph, const struct sim_nodes *last)
+bool sim_graph_mark(CUgraph graph, const sim_nodes *last)
 {
-    struct sim_nodes to_do = {0};
+    sim_nodes to_do = {0};
     for (CUgraphNode node = graph->first; node; node = node->next)
         node->index = 0;
     bool marked = mark_all(&to_do, last);
@@ -172,7 +172,7 @@ static void unlink_node(CUgraphNode node)
 
 static void give_up_memory(CUgraphNode node)
 {
-    struct sim_graph_memory *memory = node->memory;
+    sim_graph_memory *memory = node->memory;
     if (memory->freed == node)
         memory->freed = NULL;
     else if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE)
@@ -193,9 +193,9 @@ void sim_node_free(CUgraphNode node)
     sim_slab_give(&sim.graph_nodes, node);
 }
 
-bool sim_work_copy(struct sim_op *to, const struct sim_op *from)
+bool sim_work_copy(sim_op *to, const sim_op *from)
 {
-    struct sim_op made = {.kind = from->kind, .context = from->context, .work = from->work};
+    sim_op made = {.kind = from->kind, .context = from->context, .work = from->work};
     if (from->kind == SIM_OP_KERNEL) {
         made.work.kernel = sim_kernel_copy(from->work.kernel);
         if (!made.work.kernel)
@@ -206,7 +206,7 @@ bool sim_work_copy(struct sim_op *to, const struct sim_op *from)
     return true;
 }
 
-void sim_work_free(struct sim_op *what)
+void sim_work_free(sim_op *what)
 {
     sim_op_discard(what);
     what->kind = SIM_OP_MARK;
@@ -240,7 +240,7 @@ static CUresult copy_node(CUgraphNode node, CUgraph clone, CUgraphNode *copies)
     return result;
 }
 
-static bool copy_set(struct sim_nodes *to, const struct sim_nodes *from, CUgraphNode *copies)
+static bool copy_set(sim_nodes *to, const sim_nodes *from, CUgraphNode *copies)
 {
     if (!sim_nodes_copy(to, from))
         return false;

@@ -7,113 +7,114 @@
 
 /* ---- graph_nodes.c: sets of nodes ---- */
 
-bool sim_nodes_reserve(struct sim_nodes *nodes, size_t count);
-void sim_nodes_add(struct sim_nodes *nodes, CUgraphNode node); /* there is room */
-bool sim_nodes_copy(struct sim_nodes *to, const struct sim_nodes *from);
-bool sim_nodes_have(const struct sim_nodes *nodes, CUgraphNode node);
-void sim_nodes_remove(struct sim_nodes *nodes, CUgraphNode node);
+bool sim_nodes_reserve(sim_nodes *nodes, size_t count);
+void sim_nodes_add(sim_nodes *nodes, CUgraphNode node); /* there is room */
+bool sim_nodes_copy(sim_nodes *to, const sim_nodes *from);
+bool sim_nodes_have(const sim_nodes *nodes, CUgraphNode node);
+void sim_nodes_remove(sim_nodes *nodes, CUgraphNode node);
 
 /* ---- graph_memory.c: memory that graphs allocate ---- */
 
 /* The memory of one graph. It has memory of the device behind it while any of its allocations is there. */
-struct sim_graph_arena {
+typedef struct sim_graph_arena {
     unsigned references; /* slots */
-    struct sim_device *device;
+    sim_device *device;
     uint64_t bytes; /* of all its slots */
     uint64_t held;  /* of the device, whole chunks */
     size_t busy;    /* allocations launched whose frees have not run */
-};
+} sim_graph_arena;
 
 /* An address of a graph, for allocations that follow one another. */
-struct sim_graph_slot {
+typedef struct sim_graph_slot {
     unsigned references; /* memories */
-    struct sim_graph_arena *arena;
-    struct sim_extent *extent;
-    struct sim_graph_memory *latest; /* the last allocation that was given this address */
-    struct sim_op *freed;            /* the last free that was launched, held; what comes next waits for it */
-};
+    sim_graph_arena *arena;
+    sim_extent *extent;
+    sim_graph_memory *latest; /* the last allocation that was given this address */
+    sim_op *freed;            /* the last free that was launched, held; what comes next waits for it */
+} sim_graph_slot;
 
 /* One allocation node's memory. Its block is known to the host while what a launch allocated is still to be freed by
  * somebody else than the graph. */
-struct sim_graph_memory {
+typedef struct sim_graph_memory {
     unsigned references;               /* nodes, executable graphs, and allocations that are not freed yet */
     struct sim_graph_memory *previous; /* in the device's list */
     struct sim_graph_memory *next;
-    struct sim_graph_slot *slot;
-    struct sim_block block;
+    sim_graph_slot *slot;
+    sim_block block;
     bool out;             /* allocated by a launch, and nobody has called for its free */
     CUgraphNode freed;    /* the node of its own graph that frees it */
     size_t foreign_frees; /* nodes of other graphs that do */
     uint64_t graph;       /* the id of its own graph */
-};
+} sim_graph_memory;
 
 /* Memory for a new node, which is in its graph already. */
-CUresult sim_graph_memory_create(CUgraphNode node, struct sim_device *device, uint64_t bytes);
-struct sim_graph_memory *sim_graph_memory_hold(struct sim_graph_memory *memory);
-void sim_graph_memory_drop(struct sim_graph_memory *memory);
-struct sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph); /* that the graph may free */
-bool sim_graph_memory_back(struct sim_graph_memory *memory); /* puts memory of the device behind it, if there is any */
+CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes);
+sim_graph_memory *sim_graph_memory_hold(sim_graph_memory *memory);
+void sim_graph_memory_drop(sim_graph_memory *memory);
+sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph); /* that the graph may free */
+bool sim_graph_memory_back(sim_graph_memory *memory); /* puts memory of the device behind it, if there is any */
 
 /* A launch's operation allocates it, as another one frees it (sim_graph_memory_freed, sim.h); it is not submitted yet,
  * and has room for one dependency. */
-void sim_graph_memory_allocated(struct sim_graph_memory *memory, struct sim_op *op, bool stays);
+void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays);
 
 /* ---- graph_object.c: what users have destroyed with their graphs ---- */
 
 struct CUuserObject_st {
-    struct sim_handle handle;
+    sim_handle handle;
     uint64_t references;
     CUhostFn destroy;
     void *data;
 };
 
-/* References of a graph to user objects. */
-struct sim_object_references {
-    struct sim_object_reference *at;
-    size_t count;
-};
-struct sim_object_reference {
+typedef struct sim_object_reference {
     CUuserObject object;
     uint64_t count;
-};
+} sim_object_reference;
 
-bool sim_objects_copy(struct sim_object_references *to, const struct sim_object_references *from);
-void sim_objects_free(struct sim_object_references *references);
+/* References of a graph to user objects. */
+typedef struct sim_object_references {
+    sim_object_reference *at;
+    size_t count;
+} sim_object_references;
+
+bool sim_objects_copy(sim_object_references *to, const sim_object_references *from);
+void sim_objects_free(sim_object_references *references);
 
 /* ---- graph.c: graphs and nodes ---- */
 
 struct CUgraphNode_st {
-    struct sim_handle handle;
+    sim_handle handle;
     CUgraph graph;
     CUgraphNode previous; /* in the graph, in the order in which they were added */
     CUgraphNode next;
     uint64_t id;       /* process-wide, never used again */
     uint64_t original; /* the id of the node that this one was cloned from, or 0 */
     CUgraphNodeType type;
-    struct sim_made made;    /* cloned with the node */
-    struct sim_nodes after;  /* what this node depends on */
-    struct sim_nodes before; /* what depends on this node */
-    struct sim_op what;      /* kind, context and work of the operations that launches make of it */
-    CUDA_MEMCPY3D copy;      /* of a copy: as the user wrote it */
+    sim_made made;      /* cloned with the node */
+    sim_nodes after;    /* what this node depends on */
+    sim_nodes before;   /* what depends on this node */
+    sim_op what;        /* kind, context and work of the operations that launches make of it */
+    CUDA_MEMCPY3D copy; /* of a copy: as the user wrote it */
     CUevent event;
-    CUgraph child;                   /* owned */
-    struct sim_graph_memory *memory; /* held */
-    size_t index;                    /* scratch of whoever walks the graph */
+    CUgraph child;            /* owned */
+    sim_graph_memory *memory; /* held */
+    size_t index;             /* scratch of whoever walks the graph */
 };
 
 struct CUgraph_st {
-    struct sim_handle handle;
+    sim_handle handle;
     CUgraphNode first;
     CUgraphNode last;
     size_t count;
     uint64_t id;
-    uint64_t original;           /* the id of the graph that this one was cloned from, or 0 */
-    bool embedded;               /* it is the child of a node */
-    struct sim_nodes roots;      /* nodes that depend on none, the last to become one last */
-    struct sim_nodes leaves;     /* nodes that none depends on, likewise */
-    struct sim_capture *capture; /* that adds to it now */
-    CUgraphExec memory_exec;     /* a graph with memory has one executable graph at a time */
-    struct sim_object_references objects;
+    uint64_t original;       /* the id of the graph that this one was cloned from, or 0 */
+    bool embedded;           /* it is the child of a node */
+    sim_nodes roots;         /* nodes that depend on none, the last to become one last */
+    sim_nodes leaves;        /* nodes that none depends on, likewise */
+    sim_capture *capture;    /* that adds to it now */
+    CUgraphExec memory_exec; /* a graph with memory has one executable graph at a time */
+    sim_object_references objects;
 };
 
 bool sim_graph_valid(CUgraph graph);
@@ -131,51 +132,51 @@ void sim_edge_remove(CUgraphNode from, CUgraphNode to);
 CUresult sim_dependencies_check(CUgraph graph, const CUgraphNode *nodes, size_t count);
 
 /* Numbers those nodes, and all that come before them, 1, and every other node 0. False without memory. */
-bool sim_graph_mark(CUgraph graph, const struct sim_nodes *last);
+bool sim_graph_mark(CUgraph graph, const sim_nodes *last);
 
 /* What operations do: kind, context and work. A copy takes the place of what was there; false without memory. */
-bool sim_work_copy(struct sim_op *to, const struct sim_op *from);
-void sim_work_free(struct sim_op *what);
+bool sim_work_copy(sim_op *to, const sim_op *from);
+void sim_work_free(sim_op *what);
 
 /* ---- graph_params.c: what nodes are asked to do ---- */
 
-CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context);
-CUresult sim_copy_describe(struct sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext context);
+CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context);
+CUresult sim_copy_describe(sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext context);
 CUDA_KERNEL_NODE_PARAMS sim_kernel_newer(const CUDA_KERNEL_NODE_PARAMS_v1 *params);
-CUresult sim_kernel_set(struct sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params);
-CUresult sim_host_describe(struct sim_op *what, const CUDA_HOST_NODE_PARAMS *params);
+CUresult sim_kernel_set(sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params);
+CUresult sim_host_describe(sim_op *what, const CUDA_HOST_NODE_PARAMS *params);
 
 /* ---- graph_node.c ---- */
 
-CUresult sim_allocation_add(CUgraphNode node, struct sim_device *device, uint64_t bytes);
+CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes);
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address);
 
 /* ---- graph_exec.c ---- */
 
-struct sim_exec_node {
+typedef struct sim_exec_node {
     CUgraphNode node; /* that it was made from: only to be compared, with its id */
     uint64_t id;
     CUgraphNodeType type;
-    struct sim_made made; /* of the node that it does the work of */
+    sim_made made; /* of the node that it does the work of */
     bool enabled;
     bool own;        /* memory of this graph */
     bool freed_here; /* by this graph */
-    struct sim_op what;
+    sim_op what;
     CUDA_MEMCPY3D copy;
     CUevent event;
-    CUgraphExec child;               /* owned */
-    struct sim_graph_memory *memory; /* held */
-    size_t *after;                   /* places of what it depends on */
+    CUgraphExec child;        /* owned */
+    sim_graph_memory *memory; /* held */
+    size_t *after;            /* places of what it depends on */
     size_t after_count;
     size_t before_count;
-    struct sim_op *op;                  /* of the launch that is being made; held */
-    struct sim_kernel_launch *launched; /* for the launch that is being made */
-};
+    sim_op *op;                  /* of the launch that is being made; held */
+    sim_kernel_launch *launched; /* for the launch that is being made */
+} sim_exec_node;
 
 /* Nodes in the order in which they were added; `order` is one in which each comes after what it depends on. */
 struct CUgraphExec_st {
-    struct sim_handle handle;
-    struct sim_exec_node *nodes;
+    sim_handle handle;
+    sim_exec_node *nodes;
     size_t *order;
     size_t count;
     size_t *leaves; /* as in the graph */
@@ -185,8 +186,8 @@ struct CUgraphExec_st {
     unsigned long long flags;
     CUgraph graph; /* that it was made from: only to be compared, with its id */
     uint64_t graph_id;
-    struct sim_op *last; /* the end of the last launch; held */
-    struct sim_object_references objects;
+    sim_op *last; /* the end of the last launch; held */
+    sim_object_references objects;
 };
 
 /* `wrong`: a node because of which it failed, or NULL. */
@@ -196,20 +197,20 @@ void sim_exec_free(CUgraphExec exec);
 /* ---- capture.c ---- */
 
 /* A capture: streams whose calls become nodes of a graph. */
-struct sim_capture {
+typedef struct sim_capture {
     struct sim_capture *previous; /* in sim.captures */
     struct sim_capture *next;
     uint64_t id; /* process-wide, never used again */
     CUgraph graph;
     CUstreamCaptureMode mode;
-    const struct sim_thread *thread; /* that began it; NULL when it has ended */
-    struct sim_queue *origin;
-    struct sim_queue *queues; /* that take part, by next_captured */
+    const sim_thread *thread; /* that began it; NULL when it has ended */
+    sim_queue *origin;
+    sim_queue *queues; /* that take part, by next_captured */
     bool invalidated;
-};
+} sim_capture;
 
-void sim_capture_invalidate(struct sim_capture *capture);
-void sim_capture_join(struct sim_capture *capture, struct sim_queue *queue);
-struct sim_capture *sim_capture_of_event(CUevent event); /* that it was recorded in last, if it is not over */
+void sim_capture_invalidate(sim_capture *capture);
+void sim_capture_join(sim_capture *capture, sim_queue *queue);
+sim_capture *sim_capture_of_event(CUevent event); /* that it was recorded in last, if it is not over */
 
 #endif

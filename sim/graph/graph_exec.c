@@ -17,7 +17,7 @@ static bool exec_valid(CUgraphExec exec)
 
 /* ---- making ---- */
 
-static void free_node(struct sim_exec_node *node)
+static void free_node(sim_exec_node *node)
 {
     sim_work_free(&node->what);
     free(node->after);
@@ -47,13 +47,13 @@ void sim_exec_free(CUgraphExec exec)
 }
 
 /* What was captured is looked at for the first time. */
-static bool fill_good(const struct sim_op *what)
+static bool fill_good(const sim_op *what)
 {
     uint64_t address = what->work.fill.address;
     return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
 }
 
-static CUresult copy_node(struct sim_exec_node *made, CUgraphNode node)
+static CUresult copy_node(sim_exec_node *made, CUgraphNode node)
 {
     if (!fill_good(&node->what))
         return CUDA_ERROR_INVALID_VALUE;
@@ -101,7 +101,7 @@ static CUresult sort(struct CUgraphExec_st *exec, CUgraph graph)
             exec->order[placed++] = node->index;
     }
     for (size_t i = 0; i < placed; i++) {
-        const struct sim_nodes *before = &exec->nodes[exec->order[i]].node->before;
+        const sim_nodes *before = &exec->nodes[exec->order[i]].node->before;
         for (size_t k = 0; k < before->count; k++)
             if (--missing[before->at[k]->index] == 0)
                 exec->order[placed++] = before->at[k]->index;
@@ -166,7 +166,7 @@ static bool memory_good(const struct CUgraphExec_st *exec)
 {
     bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     for (size_t i = 0; i < exec->count; i++) {
-        const struct sim_exec_node *node = &exec->nodes[i];
+        const sim_exec_node *node = &exec->nodes[i];
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out && !frees)
             return false;
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && !node->own && !node->memory->out)
@@ -178,14 +178,14 @@ static bool memory_good(const struct CUgraphExec_st *exec)
 static bool back_memory(const struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        const struct sim_exec_node *node = &exec->nodes[i];
+        const sim_exec_node *node = &exec->nodes[i];
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && !sim_graph_memory_back(node->memory))
             return false;
     }
     return true;
 }
 
-static bool event_good(const struct sim_exec_node *node)
+static bool event_good(const sim_exec_node *node)
 {
     return !node->event || sim_slab_has(&sim.events, node->event);
 }
@@ -193,7 +193,7 @@ static bool event_good(const struct sim_exec_node *node)
 static CUresult contexts_good(const struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        const struct sim_exec_node *node = &exec->nodes[i];
+        const sim_exec_node *node = &exec->nodes[i];
         CUresult result = CUDA_SUCCESS;
         if (node->what.context) {
             bool valid = sim_context_valid(node->what.context);
@@ -215,7 +215,7 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
     *ops += 2;
     *edges += 3;
     for (size_t i = 0; i < exec->count; i++) {
-        const struct sim_exec_node *node = &exec->nodes[i];
+        const sim_exec_node *node = &exec->nodes[i];
         *ops += 1;
         *edges += node->after_count + 4; /* the beginning, the end, what the memory or the event waits for */
         if (node->child)
@@ -227,7 +227,7 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
 static bool copy_kernels(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        struct sim_exec_node *node = &exec->nodes[i];
+        sim_exec_node *node = &exec->nodes[i];
         if (node->child && !copy_kernels(node->child))
             return false;
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
@@ -242,7 +242,7 @@ static bool copy_kernels(struct CUgraphExec_st *exec)
 static void drop_kernels(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        struct sim_exec_node *node = &exec->nodes[i];
+        sim_exec_node *node = &exec->nodes[i];
         free(node->launched);
         node->launched = NULL;
         if (node->child)
@@ -251,22 +251,22 @@ static void drop_kernels(struct CUgraphExec_st *exec)
 }
 
 /* What a launch is made in. */
-struct launch {
-    struct sim_queue *queue;
+typedef struct exec_launch {
+    sim_queue *queue;
     sim_context *context;
     uint64_t number;
-};
+} exec_launch;
 
-static struct sim_op *new_op(const struct launch *launch, sim_context *context, enum sim_op_kind kind)
+static sim_op *new_op(const exec_launch *launch, sim_context *context, sim_op_kind kind)
 {
-    struct sim_op *op = sim_op_create(context ? context : launch->context, NULL, kind, 0);
+    sim_op *op = sim_op_create(context ? context : launch->context, NULL, kind, 0);
     op->launched.launch = launch->number;
     op->launched.stream = launch->queue->lane->uid;
     op->launched.queue = launch->queue->kind;
     return op;
 }
 
-static void record(CUevent event, struct sim_op *op)
+static void record(CUevent event, sim_op *op)
 {
     sim_op_drop(event->op);
     sim_nodes_free(&event->captured);
@@ -275,7 +275,7 @@ static void record(CUevent event, struct sim_op *op)
     event->polls = 0;
 }
 
-static void take_part(struct sim_exec_node *node, struct sim_op *op)
+static void take_part(sim_exec_node *node, sim_op *op)
 {
     switch (node->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
@@ -300,15 +300,14 @@ static void take_part(struct sim_exec_node *node, struct sim_op *op)
     }
 }
 
-static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const struct launch *launch,
-                                   struct sim_op *begin);
+static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin);
 
 /* The operation that later nodes wait for. One that is switched off only keeps its place in the order. */
-static struct sim_op *launch_node(const struct CUgraphExec_st *exec, struct sim_exec_node *node,
-                                  const struct launch *launch, struct sim_op *begin)
+static sim_op *launch_node(const struct CUgraphExec_st *exec, sim_exec_node *node, const exec_launch *launch,
+                           sim_op *begin)
 {
     bool works = node->enabled && !node->child;
-    struct sim_op *op = new_op(launch, node->what.context, works ? node->what.kind : SIM_OP_MARK);
+    sim_op *op = new_op(launch, node->what.context, works ? node->what.kind : SIM_OP_MARK);
     op->launched.node = node->made;
     if (node->after_count == 0)
         sim_op_depend(op, begin);
@@ -320,22 +319,22 @@ static struct sim_op *launch_node(const struct CUgraphExec_st *exec, struct sim_
     sim_op_submit(op);
     if (!node->child)
         return op;
-    struct sim_op *end = launch_nodes(node->child, launch, op);
+    sim_op *end = launch_nodes(node->child, launch, op);
     sim_op_drop(op);
     return end;
 }
 
 /* Nodes between a beginning and an end, which is held for the caller. Nothing runs before the call is over. */
-static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const struct launch *launch, struct sim_op *begin)
+static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        struct sim_exec_node *node = &exec->nodes[exec->order[i]];
+        sim_exec_node *node = &exec->nodes[exec->order[i]];
         node->op = launch_node(exec, node, launch, begin);
     }
-    struct sim_op *end = new_op(launch, NULL, SIM_OP_MARK);
+    sim_op *end = new_op(launch, NULL, SIM_OP_MARK);
     sim_op_depend(end, begin);
     for (size_t i = 0; i < exec->count; i++) {
-        struct sim_exec_node *node = &exec->nodes[i];
+        sim_exec_node *node = &exec->nodes[i];
         if (node->before_count == 0)
             sim_op_depend(end, node->op);
         sim_op_drop(node->op);
@@ -346,12 +345,12 @@ static struct sim_op *launch_nodes(const struct CUgraphExec_st *exec, const stru
     return end;
 }
 
-static void free_before(const struct CUgraphExec_st *exec, const struct launch *launch, struct sim_op *begin)
+static void free_before(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin)
 {
     for (size_t i = 0; i < exec->count; i++) {
-        const struct sim_exec_node *node = &exec->nodes[i];
+        const sim_exec_node *node = &exec->nodes[i];
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC && node->memory->out) {
-            struct sim_op *op = new_op(launch, NULL, SIM_OP_FREE);
+            sim_op *op = new_op(launch, NULL, SIM_OP_FREE);
             sim_op_depend(op, begin);
             sim_graph_memory_freed(node->memory, op);
             sim_op_submit(op);
@@ -359,16 +358,16 @@ static void free_before(const struct CUgraphExec_st *exec, const struct launch *
     }
 }
 
-static void submit_launch(struct CUgraphExec_st *exec, struct sim_queue *queue)
+static void submit_launch(struct CUgraphExec_st *exec, sim_queue *queue)
 {
-    struct sim_op *begin = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
-    struct launch launch = {.queue = queue, .context = queue->context, .number = begin->sequence};
+    sim_op *begin = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
+    exec_launch launch = {.queue = queue, .context = queue->context, .number = begin->sequence};
     sim_op_hold(begin);
     sim_op_depend(begin, exec->last);
     sim_op_submit(begin);
     free_before(exec, &launch, begin);
-    struct sim_op *inner = launch_nodes(exec, &launch, begin);
-    struct sim_op *end = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
+    sim_op *inner = launch_nodes(exec, &launch, begin);
+    sim_op *end = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
     sim_op_depend(end, inner);
     sim_op_drop(exec->last);
     exec->last = sim_op_hold(end);
@@ -377,7 +376,7 @@ static void submit_launch(struct CUgraphExec_st *exec, struct sim_queue *queue)
     sim_op_drop(begin);
 }
 
-static CUresult launch(CUgraphExec exec, struct sim_queue *queue)
+static CUresult launch(CUgraphExec exec, sim_queue *queue)
 {
     CUresult result = contexts_good(exec);
     if (result != CUDA_SUCCESS)
@@ -444,13 +443,13 @@ CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNod
 /* There is nothing to be loaded, but an upload has its place in the order of its stream. */
 static CUresult upload(CUstream stream)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_queue_of(stream, &queue);
     if (result == CUDA_SUCCESS)
         result = sim_capture_guard_queue(queue);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op_submit(op);
@@ -511,7 +510,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
         return result;
     if (!exec_valid(hGraphExec))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_queue *queue;
+    sim_queue *queue;
     result = sim_queue_of(hStream, &queue);
     if (result == CUDA_SUCCESS)
         result = sim_capture_guard_queue(queue);

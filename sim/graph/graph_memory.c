@@ -10,22 +10,22 @@
 #include "graph/graph.h"
 #include <stdlib.h>
 
-static struct sim_graph_memory *memory_of(struct sim_block *block)
+static sim_graph_memory *memory_of(sim_block *block)
 {
     return block->graph;
 }
 
 /* ---- the device's part ---- */
 
-static uint64_t needed(const struct sim_graph_arena *arena)
+static uint64_t needed(const sim_graph_arena *arena)
 {
     return sim_round_up(arena->bytes, SIM_CHUNK);
 }
 
-static bool fill_arena(struct sim_graph_arena *arena)
+static bool fill_arena(sim_graph_arena *arena)
 {
-    struct sim_device *device = arena->device;
-    struct sim_graph_pool *pool = &device->graphs;
+    sim_device *device = arena->device;
+    sim_graph_pool *pool = &device->graphs;
     uint64_t missing = needed(arena) > arena->held ? needed(arena) - arena->held : 0;
     uint64_t idle = missing < pool->idle ? missing : pool->idle;
     uint64_t fresh = missing - idle;
@@ -42,13 +42,13 @@ static bool fill_arena(struct sim_graph_arena *arena)
     return true;
 }
 
-static void empty_arena(struct sim_graph_arena *arena)
+static void empty_arena(sim_graph_arena *arena)
 {
     arena->device->graphs.idle += arena->held;
     arena->held = 0;
 }
 
-static void drop_arena(struct sim_graph_arena *arena)
+static void drop_arena(sim_graph_arena *arena)
 {
     if (--arena->references == 0) {
         empty_arena(arena);
@@ -58,9 +58,9 @@ static void drop_arena(struct sim_graph_arena *arena)
 
 /* ---- addresses ---- */
 
-static struct sim_extent *open_extent(uint64_t bytes)
+static sim_extent *open_extent(uint64_t bytes)
 {
-    struct sim_extent *extent = calloc(1, sizeof *extent);
+    sim_extent *extent = calloc(1, sizeof *extent);
     if (!extent || !sim_address_take(bytes, &extent->address))
         goto no_addresses;
     extent->memory = sim_backing_take(bytes);
@@ -86,7 +86,7 @@ no_addresses:
     return NULL;
 }
 
-static void close_extent(struct sim_extent *extent)
+static void close_extent(sim_extent *extent)
 {
     sim_tree_remove(&sim.extents, &extent->by_address);
     sim_extent_vanish(extent);
@@ -98,7 +98,7 @@ static void close_extent(struct sim_extent *extent)
     free(extent);
 }
 
-static void drop_slot(struct sim_graph_slot *slot)
+static void drop_slot(sim_graph_slot *slot)
 {
     if (--slot->references > 0)
         return;
@@ -109,24 +109,24 @@ static void drop_slot(struct sim_graph_slot *slot)
 }
 
 /* The graph's arena for that device, or a new one. */
-static struct sim_graph_arena *arena_of(CUgraph graph, struct sim_device *device)
+static sim_graph_arena *arena_of(CUgraph graph, sim_device *device)
 {
     for (CUgraphNode node = graph->first; node; node = node->next) {
         bool own = node->memory && node->memory->graph == graph->id;
         if (own && node->memory->slot->arena->device == device)
             return node->memory->slot->arena;
     }
-    struct sim_graph_arena *arena = calloc(1, sizeof *arena);
+    sim_graph_arena *arena = calloc(1, sizeof *arena);
     if (arena)
         arena->device = device;
     return arena;
 }
 
-static struct sim_graph_slot *open_slot(CUgraph graph, struct sim_device *device, uint64_t bytes)
+static sim_graph_slot *open_slot(CUgraph graph, sim_device *device, uint64_t bytes)
 {
-    struct sim_graph_slot *slot = calloc(1, sizeof *slot);
-    struct sim_graph_arena *arena = arena_of(graph, device);
-    struct sim_extent *extent = slot && arena ? open_extent(sim_round_up(bytes, SIM_PAGE)) : NULL;
+    sim_graph_slot *slot = calloc(1, sizeof *slot);
+    sim_graph_arena *arena = arena_of(graph, device);
+    sim_extent *extent = slot && arena ? open_extent(sim_round_up(bytes, SIM_PAGE)) : NULL;
     if (!extent) {
         free(slot);
         if (arena && arena->references == 0)
@@ -141,14 +141,14 @@ static struct sim_graph_slot *open_slot(CUgraph graph, struct sim_device *device
 }
 
 /* An address of the graph whose allocations so far are freed before the new node, and that has room for so much. */
-static struct sim_graph_slot *find_slot(CUgraphNode for_node, struct sim_device *device, uint64_t bytes)
+static sim_graph_slot *find_slot(CUgraphNode for_node, sim_device *device, uint64_t bytes)
 {
     CUgraph graph = for_node->graph;
     if (!sim_graph_mark(graph, &for_node->after))
         return NULL;
     for (CUgraphNode node = graph->first; node; node = node->next) {
         bool frees = node->index == 1 && node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory->freed == node;
-        struct sim_graph_slot *slot = frees ? node->memory->slot : NULL;
+        sim_graph_slot *slot = frees ? node->memory->slot : NULL;
         bool suits = slot && slot->latest == node->memory && slot->arena->device == device;
         if (suits && slot->latest->block.held >= bytes)
             return slot;
@@ -156,16 +156,16 @@ static struct sim_graph_slot *find_slot(CUgraphNode for_node, struct sim_device 
     return NULL;
 }
 
-static void link_memory(struct sim_graph_memory *memory)
+static void link_memory(sim_graph_memory *memory)
 {
-    struct sim_graph_pool *pool = &memory->block.device->graphs;
+    sim_graph_pool *pool = &memory->block.device->graphs;
     memory->next = pool->memories;
     if (memory->next)
         memory->next->previous = memory;
     pool->memories = memory;
 }
 
-static void unlink_memory(struct sim_graph_memory *memory)
+static void unlink_memory(sim_graph_memory *memory)
 {
     if (memory->previous)
         memory->previous->next = memory->next;
@@ -175,12 +175,12 @@ static void unlink_memory(struct sim_graph_memory *memory)
         memory->next->previous = memory->previous;
 }
 
-CUresult sim_graph_memory_create(CUgraphNode node, struct sim_device *device, uint64_t bytes)
+CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes)
 {
     if (bytes > device->memory)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_graph_memory *made = calloc(1, sizeof *made);
-    struct sim_graph_slot *slot = made ? find_slot(node, device, bytes) : NULL;
+    sim_graph_memory *made = calloc(1, sizeof *made);
+    sim_graph_slot *slot = made ? find_slot(node, device, bytes) : NULL;
     uint64_t held = slot ? slot->latest->block.held : sim_round_up(bytes, SIM_GRANULE);
     if (made && !slot)
         slot = open_slot(node->graph, device, bytes);
@@ -193,7 +193,7 @@ CUresult sim_graph_memory_create(CUgraphNode node, struct sim_device *device, ui
     made->references = 1;
     made->slot = slot;
     made->graph = node->graph->id;
-    made->block = (struct sim_block){
+    made->block = (sim_block){
         .kind = SIM_BLOCK_POOLED,
         .extent = slot->extent,
         .address = slot->extent->address,
@@ -208,13 +208,13 @@ CUresult sim_graph_memory_create(CUgraphNode node, struct sim_device *device, ui
     return CUDA_SUCCESS;
 }
 
-struct sim_graph_memory *sim_graph_memory_hold(struct sim_graph_memory *memory)
+sim_graph_memory *sim_graph_memory_hold(sim_graph_memory *memory)
 {
     memory->references++;
     return memory;
 }
 
-void sim_graph_memory_drop(struct sim_graph_memory *memory)
+void sim_graph_memory_drop(sim_graph_memory *memory)
 {
     if (--memory->references > 0)
         return;
@@ -229,7 +229,7 @@ void sim_graph_memory_drop(struct sim_graph_memory *memory)
 bool sim_graph_memory_around(uint64_t address, uint64_t bytes)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        for (struct sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next) {
+        for (sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next) {
             uint64_t offset = address - memory->block.address;
             if (offset < memory->block.bytes && bytes <= memory->block.bytes - offset)
                 return true;
@@ -238,7 +238,7 @@ bool sim_graph_memory_around(uint64_t address, uint64_t bytes)
     return false;
 }
 
-static bool frees(CUgraph graph, const struct sim_graph_memory *memory)
+static bool frees(CUgraph graph, const sim_graph_memory *memory)
 {
     for (CUgraphNode node = graph->first; node; node = node->next)
         if (node->type == CU_GRAPH_NODE_TYPE_MEM_FREE && node->memory == memory)
@@ -247,16 +247,16 @@ static bool frees(CUgraph graph, const struct sim_graph_memory *memory)
 }
 
 /* Either its own graph frees it or others do, each of them once. */
-static bool may_free(const struct sim_graph_memory *memory, CUgraph graph)
+static bool may_free(const sim_graph_memory *memory, CUgraph graph)
 {
     bool own = memory->graph == graph->id;
     return !memory->freed && !(own && memory->foreign_frees > 0) && !frees(graph, memory);
 }
 
-struct sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
+sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        for (struct sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next)
+        for (sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next)
             if (memory->block.address == address && may_free(memory, graph))
                 return memory;
     }
@@ -265,14 +265,14 @@ struct sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
 
 /* ---- allocating and freeing ---- */
 
-bool sim_graph_memory_back(struct sim_graph_memory *memory)
+bool sim_graph_memory_back(sim_graph_memory *memory)
 {
     return fill_arena(memory->slot->arena);
 }
 
-void sim_graph_memory_allocated(struct sim_graph_memory *memory, struct sim_op *op, bool stays)
+void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays)
 {
-    struct sim_block *block = &memory->block;
+    sim_block *block = &memory->block;
     op->work.block = block;
     sim_op_await(op, memory->slot->freed);
     memory->slot->arena->busy++;
@@ -288,7 +288,7 @@ void sim_graph_memory_allocated(struct sim_graph_memory *memory, struct sim_op *
     }
 }
 
-void sim_graph_memory_freed(struct sim_graph_memory *memory, struct sim_op *op)
+void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op)
 {
     if (memory->out) {
         sim_op_await(op, memory->block.allocation);
@@ -300,24 +300,24 @@ void sim_graph_memory_freed(struct sim_graph_memory *memory, struct sim_op *op)
     memory->slot->freed = sim_op_hold(op);
 }
 
-static void end_allocation(struct sim_graph_memory *memory)
+static void end_allocation(sim_graph_memory *memory)
 {
-    struct sim_graph_arena *arena = memory->slot->arena;
+    sim_graph_arena *arena = memory->slot->arena;
     if (--arena->busy == 0)
         empty_arena(arena);
     sim_graph_memory_drop(memory);
 }
 
-void sim_graph_block_free(struct sim_block *block)
+void sim_graph_block_free(sim_block *block)
 {
     sim_block_vanish(block);
     end_allocation(memory_of(block));
 }
 
 /* Its allocation is done. */
-void sim_graph_block_free_now(struct sim_block *block)
+void sim_graph_block_free_now(sim_block *block)
 {
-    struct sim_graph_memory *memory = memory_of(block);
+    sim_graph_memory *memory = memory_of(block);
     sim_block_retire(block);
     memory->out = false;
     sim_op_drop(block->allocation);
@@ -328,7 +328,7 @@ void sim_graph_block_free_now(struct sim_block *block)
 /* ---- what the device's graphs hold ---- */
 
 /* What is idle counts as used, too, as long as it is reserved: so the real driver counts it. */
-static CUresult get_attribute(const struct sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value)
+static CUresult get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value)
 {
     switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -345,7 +345,7 @@ static CUresult get_attribute(const struct sim_graph_pool *pool, CUgraphMem_attr
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set_attribute(struct sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value)
+static CUresult set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value)
 {
     if (value != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -361,20 +361,20 @@ static CUresult set_attribute(struct sim_graph_pool *pool, CUgraphMem_attribute 
 }
 
 /* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */
-static CUresult enter(const char *entry, CUdevice ordinal, struct sim_graph_pool **pool)
+static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)
 {
     *pool = NULL;
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(ordinal);
+    sim_device *device = sim_device_of(ordinal);
     *pool = device ? &device->graphs : NULL;
     return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
-    struct sim_graph_pool *pool;
+    sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
     if (result != CUDA_SUCCESS)
         return result;
@@ -383,7 +383,7 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
 {
-    struct sim_graph_pool *pool;
+    sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
     if (result != CUDA_SUCCESS)
         return result;
@@ -392,7 +392,7 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr
 
 CUresult cuDeviceGraphMemTrim(CUdevice device)
 {
-    struct sim_graph_pool *pool;
+    sim_graph_pool *pool;
     CUresult result = enter(__func__, device, &pool);
     if (result != CUDA_SUCCESS)
         return result;
@@ -408,9 +408,9 @@ CUresult cuDeviceGraphMemTrim(CUdevice device)
 void sim_graph_memories_close(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        struct sim_graph_memory *memory = sim.devices[i].graphs.memories;
+        sim_graph_memory *memory = sim.devices[i].graphs.memories;
         while (memory) {
-            struct sim_graph_memory *next = memory->next;
+            sim_graph_memory *next = memory->next;
             memory->slot->freed = NULL;
             memory->references = 1;
             sim_graph_memory_drop(memory);

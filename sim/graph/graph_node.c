@@ -69,7 +69,7 @@ CUresult cuGraphMemsetNodeGetParams(CUgraphNode hNode, CUDA_MEMSET_NODE_PARAMS *
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEMSET, nodeParams);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_op *what = &hNode->what;
+    const sim_op *what = &hNode->what;
     *nodeParams = (CUDA_MEMSET_NODE_PARAMS){
         .dst = what->work.fill.address,
         .pitch = what->work.fill.pitch,
@@ -312,7 +312,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode hNode, CUgraph *phGraph)
 
 /* ---- memory ---- */
 
-CUresult sim_allocation_add(CUgraphNode node, struct sim_device *device, uint64_t bytes)
+CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes)
 {
     CUresult result = sim_graph_memory_create(node, device, bytes);
     if (result == CUDA_SUCCESS)
@@ -323,7 +323,7 @@ CUresult sim_allocation_add(CUgraphNode node, struct sim_device *device, uint64_
 /* Whether there is something to be freed shows when the graph is launched. */
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
 {
-    struct sim_graph_memory *memory = sim_graph_memory_find(address, node->graph);
+    sim_graph_memory *memory = sim_graph_memory_find(address, node->graph);
     if (!memory)
         return CUDA_ERROR_INVALID_VALUE;
     if (memory->graph == node->graph->id)
@@ -354,7 +354,7 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *phGraphNode, CUgraph hGraph, const 
         return result;
     result = allocation_good(nodeParams);
     if (result == CUDA_SUCCESS) {
-        struct sim_device *device = sim_device_of(nodeParams->poolProps.location.id);
+        sim_device *device = sim_device_of(nodeParams->poolProps.location.id);
         result = sim_allocation_add(node, device, nodeParams->bytesize);
     }
     if (result == CUDA_SUCCESS)
@@ -367,7 +367,7 @@ CUresult cuGraphMemAllocNodeGetParams(CUgraphNode hNode, CUDA_MEM_ALLOC_NODE_PAR
     CUresult result = enter_node(__func__, hNode, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params_out);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_block *block = &hNode->memory->block;
+    const sim_block *block = &hNode->memory->block;
     *params_out = (CUDA_MEM_ALLOC_NODE_PARAMS){
         .poolProps = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = block->device->ordinal}},

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool sim_nodes_reserve(struct sim_nodes *nodes, size_t count)
+bool sim_nodes_reserve(sim_nodes *nodes, size_t count)
 {
     if (count <= nodes->capacity)
         return true;
@@ -17,12 +17,12 @@ bool sim_nodes_reserve(struct sim_nodes *nodes, size_t count)
     return true;
 }
 
-void sim_nodes_add(struct sim_nodes *nodes, CUgraphNode node)
+void sim_nodes_add(sim_nodes *nodes, CUgraphNode node)
 {
     nodes->at[nodes->count++] = node;
 }
 
-bool sim_nodes_copy(struct sim_nodes *to, const struct sim_nodes *from)
+bool sim_nodes_copy(sim_nodes *to, const sim_nodes *from)
 {
     if (!sim_nodes_reserve(to, from->count))
         return false;
@@ -32,7 +32,7 @@ bool sim_nodes_copy(struct sim_nodes *to, const struct sim_nodes *from)
     return true;
 }
 
-bool sim_nodes_have(const struct sim_nodes *nodes, CUgraphNode node)
+bool sim_nodes_have(const sim_nodes *nodes, CUgraphNode node)
 {
     for (size_t i = 0; i < nodes->count; i++)
         if (nodes->at[i] == node)
@@ -40,7 +40,7 @@ bool sim_nodes_have(const struct sim_nodes *nodes, CUgraphNode node)
     return false;
 }
 
-void sim_nodes_remove(struct sim_nodes *nodes, CUgraphNode node)
+void sim_nodes_remove(sim_nodes *nodes, CUgraphNode node)
 {
     size_t kept = 0;
     for (size_t i = 0; i < nodes->count; i++)
@@ -49,8 +49,8 @@ void sim_nodes_remove(struct sim_nodes *nodes, CUgraphNode node)
     nodes->count = kept;
 }
 
-void sim_nodes_free(struct sim_nodes *nodes)
+void sim_nodes_free(sim_nodes *nodes)
 {
     free(nodes->at);
-    *nodes = (struct sim_nodes){0};
+    *nodes = (sim_nodes){0};
 }

@@ -21,7 +21,7 @@ static void release(CUuserObject object, uint64_t count)
 
 /* ---- the references of graphs ---- */
 
-bool sim_objects_copy(struct sim_object_references *to, const struct sim_object_references *from)
+bool sim_objects_copy(sim_object_references *to, const sim_object_references *from)
 {
     if (from->count == 0)
         return true;
@@ -35,16 +35,16 @@ bool sim_objects_copy(struct sim_object_references *to, const struct sim_object_
     return true;
 }
 
-void sim_objects_free(struct sim_object_references *references)
+void sim_objects_free(sim_object_references *references)
 {
     for (size_t i = 0; i < references->count; i++)
         if (valid(references->at[i].object))
             release(references->at[i].object, references->at[i].count);
     free(references->at);
-    *references = (struct sim_object_references){0};
+    *references = (sim_object_references){0};
 }
 
-static struct sim_object_reference *find(const struct sim_object_references *references, CUuserObject object)
+static sim_object_reference *find(const sim_object_references *references, CUuserObject object)
 {
     for (size_t i = 0; i < references->count; i++)
         if (references->at[i].object == object)
@@ -52,25 +52,25 @@ static struct sim_object_reference *find(const struct sim_object_references *ref
     return NULL;
 }
 
-static bool add(struct sim_object_references *references, CUuserObject object, uint64_t count)
+static bool add(sim_object_references *references, CUuserObject object, uint64_t count)
 {
-    struct sim_object_reference *known = find(references, object);
+    sim_object_reference *known = find(references, object);
     if (known) {
         known->count += count;
         return true;
     }
-    struct sim_object_reference *at = realloc(references->at, (references->count + 1) * sizeof(*at));
+    sim_object_reference *at = realloc(references->at, (references->count + 1) * sizeof(*at));
     if (!at)
         return false;
     references->at = at;
-    at[references->count++] = (struct sim_object_reference){.object = object, .count = count};
+    at[references->count++] = (sim_object_reference){.object = object, .count = count};
     return true;
 }
 
 /* Takes away so many references, and none that the graph does not have. */
-static uint64_t take(struct sim_object_references *references, CUuserObject object, uint64_t count)
+static uint64_t take(sim_object_references *references, CUuserObject object, uint64_t count)
 {
-    struct sim_object_reference *known = find(references, object);
+    sim_object_reference *known = find(references, object);
     if (!known)
         return 0;
     if (known->count > count) {

@@ -34,7 +34,7 @@ static bool fill_good(const CUDA_MEMSET_NODE_PARAMS *params, const sim_context *
     return params->dst % params->elementSize == 0 && (there || sim_graph_memory_around(params->dst, extent));
 }
 
-CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext given)
+CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext given)
 {
     sim_context *context;
     if (!params)
@@ -44,7 +44,7 @@ CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *p
         return result;
     if (!fill_good(params, context))
         return CUDA_ERROR_INVALID_VALUE;
-    *what = (struct sim_op){.kind = SIM_OP_FILL, .context = context};
+    *what = (sim_op){.kind = SIM_OP_FILL, .context = context};
     what->work.fill.address = params->dst;
     what->work.fill.width = params->elementSize;
     what->work.fill.count = params->width;
@@ -57,18 +57,18 @@ CUresult sim_fill_describe(struct sim_op *what, const CUDA_MEMSET_NODE_PARAMS *p
 /* ---- copies ---- */
 
 /* A copy of one row needs no rows. */
-static struct sim_op simplest(const struct sim_op *what)
+static sim_op simplest(const sim_op *what)
 {
     if (what->work.rows.rows > 1 || what->work.rows.planes > 1)
         return *what;
-    struct sim_op made = {.kind = SIM_OP_COPY, .context = what->context};
+    sim_op made = {.kind = SIM_OP_COPY, .context = what->context};
     made.work.copy.to = what->work.rows.to.place;
     made.work.copy.from = what->work.rows.from.place;
     made.work.copy.bytes = what->work.rows.width;
     return made;
 }
 
-CUresult sim_copy_describe(struct sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext given)
+CUresult sim_copy_describe(sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext given)
 {
     sim_context *context;
     if (!params)
@@ -76,7 +76,7 @@ CUresult sim_copy_describe(struct sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_
     CUresult result = context_of(given, &context);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op made;
+    sim_op made;
     result = sim_rows_describe(context, params, &made);
     if (result != CUDA_SUCCESS)
         return result;
@@ -103,9 +103,9 @@ CUDA_KERNEL_NODE_PARAMS sim_kernel_newer(const CUDA_KERNEL_NODE_PARAMS_v1 *param
     };
 }
 
-CUresult sim_kernel_set(struct sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params)
+CUresult sim_kernel_set(sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params)
 {
-    struct sim_op made = {.kind = SIM_OP_KERNEL};
+    sim_op made = {.kind = SIM_OP_KERNEL};
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_kernel_make(params, &made.work.kernel);
@@ -117,14 +117,14 @@ CUresult sim_kernel_set(struct sim_op *what, const CUDA_KERNEL_NODE_PARAMS *para
     return CUDA_SUCCESS;
 }
 
-CUresult sim_host_describe(struct sim_op *what, const CUDA_HOST_NODE_PARAMS *params)
+CUresult sim_host_describe(sim_op *what, const CUDA_HOST_NODE_PARAMS *params)
 {
     if (!params || !params->fn)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = sim_host_thread_start();
     if (result != CUDA_SUCCESS)
         return result;
-    *what = (struct sim_op){.kind = SIM_OP_HOST, .context = what->context};
+    *what = (sim_op){.kind = SIM_OP_HOST, .context = what->context};
     what->work.host.function = params->fn;
     what->work.host.data = params->userData;
     return CUDA_SUCCESS;

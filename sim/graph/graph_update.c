@@ -11,7 +11,7 @@ static bool exec_valid(CUgraphExec exec)
     return sim_slab_has(&sim.graph_execs, exec);
 }
 
-static struct sim_exec_node *find_node(CUgraphExec exec, CUgraphNode node)
+static sim_exec_node *find_node(CUgraphExec exec, CUgraphNode node)
 {
     for (size_t i = 0; i < exec->count; i++)
         if (exec->nodes[i].node == node && sim_node_valid(node) && node->id == exec->nodes[i].id)
@@ -21,7 +21,7 @@ static struct sim_exec_node *find_node(CUgraphExec exec, CUgraphNode node)
 
 /* Begins a call about a node of an executable graph. As with sim_enter, the lock is not held after a failure. */
 static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
-                      struct sim_exec_node **found)
+                      sim_exec_node **found)
 {
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
@@ -33,7 +33,7 @@ static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUg
 /* ---- what may change ---- */
 
 /* A fill stays one of a row, or one of as many rows as before. */
-static bool fill_compatible(const struct sim_op *old, const struct sim_op *other)
+static bool fill_compatible(const sim_op *old, const sim_op *other)
 {
     if (old->context != other->context)
         return false;
@@ -43,30 +43,30 @@ static bool fill_compatible(const struct sim_op *old, const struct sim_op *other
            old->work.fill.width == other->work.fill.width;
 }
 
-static bool is_host(const struct sim_place *place)
+static bool is_host(const sim_place *place)
 {
-    const struct sim_block *block = sim_block_at(place->address);
+    const sim_block *block = sim_block_at(place->address);
     return place->pageable || (block && sim_block_is_host(block));
 }
 
-static const struct sim_place *from_of(const struct sim_op *copy)
+static const sim_place *from_of(const sim_op *copy)
 {
     return copy->kind == SIM_OP_COPY ? &copy->work.copy.from : &copy->work.rows.from.place;
 }
 
-static const struct sim_place *to_of(const struct sim_op *copy)
+static const sim_place *to_of(const sim_op *copy)
 {
     return copy->kind == SIM_OP_COPY ? &copy->work.copy.to : &copy->work.rows.to.place;
 }
 
 /* A copy stays between the same kinds of memory. */
-static bool copy_compatible(const struct sim_op *old, const struct sim_op *other)
+static bool copy_compatible(const sim_op *old, const sim_op *other)
 {
     return old->context == other->context && is_host(from_of(old)) == is_host(from_of(other)) &&
            is_host(to_of(old)) == is_host(to_of(other));
 }
 
-static bool compatible(const struct sim_op *old, const struct sim_op *other)
+static bool compatible(const sim_op *old, const sim_op *other)
 {
     switch (old->kind) {
     case SIM_OP_FILL:
@@ -86,11 +86,11 @@ static bool compatible(const struct sim_op *old, const struct sim_op *other)
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                         const CUDA_MEMSET_NODE_PARAMS *memsetParams, CUcontext ctx)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMSET, &node);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op made;
+    sim_op made;
     result = sim_fill_describe(&made, memsetParams, ctx);
     if (result == CUDA_SUCCESS && !compatible(&node->what, &made))
         result = CUDA_ERROR_INVALID_VALUE;
@@ -102,11 +102,11 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, const CUDA_MEMCPY3D *copyParams,
                                         CUcontext ctx)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_MEMCPY, &node);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op made;
+    sim_op made;
     CUDA_MEMCPY3D kept;
     result = sim_copy_describe(&made, &kept, copyParams, ctx);
     if (result == CUDA_SUCCESS && !compatible(&node->what, &made))
@@ -121,11 +121,11 @@ CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
                                            const CUDA_KERNEL_NODE_PARAMS *nodeParams)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_KERNEL, &node);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op made = {.kind = SIM_OP_MARK};
+    sim_op made = {.kind = SIM_OP_MARK};
     result = sim_kernel_set(&made, nodeParams);
     if (result == CUDA_SUCCESS && !compatible(&node->what, &made)) {
         sim_work_free(&made);
@@ -150,7 +150,7 @@ CUresult cuGraphExecKernelNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNod
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
                                       const CUDA_HOST_NODE_PARAMS *nodeParams)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_HOST, &node);
     if (result != CUDA_SUCCESS)
         return result;
@@ -159,7 +159,7 @@ CUresult cuGraphExecHostNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 
 static CUresult set_event(const char *entry, CUgraphExec exec, CUgraphNode handle, CUevent event, CUgraphNodeType type)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(entry, exec, handle, type, &node);
     if (result != CUDA_SUCCESS)
         return result;
@@ -180,7 +180,7 @@ CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hN
 }
 
 /* Only work that the device does can be left out. */
-static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode handle, struct sim_exec_node **node)
+static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode handle, sim_exec_node **node)
 {
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
@@ -192,7 +192,7 @@ static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode ha
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
     if (result != CUDA_SUCCESS)
         return result;
@@ -202,7 +202,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int *isEnabled)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter_switch(__func__, hGraphExec, hNode, &node);
     if (result != CUDA_SUCCESS)
         return result;
@@ -215,24 +215,24 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 /* ---- all nodes ---- */
 
 /* The pairs found so far: for each place in the executable graph the graph's node, or NULL. */
-struct pairs {
+typedef struct node_pairs {
     CUgraphExec exec;
     CUgraphNode *partner;
     size_t *to_do; /* places whose dependencies are to be paired; each comes in once */
     size_t to_do_count;
     CUgraphExecUpdateResultInfo info;
-};
+} node_pairs;
 
-static bool differ(struct pairs *pairs, CUgraphExecUpdateResult why, CUgraphNode node)
+static bool differ(node_pairs *pairs, CUgraphExecUpdateResult why, CUgraphNode node)
 {
     pairs->info.result = why;
     pairs->info.errorNode = node;
     return false;
 }
 
-static bool pair(struct pairs *pairs, size_t place, CUgraphNode node)
+static bool pair(node_pairs *pairs, size_t place, CUgraphNode node)
 {
-    const struct sim_exec_node *old = &pairs->exec->nodes[place];
+    const sim_exec_node *old = &pairs->exec->nodes[place];
     if (pairs->partner[place] == node)
         return true;
     if (pairs->partner[place] || old->after_count != node->after.count)
@@ -245,11 +245,11 @@ static bool pair(struct pairs *pairs, size_t place, CUgraphNode node)
 }
 
 /* Pairs what the nodes that are paired depend on, until there is nothing new. */
-static bool pair_before(struct pairs *pairs)
+static bool pair_before(node_pairs *pairs)
 {
     while (pairs->to_do_count > 0) {
         size_t place = pairs->to_do[--pairs->to_do_count];
-        const struct sim_exec_node *old = &pairs->exec->nodes[place];
+        const sim_exec_node *old = &pairs->exec->nodes[place];
         for (size_t i = 0; i < old->after_count; i++)
             if (!pair(pairs, old->after[i], pairs->partner[place]->after.at[i]))
                 return false;
@@ -257,7 +257,7 @@ static bool pair_before(struct pairs *pairs)
     return true;
 }
 
-static bool pair_all(struct pairs *pairs, CUgraph graph)
+static bool pair_all(node_pairs *pairs, CUgraph graph)
 {
     CUgraphExec exec = pairs->exec;
     if (exec->count != graph->count || exec->leaf_count > graph->leaves.count)
@@ -272,15 +272,15 @@ static bool pair_all(struct pairs *pairs, CUgraph graph)
     return true;
 }
 
-static void pairs_close(struct pairs *pairs)
+static void pairs_close(node_pairs *pairs)
 {
     free(pairs->partner);
     free(pairs->to_do);
 }
 
-static bool pairs_open(struct pairs *pairs, CUgraphExec exec)
+static bool pairs_open(node_pairs *pairs, CUgraphExec exec)
 {
-    *pairs = (struct pairs){
+    *pairs = (node_pairs){
         .exec = exec,
         .partner = calloc(exec->count + 1, sizeof(CUgraphNode)),
         .to_do = calloc(exec->count + 1, sizeof(size_t)),
@@ -293,10 +293,10 @@ static bool pairs_open(struct pairs *pairs, CUgraphExec exec)
 }
 
 /* Memory is the executable graph's own: it can only be replaced by itself. */
-static bool may_replace(struct pairs *pairs)
+static bool may_replace(node_pairs *pairs)
 {
     for (size_t i = 0; i < pairs->exec->count; i++) {
-        const struct sim_exec_node *old = &pairs->exec->nodes[i];
+        const sim_exec_node *old = &pairs->exec->nodes[i];
         CUgraphNode other = pairs->partner[i];
         if (old->memory != other->memory)
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
@@ -308,7 +308,7 @@ static bool may_replace(struct pairs *pairs)
 
 static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
 
-static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExecUpdateResultInfo *info)
+static CUresult replace(sim_exec_node *old, CUgraphNode other, CUgraphExecUpdateResultInfo *info)
 {
     if (old->child)
         return replace_all(old->child, other->child, info);
@@ -320,7 +320,7 @@ static CUresult replace(struct sim_exec_node *old, CUgraphNode other, CUgraphExe
 
 static CUresult replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info)
 {
-    struct pairs pairs;
+    node_pairs pairs;
     if (!pairs_open(&pairs, exec))
         return CUDA_ERROR_OUT_OF_MEMORY;
     CUresult result = CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
@@ -362,7 +362,7 @@ CUresult cuGraphExecUpdate(CUgraphExec hGraphExec, CUgraph hGraph, CUgraphNode *
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode, CUgraph childGraph)
 {
-    struct sim_exec_node *node;
+    sim_exec_node *node;
     CUresult result = enter(__func__, hGraphExec, hNode, CU_GRAPH_NODE_TYPE_GRAPH, &node);
     if (result != CUDA_SUCCESS)
         return result;

@@ -14,17 +14,17 @@
 
 enum { SHOWN = 32, STRIDE = 4096 };
 
-struct piece {
+typedef struct checked_piece {
     uint64_t address;
     uint64_t bytes;
     uint64_t expected;
-};
+} checked_piece;
 
-struct verdict {
+typedef struct guard_verdict {
     uint64_t wrong;
     uint64_t first;
     unsigned char found[SHOWN];
-};
+} guard_verdict;
 
 static uint64_t parameter(const strata_sim_launch *launch, unsigned index)
 {
@@ -39,10 +39,10 @@ static bool all_are(const unsigned char *at, uint64_t bytes, unsigned char expec
 }
 
 /* Looks closely only at what is not all right. */
-static void judge(const unsigned char *at, const struct piece *piece, struct verdict *verdict)
+static void judge(const unsigned char *at, const checked_piece *piece, guard_verdict *verdict)
 {
     unsigned char expected = (unsigned char)piece->expected;
-    *verdict = (struct verdict){.first = UINT64_MAX};
+    *verdict = (guard_verdict){.first = UINT64_MAX};
     for (uint64_t from = 0, part; from < piece->bytes; from += part) {
         part = piece->bytes - from < STRIDE ? piece->bytes - from : STRIDE;
         if (all_are(at + from, part, expected))
@@ -62,11 +62,11 @@ void sim_guard_check(strata_sim_launch *launch)
     uint64_t pieces_at = parameter(launch, 0);
     uint64_t verdicts_at = parameter(launch, 1);
     unsigned count = launch->grid[0];
-    if (!launch->declare_read(launch, pieces_at, count * sizeof(struct piece)) ||
-        !launch->declare_write(launch, verdicts_at, count * sizeof(struct verdict)))
+    if (!launch->declare_read(launch, pieces_at, count * sizeof(checked_piece)) ||
+        !launch->declare_write(launch, verdicts_at, count * sizeof(guard_verdict)))
         return;
-    const struct piece *pieces = launch->read(launch, pieces_at, count * sizeof *pieces);
-    struct verdict *verdicts = launch->write(launch, verdicts_at, count * sizeof *verdicts);
+    const checked_piece *pieces = launch->read(launch, pieces_at, count * sizeof *pieces);
+    guard_verdict *verdicts = launch->write(launch, verdicts_at, count * sizeof *verdicts);
     for (unsigned i = 0; pieces && verdicts && i < count; i++) {
         const unsigned char *at = NULL;
         if (launch->declare_read(launch, pieces[i].address, pieces[i].bytes))

@@ -9,36 +9,36 @@
 
 enum { MAX_RANGES = 64, MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_YZ = 65535, MAX_SHARED = 49152 };
 
-struct range {
+typedef struct touched_range {
     uint64_t address;
     uint64_t bytes;
-    enum sim_touch touch;
-};
+    sim_access_kind touch;
+} touched_range;
 
-struct sim_kernel_launch {
+typedef struct sim_kernel_launch {
     strata_sim_launch launch; /* what the twin sees; first, so that it leads back here */
     CUfunction function;
     strata_sim_kernel twin;
     const char *name;           /* interned */
-    struct sim_op *op;          /* while it runs */
+    sim_op *op;                 /* while it runs */
     const sim_context *context; /* while it runs */
     bool illegal;
     size_t range_count;
-    struct range ranges[MAX_RANGES];
+    touched_range ranges[MAX_RANGES];
     const void **parameters;
     size_t *sizes;
     unsigned char *values;
     size_t value_bytes;
-};
+} sim_kernel_launch;
 
-static struct sim_kernel_launch *behind(strata_sim_launch *launch)
+static sim_kernel_launch *behind(strata_sim_launch *launch)
 {
-    return (struct sim_kernel_launch *)(void *)launch;
+    return (sim_kernel_launch *)(void *)launch;
 }
 
 /* What a kernel writes is written, for Valgrind: a twin may be content with saying so. What it then stores itself is as
  * good as what it was made of. */
-static void expect_write(const struct sim_kernel_launch *kernel, uint64_t address, size_t bytes)
+static void expect_write(const sim_kernel_launch *kernel, uint64_t address, size_t bytes)
 {
     char *memory = NULL;
     if (sim_debugger_is_valgrind() && sim_block_present(address, bytes))
@@ -47,9 +47,9 @@ static void expect_write(const struct sim_kernel_launch *kernel, uint64_t addres
         sim_bytes_written(memory, bytes);
 }
 
-static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, enum sim_touch touch)
+static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, sim_access_kind touch)
 {
-    struct sim_kernel_launch *kernel = behind(launch);
+    sim_kernel_launch *kernel = behind(launch);
     if (kernel->range_count == MAX_RANGES) {
         kernel->illegal = true;
         return false;
@@ -57,7 +57,7 @@ static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, e
     sim_check_access(kernel->op, address, bytes, touch);
     if (touch == SIM_WRITES)
         expect_write(kernel, address, bytes);
-    kernel->ranges[kernel->range_count++] = (struct range){.address = address, .bytes = bytes, .touch = touch};
+    kernel->ranges[kernel->range_count++] = (touched_range){.address = address, .bytes = bytes, .touch = touch};
     return true;
 }
 
@@ -76,10 +76,10 @@ static bool declare_atomic(strata_sim_launch *launch, CUdeviceptr address, size_
     return declare(launch, address, bytes, SIM_UPDATES_ATOMICALLY);
 }
 
-static bool declared(const struct sim_kernel_launch *kernel, uint64_t address, size_t bytes, bool write)
+static bool declared(const sim_kernel_launch *kernel, uint64_t address, size_t bytes, bool write)
 {
     for (size_t i = 0; i < kernel->range_count; i++) {
-        const struct range *range = &kernel->ranges[i];
+        const touched_range *range = &kernel->ranges[i];
         uint64_t offset = address - range->address;
         bool allows = range->touch == SIM_UPDATES_ATOMICALLY || (range->touch == SIM_WRITES) == write;
         if (allows && offset <= range->bytes && bytes <= range->bytes - offset)
@@ -90,7 +90,7 @@ static bool declared(const struct sim_kernel_launch *kernel, uint64_t address, s
 
 static void *reach(strata_sim_launch *launch, uint64_t address, size_t bytes, bool write)
 {
-    struct sim_kernel_launch *kernel = behind(launch);
+    sim_kernel_launch *kernel = behind(launch);
     char *memory = NULL;
     if (declared(kernel, address, bytes, write))
         memory = sim_touch(kernel->context, address, bytes, SIM_BY_KERNEL, write);
@@ -109,9 +109,9 @@ static void *reach_to_write(strata_sim_launch *launch, CUdeviceptr address, size
     return reach(launch, address, bytes, true);
 }
 
-bool sim_kernel_run(struct sim_op *op)
+bool sim_kernel_run(sim_op *op)
 {
-    struct sim_kernel_launch *kernel = op->work.kernel;
+    sim_kernel_launch *kernel = op->work.kernel;
     kernel->op = op;
     kernel->context = op->context;
     sim_host_pages_locked(true);
@@ -120,13 +120,13 @@ bool sim_kernel_run(struct sim_op *op)
     return !kernel->illegal;
 }
 
-const char *sim_kernel_name(const struct sim_op *op)
+const char *sim_kernel_name(const sim_op *op)
 {
     return op->work.kernel->name;
 }
 
 /* What lies behind the launch's own record. */
-static void place_parts(struct sim_kernel_launch *kernel, size_t parameters)
+static void place_parts(sim_kernel_launch *kernel, size_t parameters)
 {
     kernel->parameters = (const void **)(void *)(kernel + 1);
     kernel->sizes = (size_t *)(void *)(kernel->parameters + parameters);
@@ -134,10 +134,10 @@ static void place_parts(struct sim_kernel_launch *kernel, size_t parameters)
 }
 
 /* A launch with room for the values of the function's parameters. */
-static struct sim_kernel_launch *make_launch(CUfunction function)
+static sim_kernel_launch *make_launch(CUfunction function)
 {
-    const struct sim_entry *entry = function->entry;
-    struct sim_kernel_launch *kernel =
+    const sim_ptx_entry *entry = function->entry;
+    sim_kernel_launch *kernel =
         calloc(1, sizeof *kernel + entry->count * (sizeof(void *) + sizeof(size_t)) + entry->buffer_bytes);
     if (!kernel)
         return NULL;
@@ -179,8 +179,7 @@ static bool parse_extra(void **extra, const void **buffer, size_t *bytes)
     return true;
 }
 
-static bool copy_parameters(struct sim_kernel_launch *kernel, const struct sim_entry *entry, void **parameters,
-                            void **extra)
+static bool copy_parameters(sim_kernel_launch *kernel, const sim_ptx_entry *entry, void **parameters, void **extra)
 {
     if (parameters && extra)
         return false;
@@ -213,18 +212,18 @@ static bool shape_good(const unsigned grid[3], const unsigned block[3], unsigned
            shared <= MAX_SHARED;
 }
 
-struct shape {
+typedef struct launch_shape {
     unsigned grid[3];
     unsigned block[3];
     unsigned shared;
-};
+} launch_shape;
 
-static CUresult make(CUfunction function, const struct shape *shape, void **parameters, void **extra,
-                     struct sim_kernel_launch **made)
+static CUresult make(CUfunction function, const launch_shape *shape, void **parameters, void **extra,
+                     sim_kernel_launch **made)
 {
     if (!shape_good(shape->grid, shape->block, shape->shared))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_kernel_launch *kernel = make_launch(function);
+    sim_kernel_launch *kernel = make_launch(function);
     if (!kernel)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!copy_parameters(kernel, function->entry, parameters, extra)) {
@@ -239,11 +238,11 @@ static CUresult make(CUfunction function, const struct shape *shape, void **para
 }
 
 /* A copy that can be launched as the original can. */
-struct sim_kernel_launch *sim_kernel_copy(const struct sim_kernel_launch *kernel)
+sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel)
 {
     size_t parameters = kernel->launch.parameter_count;
     size_t bytes = sizeof *kernel + parameters * (sizeof(void *) + sizeof(size_t)) + kernel->value_bytes;
-    struct sim_kernel_launch *copy = malloc(bytes);
+    sim_kernel_launch *copy = malloc(bytes);
     if (!copy)
         return NULL;
     memcpy(copy, kernel, bytes);
@@ -255,9 +254,9 @@ struct sim_kernel_launch *sim_kernel_copy(const struct sim_kernel_launch *kernel
     return copy;
 }
 
-CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, struct sim_kernel_launch **kernel)
+CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, sim_kernel_launch **kernel)
 {
-    struct shape shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
+    launch_shape shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
                           {params->blockDimX, params->blockDimY, params->blockDimZ},
                           params->sharedMemBytes};
     if (!sim_slab_has(&sim.functions, params->func))
@@ -265,7 +264,7 @@ CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, struct sim_kerne
     return make(params->func, &shape, params->kernelParams, params->extra, kernel);
 }
 
-void sim_kernel_describe(const struct sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAMS *params)
+void sim_kernel_describe(const sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAMS *params)
 {
     const strata_sim_launch *launch = &kernel->launch;
     *params = (CUDA_KERNEL_NODE_PARAMS){
@@ -281,9 +280,9 @@ void sim_kernel_describe(const struct sim_kernel_launch *kernel, CUDA_KERNEL_NOD
     };
 }
 
-static CUresult launch(CUfunction function, const struct shape *shape, CUstream stream, void **parameters, void **extra)
+static CUresult launch(CUfunction function, const launch_shape *shape, CUstream stream, void **parameters, void **extra)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     if (!sim_slab_has(&sim.functions, function))
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_queue_for_work(stream, &queue);
@@ -291,11 +290,11 @@ static CUresult launch(CUfunction function, const struct shape *shape, CUstream 
         return result;
     if (function->module->context != queue->context)
         return CUDA_ERROR_INVALID_HANDLE;
-    struct sim_kernel_launch *kernel;
+    sim_kernel_launch *kernel;
     result = make(function, shape, parameters, extra, &kernel);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_KERNEL, 0);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_KERNEL, 0);
     if (!op) {
         free(kernel);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -312,7 +311,7 @@ CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDi
     CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS)
         return result;
-    struct shape shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
+    launch_shape shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
     return sim_leave(launch(f, &shape, hStream, kernelParams, extra));
 }
 

@@ -3,18 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct registered {
-    struct registered *next;
+typedef struct registered_kernel {
+    struct registered_kernel *next;
     strata_sim_kernel twin;
     char name[];
-};
+} registered_kernel;
 
-static struct registered *kernels; /* guarded by sim.lock */
+static registered_kernel *kernels; /* guarded by sim.lock */
 
 CUresult sim_kernel_register(const char *name, strata_sim_kernel twin)
 {
     size_t bytes = strlen(name) + 1;
-    struct registered *made = malloc(sizeof *made + bytes);
+    registered_kernel *made = malloc(sizeof *made + bytes);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(made->name, name, bytes);
@@ -26,7 +26,7 @@ CUresult sim_kernel_register(const char *name, strata_sim_kernel twin)
 
 strata_sim_kernel sim_kernel_find(const char *name, const char **known_as)
 {
-    for (const struct registered *kernel = kernels; kernel; kernel = kernel->next) {
+    for (const registered_kernel *kernel = kernels; kernel; kernel = kernel->next) {
         if (strcmp(kernel->name, name) == 0) {
             *known_as = kernel->name;
             return kernel->twin;
@@ -38,15 +38,15 @@ strata_sim_kernel sim_kernel_find(const char *name, const char **known_as)
 void sim_kernels_close(void)
 {
     while (kernels) {
-        struct registered *next = kernels->next;
+        registered_kernel *next = kernels->next;
         free(kernels);
         kernels = next;
     }
 }
 
-static CUresult make_globals(sim_context *context, struct sim_global *globals)
+static CUresult make_globals(sim_context *context, sim_ptx_global *globals)
 {
-    for (struct sim_global *global = globals; global; global = global->next) {
+    for (sim_ptx_global *global = globals; global; global = global->next) {
         CUresult result = sim_block_allocate(context, global->bytes, &global->block);
         if (result != CUDA_SUCCESS)
             return result;
@@ -64,7 +64,7 @@ void sim_module_free(CUmodule module)
         sim_slab_give(&sim.functions, module->functions);
         module->functions = next;
     }
-    for (struct sim_global *global = module->globals; global; global = global->next)
+    for (sim_ptx_global *global = module->globals; global; global = global->next)
         if (global->block)
             sim_block_free_now(global->block);
     sim_ptx_free(module->entries, module->globals);
@@ -79,8 +79,8 @@ static CUresult load(sim_context *context, CUmodule *module, const void *image)
         return CUDA_ERROR_INVALID_VALUE;
     if (memcmp(image, elf, 1) == 0 || memcmp(image, fat_binary, 1) == 0)
         return CUDA_ERROR_NO_BINARY_FOR_GPU;
-    struct sim_entry *entries;
-    struct sim_global *globals;
+    sim_ptx_entry *entries;
+    sim_ptx_global *globals;
     CUresult result = sim_ptx_parse(image, &entries, &globals);
     if (result != CUDA_SUCCESS)
         return result;
@@ -158,7 +158,7 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
             return CUDA_SUCCESS;
         }
     }
-    const struct sim_entry *entry = module->entries;
+    const sim_ptx_entry *entry = module->entries;
     while (entry && strcmp(entry->name, name) != 0)
         entry = entry->next;
     const char *known_as = NULL;
@@ -201,7 +201,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, c
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     if (!sim_slab_has(&sim.modules, hmod))
         return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    const struct sim_global *global = hmod->globals;
+    const sim_ptx_global *global = hmod->globals;
     while (global && strcmp(global->name, name) != 0)
         global = global->next;
     if (!global)

@@ -7,11 +7,11 @@
 
 enum { MOST_ALIGNMENT = 1 << 20 };
 
-struct reader {
+typedef struct ptx_reader {
     const char *at;
     const char *token; /* the word, number or single mark that was read last */
     size_t length;
-};
+} ptx_reader;
 
 static const char *skip_comment(const char *at)
 {
@@ -30,7 +30,7 @@ static bool is_word(char c)
 }
 
 /* The next token; false at the end of the text. */
-static bool next(struct reader *reader)
+static bool next(ptx_reader *reader)
 {
     const char *at = reader->at;
     while (isspace((unsigned char)*at) || (*at == '/' && (at[1] == '/' || at[1] == '*')))
@@ -50,12 +50,12 @@ static bool next(struct reader *reader)
     return true;
 }
 
-static bool is(const struct reader *reader, const char *word)
+static bool is(const ptx_reader *reader, const char *word)
 {
     return reader->length == strlen(word) && memcmp(reader->token, word, reader->length) == 0;
 }
 
-static char *copy_token(const struct reader *reader)
+static char *copy_token(const ptx_reader *reader)
 {
     char *text = malloc(reader->length + 1);
     if (text) {
@@ -65,7 +65,7 @@ static char *copy_token(const struct reader *reader)
     return text;
 }
 
-static bool number(const struct reader *reader, size_t *value)
+static bool number(const ptx_reader *reader, size_t *value)
 {
     if (!isdigit((unsigned char)reader->token[0]))
         return false;
@@ -74,7 +74,7 @@ static bool number(const struct reader *reader, size_t *value)
 }
 
 /* Bytes of a type such as .u64, or 0. */
-static size_t type_bytes(const struct reader *reader)
+static size_t type_bytes(const ptx_reader *reader)
 {
     if (reader->length < 3 || reader->token[0] != '.' || !strchr("busf", reader->token[1]))
         return is(reader, ".pred") ? 1 : 0;
@@ -88,18 +88,18 @@ static bool is_alignment(size_t alignment)
     return alignment > 0 && alignment <= MOST_ALIGNMENT && (alignment & (alignment - 1)) == 0;
 }
 
-struct variable {
+typedef struct ptx_variable {
     char *name;
     size_t bytes;
     size_t alignment;
-};
+} ptx_variable;
 
 /* Reads a declaration up to its name and array bounds, for instance `.align 8 .b8 name[24]`. The reader then stands on
  * the token behind it. False if it is malformed; the name is the caller's. */
-static bool read_variable(struct reader *reader, struct variable *variable)
+static bool read_variable(ptx_reader *reader, ptx_variable *variable)
 {
     size_t element = 0;
-    *variable = (struct variable){0};
+    *variable = (ptx_variable){0};
     while (next(reader) && reader->token[0] == '.') {
         if (is(reader, ".align")) {
             if (!next(reader) || !number(reader, &variable->alignment) || !is_alignment(variable->alignment))
@@ -126,7 +126,7 @@ static bool read_variable(struct reader *reader, struct variable *variable)
     return true;
 }
 
-static bool add_parameter(struct sim_entry *entry, const struct variable *variable)
+static bool add_parameter(sim_ptx_entry *entry, const ptx_variable *variable)
 {
     size_t count = entry->count + 1;
     size_t *offsets = realloc(entry->offsets, count * sizeof *offsets);
@@ -145,9 +145,9 @@ static bool add_parameter(struct sim_entry *entry, const struct variable *variab
 }
 
 /* The parameters in parentheses behind an entry's name, if there are any. */
-static bool read_parameters(struct reader *reader, struct sim_entry *entry)
+static bool read_parameters(ptx_reader *reader, sim_ptx_entry *entry)
 {
-    struct reader before = *reader;
+    ptx_reader before = *reader;
     if (!next(reader))
         return false;
     if (!is(reader, "(")) {
@@ -157,7 +157,7 @@ static bool read_parameters(struct reader *reader, struct sim_entry *entry)
     if (!next(reader))
         return false;
     while (is(reader, ".param")) {
-        struct variable variable;
+        ptx_variable variable;
         bool good = read_variable(reader, &variable) && add_parameter(entry, &variable);
         free(variable.name);
         if (!good)
@@ -168,11 +168,11 @@ static bool read_parameters(struct reader *reader, struct sim_entry *entry)
     return is(reader, ")");
 }
 
-static CUresult read_entry(struct reader *reader, struct sim_entry **entries)
+static CUresult read_entry(ptx_reader *reader, sim_ptx_entry **entries)
 {
     if (!next(reader) || !is_word(reader->token[0]))
         return CUDA_ERROR_INVALID_PTX;
-    struct sim_entry *entry = calloc(1, sizeof *entry);
+    sim_ptx_entry *entry = calloc(1, sizeof *entry);
     if (!entry)
         return CUDA_ERROR_OUT_OF_MEMORY;
     entry->next = *entries;
@@ -184,19 +184,19 @@ static CUresult read_entry(struct reader *reader, struct sim_entry **entries)
 }
 
 /* A global variable starts as zeroes; one with an initial value is refused, since the simulation would not have it. */
-static CUresult read_global(struct reader *reader, struct sim_global **globals)
+static CUresult read_global(ptx_reader *reader, sim_ptx_global **globals)
 {
-    struct variable variable;
+    ptx_variable variable;
     if (!read_variable(reader, &variable)) {
         free(variable.name);
         return CUDA_ERROR_INVALID_PTX;
     }
-    struct sim_global *global = calloc(1, sizeof *global);
+    sim_ptx_global *global = calloc(1, sizeof *global);
     if (!global) {
         free(variable.name);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *global = (struct sim_global){.next = *globals, .name = variable.name, .bytes = variable.bytes};
+    *global = (sim_ptx_global){.next = *globals, .name = variable.name, .bytes = variable.bytes};
     *globals = global;
     if (is(reader, ";"))
         return CUDA_SUCCESS;
@@ -204,7 +204,7 @@ static CUresult read_global(struct reader *reader, struct sim_global **globals)
 }
 
 /* A function body, of which only the braces matter. The reader stands on the first one. */
-static bool skip_body(struct reader *reader)
+static bool skip_body(ptx_reader *reader)
 {
     size_t depth = 1;
     while (depth > 0) {
@@ -216,15 +216,15 @@ static bool skip_body(struct reader *reader)
     return true;
 }
 
-static bool is_header(const struct reader *reader)
+static bool is_header(const ptx_reader *reader)
 {
     return is(reader, ".version") || is(reader, ".target") || is(reader, ".address_size");
 }
 
 /* What follows one of the header's directives, which no mark ends: one word, or several with commas between. */
-static bool skip_header(struct reader *reader)
+static bool skip_header(ptx_reader *reader)
 {
-    struct reader ahead;
+    ptx_reader ahead;
     do {
         if (!next(reader) || !is_word(reader->token[0]))
             return false;
@@ -236,8 +236,7 @@ static bool skip_header(struct reader *reader)
 }
 
 /* One directive with all that belongs to it, or one mark. */
-static CUresult read_statement(struct reader *reader, struct sim_entry **entries, struct sim_global **globals,
-                               bool *inside)
+static CUresult read_statement(ptx_reader *reader, sim_ptx_entry **entries, sim_ptx_global **globals, bool *inside)
 {
     if (!*inside && reader->token[0] != '.' && !is(reader, ";"))
         return CUDA_ERROR_INVALID_PTX;
@@ -259,9 +258,9 @@ static CUresult read_statement(struct reader *reader, struct sim_entry **entries
     return CUDA_SUCCESS;
 }
 
-CUresult sim_ptx_parse(const char *text, struct sim_entry **entries, struct sim_global **globals)
+CUresult sim_ptx_parse(const char *text, sim_ptx_entry **entries, sim_ptx_global **globals)
 {
-    struct reader reader = {.at = text};
+    ptx_reader reader = {.at = text};
     bool versioned = false;
     bool inside = false; /* of a statement that began with a directive */
     CUresult result = CUDA_SUCCESS;
@@ -281,10 +280,10 @@ CUresult sim_ptx_parse(const char *text, struct sim_entry **entries, struct sim_
     return result;
 }
 
-void sim_ptx_free(struct sim_entry *entries, struct sim_global *globals)
+void sim_ptx_free(sim_ptx_entry *entries, sim_ptx_global *globals)
 {
     while (entries) {
-        struct sim_entry *entry = entries->next;
+        sim_ptx_entry *entry = entries->next;
         free(entries->name);
         free(entries->offsets);
         free(entries->sizes);
@@ -292,7 +291,7 @@ void sim_ptx_free(struct sim_entry *entries, struct sim_global *globals)
         entries = entry;
     }
     while (globals) {
-        struct sim_global *global = globals->next;
+        sim_ptx_global *global = globals->next;
         free(globals->name);
         free(globals);
         globals = global;

@@ -82,13 +82,13 @@ UNCHECKED static uint64_t differences(const unsigned char *at, uint64_t words, u
     return is_wide() ? difference_wide(at, words, seed) : difference_loop(at, words, seed);
 }
 
-struct verdict {
+typedef struct pattern_verdict {
     uint64_t bytes;
     uint64_t first;
-};
+} pattern_verdict;
 
 static void compare_bytes(const unsigned char *at, uint64_t offset, uint64_t bytes, uint64_t seed,
-                          struct verdict *verdict)
+                          pattern_verdict *verdict)
 {
     for (uint64_t i = offset; i < offset + bytes; i++) {
         unsigned char expected = (unsigned char)(sim_mix(seed + i / WORD) >> (i % WORD * 8));
@@ -100,9 +100,9 @@ static void compare_bytes(const unsigned char *at, uint64_t offset, uint64_t byt
 }
 
 /* Looks closely only where a stride of words is not all right. */
-static struct verdict compare(const unsigned char *at, uint64_t bytes, uint64_t seed)
+static pattern_verdict compare(const unsigned char *at, uint64_t bytes, uint64_t seed)
 {
-    struct verdict verdict = {.first = UINT64_MAX};
+    pattern_verdict verdict = {.first = UINT64_MAX};
     uint64_t offset = 0;
     while (bytes - offset >= WORD) {
         uint64_t words = (bytes - offset) / WORD;
@@ -152,7 +152,7 @@ static void pattern_check(strata_sim_launch *launch)
     unsigned char *to = launch->write(launch, result, sizeof found);
     if (!at || !to)
         return;
-    struct verdict verdict = compare(at, bytes, seed);
+    pattern_verdict verdict = compare(at, bytes, seed);
     if (verdict.bytes == 0)
         return;
     memcpy(found, to, sizeof found);

@@ -7,27 +7,27 @@
 #include "memory/vmm.h"
 #include <stdlib.h>
 
-static struct sim_extent *extent_at(uint64_t address)
+static sim_extent *extent_at(uint64_t address)
 {
-    struct sim_node *node = sim_tree_floor(&sim.extents, address);
+    sim_node *node = sim_tree_floor(&sim.extents, address);
     if (!node)
         return NULL;
-    struct sim_extent *extent = (struct sim_extent *)(void *)((char *)node - offsetof(struct sim_extent, by_address));
+    sim_extent *extent = (sim_extent *)(void *)((char *)node - offsetof(sim_extent, by_address));
     return address - extent->address < extent->bytes ? extent : NULL;
 }
 
-static struct sim_block *apart_at(uint64_t address)
+static sim_block *apart_at(uint64_t address)
 {
-    struct sim_node *node = sim_tree_floor(&sim.apart, address);
-    return node ? (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_address)) : NULL;
+    sim_node *node = sim_tree_floor(&sim.apart, address);
+    return node ? (sim_block *)(void *)((char *)node - offsetof(sim_block, by_address)) : NULL;
 }
 
-static size_t granule_of(const struct sim_extent *extent, uint64_t address)
+static size_t granule_of(const sim_extent *extent, uint64_t address)
 {
     return (size_t)((address - extent->address) / SIM_GRANULE);
 }
 
-static uint64_t *account(const struct sim_block *block)
+static uint64_t *account(const sim_block *block)
 {
     switch (block->kind) {
     case SIM_BLOCK_PINNED:
@@ -44,7 +44,7 @@ static uint64_t *account(const struct sim_block *block)
     return &sim.device_blocks;
 }
 
-void sim_block_publish(struct sim_block *block)
+void sim_block_publish(sim_block *block)
 {
     block->id = ++sim.last_block;
     ++*account(block);
@@ -60,7 +60,7 @@ void sim_block_publish(struct sim_block *block)
     sim_check_allocated(block);
 }
 
-void sim_block_retire(struct sim_block *block)
+void sim_block_retire(sim_block *block)
 {
     --*account(block);
     if (block->previous)
@@ -75,7 +75,7 @@ void sim_block_retire(struct sim_block *block)
         sim_tree_remove(&sim.apart, &block->by_address);
 }
 
-void sim_block_appear(struct sim_block *block)
+void sim_block_appear(sim_block *block)
 {
     if (block->extent) {
         sim_index_put(&block->extent->present, granule_of(block->extent, block->address), block);
@@ -84,7 +84,7 @@ void sim_block_appear(struct sim_block *block)
     }
 }
 
-void sim_block_vanish(struct sim_block *block)
+void sim_block_vanish(sim_block *block)
 {
     if (block->present) {
         sim_index_remove(&block->extent->present, granule_of(block->extent, block->address));
@@ -93,25 +93,25 @@ void sim_block_vanish(struct sim_block *block)
     }
 }
 
-void sim_extent_vanish(struct sim_extent *extent)
+void sim_extent_vanish(sim_extent *extent)
 {
-    struct sim_block *block;
+    sim_block *block;
     while ((block = sim_index_floor(&extent->present, (size_t)(extent->bytes / SIM_GRANULE) - 1)))
         sim_block_vanish(block);
 }
 
-static bool inside(const struct sim_block *block, uint64_t address, uint64_t bytes)
+static bool inside(const sim_block *block, uint64_t address, uint64_t bytes)
 {
     uint64_t offset = address - block->address;
     return offset <= block->bytes && bytes <= block->bytes - offset;
 }
 
 /* Maps that lie side by side hold a range together. */
-static bool holds(struct sim_block *block, uint64_t address, uint64_t bytes)
+static bool holds(sim_block *block, uint64_t address, uint64_t bytes)
 {
     if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes))
         return inside(block, address, bytes);
-    const struct sim_map *map = sim_map_of(block);
+    const sim_map *map = sim_map_of(block);
     if (bytes > map->range->bytes)
         return false;
     while (map && address + bytes > map->block.address + map->block.bytes)
@@ -119,46 +119,45 @@ static bool holds(struct sim_block *block, uint64_t address, uint64_t bytes)
     return map != NULL;
 }
 
-static struct sim_block *known_at(uint64_t address)
+static sim_block *known_at(uint64_t address)
 {
-    const struct sim_extent *extent = extent_at(address);
+    const sim_extent *extent = extent_at(address);
     return extent ? sim_index_floor(&extent->known, granule_of(extent, address)) : apart_at(address);
 }
 
-struct sim_block *sim_block_at(uint64_t address)
+sim_block *sim_block_at(uint64_t address)
 {
-    struct sim_block *block = known_at(address);
+    sim_block *block = known_at(address);
     return block && address - block->address < block->bytes ? block : NULL;
 }
 
-struct sim_block *sim_block_around(uint64_t address, uint64_t bytes)
+sim_block *sim_block_around(uint64_t address, uint64_t bytes)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     return block && holds(block, address, bytes) ? block : NULL;
 }
 
-struct sim_block *sim_block_present(uint64_t address, uint64_t bytes)
+sim_block *sim_block_present(uint64_t address, uint64_t bytes)
 {
-    const struct sim_extent *extent = extent_at(address);
-    struct sim_block *block =
-        extent ? sim_index_floor(&extent->present, granule_of(extent, address)) : apart_at(address);
+    const sim_extent *extent = extent_at(address);
+    sim_block *block = extent ? sim_index_floor(&extent->present, granule_of(extent, address)) : apart_at(address);
     return block && address - block->address < block->bytes && holds(block, address, bytes) ? block : NULL;
 }
 
 char *sim_memory_at(uint64_t address, uint64_t bytes)
 {
-    const struct sim_block *block = sim_block_present(address, bytes);
+    const sim_block *block = sim_block_present(address, bytes);
     return block ? block->memory + (address - block->address) : NULL;
 }
 
-CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_block **block)
+CUresult sim_block_allocate(sim_context *context, uint64_t bytes, sim_block **block)
 {
     if (bytes > SIM_MOST_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_block *made = calloc(1, sizeof *made);
+    sim_block *made = calloc(1, sizeof *made);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_op *wait_for;
+    sim_op *wait_for;
     CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(made);
@@ -178,7 +177,7 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, struct sim_blo
     return CUDA_SUCCESS;
 }
 
-void sim_block_free_now(struct sim_block *block)
+void sim_block_free_now(sim_block *block)
 {
     sim_check_forget(block);
     if (block->graph) {
@@ -212,9 +211,9 @@ void sim_block_free_now(struct sim_block *block)
 
 void sim_blocks_of_context_free(const sim_context *context)
 {
-    struct sim_block *block = sim.blocks;
+    sim_block *block = sim.blocks;
     while (block) {
-        struct sim_block *next = block->next;
+        sim_block *next = block->next;
         if (block->context == context)
             sim_block_free_now(block);
         block = next;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* An end of a copy as a call describes it. */
-struct end {
+typedef struct rows_end {
     CUmemorytype type;
     uint64_t host;
     uint64_t device;
@@ -15,15 +15,15 @@ struct end {
     size_t z;
     size_t pitch;
     size_t height;
-};
+} rows_end;
 
-struct copy {
-    struct end to;
-    struct end from;
+typedef struct rows_request {
+    rows_end to;
+    rows_end from;
     size_t width;
     size_t rows;
     size_t planes;
-};
+} rows_request;
 
 /* Adds a * b; false if the sum is more than any memory has. */
 static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
@@ -35,7 +35,7 @@ static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
 }
 
 /* How far rows and planes are apart. False: they would lie over each other. */
-static bool measure(const struct end *end, const struct copy *copy, struct sim_rows *rows)
+static bool measure(const rows_end *end, const rows_request *copy, sim_rows *rows)
 {
     uint64_t width = 0;
     uint64_t height = 0;
@@ -53,14 +53,14 @@ static bool measure(const struct end *end, const struct copy *copy, struct sim_r
 }
 
 /* The bytes from the first to the last. */
-static bool span_of(const struct copy *copy, const struct sim_rows *rows, uint64_t *bytes)
+static bool span_of(const rows_request *copy, const sim_rows *rows, uint64_t *bytes)
 {
     *bytes = 0;
     return add_product(bytes, copy->planes - 1, rows->plane) && add_product(bytes, copy->rows - 1, rows->pitch) &&
            add_product(bytes, 1, copy->width);
 }
 
-static bool side_of(const struct end *end, enum sim_side *side, uint64_t *base)
+static bool side_of(const rows_end *end, sim_side *side, uint64_t *base)
 {
     *base = end->type == CU_MEMORYTYPE_HOST ? end->host : end->device;
     *side = end->type == CU_MEMORYTYPE_HOST     ? SIM_HOST_SIDE
@@ -71,10 +71,10 @@ static bool side_of(const struct end *end, enum sim_side *side, uint64_t *base)
     return known && *base != 0;
 }
 
-static bool locate(const sim_context *context, const struct end *end, const struct copy *copy, bool write, bool graphs,
-                   struct sim_rows *rows)
+static bool locate(const sim_context *context, const rows_end *end, const rows_request *copy, bool write, bool graphs,
+                   sim_rows *rows)
 {
-    enum sim_side side;
+    sim_side side;
     uint64_t base;
     uint64_t bytes;
     uint64_t offset = 0;
@@ -86,7 +86,7 @@ static bool locate(const sim_context *context, const struct end *end, const stru
 }
 
 /* Moves the rows between two places whose first bytes are given. */
-static void move_rows(const struct sim_op *op, char *to, uint64_t to_pitch, uint64_t to_plane, const char *from,
+static void move_rows(const sim_op *op, char *to, uint64_t to_pitch, uint64_t to_plane, const char *from,
                       uint64_t from_pitch, uint64_t from_plane)
 {
     for (size_t plane = 0; plane < op->work.rows.planes; plane++) {
@@ -97,27 +97,27 @@ static void move_rows(const struct sim_op *op, char *to, uint64_t to_pitch, uint
     }
 }
 
-static uint64_t span_of_op(const struct sim_op *op, const struct sim_rows *rows)
+static uint64_t span_of_op(const sim_op *op, const sim_rows *rows)
 {
     return (op->work.rows.planes - 1) * rows->plane + (op->work.rows.rows - 1) * rows->pitch + op->work.rows.width;
 }
 
-static char *reach(const struct sim_op *op, const struct sim_rows *rows, bool write)
+static char *reach(const sim_op *op, const sim_rows *rows, bool write)
 {
-    const struct sim_place *place = &rows->place;
+    const sim_place *place = &rows->place;
     return place->pageable ? (char *)(uintptr_t)place->address
                            : sim_touch(op->context, place->address, span_of_op(op, rows), SIM_BY_COPY, write);
 }
 
-uint64_t sim_rows_bytes(const struct sim_op *op)
+uint64_t sim_rows_bytes(const sim_op *op)
 {
     return (uint64_t)op->work.rows.width * op->work.rows.rows * op->work.rows.planes;
 }
 
-bool sim_rows_run(const struct sim_op *op)
+bool sim_rows_run(const sim_op *op)
 {
-    const struct sim_rows *from_rows = &op->work.rows.from;
-    const struct sim_rows *to_rows = &op->work.rows.to;
+    const sim_rows *from_rows = &op->work.rows.from;
+    const sim_rows *to_rows = &op->work.rows.to;
     char *to = reach(op, to_rows, true);
     const char *staged = op->work.rows.staged;
     if (to && staged) {
@@ -133,9 +133,9 @@ bool sim_rows_run(const struct sim_op *op)
 }
 
 /* Plain host memory is read when the copy is called for. */
-static bool stage(struct sim_op *op)
+static bool stage(sim_op *op)
 {
-    const struct sim_rows *from = &op->work.rows.from;
+    const sim_rows *from = &op->work.rows.from;
     if (!from->place.pageable)
         return true;
     char *staged = malloc(sim_rows_bytes(op));
@@ -148,9 +148,9 @@ static bool stage(struct sim_op *op)
     return true;
 }
 
-static struct sim_op shape_of(const struct copy *copy, const struct sim_rows *to, const struct sim_rows *from)
+static sim_op shape_of(const rows_request *copy, const sim_rows *to, const sim_rows *from)
 {
-    struct sim_op shape = {.kind = SIM_OP_COPY_ROWS};
+    sim_op shape = {.kind = SIM_OP_COPY_ROWS};
     shape.work.rows.to = *to;
     shape.work.rows.from = *from;
     shape.work.rows.width = copy->width;
@@ -159,13 +159,13 @@ static struct sim_op shape_of(const struct copy *copy, const struct sim_rows *to
     return shape;
 }
 
-static CUresult submit(struct sim_queue *queue, const struct copy *copy, const struct sim_rows *to,
-                       const struct sim_rows *from, struct sim_op **op)
+static CUresult submit(sim_queue *queue, const rows_request *copy, const sim_rows *to, const sim_rows *from,
+                       sim_op **op)
 {
-    struct sim_op shape = shape_of(copy, to, from);
+    sim_op shape = shape_of(copy, to, from);
     if (!queue->capture && !stage(&shape))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_op *made = sim_op_create(queue->context, queue, SIM_OP_COPY_ROWS, 0);
+    sim_op *made = sim_op_create(queue->context, queue, SIM_OP_COPY_ROWS, 0);
     if (!made) {
         free(shape.work.rows.staged);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -176,11 +176,11 @@ static CUresult submit(struct sim_queue *queue, const struct copy *copy, const s
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_rows(const struct copy *copy, CUstream stream, bool synchronous)
+static CUresult copy_rows(const rows_request *copy, CUstream stream, bool synchronous)
 {
-    struct sim_queue *queue;
-    struct sim_rows to;
-    struct sim_rows from;
+    sim_queue *queue;
+    sim_rows to;
+    sim_rows from;
     CUresult result = sim_queue_for_work(stream, &queue);
     if (result == CUDA_SUCCESS && synchronous)
         result = sim_capture_guard_queue(queue);
@@ -194,12 +194,12 @@ static CUresult copy_rows(const struct copy *copy, CUstream stream, bool synchro
     result = sim_copy_prepare(queue, &from.place, synchronous);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op *op;
+    sim_op *op;
     result = submit(queue, copy, &to, &from, &op);
     return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to.place, &from.place, synchronous) : result;
 }
 
-static CUresult copy_call(const char *entry, const struct copy *copy, CUstream stream, bool synchronous)
+static CUresult copy_call(const char *entry, const rows_request *copy, CUstream stream, bool synchronous)
 {
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
@@ -213,7 +213,7 @@ static CUresult copy_2d(const char *entry, const CUDA_MEMCPY2D *asked, CUstream 
 {
     if (!asked)
         return CUDA_ERROR_INVALID_VALUE;
-    struct copy copy = {
+    rows_request copy = {
         .to = {.type = asked->dstMemoryType,
                .host = (uint64_t)(uintptr_t)asked->dstHost,
                .device = asked->dstDevice,
@@ -261,9 +261,9 @@ CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
 
 /* ---- planes ---- */
 
-static struct copy copy_of_3d(const CUDA_MEMCPY3D *asked)
+static rows_request copy_of_3d(const CUDA_MEMCPY3D *asked)
 {
-    return (struct copy){
+    return (rows_request){
         .to = {.type = asked->dstMemoryType,
                .host = (uint64_t)(uintptr_t)asked->dstHost,
                .device = asked->dstDevice,
@@ -287,11 +287,11 @@ static struct copy copy_of_3d(const CUDA_MEMCPY3D *asked)
 }
 
 /* For a node of a graph; what is empty is no copy there. */
-CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, struct sim_op *what)
+CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim_op *what)
 {
-    struct copy copy = copy_of_3d(asked);
-    struct sim_rows to;
-    struct sim_rows from;
+    rows_request copy = copy_of_3d(asked);
+    sim_rows to;
+    sim_rows from;
     if (copy.width == 0 || copy.rows == 0 || copy.planes == 0 || !locate(context, &copy.to, &copy, true, true, &to) ||
         !locate(context, &copy.from, &copy, false, true, &from))
         return CUDA_ERROR_INVALID_VALUE;
@@ -304,7 +304,7 @@ static CUresult copy_3d(const char *entry, const CUDA_MEMCPY3D *asked, CUstream 
 {
     if (!asked)
         return CUDA_ERROR_INVALID_VALUE;
-    struct copy copy = copy_of_3d(asked);
+    rows_request copy = copy_of_3d(asked);
     return copy_call(entry, &copy, stream, synchronous);
 }
 

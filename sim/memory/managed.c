@@ -8,34 +8,34 @@
 
 enum { ADVICE_PAGE = 4096, NOWHERE = CU_DEVICE_INVALID, ON_HOST = CU_DEVICE_CPU };
 
-struct where {
+typedef struct page_place {
     CUmemLocationType type;
     int id;
-};
+} page_place;
 
 /* What was said of a page. */
-struct page {
+typedef struct managed_page {
     uint64_t accessed_by; /* a bit for each device */
-    struct where preferred;
-    struct where prefetched;
+    page_place preferred;
+    page_place prefetched;
     bool accessed_by_host;
     bool read_mostly;
-};
+} managed_page;
 
-struct managed {
-    struct sim_block block; /* first */
+typedef struct managed_memory {
+    sim_block block; /* first */
     size_t page_count;
-    struct page *pages;
-};
+    managed_page *pages;
+} managed_memory;
 
-static const struct where unsaid = {CU_MEM_LOCATION_TYPE_INVALID, NOWHERE};
+static const page_place unsaid = {CU_MEM_LOCATION_TYPE_INVALID, NOWHERE};
 
-static struct managed *managed_of(struct sim_block *block)
+static managed_memory *managed_of(sim_block *block)
 {
-    return (struct managed *)(void *)block; /* the block is its first member */
+    return (managed_memory *)(void *)block; /* the block is its first member */
 }
 
-static bool make_pages(struct managed *managed, size_t bytes)
+static bool make_pages(managed_memory *managed, size_t bytes)
 {
     managed->page_count = (size_t)(sim_round_up(bytes, ADVICE_PAGE) / ADVICE_PAGE);
     managed->pages = calloc(managed->page_count, sizeof *managed->pages);
@@ -53,7 +53,7 @@ static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t byte
     *address = 0;
     if (bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
         return CUDA_ERROR_INVALID_VALUE;
-    struct managed *managed = bytes <= SIM_MOST_MEMORY ? calloc(1, sizeof *managed) : NULL;
+    managed_memory *managed = bytes <= SIM_MOST_MEMORY ? calloc(1, sizeof *managed) : NULL;
     char *memory = managed && make_pages(managed, bytes) ? sim_backing_take(sim_round_up(bytes, SIM_PAGE)) : NULL;
     if (!memory) {
         if (managed)
@@ -61,7 +61,7 @@ static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t byte
         free(managed);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct sim_block *block = &managed->block;
+    sim_block *block = &managed->block;
     block->kind = SIM_BLOCK_MANAGED;
     block->address = (uint64_t)(uintptr_t)memory;
     block->bytes = bytes;
@@ -86,7 +86,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
     return sim_leave(allocate(context, dptr, bytesize, flags));
 }
 
-void sim_managed_end(struct sim_block *block)
+void sim_managed_end(sim_block *block)
 {
     sim_bytes_gone(block->memory, block->bytes);
     sim_backing_give(block->memory, block->held);
@@ -94,9 +94,9 @@ void sim_managed_end(struct sim_block *block)
 }
 
 /* Managed memory that holds the whole range, and the pages that the range touches; NULL if there is none. */
-static struct managed *find(uint64_t address, size_t bytes, size_t *first, size_t *last)
+static managed_memory *find(uint64_t address, size_t bytes, size_t *first, size_t *last)
 {
-    struct sim_block *block = bytes > 0 ? sim_block_around(address, bytes) : NULL;
+    sim_block *block = bytes > 0 ? sim_block_around(address, bytes) : NULL;
     if (!block || block->kind != SIM_BLOCK_MANAGED)
         return NULL;
     *first = (size_t)((address - block->address) / ADVICE_PAGE);
@@ -107,20 +107,20 @@ static struct managed *find(uint64_t address, size_t bytes, size_t *first, size_
 /* ---- prefetching ---- */
 
 /* Where a call's location is. The host has one node, number 0. */
-static CUresult place(const CUmemLocation *location, struct where *where)
+static CUresult place(const CUmemLocation *location, page_place *where)
 {
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        *where = (struct where){location->type, location->id};
+        *where = (page_place){location->type, location->id};
         return sim_device_of(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
     case CU_MEM_LOCATION_TYPE_HOST:
-        *where = (struct where){location->type, ON_HOST};
+        *where = (page_place){location->type, ON_HOST};
         return CUDA_SUCCESS;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA:
-        *where = (struct where){location->type, location->id};
+        *where = (page_place){location->type, location->id};
         return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT:
-        *where = (struct where){location->type, 0};
+        *where = (page_place){location->type, 0};
         return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
@@ -131,18 +131,18 @@ static CUresult prefetch(uint64_t address, size_t bytes, const CUmemLocation *lo
 {
     size_t first;
     size_t last;
-    struct where where;
-    struct sim_queue *queue;
+    page_place where;
+    sim_queue *queue;
     CUresult result = sim_queue_for_work(stream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
-    struct managed *managed = find(address, bytes, &first, &last);
+    managed_memory *managed = find(address, bytes, &first, &last);
     if (flags != 0 || !managed)
         return CUDA_ERROR_INVALID_VALUE;
     result = place(location, &where);
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     for (size_t i = first; i <= last; i++)
@@ -183,7 +183,7 @@ static bool type_known(CUmemLocationType type)
 /* Whether this advice can be given about this location. Where the location means nothing, it need not exist. */
 static bool location_good(CUmem_advise advice, const CUmemLocation *location)
 {
-    struct where where;
+    page_place where;
     switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
     case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
@@ -199,7 +199,7 @@ static bool location_good(CUmem_advise advice, const CUmemLocation *location)
     return false;
 }
 
-static void set_accessed_by(struct page *page, const CUmemLocation *location, bool by)
+static void set_accessed_by(managed_page *page, const CUmemLocation *location, bool by)
 {
     if (location->type == CU_MEM_LOCATION_TYPE_HOST) {
         page->accessed_by_host = by;
@@ -210,13 +210,13 @@ static void set_accessed_by(struct page *page, const CUmemLocation *location, bo
 }
 
 /* A node of the host is as good as any other. */
-static struct where preference(const CUmemLocation *location)
+static page_place preference(const CUmemLocation *location)
 {
     bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
-    return device ? (struct where){location->type, location->id} : (struct where){CU_MEM_LOCATION_TYPE_HOST, ON_HOST};
+    return device ? (page_place){location->type, location->id} : (page_place){CU_MEM_LOCATION_TYPE_HOST, ON_HOST};
 }
 
-static void advise_page(struct page *page, CUmem_advise advice, const CUmemLocation *location)
+static void advise_page(managed_page *page, CUmem_advise advice, const CUmemLocation *location)
 {
     switch (advice) {
     case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -243,7 +243,7 @@ CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, C
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct managed *managed = find(devPtr, count, &first, &last);
+    managed_memory *managed = find(devPtr, count, &first, &last);
     if (!managed || !location_good(advice, &location))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     for (size_t i = first; i <= last; i++)
@@ -258,17 +258,17 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
 
 /* ---- what was said of a range: what holds for all of its pages ---- */
 
-static bool same(struct where a, struct where b)
+static bool same(page_place a, page_place b)
 {
     return a.type == b.type && a.id == b.id;
 }
 
 /* What all pages agree on; what they do not is unsaid. */
-static struct page common_of(const struct page *pages, size_t first, size_t last)
+static managed_page common_of(const managed_page *pages, size_t first, size_t last)
 {
-    struct page common = pages[first];
+    managed_page common = pages[first];
     for (size_t i = first + 1; i <= last; i++) {
-        const struct page *page = &pages[i];
+        const managed_page *page = &pages[i];
         common.read_mostly = common.read_mostly && page->read_mostly;
         common.accessed_by &= page->accessed_by;
         common.accessed_by_host = common.accessed_by_host && page->accessed_by_host;
@@ -279,14 +279,14 @@ static struct page common_of(const struct page *pages, size_t first, size_t last
 }
 
 /* As one number: a device's, the host's, or none. */
-static int number_of(struct where where)
+static int number_of(page_place where)
 {
     bool node = where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     return node ? ON_HOST : where.id;
 }
 
 /* The devices, one after the other, and the host; places that are left over say that there are no more. */
-static void list_accessors(const struct page *page, int *numbers, size_t room)
+static void list_accessors(const managed_page *page, int *numbers, size_t room)
 {
     size_t used = 0;
     for (int device = 0; device < sim.settings.devices && used < room; device++)
@@ -298,7 +298,7 @@ static void list_accessors(const struct page *page, int *numbers, size_t room)
         numbers[used++] = NOWHERE;
 }
 
-static CUresult describe(const struct page *page, CUmem_range_attribute attribute, void *data, size_t bytes)
+static CUresult describe(const managed_page *page, CUmem_range_attribute attribute, void *data, size_t bytes)
 {
     int number;
     switch (attribute) {
@@ -345,9 +345,9 @@ CUresult cuMemRangeGetAttribute(void *data, size_t dataSize, CUmem_range_attribu
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    const struct managed *managed = find(devPtr, count, &first, &last);
+    const managed_memory *managed = find(devPtr, count, &first, &last);
     if (!data || !managed)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct page common = common_of(managed->pages, first, last);
+    managed_page common = common_of(managed->pages, first, last);
     return sim_leave(describe(&common, attribute, data, dataSize));
 }

@@ -10,7 +10,7 @@ static CUresult allocate(sim_context *context, CUdeviceptr *address, size_t byte
     *address = 0;
     if (bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_block *block;
+    sim_block *block;
     CUresult result = sim_block_allocate(context, bytes, &block);
     if (result == CUDA_SUCCESS)
         *address = block->address;
@@ -45,16 +45,16 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
     return sim_leave(result);
 }
 
-static struct sim_block *block_of(uint64_t address)
+static sim_block *block_of(uint64_t address)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     return block && block->address == address && !block->of_module ? block : NULL;
 }
 
 /* Waits until the block may go: all work of its context for plain memory, as the real driver does; only its own
  * allocation for stream-ordered memory, whose user promises that nothing is under way. Secretly: plain memory's wait
  * tells the host nothing. */
-static CUresult settle(struct sim_block *block, bool secretly)
+static CUresult settle(sim_block *block, bool secretly)
 {
     uint64_t id = block->id;
     uint64_t address = block->address;
@@ -69,7 +69,7 @@ static CUresult settle(struct sim_block *block, bool secretly)
 }
 
 /* What cuMemFree takes, or cuMemFreeHost: nothing that the program mapped or registered itself. */
-static bool freeable(const struct sim_block *block, bool pinned)
+static bool freeable(const sim_block *block, bool pinned)
 {
     switch (block->kind) {
     case SIM_BLOCK_PINNED:
@@ -87,10 +87,10 @@ static bool freeable(const struct sim_block *block, bool pinned)
 
 static CUresult free_block(uint64_t address, bool pinned)
 {
-    struct sim_block *block = block_of(address);
+    sim_block *block = block_of(address);
     if (!block || !freeable(block, pinned))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_act *asked = sim_check_free_asked();
+    sim_act *asked = sim_check_free_asked();
     CUresult result = settle(block, asked != NULL);
     if (result != CUDA_SUCCESS) {
         sim_act_drop(asked);
@@ -130,7 +130,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize, CUdeviceptr 
     CUresult result = sim_enter_context(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_block *block = sim_block_at(dptr);
+    const sim_block *block = sim_block_at(dptr);
     if (!block)
         return sim_leave(CUDA_ERROR_NOT_FOUND);
     if (pbase)
@@ -156,7 +156,7 @@ static CUresult allocate_pinned(sim_context *context, void **address, size_t byt
     *address = NULL;
     if (bytes == 0)
         return CUDA_SUCCESS;
-    struct sim_block *block = calloc(1, sizeof *block);
+    sim_block *block = calloc(1, sizeof *block);
     if (!block || !host_has(bytes) || !sim_pinned_take(block, bytes)) {
         free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -196,9 +196,9 @@ CUresult cuMemFreeHost(void *p)
     return sim_leave(p ? free_block((uint64_t)(uintptr_t)p, true) : CUDA_SUCCESS);
 }
 
-static const struct sim_block *pinned_at(const void *address)
+static const sim_block *pinned_at(const void *address)
 {
-    const struct sim_block *block = sim_block_at((uint64_t)(uintptr_t)address);
+    const sim_block *block = sim_block_at((uint64_t)(uintptr_t)address);
     return block && sim_block_is_host(block) ? block : NULL;
 }
 
@@ -221,7 +221,7 @@ CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)
     CUresult result = sim_enter_context(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_block *block = pinned_at(p);
+    const sim_block *block = pinned_at(p);
     if (!pFlags || !block)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     *pFlags = block->host_flags | CU_MEMHOSTALLOC_DEVICEMAP;

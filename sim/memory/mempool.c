@@ -7,7 +7,7 @@ static bool pool_valid(CUmemoryPool pool)
     return sim_slab_has(&sim.pools, pool) && !pool->destroyed;
 }
 
-CUmemoryPool sim_pool_create(struct sim_device *device)
+CUmemoryPool sim_pool_create(sim_device *device)
 {
     CUmemoryPool pool = sim_slab_take(&sim.pools);
     if (pool) {
@@ -32,7 +32,7 @@ void sim_pool_block_gone(CUmemoryPool pool)
 
 /* ---- allocating and freeing ---- */
 
-static void describe(struct sim_block *block, CUmemoryPool pool, sim_context *context, struct sim_span *span)
+static void describe(sim_block *block, CUmemoryPool pool, sim_context *context, sim_span *span)
 {
     block->kind = SIM_BLOCK_POOLED;
     block->address = span->address;
@@ -46,9 +46,9 @@ static void describe(struct sim_block *block, CUmemoryPool pool, sim_context *co
 }
 
 /* The allocation waits for the free whose memory it got. */
-static void submit_allocation(struct sim_queue *queue, struct sim_block *block, struct sim_op *wait_for)
+static void submit_allocation(sim_queue *queue, sim_block *block, sim_op *wait_for)
 {
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_ALLOCATE, 1);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_ALLOCATE, 1);
     sim_op_await(op, wait_for);
     op->work.block = block;
     block->allocation = sim_op_hold(op);
@@ -57,20 +57,20 @@ static void submit_allocation(struct sim_queue *queue, struct sim_block *block, 
     sim_op_submit(op);
 }
 
-static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
+static CUresult allocate(sim_queue *queue, CUmemoryPool pool, size_t bytes, CUdeviceptr *address)
 {
     *address = 0;
     if (bytes > SIM_MOST_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (queue->capture)
         return sim_capture_allocate(queue, pool->space.device, bytes, address);
-    struct sim_block *block = calloc(1, sizeof *block);
+    sim_block *block = calloc(1, sizeof *block);
     if (!block || !sim_op_reserve(queue, 1)) {
         free(block);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    struct sim_span *span;
-    struct sim_op *wait_for;
+    sim_span *span;
+    sim_op *wait_for;
     CUresult result = sim_space_take(&pool->space, queue, bytes, &span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(block);
@@ -85,7 +85,7 @@ static CUresult allocate(struct sim_queue *queue, CUmemoryPool pool, size_t byte
 }
 
 /* A capture of the stream itself takes the call down; one of another stream may not survive it. */
-static CUresult queue_of(CUstream stream, struct sim_queue **queue)
+static CUresult queue_of(CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_queue_for_work(stream, queue);
     return result == CUDA_SUCCESS && !(*queue)->capture ? sim_capture_guard() : result;
@@ -93,7 +93,7 @@ static CUresult queue_of(CUstream stream, struct sim_queue **queue)
 
 static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -131,20 +131,20 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPoo
 /* Plain memory may be freed in the order of a stream, too; it is only free when the operation has run. */
 static CUresult free_async(CUdeviceptr address, CUstream stream)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
     if (result != CUDA_SUCCESS || address == 0)
         return result;
     if (queue->capture)
         return sim_capture_free(queue, address);
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     if (!block || block->address != address || block->of_module)
         return CUDA_ERROR_INVALID_VALUE;
     if (block->kind != SIM_BLOCK_DEVICE && block->kind != SIM_BLOCK_POOLED)
         return block->kind == SIM_BLOCK_MANAGED ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     if (!sim_op_reserve(queue, 1) || (block->pool && !sim_space_expect(&block->pool->space, queue)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
     if (block->graph) {
         sim_graph_memory_freed(block->graph, op);
         sim_op_submit(op);
@@ -190,7 +190,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
         return result;
     if (!pool || !poolProps || !properties_good(poolProps))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    struct sim_device *device = sim_device_of(poolProps->location.id);
+    sim_device *device = sim_device_of(poolProps->location.id);
     if (!device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     CUmemoryPool made = poolProps->maxSize <= SIM_MOST_MEMORY ? sim_pool_create(device) : NULL;
@@ -329,7 +329,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 
 static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
 {
-    const struct sim_device *device = sim_device_of(map->location.id);
+    const sim_device *device = sim_device_of(map->location.id);
     if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!device)
@@ -384,7 +384,7 @@ static CUresult give_pool(const char *entry, CUmemoryPool *pool, CUdevice dev, b
     CUresult result = sim_enter_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_device *device = sim_device_of(dev);
+    const sim_device *device = sim_device_of(dev);
     if (!device)
         return sim_leave(current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE);
     if (!pool)
@@ -408,7 +408,7 @@ CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
     CUresult result = sim_enter_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_device *device = sim_device_of(dev);
+    sim_device *device = sim_device_of(dev);
     if (!device || !pool_valid(pool) || pool->space.device != device)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     device->current_pool = pool;

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 
 /* A context that another one has access to. Its uid tells it from a later one with the same handle. */
-struct sim_peer {
+typedef struct sim_peer {
     struct sim_peer *next;
     uint64_t uid;
-};
+} sim_peer;
 
-static struct sim_peer **find(sim_context *context, const sim_context *peer)
+static sim_peer **find(sim_context *context, const sim_context *peer)
 {
-    struct sim_peer **link = &context->peers;
+    sim_peer **link = &context->peers;
     while (*link && (*link)->uid != peer->uid)
         link = &(*link)->next;
     return link;
@@ -20,7 +20,7 @@ static struct sim_peer **find(sim_context *context, const sim_context *peer)
 
 bool sim_peer_enabled(const sim_context *context, const sim_context *peer)
 {
-    const struct sim_peer *known = context->peers;
+    const sim_peer *known = context->peers;
     while (known && known->uid != peer->uid)
         known = known->next;
     return known != NULL;
@@ -29,7 +29,7 @@ bool sim_peer_enabled(const sim_context *context, const sim_context *peer)
 void sim_peers_free(sim_context *context)
 {
     while (context->peers) {
-        struct sim_peer *next = context->peers->next;
+        sim_peer *next = context->peers->next;
         free(context->peers);
         context->peers = next;
     }
@@ -45,10 +45,10 @@ static CUresult enable(sim_context *context, sim_context *peer, unsigned flags)
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     if (sim_peer_enabled(context, peer))
         return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-    struct sim_peer *made = malloc(sizeof *made);
+    sim_peer *made = malloc(sizeof *made);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    *made = (struct sim_peer){.next = context->peers, .uid = peer->uid};
+    *made = (sim_peer){.next = context->peers, .uid = peer->uid};
     context->peers = made;
     return CUDA_SUCCESS;
 }
@@ -70,8 +70,8 @@ CUresult cuCtxDisablePeerAccess(CUcontext peerContext)
         return result;
     if (!sim_context_valid(peerContext))
         return sim_leave(CUDA_ERROR_INVALID_CONTEXT);
-    struct sim_peer **link = find(context, peerContext);
-    struct sim_peer *peer = *link;
+    sim_peer **link = find(context, peerContext);
+    sim_peer *peer = *link;
     if (!peer)
         return sim_leave(CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
     *link = peer->next;

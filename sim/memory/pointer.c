@@ -4,49 +4,49 @@
 static void zero(void *data, CUpointer_attribute attribute);
 
 /* What the device maps as a whole and the block lies in or begins in. */
-struct mapping {
+typedef struct pointer_mapping {
     uint64_t address;
     uint64_t bytes;
-};
+} pointer_mapping;
 
-static struct mapping pages_of(const struct sim_block *block, uint64_t page)
+static pointer_mapping pages_of(const sim_block *block, uint64_t page)
 {
     uint64_t first = block->address / page * page;
-    return (struct mapping){first, sim_round_up(block->address + block->bytes, page) - first};
+    return (pointer_mapping){first, sim_round_up(block->address + block->bytes, page) - first};
 }
 
-static struct mapping mapping_of(const struct sim_block *block)
+static pointer_mapping mapping_of(const sim_block *block)
 {
     enum { HOST_PAGE = 4096 };
-    const struct sim_extent *extent = block->extent;
+    const sim_extent *extent = block->extent;
     switch (block->kind) {
     case SIM_BLOCK_PINNED:
-        return (struct mapping){block->address, sim_round_up(block->bytes, SIM_PAGE)};
+        return (pointer_mapping){block->address, sim_round_up(block->bytes, SIM_PAGE)};
     case SIM_BLOCK_REGISTERED:
         return pages_of(block, HOST_PAGE);
     case SIM_BLOCK_MANAGED:
     case SIM_BLOCK_MAPPED:
-        return (struct mapping){block->address, block->held};
+        return (pointer_mapping){block->address, block->held};
     case SIM_BLOCK_DEVICE:
-        return (struct mapping){extent->address, extent->bytes};
+        return (pointer_mapping){extent->address, extent->bytes};
     case SIM_BLOCK_POOLED:
         break;
     }
     uint64_t offset = block->address - extent->address;
-    return (struct mapping){block->address - offset % SIM_CHUNK, SIM_CHUNK};
+    return (pointer_mapping){block->address - offset % SIM_CHUNK, SIM_CHUNK};
 }
 
 /* The range that the program took: an allocation, or a reservation with all that is mapped to it. */
-static struct mapping range_of(struct sim_block *block)
+static pointer_mapping range_of(sim_block *block)
 {
     if (block->kind == SIM_BLOCK_MAPPED) {
-        const struct sim_range *range = sim_map_of(block)->range;
-        return (struct mapping){range->address, range->bytes};
+        const sim_range *range = sim_map_of(block)->range;
+        return (pointer_mapping){range->address, range->bytes};
     }
-    return (struct mapping){block->address, block->bytes};
+    return (pointer_mapping){block->address, block->bytes};
 }
 
-static unsigned access_of(struct sim_block *block)
+static unsigned access_of(sim_block *block)
 {
     sim_context *context;
     if (block->kind != SIM_BLOCK_MAPPED)
@@ -64,7 +64,7 @@ static bool good_on_device(uint64_t address)
     return sim_may_touch(context, address, 1, SIM_BY_KERNEL, false);
 }
 
-static unsigned long long handle_types_of(struct sim_block *block)
+static unsigned long long handle_types_of(sim_block *block)
 {
     if (block->kind == SIM_BLOCK_MAPPED)
         return (unsigned long long)sim_map_of(block)->physical->properties.requestedHandleTypes;
@@ -72,13 +72,13 @@ static unsigned long long handle_types_of(struct sim_block *block)
 }
 
 /* Writes an attribute of an address in a block. CUDA_ERROR_INVALID_VALUE if there is no such attribute. */
-static CUresult describe(struct sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
+static CUresult describe(sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
 {
     bool host = sim_block_is_host(block);
     bool of_host = host || !block->device;
     bool contextless = block->kind == SIM_BLOCK_POOLED || block->kind == SIM_BLOCK_MAPPED;
-    struct mapping mapping = mapping_of(block);
-    struct mapping range = range_of(block);
+    pointer_mapping mapping = mapping_of(block);
+    pointer_mapping range = range_of(block);
     switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
         *(CUcontext *)data = contextless ? NULL : block->context;
@@ -173,7 +173,7 @@ static void zero(void *data, CUpointer_attribute attribute)
 
 static CUresult get(CUdeviceptr address, CUpointer_attribute attribute, void *data)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     return block ? describe(block, address, attribute, data) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -218,7 +218,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
     CUresult result = sim_enter_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_block *block = sim_block_at(ptr);
+    sim_block *block = sim_block_at(ptr);
     if (!value || !block || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     block->sync_memops = *(const int *)value != 0;

@@ -4,16 +4,16 @@
 #include "check/debugger.h"
 #include "memory/vmm.h"
 
-static bool map_allows(const struct sim_map *map, const sim_context *context, bool write)
+static bool map_allows(const sim_map *map, const sim_context *context, bool write)
 {
     unsigned needed = write ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_READ;
     return (map->access[context->device->ordinal] & needed) == needed;
 }
 
 /* Every map that the range lies in. */
-static bool maps_allow(struct sim_block *block, const sim_context *context, uint64_t end, bool write)
+static bool maps_allow(sim_block *block, const sim_context *context, uint64_t end, bool write)
 {
-    const struct sim_map *map = sim_map_of(block);
+    const sim_map *map = sim_map_of(block);
     while (map && map_allows(map, context, write)) {
         if (end <= map->block.address + map->block.bytes)
             return true;
@@ -29,7 +29,7 @@ static bool pool_allows(CUmemoryPool pool, const sim_context *context)
 
 /* Copies between devices go through the host where they must: they need no access to the other device's memory, except
  * to mapped memory, where only access counts. */
-static bool allowed(struct sim_block *block, const sim_context *context, uint64_t end, enum sim_toucher by, bool write)
+static bool allowed(sim_block *block, const sim_context *context, uint64_t end, sim_toucher by, bool write)
 {
     bool own = block->device == context->device;
     switch (block->kind) {
@@ -47,21 +47,21 @@ static bool allowed(struct sim_block *block, const sim_context *context, uint64_
     return true;
 }
 
-bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
+bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write)
 {
-    struct sim_block *block = sim_block_around(address, bytes);
+    sim_block *block = sim_block_around(address, bytes);
     return block && allowed(block, context, address + bytes, by, write);
 }
 
 /* Whether the memory comes from sim_backing_take. */
-static bool is_backed(const struct sim_block *block)
+static bool is_backed(const sim_block *block)
 {
     return block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_POOLED || block->kind == SIM_BLOCK_MANAGED;
 }
 
-char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, enum sim_toucher by, bool write)
+char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write)
 {
-    struct sim_block *block = sim_block_present(address, bytes);
+    sim_block *block = sim_block_present(address, bytes);
     if (!block)
         return NULL;
     if (!allowed(block, context, address + bytes, by, write)) {

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 
 /* Whether the range has a byte of a block that the driver knows. */
-static const struct sim_block *overlapped(uint64_t address, uint64_t bytes)
+static const sim_block *overlapped(uint64_t address, uint64_t bytes)
 {
-    const struct sim_block *block = sim_block_at(address);
-    struct sim_node *next = block ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    const sim_block *block = sim_block_at(address);
+    sim_node *next = block ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
     if (next && next->key - address < bytes)
         block = sim_block_at(next->key);
     return block;
@@ -18,12 +18,12 @@ static CUresult register_range(sim_context *context, uint64_t address, size_t by
     unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     if (address == 0 || bytes == 0 || bytes > SIM_MOST_MEMORY || (flags & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    const struct sim_block *other = overlapped(address, bytes);
+    const sim_block *other = overlapped(address, bytes);
     if (other) {
         bool registered = other->kind == SIM_BLOCK_REGISTERED;
         return registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
     }
-    struct sim_block *block = calloc(1, sizeof *block);
+    sim_block *block = calloc(1, sizeof *block);
     if (!block)
         return CUDA_ERROR_OUT_OF_MEMORY;
     block->kind = SIM_BLOCK_REGISTERED;
@@ -50,13 +50,13 @@ CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 /* Waits for all work of the context that the memory was registered in. */
 static CUresult unregister(uint64_t address)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     if (address == 0 || (block && (block->kind != SIM_BLOCK_REGISTERED || block->address != address)))
         return CUDA_ERROR_INVALID_VALUE;
     if (!block)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     uint64_t id = block->id;
-    struct sim_act *asked = sim_check_free_asked();
+    sim_act *asked = sim_check_free_asked();
     CUresult result = asked ? sim_context_wait_secretly(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
     if (result == CUDA_SUCCESS && (!block || block->id != id))

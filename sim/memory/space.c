@@ -6,34 +6,34 @@
 #include <sys/mman.h>
 
 /* A reservation. */
-struct region {
-    struct region *next;
+typedef struct address_region {
+    struct address_region *next;
     void *base;
     size_t bytes;
-};
+} address_region;
 
 /* Addresses that are free, in the best-fit order and by address. */
-struct gap {
-    struct sim_node by_bytes;
-    struct sim_node by_address;
+typedef struct address_gap {
+    sim_node by_bytes;
+    sim_node by_address;
     uint64_t address;
     uint64_t bytes;
-};
+} address_gap;
 
 /* Guarded by sim.lock. */
-static struct region *regions;
-static struct sim_tree gaps_by_bytes;
-static struct sim_tree gaps_by_address;
+static address_region *regions;
+static sim_tree gaps_by_bytes;
+static sim_tree gaps_by_address;
 
 #define CONTAINER(node, type, member) ((type *)(void *)((char *)(node)-offsetof(type, member)))
 
-static void add_gap(struct gap *gap)
+static void add_gap(address_gap *gap)
 {
     sim_tree_insert(&gaps_by_bytes, &gap->by_bytes, gap->bytes, gap->address);
     sim_tree_insert(&gaps_by_address, &gap->by_address, gap->address, 0);
 }
 
-static void remove_gap(struct gap *gap)
+static void remove_gap(address_gap *gap)
 {
     sim_tree_remove(&gaps_by_bytes, &gap->by_bytes);
     sim_tree_remove(&gaps_by_address, &gap->by_address);
@@ -42,10 +42,10 @@ static void remove_gap(struct gap *gap)
 /* An address range of whole pages is free again; without memory to note it, its addresses are not used again. */
 void sim_address_give(uint64_t address, uint64_t bytes)
 {
-    struct gap *gap = NULL;
-    struct sim_node *node = sim_tree_floor(&gaps_by_address, address);
+    address_gap *gap = NULL;
+    sim_node *node = sim_tree_floor(&gaps_by_address, address);
     if (node) {
-        struct gap *before = CONTAINER(node, struct gap, by_address);
+        address_gap *before = CONTAINER(node, address_gap, by_address);
         if (before->address + before->bytes == address) {
             remove_gap(before);
             address = before->address;
@@ -55,7 +55,7 @@ void sim_address_give(uint64_t address, uint64_t bytes)
     }
     node = sim_tree_ceiling(&gaps_by_address, address + bytes, 0);
     if (node) {
-        struct gap *after = CONTAINER(node, struct gap, by_address);
+        address_gap *after = CONTAINER(node, address_gap, by_address);
         if (address + bytes == after->address) {
             remove_gap(after);
             bytes += after->bytes;
@@ -76,7 +76,7 @@ static bool reserve_region(uint64_t least)
 {
     uint64_t usual = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : UINT64_C(64) << 30;
     uint64_t bytes = least + SIM_PAGE > usual ? least + SIM_PAGE : usual;
-    struct region *region = malloc(sizeof *region);
+    address_region *region = malloc(sizeof *region);
     if (!region)
         return false;
     region->base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -95,12 +95,12 @@ static bool reserve_region(uint64_t least)
 
 bool sim_address_take(uint64_t bytes, uint64_t *address)
 {
-    struct sim_node *node = sim_tree_ceiling(&gaps_by_bytes, bytes, 0);
+    sim_node *node = sim_tree_ceiling(&gaps_by_bytes, bytes, 0);
     if (!node && reserve_region(bytes))
         node = sim_tree_ceiling(&gaps_by_bytes, bytes, 0);
     if (!node)
         return false;
-    struct gap *gap = CONTAINER(node, struct gap, by_bytes);
+    address_gap *gap = CONTAINER(node, address_gap, by_bytes);
     *address = gap->address;
     remove_gap(gap);
     gap->address += bytes;
@@ -115,8 +115,8 @@ bool sim_address_take(uint64_t bytes, uint64_t *address)
 /* Takes a range out of the middle of a gap. */
 static bool take_at(uint64_t address, uint64_t bytes)
 {
-    struct sim_node *node = sim_tree_floor(&gaps_by_address, address);
-    struct gap *gap = node ? CONTAINER(node, struct gap, by_address) : NULL;
+    sim_node *node = sim_tree_floor(&gaps_by_address, address);
+    address_gap *gap = node ? CONTAINER(node, address_gap, by_address) : NULL;
     if (!gap || address - gap->address > gap->bytes || bytes > gap->bytes - (address - gap->address))
         return false;
     uint64_t first = gap->address;
@@ -151,14 +151,14 @@ bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish,
 
 void sim_address_close(void)
 {
-    struct sim_node *node;
+    sim_node *node;
     while ((node = sim_tree_first(&gaps_by_address))) {
-        struct gap *gap = CONTAINER(node, struct gap, by_address);
+        address_gap *gap = CONTAINER(node, address_gap, by_address);
         remove_gap(gap);
         free(gap);
     }
     while (regions) {
-        struct region *next = regions->next;
+        address_region *next = regions->next;
         munmap(regions->base, regions->bytes);
         free(regions);
         regions = next;

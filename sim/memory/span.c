@@ -12,27 +12,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sim_span *span_of(struct sim_node *node)
+static sim_span *span_of(sim_node *node)
 {
-    return node ? (struct sim_span *)(void *)((char *)node - offsetof(struct sim_span, by_size)) : NULL;
+    return node ? (sim_span *)(void *)((char *)node - offsetof(sim_span, by_size)) : NULL;
 }
 
-static struct sim_tree *tree_of(struct sim_span *span)
+static sim_tree *tree_of(sim_span *span)
 {
     return span->bin ? &span->bin->by_size : &span->extent->space->common;
 }
 
-static void put_in_tree(struct sim_span *span)
+static void put_in_tree(sim_span *span)
 {
     sim_tree_insert(tree_of(span), &span->by_size, span->bytes, span->address);
 }
 
-static void take_from_tree(struct sim_span *span)
+static void take_from_tree(sim_span *span)
 {
     sim_tree_remove(tree_of(span), &span->by_size);
 }
 
-static void unlink_span(struct sim_span *span)
+static void unlink_span(sim_span *span)
 {
     if (span->previous)
         span->previous->next = span->next;
@@ -43,7 +43,7 @@ static void unlink_span(struct sim_span *span)
     free(span);
 }
 
-static void set_free_point(struct sim_span *span, uint64_t position, struct sim_op *op)
+static void set_free_point(sim_span *span, uint64_t position, sim_op *op)
 {
     span->position = position;
     span->op = op;
@@ -52,9 +52,9 @@ static void set_free_point(struct sim_span *span, uint64_t position, struct sim_
 }
 
 /* Melts the free span `right` into its free left neighbour; both are in no tree. */
-static void absorb(struct sim_span *left, struct sim_span *right)
+static void absorb(sim_span *left, sim_span *right)
 {
-    struct sim_op *forgotten = right->op;
+    sim_op *forgotten = right->op;
     if (right->position > left->position) {
         forgotten = left->op;
         set_free_point(left, right->position, right->op);
@@ -65,20 +65,20 @@ static void absorb(struct sim_span *left, struct sim_span *right)
     unlink_span(right);
 }
 
-static bool alike(const struct sim_span *a, const struct sim_span *b)
+static bool alike(const sim_span *a, const sim_span *b)
 {
     return a && b && a->free && b->free && a->bin == b->bin;
 }
 
 /* Puts a free span, which is in no tree, where it belongs, melted with its neighbours. */
-static struct sim_span *settle_in(struct sim_span *span)
+static sim_span *settle_in(sim_span *span)
 {
     if (alike(span, span->next)) {
         take_from_tree(span->next);
         absorb(span, span->next);
     }
     if (alike(span->previous, span)) {
-        struct sim_span *left = span->previous;
+        sim_span *left = span->previous;
         take_from_tree(left);
         absorb(left, span);
         span = left;
@@ -87,18 +87,18 @@ static struct sim_span *settle_in(struct sim_span *span)
     return span;
 }
 
-static struct sim_bin *find_bin(const struct sim_space *space, const struct sim_lane *lane)
+static sim_bin *find_bin(const sim_space *space, const sim_lane *lane)
 {
     if (lane->slot >= space->bin_slots || !space->bins[lane->slot] || space->bins[lane->slot]->lane != lane->uid)
         return NULL;
     return space->bins[lane->slot];
 }
 
-static struct sim_bin *make_bin(struct sim_space *space, const struct sim_lane *lane)
+static sim_bin *make_bin(sim_space *space, const sim_lane *lane)
 {
     if (lane->slot >= space->bin_slots) {
         uint32_t slots = sim.lane_slots;
-        struct sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
+        sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
         if (!bins)
             return NULL;
         memset(bins + space->bin_slots, 0, (slots - space->bin_slots) * sizeof(*bins));
@@ -106,7 +106,7 @@ static struct sim_bin *make_bin(struct sim_space *space, const struct sim_lane *
         space->bin_slots = slots;
     }
     if (!space->bins[lane->slot]) {
-        struct sim_bin *bin = calloc(1, sizeof *bin);
+        sim_bin *bin = calloc(1, sizeof *bin);
         if (bin)
             bin->lane = lane->uid;
         space->bins[lane->slot] = bin;
@@ -116,18 +116,18 @@ static struct sim_bin *make_bin(struct sim_space *space, const struct sim_lane *
 
 /* ---- extents ---- */
 
-static bool on_device(const struct sim_space *space, uint64_t bytes)
+static bool on_device(const sim_space *space, uint64_t bytes)
 {
     return bytes <= space->device->memory - space->device->used;
 }
 
-static bool fits(const struct sim_space *space, uint64_t bytes)
+static bool fits(const sim_space *space, uint64_t bytes)
 {
     bool in_limit = space->limit == 0 || (space->reserved <= space->limit && bytes <= space->limit - space->reserved);
     return on_device(space, bytes) && in_limit;
 }
 
-static void reserve(struct sim_space *space, uint64_t bytes)
+static void reserve(sim_space *space, uint64_t bytes)
 {
     space->device->used += bytes;
     space->reserved += bytes;
@@ -135,17 +135,17 @@ static void reserve(struct sim_space *space, uint64_t bytes)
         space->reserved_high = space->reserved;
 }
 
-static void unreserve(struct sim_space *space, uint64_t bytes)
+static void unreserve(sim_space *space, uint64_t bytes)
 {
     space->device->used -= bytes;
     space->reserved -= bytes;
 }
 
 /* A new extent of one span, which is in no tree. */
-static struct sim_extent *open_extent(struct sim_space *space, uint64_t bytes)
+static sim_extent *open_extent(sim_space *space, uint64_t bytes)
 {
-    struct sim_extent *extent = calloc(1, sizeof *extent);
-    struct sim_span *span = calloc(1, sizeof *span);
+    sim_extent *extent = calloc(1, sizeof *extent);
+    sim_span *span = calloc(1, sizeof *span);
     if (!extent || !span || !sim_address_take(bytes, &extent->address))
         goto no_addresses;
     extent->memory = sim_backing_take(bytes);
@@ -181,10 +181,10 @@ no_addresses:
     return NULL;
 }
 
-static void close_extent(struct sim_extent *extent)
+static void close_extent(sim_extent *extent)
 {
-    struct sim_space *space = extent->space;
-    for (struct sim_span *span = extent->first; span; span = extent->first) {
+    sim_space *space = extent->space;
+    for (sim_span *span = extent->first; span; span = extent->first) {
         extent->first = span->next;
         if (span->op)
             span->op->span = NULL;
@@ -211,11 +211,11 @@ static void close_extent(struct sim_extent *extent)
 /* ---- growing and shrinking ---- */
 
 /* Cuts a span, which is in no tree, in two; the second part is like the first and in no tree either. */
-static bool split(struct sim_span *span, uint64_t bytes)
+static bool split(sim_span *span, uint64_t bytes)
 {
     if (span->bytes == bytes)
         return true;
-    struct sim_span *rest = malloc(sizeof *rest);
+    sim_span *rest = malloc(sizeof *rest);
     if (!rest)
         return false;
     *rest = *span;
@@ -232,7 +232,7 @@ static bool split(struct sim_span *span, uint64_t bytes)
 }
 
 /* Cuts a free span that is in no tree to size; the rest stays free as the whole was. */
-static bool cut_to(struct sim_span *span, uint64_t bytes)
+static bool cut_to(sim_span *span, uint64_t bytes)
 {
     bool whole = span->bytes == bytes;
     if (!split(span, bytes))
@@ -243,19 +243,19 @@ static bool cut_to(struct sim_span *span, uint64_t bytes)
 }
 
 /* A span gets memory, in which no allocation is yet. */
-static void touch(const struct sim_span *span)
+static void touch(const sim_span *span)
 {
-    struct sim_extent *extent = span->extent;
+    sim_extent *extent = span->extent;
     uint64_t begin = span->address - extent->address;
     sim_bytes_close(extent->memory + begin, span->bytes);
     if (begin + span->bytes > extent->touched)
         extent->touched = begin + span->bytes;
 }
 
-static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
+static sim_span *grow_direct(sim_space *space, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes, SIM_PAGE);
-    struct sim_extent *extent = fits(space, size) ? open_extent(space, size) : NULL;
+    sim_extent *extent = fits(space, size) ? open_extent(space, size) : NULL;
     if (!extent)
         return NULL;
     reserve(space, size);
@@ -264,14 +264,14 @@ static struct sim_span *grow_direct(struct sim_space *space, uint64_t bytes)
     return extent->first;
 }
 
-static bool mappable(const struct sim_span *span)
+static bool mappable(const sim_span *span)
 {
     return span && (span->hole || (span->free && !span->bin));
 }
 
 /* How many bytes must be mapped for `bytes` from the beginning of this span on; UINT64_MAX if something is in the way.
  */
-static uint64_t missing_at(const struct sim_span *span, uint64_t bytes)
+static uint64_t missing_at(const sim_span *span, uint64_t bytes)
 {
     uint64_t missing = 0;
     while (mappable(span)) {
@@ -286,12 +286,12 @@ static uint64_t missing_at(const struct sim_span *span, uint64_t bytes)
 }
 
 /* Where the fewest chunks are missing. */
-static struct sim_span *best_place(const struct sim_space *space, uint64_t bytes, uint64_t *missing)
+static sim_span *best_place(const sim_space *space, uint64_t bytes, uint64_t *missing)
 {
-    struct sim_span *best = NULL;
+    sim_span *best = NULL;
     *missing = UINT64_MAX;
-    for (struct sim_extent *extent = space->extents; extent; extent = extent->next) {
-        for (struct sim_span *span = extent->first; span; span = span->next) {
+    for (sim_extent *extent = space->extents; extent; extent = extent->next) {
+        for (sim_span *span = extent->first; span; span = span->next) {
             uint64_t here = missing_at(span, bytes);
             if (here < *missing) {
                 best = span;
@@ -303,7 +303,7 @@ static struct sim_span *best_place(const struct sim_space *space, uint64_t bytes
 }
 
 /* Gives memory to the first bytes of a hole, which becomes a free span that is in no tree. */
-static bool fill_hole(struct sim_span *hole, uint64_t bytes)
+static bool fill_hole(sim_span *hole, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
     if (!split(hole, size))
@@ -316,7 +316,7 @@ static bool fill_hole(struct sim_span *hole, uint64_t bytes)
 }
 
 /* Makes one free span of what begins here, of at least so many bytes. It is in no tree; after a failure, in its own. */
-static bool join_from(struct sim_span *span, uint64_t bytes)
+static bool join_from(sim_span *span, uint64_t bytes)
 {
     if (span->hole) {
         if (!fill_hole(span, bytes))
@@ -325,7 +325,7 @@ static bool join_from(struct sim_span *span, uint64_t bytes)
         take_from_tree(span);
     }
     while (span->bytes < bytes) {
-        struct sim_span *next = span->next;
+        sim_span *next = span->next;
         if (next->hole) {
             if (!fill_hole(next, bytes - span->bytes)) {
                 put_in_tree(span);
@@ -340,12 +340,12 @@ static bool join_from(struct sim_span *span, uint64_t bytes)
 }
 
 /* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
-static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
+static sim_span *open_range(sim_space *space, uint64_t bytes)
 {
     uint64_t most = space->limit > 0 && space->limit < space->device->memory ? space->limit : space->device->memory;
     uint64_t room = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : SIM_MOST_RANGE;
     uint64_t range = sim_round_up(most < room ? most : room, SIM_CHUNK);
-    struct sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
+    sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
     if (!extent)
         extent = open_extent(space, bytes);
     if (!extent)
@@ -354,10 +354,10 @@ static struct sim_span *open_range(struct sim_space *space, uint64_t bytes)
     return extent->first;
 }
 
-static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
+static sim_span *grow_pool(sim_space *space, uint64_t bytes)
 {
     uint64_t missing;
-    struct sim_span *span = best_place(space, bytes, &missing);
+    sim_span *span = best_place(space, bytes, &missing);
     if (!span) {
         missing = sim_round_up(bytes, SIM_CHUNK);
         span = fits(space, missing) ? open_range(space, missing) : NULL;
@@ -366,19 +366,19 @@ static struct sim_span *grow_pool(struct sim_space *space, uint64_t bytes)
 }
 
 /* Takes memory from the device for so many bytes. The span is in no tree, and may be larger. */
-static struct sim_span *grow(struct sim_space *space, uint64_t bytes)
+static sim_span *grow(sim_space *space, uint64_t bytes)
 {
     if (bytes > SIM_MOST_MEMORY)
         return NULL;
     return space->direct ? grow_direct(space, bytes) : grow_pool(space, bytes);
 }
 
-static bool extent_idle(const struct sim_extent *extent)
+static bool extent_idle(const sim_extent *extent)
 {
     return !extent->first->next && extent->first->free && !extent->first->bin;
 }
 
-static void melt_holes(struct sim_span *left, struct sim_span *right)
+static void melt_holes(sim_span *left, sim_span *right)
 {
     if (left && right && left->hole && right->hole) {
         left->bytes += right->bytes;
@@ -387,9 +387,9 @@ static void melt_holes(struct sim_span *left, struct sim_span *right)
 }
 
 /* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. */
-static void make_hole(struct sim_span *span, uint64_t most)
+static void make_hole(sim_span *span, uint64_t most)
 {
-    struct sim_extent *extent = span->extent;
+    sim_extent *extent = span->extent;
     uint64_t begin = span->address - extent->address;
     uint64_t first = sim_round_up(begin, SIM_CHUNK);
     uint64_t last = (begin + span->bytes) / SIM_CHUNK * SIM_CHUNK;
@@ -418,13 +418,13 @@ static void make_hole(struct sim_span *span, uint64_t most)
 }
 
 /* One extent stays, empty as it may be: what comes next finds its range there. */
-void sim_space_shrink(struct sim_space *space, uint64_t keep)
+void sim_space_shrink(sim_space *space, uint64_t keep)
 {
-    struct sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
+    sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
     while (span && space->reserved > keep && space->reserved - keep >= SIM_CHUNK) {
         uint64_t bytes = span->bytes;
         uint64_t address = span->address;
-        struct sim_extent *extent = span->extent;
+        sim_extent *extent = span->extent;
         make_hole(span, space->reserved - keep);
         bool empty = extent->first->hole && !extent->first->next;
         if (empty && (extent->previous || extent->next))
@@ -435,7 +435,7 @@ void sim_space_shrink(struct sim_space *space, uint64_t keep)
 
 /* ---- taking ---- */
 
-static CUresult use(struct sim_span *span, uint64_t asked)
+static CUresult use(sim_span *span, uint64_t asked)
 {
     if (!cut_to(span, sim_round_up(asked, SIM_GRANULE))) {
         put_in_tree(span);
@@ -445,7 +445,7 @@ static CUresult use(struct sim_span *span, uint64_t asked)
         span->op->span = NULL;
         span->op = NULL;
     }
-    struct sim_space *space = span->extent->space;
+    sim_space *space = span->extent->space;
     span->free = false;
     span->bin = NULL;
     span->position = 0;
@@ -456,31 +456,31 @@ static CUresult use(struct sim_span *span, uint64_t asked)
     return CUDA_SUCCESS;
 }
 
-static struct sim_span *best_fit(const struct sim_tree *tree, uint64_t bytes)
+static sim_span *best_fit(const sim_tree *tree, uint64_t bytes)
 {
     return span_of(sim_tree_ceiling(tree, bytes, 0));
 }
 
 /* Among what this queue may use without asking: its own frees and what is anybody's. */
-static struct sim_span *find_own(const struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
-    struct sim_span *common = best_fit(&space->common, bytes);
-    const struct sim_bin *bin = queue ? find_bin(space, queue->lane) : NULL;
-    struct sim_span *own = bin ? best_fit(&bin->by_size, bytes) : NULL;
+    sim_span *common = best_fit(&space->common, bytes);
+    const sim_bin *bin = queue ? find_bin(space, queue->lane) : NULL;
+    sim_span *own = bin ? best_fit(&bin->by_size, bytes) : NULL;
     if (own && (!common || own->bytes <= common->bytes))
         return own;
     return common;
 }
 
 /* Among spans freed on other queues, where this queue is known to come after the free. */
-static struct sim_span *find_followed(const struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+static sim_span *find_followed(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
-        const struct sim_bin *bin = space->bins[slot];
+        const sim_bin *bin = space->bins[slot];
         uint64_t known = bin ? sim_clock_position(queue->knows, slot, bin->lane) : 0;
         if (known == 0)
             continue;
-        struct sim_span *span = best_fit(&bin->by_size, bytes);
+        sim_span *span = best_fit(&bin->by_size, bytes);
         while (span && span->position > known)
             span = span_of(sim_tree_ceiling(&bin->by_size, span->bytes, span->address + 1));
         if (span)
@@ -490,12 +490,12 @@ static struct sim_span *find_followed(const struct sim_space *space, const struc
 }
 
 /* The best fit among all spans whose frees are only submitted. */
-static struct sim_span *find_pending(const struct sim_space *space, uint64_t bytes)
+static sim_span *find_pending(const sim_space *space, uint64_t bytes)
 {
-    struct sim_span *best = NULL;
+    sim_span *best = NULL;
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
-        const struct sim_bin *bin = space->bins[slot];
-        struct sim_span *span = bin ? best_fit(&bin->by_size, bytes) : NULL;
+        const sim_bin *bin = space->bins[slot];
+        sim_span *span = bin ? best_fit(&bin->by_size, bytes) : NULL;
         if (span && (!best || span->bytes < best->bytes))
             best = span;
     }
@@ -503,11 +503,11 @@ static struct sim_span *find_pending(const struct sim_space *space, uint64_t byt
 }
 
 /* The device had all the time it needed: what can run without a host function that is not done runs. */
-static void let_frees_finish(struct sim_space *space)
+static void let_frees_finish(sim_space *space)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
-        const struct sim_bin *bin = space->bins[slot];
-        struct sim_span *span = bin ? best_fit(&bin->by_size, 0) : NULL;
+        const sim_bin *bin = space->bins[slot];
+        sim_span *span = bin ? best_fit(&bin->by_size, 0) : NULL;
         while (span) {
             if (span->op)
                 sim_op_need(span->op);
@@ -518,17 +518,17 @@ static void let_frees_finish(struct sim_space *space)
 }
 
 /* Makes room on the device: unused memory of every pool goes back. */
-static void make_room(struct sim_space *space)
+static void make_room(sim_space *space)
 {
     let_frees_finish(space);
-    for (struct sim_space *other = space->device->spaces; other; other = other->next) {
+    for (sim_space *other = space->device->spaces; other; other = other->next) {
         if (other != space)
             let_frees_finish(other);
         sim_space_shrink(other, 0);
     }
 }
 
-bool sim_device_make_room(struct sim_device *device, uint64_t bytes)
+bool sim_device_make_room(sim_device *device, uint64_t bytes)
 {
     if (!on_device(&device->direct, bytes))
         make_room(&device->direct);
@@ -536,9 +536,9 @@ bool sim_device_make_room(struct sim_device *device, uint64_t bytes)
 }
 
 /* What may be used at once. */
-static struct sim_span *take_ordered(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes)
+static sim_span *take_ordered(sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
-    struct sim_span *span = find_own(space, queue, bytes);
+    sim_span *span = find_own(space, queue, bytes);
     if (!span && queue && space->follow_events)
         span = find_followed(space, queue, bytes);
     if (span)
@@ -547,10 +547,9 @@ static struct sim_span *take_ordered(struct sim_space *space, const struct sim_q
 }
 
 /* What may be used once its free is done. */
-static struct sim_span *take_pending(struct sim_space *space, const struct sim_queue *queue, uint64_t bytes,
-                                     struct sim_op **wait_for)
+static sim_span *take_pending(sim_space *space, const sim_queue *queue, uint64_t bytes, sim_op **wait_for)
 {
-    struct sim_span *span = queue && space->internal_dependencies ? find_pending(space, bytes) : NULL;
+    sim_span *span = queue && space->internal_dependencies ? find_pending(space, bytes) : NULL;
     if (span) {
         *wait_for = span->op ? sim_op_hold(span->op) : NULL;
         take_from_tree(span);
@@ -559,12 +558,11 @@ static struct sim_span *take_pending(struct sim_space *space, const struct sim_q
 }
 
 /* Fresh memory is preferred to memory that must be waited for. */
-CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64_t asked, struct sim_span **span,
-                        struct sim_op **wait_for)
+CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t asked, sim_span **span, sim_op **wait_for)
 {
     uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
     *wait_for = NULL;
-    struct sim_span *found = take_ordered(space, queue, bytes);
+    sim_span *found = take_ordered(space, queue, bytes);
     if (!found)
         found = grow(space, bytes);
     if (!found)
@@ -590,12 +588,12 @@ CUresult sim_space_take(struct sim_space *space, struct sim_queue *queue, uint64
 
 /* ---- giving ---- */
 
-bool sim_space_expect(struct sim_space *space, const struct sim_queue *queue)
+bool sim_space_expect(sim_space *space, const sim_queue *queue)
 {
     return make_bin(space, queue->lane) != NULL;
 }
 
-static void now_common(struct sim_span *span)
+static void now_common(sim_span *span)
 {
     span->bin = NULL;
     span->position = 0;
@@ -606,12 +604,12 @@ static void now_common(struct sim_span *span)
     }
 }
 
-void sim_space_give(struct sim_span *span, struct sim_op *op)
+void sim_space_give(sim_span *span, sim_op *op)
 {
-    struct sim_space *space = span->extent->space;
+    sim_space *space = span->extent->space;
     space->used -= span->asked;
     span->free = true;
-    struct sim_bin *bin = op ? find_bin(space, op->queue->lane) : NULL;
+    sim_bin *bin = op ? find_bin(space, op->queue->lane) : NULL;
     if (!bin) {
         now_common(span);
         return;
@@ -621,7 +619,7 @@ void sim_space_give(struct sim_span *span, struct sim_op *op)
     settle_in(span);
 }
 
-void sim_space_freed(struct sim_span *span)
+void sim_space_freed(sim_span *span)
 {
     span->op = NULL;
     if (span->bin && span->position > span->bin->finished)
@@ -632,9 +630,9 @@ void sim_space_freed(struct sim_span *span)
     }
 }
 
-static void settle_bin(struct sim_bin *bin)
+static void settle_bin(sim_bin *bin)
 {
-    struct sim_span *span = best_fit(&bin->by_size, 0);
+    sim_span *span = best_fit(&bin->by_size, 0);
     while (span) {
         uint64_t bytes = span->bytes;
         uint64_t address = span->address;
@@ -646,14 +644,14 @@ static void settle_bin(struct sim_bin *bin)
     }
 }
 
-void sim_space_settle(struct sim_space *space)
+void sim_space_settle(sim_space *space)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++)
         if (space->bins[slot])
             settle_bin(space->bins[slot]);
 }
 
-static uint64_t seen_position(const struct sim_point *seen, uint32_t slot, uint64_t lane)
+static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t lane)
 {
     if (!seen)
         return UINT64_MAX;
@@ -663,12 +661,12 @@ static uint64_t seen_position(const struct sim_point *seen, uint32_t slot, uint6
 }
 
 /* Whether the host learns of a finished free that it had not waited for before. */
-static bool news(struct sim_space *space, const struct sim_point *seen)
+static bool news(sim_space *space, const sim_point *seen)
 {
     bool any = space->unseen && !seen;
     space->unseen = space->unseen && seen;
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
-        struct sim_bin *bin = space->bins[slot];
+        sim_bin *bin = space->bins[slot];
         if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->lane)) {
             bin->seen = bin->finished;
             any = true;
@@ -679,7 +677,7 @@ static bool news(struct sim_space *space, const struct sim_point *seen)
 
 /* What the host has seen finished is ordered before all that it submits from now on; and this is when a pool gives back
  * what it holds beyond its threshold. */
-void sim_space_observe(struct sim_space *space, const struct sim_point *seen)
+void sim_space_observe(sim_space *space, const sim_point *seen)
 {
     if (!news(space, seen))
         return;
@@ -689,9 +687,9 @@ void sim_space_observe(struct sim_space *space, const struct sim_point *seen)
         sim_space_shrink(space, space->keep);
 }
 
-void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *queue)
+void sim_space_forget_queue(sim_space *space, const sim_queue *queue)
 {
-    struct sim_bin *bin = find_bin(space, queue->lane);
+    sim_bin *bin = find_bin(space, queue->lane);
     if (bin) {
         settle_bin(bin);
         space->unseen = space->unseen || bin->finished > bin->seen;
@@ -702,9 +700,9 @@ void sim_space_forget_queue(struct sim_space *space, const struct sim_queue *que
 
 /* ---- a space ---- */
 
-void sim_space_open(struct sim_space *space, struct sim_device *device)
+void sim_space_open(sim_space *space, sim_device *device)
 {
-    *space = (struct sim_space){
+    *space = (sim_space){
         .device = device,
         .follow_events = true,
         .opportunistic = true,
@@ -716,7 +714,7 @@ void sim_space_open(struct sim_space *space, struct sim_device *device)
     device->spaces = space;
 }
 
-void sim_space_close(struct sim_space *space)
+void sim_space_close(sim_space *space)
 {
     while (space->extents)
         close_extent(space->extents);

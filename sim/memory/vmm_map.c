@@ -5,24 +5,24 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-struct sim_map *sim_map_at(uint64_t address)
+sim_map *sim_map_at(uint64_t address)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     return block && block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block) : NULL;
 }
 
-struct sim_map *sim_map_after(const struct sim_map *map)
+sim_map *sim_map_after(const sim_map *map)
 {
-    struct sim_map *next = sim_map_at(map->block.address + map->block.bytes);
+    sim_map *next = sim_map_at(map->block.address + map->block.bytes);
     return next && next->range == map->range ? next : NULL;
 }
 
-static char *place_in_window(const struct sim_range *range, uint64_t address)
+static char *place_in_window(const sim_range *range, uint64_t address)
 {
     return range->window + (address - range->address);
 }
 
-static bool show(char *place, const struct sim_physical *physical, int protection)
+static bool show(char *place, const sim_physical *physical, int protection)
 {
     void *shown = mmap(place, (size_t)physical->bytes, protection, MAP_SHARED | MAP_FIXED, physical->file,
                        (off_t)physical->offset);
@@ -35,20 +35,20 @@ static void hide(char *place, uint64_t bytes)
 }
 
 /* The first map that reaches into the range, or NULL. Reserved addresses have nothing but maps. */
-static struct sim_map *first_map(uint64_t address, uint64_t end)
+static sim_map *first_map(uint64_t address, uint64_t end)
 {
-    struct sim_map *map = sim_map_at(address);
-    struct sim_node *node = map ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    sim_map *map = sim_map_at(address);
+    sim_node *node = map ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
     if (node && node->key < end) {
-        struct sim_block *block = (struct sim_block *)(void *)((char *)node - offsetof(struct sim_block, by_address));
+        sim_block *block = (sim_block *)(void *)((char *)node - offsetof(sim_block, by_address));
         map = sim_map_of(block);
     }
     return map;
 }
 
-static CUresult map_whole(struct sim_physical *physical, struct sim_range *range, uint64_t address)
+static CUresult map_whole(sim_physical *physical, sim_range *range, uint64_t address)
 {
-    struct sim_map *map = calloc(1, sizeof *map);
+    sim_map *map = calloc(1, sizeof *map);
     if (!map)
         return CUDA_ERROR_OUT_OF_MEMORY;
     char *place = place_in_window(range, address);
@@ -70,7 +70,7 @@ static CUresult map_whole(struct sim_physical *physical, struct sim_range *range
     return CUDA_SUCCESS;
 }
 
-void sim_map_end(struct sim_map *map)
+void sim_map_end(sim_map *map)
 {
     hide(map->block.memory, map->block.bytes);
     if (map->host_access)
@@ -83,10 +83,10 @@ void sim_map_end(struct sim_map *map)
 static CUresult map_memory(uint64_t address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                            unsigned long long flags)
 {
-    struct sim_physical *physical = sim_physical_of(handle);
+    sim_physical *physical = sim_physical_of(handle);
     if (flags != 0 || !physical || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_range *range = sim_range_at(address);
+    sim_range *range = sim_range_at(address);
     if (!range)
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes != physical->bytes || offset != 0)
@@ -109,8 +109,8 @@ CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloc
 /* Whether every map that reaches into the range lies in it as a whole. */
 static bool only_whole_maps(uint64_t address, uint64_t end)
 {
-    const struct sim_map *first = sim_map_at(address);
-    const struct sim_map *last = sim_map_at(end - 1);
+    const sim_map *first = sim_map_at(address);
+    const sim_map *last = sim_map_at(end - 1);
     return (!first || first->block.address == address) && (!last || last->block.address + last->block.bytes == end);
 }
 
@@ -118,14 +118,14 @@ static bool only_whole_maps(uint64_t address, uint64_t end)
  */
 static CUresult unmap(uint64_t address, uint64_t bytes)
 {
-    const struct sim_range *range = sim_range_at(address);
+    const sim_range *range = sim_range_at(address);
     if (!range || bytes == 0 || address % SIM_PAGE != 0 || bytes % SIM_PAGE != 0)
         return CUDA_ERROR_INVALID_VALUE;
     uint64_t room = range->bytes - (address - range->address);
     uint64_t end = address + (bytes < room ? bytes : room);
     if (!only_whole_maps(address, end))
         return CUDA_ERROR_INVALID_VALUE;
-    for (struct sim_map *map = first_map(address, end); map; map = first_map(address, end)) {
+    for (sim_map *map = first_map(address, end); map; map = first_map(address, end)) {
         sim_check_freed_now(&map->block);
         sim_block_free_now(&map->block);
     }
@@ -145,7 +145,7 @@ CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
 /* Whether the range is that of whole maps, side by side. */
 static bool made_of_maps(uint64_t address, uint64_t bytes)
 {
-    const struct sim_map *map = sim_map_at(address);
+    const sim_map *map = sim_map_at(address);
     if (!map || map->block.address != address)
         return false;
     uint64_t end = map->block.bytes;
@@ -166,7 +166,7 @@ static bool flags_known(CUmemAccess_flags flags)
 }
 
 /* The host can be given access to memory of its own. */
-static CUresult check_access(const struct sim_map *map, const CUmemAccessDesc *access)
+static CUresult check_access(const sim_map *map, const CUmemAccessDesc *access)
 {
     if (names_host(&access->location))
         return map->physical->device ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
@@ -175,7 +175,7 @@ static CUresult check_access(const struct sim_map *map, const CUmemAccessDesc *a
 }
 
 /* The bytes appear at the very addresses that the device uses. */
-static bool give_host(struct sim_map *map, CUmemAccess_flags flags)
+static bool give_host(sim_map *map, CUmemAccess_flags flags)
 {
     int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
                      : flags == CU_MEM_ACCESS_FLAGS_PROT_READ ? PROT_READ
@@ -184,7 +184,7 @@ static bool give_host(struct sim_map *map, CUmemAccess_flags flags)
     return map->host_access;
 }
 
-static bool give_access(struct sim_map *map, const CUmemAccessDesc *access)
+static bool give_access(sim_map *map, const CUmemAccessDesc *access)
 {
     if (names_host(&access->location))
         return give_host(map, access->flags);
@@ -197,15 +197,15 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
 {
     if (!access || count == 0 || !made_of_maps(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_map *first = sim_map_at(address);
-    for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
+    sim_map *first = sim_map_at(address);
+    for (sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
         for (size_t i = 0; i < count; i++) {
             CUresult result = check_access(map, &access[i]);
             if (result != CUDA_SUCCESS)
                 return result;
         }
     }
-    for (struct sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
+    for (sim_map *map = first; map && map->block.address - address < bytes; map = sim_map_after(map)) {
         for (size_t i = 0; i < count; i++)
             if (!give_access(map, &access[i]))
                 return CUDA_ERROR_OUT_OF_MEMORY;
@@ -225,7 +225,7 @@ CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *des
  * answers for the first device. */
 static CUresult get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
 {
-    struct sim_block *block = sim_block_at(address);
+    sim_block *block = sim_block_at(address);
     if (!flags || !location || !block)
         return CUDA_ERROR_INVALID_VALUE;
     bool host = names_host(location);

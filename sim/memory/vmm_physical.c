@@ -14,21 +14,21 @@ static struct {
     uint64_t end;
 } common;
 
-struct sim_piece *sim_piece_hold(struct sim_piece *piece)
+sim_piece *sim_piece_hold(sim_piece *piece)
 {
     piece->references++;
     return piece;
 }
 
-void sim_piece_drop(struct sim_piece *piece)
+void sim_piece_drop(sim_piece *piece)
 {
     if (piece && --piece->references == 0)
         free(piece);
 }
 
-struct sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
+sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
 {
-    struct sim_physical *physical = (struct sim_physical *)(uintptr_t)handle;
+    sim_physical *physical = (sim_physical *)(uintptr_t)handle;
     return sim_slab_has(&sim.physicals, physical) && physical->handles > 0 ? physical : NULL;
 }
 
@@ -49,7 +49,7 @@ static bool room_in_common(uint64_t bytes, uint64_t *offset)
     return true;
 }
 
-static bool find_bytes(struct sim_physical *physical)
+static bool find_bytes(sim_physical *physical)
 {
     if (physical->properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
         physical->own_file = true;
@@ -62,7 +62,7 @@ static bool find_bytes(struct sim_physical *physical)
 }
 
 /* The bytes in the common file are also those of the parent, if this is a forked child: only the parent ends them. */
-static void lose_bytes(const struct sim_physical *physical)
+static void lose_bytes(const sim_physical *physical)
 {
     if (physical->own_file) {
         close(physical->file);
@@ -73,16 +73,16 @@ static void lose_bytes(const struct sim_physical *physical)
 }
 
 /* Memory that is seen through several handles is counted until the last of them is gone. */
-static void uncount(const struct sim_physical *physical)
+static void uncount(const sim_physical *physical)
 {
-    struct sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
+    sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
     if (other)
         other->counted = true;
     else if (physical->device)
         physical->device->used -= physical->bytes;
 }
 
-void sim_physical_unused(struct sim_physical *physical)
+void sim_physical_unused(sim_physical *physical)
 {
     if (physical->handles > 0 || physical->maps > 0)
         return;
@@ -92,7 +92,7 @@ void sim_physical_unused(struct sim_physical *physical)
     sim_physical_gone(physical);
 }
 
-void sim_physical_gone(struct sim_physical *physical)
+void sim_physical_gone(sim_physical *physical)
 {
     sim_piece_drop(physical->piece);
     sim_slab_give(&sim.physicals, physical);
@@ -100,7 +100,7 @@ void sim_physical_gone(struct sim_physical *physical)
 
 void sim_physicals_close(void)
 {
-    for (struct sim_physical *physical = NULL; (physical = sim_slab_next(&sim.physicals, physical));) {
+    for (sim_physical *physical = NULL; (physical = sim_slab_next(&sim.physicals, physical));) {
         if (physical->own_file)
             close(physical->file);
         sim_piece_drop(physical->piece);
@@ -114,7 +114,7 @@ void sim_physicals_close(void)
 /* ---- creating ---- */
 
 /* Where the memory shall be; NULL and success: on the host. */
-static CUresult locate(const CUmemLocation *location, struct sim_device **device)
+static CUresult locate(const CUmemLocation *location, sim_device **device)
 {
     *device = NULL;
     switch (location->type) {
@@ -138,7 +138,7 @@ static bool is_zero(const unsigned char *bytes, size_t count)
 }
 
 /* What the driver makes of the properties: the host is its first node, and bits that it does not know are not kept. */
-static bool adopt(const CUmemAllocationProp *asked, const struct sim_device *device, CUmemAllocationProp *kept)
+static bool adopt(const CUmemAllocationProp *asked, const sim_device *device, CUmemAllocationProp *kept)
 {
     const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     const unsigned refused = CU_MEM_HANDLE_TYPE_WIN32 | CU_MEM_HANDLE_TYPE_WIN32_KMT | CU_MEM_HANDLE_TYPE_FABRIC;
@@ -157,10 +157,10 @@ static bool adopt(const CUmemAllocationProp *asked, const struct sim_device *dev
     return good;
 }
 
-struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes, const CUmemAllocationProp *properties)
+sim_physical *sim_physical_make(sim_device *device, uint64_t bytes, const CUmemAllocationProp *properties)
 {
-    struct sim_piece *piece = calloc(1, sizeof *piece);
-    struct sim_physical *made = piece ? sim_slab_take(&sim.physicals) : NULL;
+    sim_piece *piece = calloc(1, sizeof *piece);
+    sim_physical *made = piece ? sim_slab_take(&sim.physicals) : NULL;
     if (!made) {
         free(piece);
         return NULL;
@@ -176,7 +176,7 @@ struct sim_physical *sim_physical_make(struct sim_device *device, uint64_t bytes
 static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *asked,
                        unsigned long long flags)
 {
-    struct sim_device *device;
+    sim_device *device;
     CUmemAllocationProp properties;
     if (!handle || !asked || flags != 0 || bytes == 0 || bytes % SIM_PAGE != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -187,7 +187,7 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes > SIM_MOST_MEMORY || (device && !sim_device_make_room(device, bytes)))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct sim_physical *made = sim_physical_make(device, bytes, &properties);
+    sim_physical *made = sim_physical_make(device, bytes, &properties);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (!find_bytes(made)) {
@@ -217,7 +217,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_physical *physical = sim_physical_of(handle);
+    sim_physical *physical = sim_physical_of(handle);
     if (!physical)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     physical->handles--;
@@ -230,7 +230,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_map *map = sim_map_at((uint64_t)(uintptr_t)addr);
+    const sim_map *map = sim_map_at((uint64_t)(uintptr_t)addr);
     if (!handle || !map)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     map->physical->handles++;
@@ -257,7 +257,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmem
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    const struct sim_physical *physical = sim_physical_of(handle);
+    const sim_physical *physical = sim_physical_of(handle);
     if (!prop || !physical)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     *prop = physical->properties;

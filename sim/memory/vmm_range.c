@@ -9,14 +9,14 @@ enum { UNIT = 32 << 20 };
 
 static const uint64_t most_range = UINT64_C(1) << 46;
 
-static struct sim_range *range_of(struct sim_node *node)
+static sim_range *range_of(sim_node *node)
 {
-    return node ? (struct sim_range *)(void *)((char *)node - offsetof(struct sim_range, by_address)) : NULL;
+    return node ? (sim_range *)(void *)((char *)node - offsetof(sim_range, by_address)) : NULL;
 }
 
-struct sim_range *sim_range_at(uint64_t address)
+sim_range *sim_range_at(uint64_t address)
 {
-    struct sim_range *range = range_of(sim_tree_floor(&sim.ranges, address));
+    sim_range *range = range_of(sim_tree_floor(&sim.ranges, address));
     return range && address - range->address < range->bytes ? range : NULL;
 }
 
@@ -31,7 +31,7 @@ static CUresult reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment
 {
     uint64_t least = bytes < UNIT ? SIM_PAGE : UNIT;
     uint64_t granted = bytes < UNIT || wish % UNIT != 0 ? 0 : wish;
-    struct sim_range *range = calloc(1, sizeof *range);
+    sim_range *range = calloc(1, sizeof *range);
     if (!range)
         return CUDA_ERROR_OUT_OF_MEMORY;
     range->bytes = bytes;
@@ -70,7 +70,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
     return sim_leave(size > most_range ? CUDA_ERROR_OUT_OF_MEMORY : reserve(ptr, size, alignment, addr));
 }
 
-static void end(struct sim_range *range)
+static void end(sim_range *range)
 {
     sim_tree_remove(&sim.ranges, &range->by_address);
     sim.reserved_ranges--;
@@ -85,7 +85,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
     CUresult result = sim_enter();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_range *range = sim_range_at(ptr);
+    sim_range *range = sim_range_at(ptr);
     if (!range || range->address != ptr || range->bytes != size || range->maps > 0)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     end(range);
@@ -94,7 +94,7 @@ CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 
 void sim_ranges_close(void)
 {
-    struct sim_node *node;
+    sim_node *node;
     while ((node = sim_tree_first(&sim.ranges)))
         end(range_of(node));
 }

@@ -7,17 +7,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct trailer {
+typedef struct file_trailer {
     char magic[16];
     uint64_t bytes;
     CUmemAllocationProp properties;
-};
+} file_trailer;
 
 static const char magic[16] = "strata-sim share";
 
-int sim_share_open(const struct sim_physical *physical)
+int sim_share_open(const sim_physical *physical)
 {
-    struct trailer trailer;
+    file_trailer trailer;
     memset(&trailer, 0, sizeof trailer);
     memcpy(trailer.magic, magic, sizeof magic);
     trailer.bytes = physical->bytes;
@@ -37,9 +37,9 @@ static bool same_file(int a, int b)
     return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
 }
 
-struct sim_physical *sim_share_other(const struct sim_physical *physical)
+sim_physical *sim_share_other(const sim_physical *physical)
 {
-    for (struct sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));)
+    for (sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));)
         if (other != physical && other->own_file && same_file(other->file, physical->file))
             return other;
     return NULL;
@@ -48,7 +48,7 @@ struct sim_physical *sim_share_other(const struct sim_physical *physical)
 static CUresult export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
                        unsigned long long flags)
 {
-    const struct sim_physical *physical = sim_physical_of(handle);
+    const sim_physical *physical = sim_physical_of(handle);
     if (!out || !physical || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         physical->properties.requestedHandleTypes != type)
         return CUDA_ERROR_INVALID_VALUE;
@@ -68,7 +68,7 @@ CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocat
     return sim_leave(export(shareableHandle, handle, handleType, flags));
 }
 
-static bool read_trailer(int file, struct trailer *trailer)
+static bool read_trailer(int file, file_trailer *trailer)
 {
     struct stat status;
     if (fstat(file, &status) != 0 || status.st_size < (off_t)sizeof *trailer)
@@ -82,10 +82,10 @@ static bool read_trailer(int file, struct trailer *trailer)
  * those of another process are that process's. */
 static CUresult import(CUmemGenericAllocationHandle *handle, int file)
 {
-    struct trailer trailer;
+    file_trailer trailer;
     if (!read_trailer(file, &trailer))
         return CUDA_ERROR_UNKNOWN;
-    struct sim_device *device = NULL;
+    sim_device *device = NULL;
     if (trailer.properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
         device = sim_device_of(trailer.properties.location.id);
         if (!device)
@@ -93,7 +93,7 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file)
     }
     trailer.properties.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
     int own = fcntl(file, F_DUPFD_CLOEXEC, 0);
-    struct sim_physical *made = own < 0 ? NULL : sim_physical_make(device, trailer.bytes, &trailer.properties);
+    sim_physical *made = own < 0 ? NULL : sim_physical_make(device, trailer.bytes, &trailer.properties);
     if (!made) {
         if (own >= 0)
             close(own);
@@ -101,7 +101,7 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file)
     }
     made->file = own;
     made->own_file = true;
-    const struct sim_physical *other = sim_share_other(made);
+    const sim_physical *other = sim_share_other(made);
     if (other) {
         sim_piece_drop(made->piece);
         made->piece = sim_piece_hold(other->piece);

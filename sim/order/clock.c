@@ -45,7 +45,7 @@ static bool find_slot(uint32_t *slot)
         }
     }
     uint32_t slots = sim.lane_slots ? 2 * sim.lane_slots : 16;
-    struct sim_lane **lanes = realloc(sim.lanes, slots * sizeof(*lanes));
+    sim_lane **lanes = realloc(sim.lanes, slots * sizeof(*lanes));
     if (!lanes)
         return false;
     memset(lanes + sim.lane_slots, 0, (slots - sim.lane_slots) * sizeof(*lanes));
@@ -55,10 +55,10 @@ static bool find_slot(uint32_t *slot)
     return true;
 }
 
-struct sim_lane *sim_lane_open(void)
+sim_lane *sim_lane_open(void)
 {
     uint32_t slot;
-    struct sim_lane *lane = calloc(1, sizeof *lane);
+    sim_lane *lane = calloc(1, sizeof *lane);
     if (!lane || !find_slot(&slot)) {
         free(lane);
         return NULL;
@@ -71,13 +71,13 @@ struct sim_lane *sim_lane_open(void)
     return lane;
 }
 
-struct sim_lane *sim_lane_hold(struct sim_lane *lane)
+sim_lane *sim_lane_hold(sim_lane *lane)
 {
     lane->references++;
     return lane;
 }
 
-void sim_lane_drop(struct sim_lane *lane)
+void sim_lane_drop(sim_lane *lane)
 {
     if (!lane || --lane->references > 0)
         return;
@@ -95,14 +95,14 @@ static bool lane_alive(uint32_t slot, uint64_t uid)
 
 /* ---- clocks ---- */
 
-struct sim_clock *sim_clock_hold(struct sim_clock *clock)
+sim_clock *sim_clock_hold(sim_clock *clock)
 {
     if (clock)
         clock->references++;
     return clock;
 }
 
-void sim_clock_drop(struct sim_clock *clock)
+void sim_clock_drop(sim_clock *clock)
 {
     if (clock && --clock->references == 0) {
         sim.clock_bytes -= sizeof *clock + clock->slots * sizeof clock->at[0];
@@ -110,7 +110,7 @@ void sim_clock_drop(struct sim_clock *clock)
     }
 }
 
-uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64_t lane)
+uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t lane)
 {
     if (!clock || slot >= clock->slots || clock->at[slot].lane != lane)
         return 0;
@@ -118,15 +118,15 @@ uint64_t sim_clock_position(const struct sim_clock *clock, uint32_t slot, uint64
 }
 
 /* Makes the clock its owner's alone, with room for so many slots. NULL without memory. */
-static struct sim_clock *own(struct sim_clock **owner, uint32_t slots)
+static sim_clock *own(sim_clock **owner, uint32_t slots)
 {
-    struct sim_clock *old = *owner;
+    sim_clock *old = *owner;
     if (old && old->references == 1 && old->slots >= slots)
         return old;
     if (old && old->slots > slots)
         slots = old->slots;
     size_t bytes = sizeof *old + slots * sizeof old->at[0];
-    struct sim_clock *clock = malloc(bytes);
+    sim_clock *clock = malloc(bytes);
     if (!clock) {
         sim.lessons_lost = true;
         return NULL;
@@ -154,23 +154,23 @@ static uint32_t room_for(uint32_t slot)
 /* What a clock comes to know: the second, if the host did not know it either. */
 enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
 
-static unsigned learn_tick(struct sim_clock **owner, uint64_t own_lane, uint32_t slot, const struct sim_tick *tick)
+static unsigned learn_tick(sim_clock **owner, uint64_t own_lane, uint32_t slot, const sim_clock_entry *tick)
 {
     if (tick->lane == own_lane || tick->position <= sim_clock_position(*owner, slot, tick->lane) ||
         !lane_alive(slot, tick->lane))
         return NOTHING;
     bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->lane);
-    struct sim_clock *clock = own(owner, room_for(slot));
+    sim_clock *clock = own(owner, room_for(slot));
     if (!clock)
         return NOTHING;
     clock->at[slot] = *tick;
     return known ? SOMETHING : SOMETHING | NEWS;
 }
 
-static unsigned learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point)
+static unsigned learn(sim_clock **owner, uint64_t own_lane, const sim_point *point)
 {
-    struct sim_tick tick = {.lane = point->lane, .position = point->position};
-    const struct sim_clock *knows = point->knows;
+    sim_clock_entry tick = {.lane = point->lane, .position = point->position};
+    const sim_clock *knows = point->knows;
     unsigned learned = learn_tick(owner, own_lane, point->slot, &tick);
     if (!knows || knows == *owner)
         return learned;
@@ -180,7 +180,7 @@ static unsigned learn(struct sim_clock **owner, uint64_t own_lane, const struct 
     return learned;
 }
 
-void sim_clock_learn(struct sim_clock **owner, uint64_t own_lane, const struct sim_point *point)
+void sim_clock_learn(sim_clock **owner, uint64_t own_lane, const sim_point *point)
 {
     learn(owner, own_lane, point);
 }
@@ -193,13 +193,13 @@ void sim_edge_counted(bool idle)
 
 /* ---- streams, and the host ---- */
 
-struct sim_point sim_queue_point(const struct sim_queue *queue)
+sim_point sim_queue_point(const sim_queue *queue)
 {
-    const struct sim_lane *lane = queue->lane;
-    return (struct sim_point){.slot = lane->slot, .lane = lane->uid, .position = lane->last, .knows = queue->knows};
+    const sim_lane *lane = queue->lane;
+    return (sim_point){.slot = lane->slot, .lane = lane->uid, .position = lane->last, .knows = queue->knows};
 }
 
-bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
+bool sim_queue_learn(sim_queue *queue, const sim_point *point)
 {
     if (point->lane == queue->lane->uid)
         return false;
@@ -208,7 +208,7 @@ bool sim_queue_learn(struct sim_queue *queue, const struct sim_point *point)
     return learned != NOTHING;
 }
 
-void sim_host_learn(const struct sim_point *point)
+void sim_host_learn(const sim_point *point)
 {
     sim.taught = (learn(&sim.host_knows, 0, point) & NEWS) != 0 || sim.taught;
 }

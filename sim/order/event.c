@@ -60,7 +60,7 @@ CUresult cuEventDestroy(CUevent hEvent)
 
 static CUresult record(CUevent event, CUstream stream, unsigned flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = check(event);
     if (result == CUDA_SUCCESS)
         result = sim_queue_for_work(stream, &queue);
@@ -74,10 +74,10 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
         return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
     if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_RECORD))
         return CUDA_SUCCESS;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    const struct sim_point *last = event->op ? &event->op->at : NULL;
+    const sim_point *last = event->op ? &event->op->at : NULL;
     sim_edge_counted(last && last->lane == op->at.lane && last->position == op->at.position);
     sim_op_drop(event->op);
     event->op = sim_op_hold(op);
@@ -145,7 +145,7 @@ CUresult cuEventQuery(CUevent hEvent)
 static CUresult wait_for(CUevent event)
 {
     sim_context *context = event->context;
-    struct sim_op *op = event->op;
+    sim_op *op = event->op;
     if (!op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_SYNCHRONIZE))
         return sim_op_wait(context, NULL);
     sim_op_hold(op);

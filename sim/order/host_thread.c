@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 /* A call in the order of no stream. */
-struct plain_call {
+typedef struct plain_call {
     struct plain_call *next;
     CUhostFn function;
     void *data;
-};
+} plain_call;
 
 /* Guarded by sim.lock. */
 static struct {
@@ -20,20 +20,20 @@ static struct {
     bool started;
     bool stopping;
     bool busy; /* in a function of the user, without the lock */
-    struct sim_op *first;
-    struct sim_op **last;
-    struct plain_call *calls; /* the last one first */
+    sim_op *first;
+    sim_op **last;
+    plain_call *calls; /* the last one first */
 } host = {.wake = PTHREAD_COND_INITIALIZER, .last = &host.first};
 
 static _Thread_local bool in_host_function;
-static _Thread_local struct sim_op *running; /* of the stream whose order the function is in */
+static _Thread_local sim_op *running; /* of the stream whose order the function is in */
 
 bool sim_in_host_function(void)
 {
     return in_host_function;
 }
 
-struct sim_op *sim_host_function_op(void)
+sim_op *sim_host_function_op(void)
 {
     return running;
 }
@@ -54,10 +54,10 @@ static void call(CUhostFn function, CUstreamCallback callback, CUstream stream, 
 
 static void make_plain_call(void)
 {
-    struct plain_call **link = &host.calls;
+    plain_call **link = &host.calls;
     while ((*link)->next)
         link = &(*link)->next;
-    struct plain_call *first = *link;
+    plain_call *first = *link;
     *link = NULL;
     call(first->function, NULL, NULL, first->data);
     free(first);
@@ -68,7 +68,7 @@ static void *run(void *unused)
     (void)unused;
     pthread_mutex_lock(&sim.lock);
     while (!host.stopping) {
-        struct sim_op *op = host.first;
+        sim_op *op = host.first;
         if (host.calls) {
             make_plain_call();
             continue;
@@ -118,7 +118,7 @@ CUresult sim_host_thread_start(void)
     return host.started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
-void sim_host_thread_give(struct sim_op *op)
+void sim_host_thread_give(sim_op *op)
 {
     op->next = NULL;
     *host.last = op;
@@ -129,7 +129,7 @@ void sim_host_thread_give(struct sim_op *op)
 static void forget_plain_calls(void)
 {
     while (host.calls) {
-        struct plain_call *next = host.calls->next;
+        plain_call *next = host.calls->next;
         free(host.calls);
         host.calls = next;
     }
@@ -138,9 +138,9 @@ static void forget_plain_calls(void)
 /* Nothing is called any more once the thread ends. */
 void sim_host_thread_call(CUhostFn function, void *data)
 {
-    struct plain_call *made = host.stopping ? NULL : malloc(sizeof *made);
+    plain_call *made = host.stopping ? NULL : malloc(sizeof *made);
     if (made) {
-        *made = (struct plain_call){.next = host.calls, .function = function, .data = data};
+        *made = (plain_call){.next = host.calls, .function = function, .data = data};
         host.calls = made;
         pthread_cond_signal(&host.wake);
     }

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind, unsigned flags, int priority)
+sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned flags, int priority)
 {
-    struct sim_queue *queue = calloc(1, sizeof *queue);
-    struct sim_lane *lane = queue ? sim_lane_open() : NULL;
+    sim_queue *queue = calloc(1, sizeof *queue);
+    sim_lane *lane = queue ? sim_lane_open() : NULL;
     if (!lane) {
         free(queue);
         return NULL;
@@ -28,21 +28,21 @@ struct sim_queue *sim_queue_open(sim_context *context, enum sim_queue_kind kind,
 }
 
 /* What comes after all work of the context still comes after the work of a stream that is gone. */
-static void remember_work(struct sim_queue *queue)
+static void remember_work(sim_queue *queue)
 {
-    struct sim_point point = sim_queue_point(queue);
+    sim_point point = sim_queue_point(queue);
     sim_clock_learn(&queue->context->ended, 0, &point);
     if (queue->blocking)
         sim_clock_learn(&queue->context->ended_blocking, 0, &point);
 }
 
-void sim_queue_free(struct sim_queue *queue)
+void sim_queue_free(sim_queue *queue)
 {
     sim_context *context = queue->context;
     remember_work(queue);
     sim_capture_forget_queue(queue);
     for (int i = 0; i < sim.settings.devices; i++)
-        for (struct sim_space *space = sim.devices[i].spaces; space; space = space->next)
+        for (sim_space *space = sim.devices[i].spaces; space; space = space->next)
             sim_space_forget_queue(space, queue);
     if (queue->previous)
         queue->previous->next = queue->next;
@@ -57,7 +57,7 @@ void sim_queue_free(struct sim_queue *queue)
     free(queue);
 }
 
-void sim_queue_close(struct sim_queue *queue)
+void sim_queue_close(sim_queue *queue)
 {
     queue->closed = true;
     sim_capture_forget_queue(queue);
@@ -65,7 +65,7 @@ void sim_queue_close(struct sim_queue *queue)
         sim_queue_free(queue);
 }
 
-void sim_queue_finished(struct sim_queue *queue, struct sim_op *op)
+void sim_queue_finished(sim_queue *queue, sim_op *op)
 {
     if (queue->tail != op)
         return;
@@ -75,42 +75,42 @@ void sim_queue_finished(struct sim_queue *queue, struct sim_op *op)
         sim_queue_free(queue);
 }
 
-size_t sim_queue_order_room(const struct sim_queue *queue)
+size_t sim_queue_order_room(const sim_queue *queue)
 {
     return queue->kind == SIM_QUEUE_LEGACY ? queue->context->queue_count + 1 : 2;
 }
 
 /* Whether that is new. */
-static bool come_after(struct sim_queue *queue, struct sim_op *op, const struct sim_queue *other)
+static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 {
-    struct sim_point work = sim_queue_point(other);
+    sim_point work = sim_queue_point(other);
     sim_op_await(op, other->tail);
     return sim_clock_position(queue->knows, work.slot, work.lane) < work.position && sim_queue_learn(queue, &work);
 }
 
 /* A mark by which the stream comes to know nothing new stands for the work before it: it gets no position of its own.
  */
-void sim_queue_order(struct sim_queue *queue, struct sim_op *op)
+void sim_queue_order(sim_queue *queue, sim_op *op)
 {
     sim_context *context = queue->context;
     bool learnt = false;
     sim_op_await(op, queue->tail);
     if (queue->kind == SIM_QUEUE_LEGACY) {
-        for (struct sim_queue *other = context->queues; other; other = other->next)
+        for (sim_queue *other = context->queues; other; other = other->next)
             if (other != queue && other->blocking)
                 learnt = come_after(queue, op, other) || learnt;
-        struct sim_point ended = {.knows = context->ended_blocking};
+        sim_point ended = {.knows = context->ended_blocking};
         learnt = sim_queue_learn(queue, &ended) || learnt;
     } else if (queue->blocking) {
         learnt = come_after(queue, op, context->legacy);
     }
-    op->at = (struct sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid};
+    op->at = (sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid};
     op->at.position = op->kind == SIM_OP_MARK && !learnt ? queue->lane->last : ++queue->lane->last;
     op->fault = sim_fault_operation(queue);
     queue->tail = op;
 }
 
-static CUresult default_queue(CUstream stream, struct sim_queue **queue)
+static CUresult default_queue(CUstream stream, sim_queue **queue)
 {
     sim_context *context;
     CUresult result = sim_context_current(&context);
@@ -120,7 +120,7 @@ static CUresult default_queue(CUstream stream, struct sim_queue **queue)
     return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-CUresult sim_queue_to_ask(CUstream stream, struct sim_queue **queue)
+CUresult sim_queue_to_ask(CUstream stream, sim_queue **queue)
 {
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return default_queue(stream, queue);
@@ -131,33 +131,33 @@ CUresult sim_queue_to_ask(CUstream stream, struct sim_queue **queue)
     return sim_context_check((*queue)->context);
 }
 
-CUresult sim_queue_of(CUstream stream, struct sim_queue **queue)
+CUresult sim_queue_of(CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);
     bool legacy = result == CUDA_SUCCESS && (*queue)->kind == SIM_QUEUE_LEGACY;
     return legacy ? sim_capture_guard_legacy((*queue)->context) : result;
 }
 
-CUresult sim_queue_for_work(CUstream stream, struct sim_queue **queue)
+CUresult sim_queue_for_work(CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_queue_of(stream, queue);
     return result == CUDA_SUCCESS ? sim_capture_check(*queue) : result;
 }
 
 /* An operation that comes after all work of the context, or of its blocking streams. NULL without memory. */
-static struct sim_op *join(sim_context *context, bool only_blocking)
+static sim_op *join(sim_context *context, bool only_blocking)
 {
-    struct sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
+    sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
     if (!op)
         return NULL;
-    for (struct sim_queue *queue = context->queues; queue; queue = queue->next) {
+    for (sim_queue *queue = context->queues; queue; queue = queue->next) {
         if (queue->blocking || !only_blocking) {
-            struct sim_point work = sim_queue_point(queue);
+            sim_point work = sim_queue_point(queue);
             sim_op_await(op, queue->tail);
             sim_clock_learn(&op->at.knows, 0, &work);
         }
     }
-    struct sim_point ended = {.knows = only_blocking ? context->ended_blocking : context->ended};
+    sim_point ended = {.knows = only_blocking ? context->ended_blocking : context->ended};
     sim_clock_learn(&op->at.knows, 0, &ended);
     return op;
 }
@@ -165,7 +165,7 @@ static struct sim_op *join(sim_context *context, bool only_blocking)
 /* With `teach` the host comes to know of it. */
 static CUresult wait_for_join(sim_context *context, bool only_blocking, bool teach)
 {
-    struct sim_op *op = join(context, only_blocking);
+    sim_op *op = join(context, only_blocking);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op_hold(op);
@@ -178,12 +178,12 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool tea
 }
 
 /* The stream may have got more work, or be gone, when the wait is over. */
-CUresult sim_queue_wait(struct sim_queue *queue)
+CUresult sim_queue_wait(sim_queue *queue)
 {
     sim_context *context = queue->context;
     if (queue->kind == SIM_QUEUE_LEGACY)
         return wait_for_join(context, true, true);
-    struct sim_point work = sim_queue_point(queue);
+    sim_point work = sim_queue_point(queue);
     sim_clock_hold(work.knows);
     CUresult result = sim_op_wait(context, queue->tail);
     if (result == CUDA_SUCCESS) {
@@ -194,21 +194,21 @@ CUresult sim_queue_wait(struct sim_queue *queue)
     return result;
 }
 
-static void learn_work(const struct sim_queue *queue)
+static void learn_work(const sim_queue *queue)
 {
-    struct sim_point work = sim_queue_point(queue);
+    sim_point work = sim_queue_point(queue);
     sim_host_learn(&work);
 }
 
-void sim_queue_learn_done(struct sim_queue *queue)
+void sim_queue_learn_done(sim_queue *queue)
 {
     learn_work(queue);
     if (queue->kind != SIM_QUEUE_LEGACY)
         return;
-    for (struct sim_queue *other = queue->context->queues; other; other = other->next)
+    for (sim_queue *other = queue->context->queues; other; other = other->next)
         if (other->blocking)
             learn_work(other);
-    struct sim_point ended = {.knows = queue->context->ended_blocking};
+    sim_point ended = {.knows = queue->context->ended_blocking};
     sim_host_learn(&ended);
 }
 

@@ -4,13 +4,13 @@
 #include <string.h>
 
 /* Where the process finds the bytes of one end of a copy, or NULL. */
-static char *reach(const struct sim_op *op, const struct sim_place *place, size_t bytes, bool write)
+static char *reach(const sim_op *op, const sim_place *place, size_t bytes, bool write)
 {
     return place->pageable ? (char *)(uintptr_t)place->address
                            : sim_touch(op->context, place->address, bytes, SIM_BY_COPY, write);
 }
 
-static bool copy(const struct sim_op *op)
+static bool copy(const sim_op *op)
 {
     size_t bytes = op->work.copy.bytes;
     const char *from = op->work.copy.staged ? op->work.copy.staged : reach(op, &op->work.copy.from, bytes, false);
@@ -38,13 +38,13 @@ static void fill_row(char *row, uint32_t value, size_t width, size_t count)
         at[i] = value;
 }
 
-static size_t fill_bytes(const struct sim_op *op)
+static size_t fill_bytes(const sim_op *op)
 {
     size_t last_row = op->work.fill.width * op->work.fill.count;
     return op->work.fill.pitch * (op->work.fill.rows - 1) + last_row;
 }
 
-static bool fill(const struct sim_op *op)
+static bool fill(const sim_op *op)
 {
     char *to = sim_touch(op->context, op->work.fill.address, fill_bytes(op), SIM_BY_FILL, true);
     if (!to)
@@ -54,9 +54,9 @@ static bool fill(const struct sim_op *op)
     return true;
 }
 
-static void allocate(struct sim_op *op)
+static void allocate(sim_op *op)
 {
-    struct sim_block *block = op->work.block;
+    sim_block *block = op->work.block;
     sim_block_appear(block);
     if (block->allocation == op) {
         sim_op_drop(op);
@@ -64,9 +64,9 @@ static void allocate(struct sim_op *op)
     }
 }
 
-static void release(struct sim_op *op)
+static void release(sim_op *op)
 {
-    struct sim_block *block = op->work.block;
+    sim_block *block = op->work.block;
     if (block->graph) {
         sim_graph_block_free(block);
         return;
@@ -83,12 +83,12 @@ static void release(struct sim_op *op)
     free(block);
 }
 
-static void poison(const struct sim_op *op)
+static void poison(const sim_op *op)
 {
     op->context->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-static strata_sim_work kind_of(const struct sim_op *op)
+static strata_sim_work kind_of(const sim_op *op)
 {
     switch (op->kind) {
     case SIM_OP_COPY:
@@ -111,7 +111,7 @@ static strata_sim_work kind_of(const struct sim_op *op)
     return STRATA_SIM_WORK_EVENT;
 }
 
-static uint64_t bytes_of(const struct sim_op *op)
+static uint64_t bytes_of(const sim_op *op)
 {
     if (op->kind == SIM_OP_COPY)
         return op->work.copy.bytes;
@@ -121,14 +121,14 @@ static uint64_t bytes_of(const struct sim_op *op)
 }
 
 /* Simulated time: what a fast device would have needed, so that events measure something that repeats. */
-static uint64_t duration(const struct sim_op *op)
+static uint64_t duration(const sim_op *op)
 {
     strata_sim_work kind = kind_of(op);
     uint64_t rate = sim.settings.rate[kind];
     return sim.settings.latency[kind] + (rate > 0 ? bytes_of(op) * 1000 / rate : 0);
 }
 
-static void work(struct sim_op *op)
+static void work(sim_op *op)
 {
     bool done = true;
     if (op->kind == SIM_OP_COPY)
@@ -145,7 +145,7 @@ static void work(struct sim_op *op)
         poison(op);
 }
 
-void sim_op_discard(struct sim_op *op)
+void sim_op_discard(sim_op *op)
 {
     if (op->kind == SIM_OP_COPY)
         free(op->work.copy.staged);
@@ -155,7 +155,7 @@ void sim_op_discard(struct sim_op *op)
         free(op->work.kernel);
 }
 
-void sim_op_run(struct sim_op *op)
+void sim_op_run(sim_op *op)
 {
     op->context->device->time += duration(op);
     sim_check_running(op);

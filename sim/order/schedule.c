@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <time.h>
 
-bool sim_heap_reserve(struct sim_heap *heap, size_t count)
+bool sim_heap_reserve(sim_heap *heap, size_t count)
 {
     if (count <= heap->capacity)
         return true;
     size_t capacity = count < 64 ? 64 : 2 * count;
-    struct sim_op **at = realloc(heap->at, capacity * sizeof(*at));
+    sim_op **at = realloc(heap->at, capacity * sizeof(*at));
     if (!at)
         return false;
     heap->at = at;
@@ -22,18 +22,18 @@ bool sim_heap_reserve(struct sim_heap *heap, size_t count)
     return true;
 }
 
-static bool sooner(const struct sim_op *a, const struct sim_op *b)
+static bool sooner(const sim_op *a, const sim_op *b)
 {
     return a->order < b->order || (a->order == b->order && a->sequence < b->sequence);
 }
 
-static void put(struct sim_heap *heap, size_t index, struct sim_op *op)
+static void put(sim_heap *heap, size_t index, sim_op *op)
 {
     heap->at[index] = op;
     op->heap_index = index;
 }
 
-static void sift_up(struct sim_heap *heap, size_t index, struct sim_op *op)
+static void sift_up(sim_heap *heap, size_t index, sim_op *op)
 {
     while (index > 0 && sooner(op, heap->at[(index - 1) / 2])) {
         put(heap, index, heap->at[(index - 1) / 2]);
@@ -42,7 +42,7 @@ static void sift_up(struct sim_heap *heap, size_t index, struct sim_op *op)
     put(heap, index, op);
 }
 
-static void sift_down(struct sim_heap *heap, size_t index, struct sim_op *op)
+static void sift_down(sim_heap *heap, size_t index, sim_op *op)
 {
     for (;;) {
         size_t child = 2 * index + 1;
@@ -58,15 +58,15 @@ static void sift_down(struct sim_heap *heap, size_t index, struct sim_op *op)
     put(heap, index, op);
 }
 
-void sim_heap_push(struct sim_heap *heap, struct sim_op *op)
+void sim_heap_push(sim_heap *heap, sim_op *op)
 {
     sift_up(heap, heap->count++, op);
 }
 
-void sim_heap_remove(struct sim_heap *heap, struct sim_op *op)
+void sim_heap_remove(sim_heap *heap, sim_op *op)
 {
     size_t index = op->heap_index;
-    struct sim_op *last = heap->at[--heap->count];
+    sim_op *last = heap->at[--heap->count];
     if (last == op)
         return;
     if (sooner(last, op))
@@ -75,13 +75,13 @@ void sim_heap_remove(struct sim_heap *heap, struct sim_op *op)
         sift_down(heap, index, last);
 }
 
-static uint64_t draw(const struct sim_op *op, uint64_t purpose)
+static uint64_t draw(const sim_op *op, uint64_t purpose)
 {
     return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U + sim_mix((op->sequence - sim.seeded_at) * 4 + purpose));
 }
 
 /* Three in eight at once, three within a few calls, one within many, one never of its own. */
-static uint64_t delay(const struct sim_op *op)
+static uint64_t delay(const sim_op *op)
 {
     uint64_t random = draw(op, 1);
     switch (random % 8) {
@@ -100,7 +100,7 @@ static uint64_t delay(const struct sim_op *op)
     }
 }
 
-static void choose(struct sim_op *op)
+static void choose(sim_op *op)
 {
     op->state = SIM_OP_CHOSEN;
     switch (sim.settings.policy) {
@@ -117,7 +117,7 @@ static void choose(struct sim_op *op)
     sim_heap_push(&sim.chosen, op);
 }
 
-void sim_op_became_ready(struct sim_op *op)
+void sim_op_became_ready(sim_op *op)
 {
     if (op->needed || sim.settings.policy == STRATA_SIM_EARLY) {
         choose(op);
@@ -132,27 +132,27 @@ void sim_op_became_ready(struct sim_op *op)
 }
 
 /* A running operation waits for nothing any more, and its link is the host thread's. */
-static bool to_be_marked(const struct sim_op *op)
+static bool to_be_marked(const sim_op *op)
 {
     return !op->needed && op->state != SIM_OP_RUNNING;
 }
 
-static struct sim_op *mark(struct sim_op *op, struct sim_op *marked)
+static sim_op *mark(sim_op *op, sim_op *marked)
 {
     op->needed = true;
     op->next_marked = marked;
     return op;
 }
 
-void sim_op_need(struct sim_op *op)
+void sim_op_need(sim_op *op)
 {
     if (sim_op_done(op) || !to_be_marked(op))
         return;
-    struct sim_op *marked = mark(op, NULL);
+    sim_op *marked = mark(op, NULL);
     while (marked) {
-        struct sim_op *at = marked;
+        sim_op *at = marked;
         marked = marked->next_marked;
-        for (struct sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor)
+        for (sim_edge *edge = at->predecessors; edge; edge = edge->next_predecessor)
             if (to_be_marked(edge->from))
                 marked = mark(edge->from, marked);
         if (at->state == SIM_OP_DELAYED) {
@@ -166,7 +166,7 @@ void sim_op_need(struct sim_op *op)
 
 static void run_next(void)
 {
-    struct sim_op *op = sim.chosen.at[0];
+    sim_op *op = sim.chosen.at[0];
     sim_heap_remove(&sim.chosen, op);
     op->state = SIM_OP_RUNNING;
     if (op->kind == SIM_OP_HOST && op->fault == CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS) {
@@ -191,7 +191,7 @@ void sim_tick(void)
 {
     sim.calls++;
     while (sim.delayed.count > 0 && sim.delayed.at[0]->order <= sim.calls) {
-        struct sim_op *op = sim.delayed.at[0];
+        sim_op *op = sim.delayed.at[0];
         sim_heap_remove(&sim.delayed, op);
         choose(op);
     }
@@ -217,7 +217,7 @@ static void wait_for_progress(void)
 }
 
 /* Waits for an operation that somebody holds. False if the driver ended meanwhile. */
-static bool wait_until_done(struct sim_op *op)
+static bool wait_until_done(sim_op *op)
 {
     sim_op_need(op);
     sim_run_chosen();
@@ -230,7 +230,7 @@ static bool wait_until_done(struct sim_op *op)
     return sim.phase == SIM_RUNNING;
 }
 
-static CUresult wait_for(sim_context *context, struct sim_op *op, bool teach)
+static CUresult wait_for(sim_context *context, sim_op *op, bool teach)
 {
     sim.taught = false;
     if (op) {
@@ -245,12 +245,12 @@ static CUresult wait_for(sim_context *context, struct sim_op *op, bool teach)
     return context->device->poison;
 }
 
-CUresult sim_op_wait(sim_context *context, struct sim_op *op)
+CUresult sim_op_wait(sim_context *context, sim_op *op)
 {
     return wait_for(context, op, true);
 }
 
-CUresult sim_op_wait_secretly(sim_context *context, struct sim_op *op)
+CUresult sim_op_wait_secretly(sim_context *context, sim_op *op)
 {
     return wait_for(context, op, false);
 }

@@ -68,7 +68,7 @@ CUresult cuStreamDestroy(CUstream hStream)
 }
 
 /* Begins a call about a stream. As with sim_enter, the lock is not held after a failure. */
-static CUresult enter(const char *entry, CUstream stream, struct sim_queue **queue)
+static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
@@ -78,7 +78,7 @@ static CUresult enter(const char *entry, CUstream stream, struct sim_queue **que
 }
 
 /* The same for a call that gives the stream work. */
-static CUresult enter_work(const char *entry, CUstream stream, struct sim_queue **queue)
+static CUresult enter_work(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
@@ -87,7 +87,7 @@ static CUresult enter_work(const char *entry, CUstream stream, struct sim_queue 
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
-static CUresult enter_query(const char *entry, CUstream stream, struct sim_queue **queue)
+static CUresult enter_query(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_query_as(entry);
     if (result != CUDA_SUCCESS)
@@ -96,7 +96,7 @@ static CUresult enter_query(const char *entry, CUstream stream, struct sim_queue
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
-static bool busy(const struct sim_queue *queue, bool force)
+static bool busy(const sim_queue *queue, bool force)
 {
     if (queue->tail && force)
         sim_op_need(queue->tail);
@@ -104,17 +104,17 @@ static bool busy(const struct sim_queue *queue, bool force)
 }
 
 /* The legacy stream has work while any stream has that it is ordered after. */
-static bool any_busy(struct sim_queue *queue, bool force)
+static bool any_busy(sim_queue *queue, bool force)
 {
     if (queue->kind != SIM_QUEUE_LEGACY)
         return busy(queue, force);
     bool any = false;
-    for (struct sim_queue *other = queue->context->queues; other; other = other->next)
+    for (sim_queue *other = queue->context->queues; other; other = other->next)
         any = (other->blocking && busy(other, force)) || any;
     return any;
 }
 
-static CUresult query(struct sim_queue *queue)
+static CUresult query(sim_queue *queue)
 {
     if (sim_fault_drops(STRATA_SIM_EDGE_STREAM_QUERY))
         return queue->context->device->poison;
@@ -133,7 +133,7 @@ static CUresult query(struct sim_queue *queue)
 }
 
 /* For a call that asks how far the stream is. */
-static CUresult guard_wait(struct sim_queue *queue)
+static CUresult guard_wait(sim_queue *queue)
 {
     CUresult result = sim_capture_guard_queue(queue);
     return result == CUDA_SUCCESS ? sim_capture_guard() : result;
@@ -141,7 +141,7 @@ static CUresult guard_wait(struct sim_queue *queue)
 
 CUresult cuStreamQuery(CUstream hStream)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -151,7 +151,7 @@ CUresult cuStreamQuery(CUstream hStream)
 
 CUresult cuStreamSynchronize(CUstream hStream)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -165,7 +165,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
 
 CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -180,7 +180,7 @@ CUresult cuStreamGetFlags(CUstream hStream, unsigned int *flags)
 
 CUresult cuStreamGetPriority(CUstream hStream, int *priority)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -192,7 +192,7 @@ CUresult cuStreamGetPriority(CUstream hStream, int *priority)
 
 CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -207,7 +207,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -219,7 +219,7 @@ CUresult cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 
 CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_query(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -233,7 +233,7 @@ CUresult cuStreamGetDevice(CUstream hStream, CUdevice *device)
 }
 
 /* Submits a wait for the event's last record as it is now; what becomes of the event later does not matter. */
-static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flags)
+static CUresult wait_event(sim_queue *queue, CUevent event, unsigned flags)
 {
     if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
@@ -245,7 +245,7 @@ static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flag
         return sim_capture_wait(queue, event, flags);
     if (!event->op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_WAIT))
         return CUDA_SUCCESS;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim.taught = false;
@@ -257,20 +257,19 @@ static CUresult wait_event(struct sim_queue *queue, CUevent event, unsigned flag
 
 CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_work(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
     return sim_leave(wait_event(queue, hEvent, Flags));
 }
 
-static CUresult launch_host(struct sim_queue *queue, CUhostFn function, CUstreamCallback callback, CUstream stream,
-                            void *data)
+static CUresult launch_host(sim_queue *queue, CUhostFn function, CUstreamCallback callback, CUstream stream, void *data)
 {
     CUresult result = sim_host_thread_start();
     if (result != CUDA_SUCCESS)
         return result;
-    struct sim_op *op = sim_op_create(queue->context, queue, SIM_OP_HOST, 0);
+    sim_op *op = sim_op_create(queue->context, queue, SIM_OP_HOST, 0);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->work.host.function = function;
@@ -285,7 +284,7 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
     if (!fn)
         return CUDA_ERROR_INVALID_VALUE;
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter_work(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;
@@ -294,7 +293,7 @@ CUresult cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 
 CUresult cuStreamAddCallback(CUstream hStream, CUstreamCallback callback, void *userData, unsigned int flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = enter(__func__, hStream, &queue);
     if (result != CUDA_SUCCESS)
         return result;

@@ -11,30 +11,30 @@
 
 enum { MOST_IN_BATCH = 255 };
 
-struct value {
+typedef struct value_request {
     uint64_t address;
     uint64_t value;
     unsigned width;
     unsigned flags;
-};
+} value_request;
 
 /* Memory of pools and managed memory have no values that streams could wait for or write. */
-static bool has_values(const struct sim_block *block)
+static bool has_values(const sim_block *block)
 {
     return block && (sim_block_is_host(block) || block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_MAPPED);
 }
 
 /* Whether access to mapped memory was given is only seen when the operation runs. */
-static bool reachable(const struct sim_queue *queue, const struct value *value, bool write)
+static bool reachable(const sim_queue *queue, const value_request *value, bool write)
 {
-    const struct sim_block *block = sim_block_at(value->address);
+    const sim_block *block = sim_block_at(value->address);
     if (value->address % value->width != 0 || !has_values(block))
         return false;
     return block->kind == SIM_BLOCK_MAPPED ||
            sim_may_touch(queue->context, value->address, value->width, SIM_BY_KERNEL, write);
 }
 
-static CUresult check(const struct sim_queue *queue, const struct value *value, bool write)
+static CUresult check(const sim_queue *queue, const value_request *value, bool write)
 {
     unsigned comparison = value->flags & ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
     bool flush = value->flags != comparison;
@@ -44,11 +44,11 @@ static CUresult check(const struct sim_queue *queue, const struct value *value, 
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-static CUresult submit(struct sim_queue *queue, const struct value *value, bool write)
+static CUresult submit(sim_queue *queue, const value_request *value, bool write)
 {
     if (!write && !queue->capture && sim_fault_drops(STRATA_SIM_EDGE_VALUE_WAIT))
         return CUDA_SUCCESS;
-    struct sim_op *op = sim_op_create(queue->context, queue, write ? SIM_OP_WRITE_VALUE : SIM_OP_WAIT_VALUE, 0);
+    sim_op *op = sim_op_create(queue->context, queue, write ? SIM_OP_WRITE_VALUE : SIM_OP_WAIT_VALUE, 0);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     op->work.value.address = value->address;
@@ -59,9 +59,9 @@ static CUresult submit(struct sim_queue *queue, const struct value *value, bool 
     return CUDA_SUCCESS;
 }
 
-static CUresult value_call(const char *entry, CUstream stream, const struct value *value, bool write)
+static CUresult value_call(const char *entry, CUstream stream, const value_request *value, bool write)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
@@ -74,7 +74,7 @@ static CUresult value_call(const char *entry, CUstream stream, const struct valu
 /* ---- when they run ---- */
 
 /* Where the value is; NULL after the failure that a device reports for it. */
-static char *reach(const struct sim_op *op, bool write)
+static char *reach(const sim_op *op, bool write)
 {
     char *at = sim_touch(op->context, op->work.value.address, op->work.value.width, SIM_BY_KERNEL, write);
     if (!at)
@@ -83,7 +83,7 @@ static char *reach(const struct sim_op *op, bool write)
 }
 
 /* The host may read and write the same memory meanwhile. */
-void sim_value_write(const struct sim_op *op)
+void sim_value_write(const sim_op *op)
 {
     char *at = reach(op, true);
     if (at && op->work.value.width == sizeof(uint32_t))
@@ -109,7 +109,7 @@ static bool satisfied(uint64_t found, uint64_t value, unsigned width, unsigned f
     }
 }
 
-static bool satisfies(const struct sim_op *op, const char *at)
+static bool satisfies(const sim_op *op, const char *at)
 {
     uint64_t found = op->work.value.width == sizeof(uint32_t) ? atomic_load((const _Atomic uint32_t *)(const void *)at)
                                                               : atomic_load((const _Atomic uint64_t *)(const void *)at);
@@ -117,7 +117,7 @@ static bool satisfies(const struct sim_op *op, const char *at)
 }
 
 /* Without a failure: NULL where nothing can be read. */
-static const char *look(const struct sim_op *op)
+static const char *look(const sim_op *op)
 {
     uint64_t address = op->work.value.address;
     unsigned width = op->work.value.width;
@@ -125,13 +125,13 @@ static const char *look(const struct sim_op *op)
     return may ? sim_touch(op->context, address, width, SIM_BY_KERNEL, false) : NULL;
 }
 
-bool sim_value_there(const struct sim_op *op)
+bool sim_value_there(const sim_op *op)
 {
     const char *at = look(op);
     return at && satisfies(op, at);
 }
 
-bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width)
+bool sim_value_is(const sim_op *op, uint64_t value, unsigned width)
 {
     const char *at = look(op);
     if (!at)
@@ -141,7 +141,7 @@ bool sim_value_is(const struct sim_op *op, uint64_t value, unsigned width)
     return atomic_load((const _Atomic uint32_t *)(const void *)at) == (uint32_t)value;
 }
 
-bool sim_value_reached(const struct sim_op *op)
+bool sim_value_reached(const sim_op *op)
 {
     if (op->context->device->poison != CUDA_SUCCESS)
         return true;
@@ -149,7 +149,7 @@ bool sim_value_reached(const struct sim_op *op)
     return !at || satisfies(op, at);
 }
 
-void sim_value_watch(struct sim_op *op)
+void sim_value_watch(sim_op *op)
 {
     op->state = SIM_OP_WATCHING;
     op->next = sim.watching;
@@ -157,12 +157,12 @@ void sim_value_watch(struct sim_op *op)
 }
 
 /* What is put aside and over leaves the list before anything else happens, since its end may put others there. */
-static struct sim_op *take_reached(void)
+static sim_op *take_reached(void)
 {
-    struct sim_op **link = &sim.watching;
+    sim_op **link = &sim.watching;
     while (*link && !sim_value_reached(*link))
         link = &(*link)->next;
-    struct sim_op *op = *link;
+    sim_op *op = *link;
     if (op) {
         *link = op->next;
         op->next = NULL;
@@ -172,7 +172,7 @@ static struct sim_op *take_reached(void)
 
 static bool host_waits(void)
 {
-    for (const struct sim_op *op = sim.watching; op; op = op->next)
+    for (const sim_op *op = sim.watching; op; op = op->next)
         if (op->needed)
             return true;
     return false;
@@ -188,7 +188,7 @@ static bool let_one_go_on(void)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = (first + i) % count;
         uint32_t slot = sim.settings.policy == STRATA_SIM_LATE ? count - 1 - at : at;
-        const struct sim_queue *queue = sim.lanes[slot] ? sim.lanes[slot]->queue : NULL;
+        const sim_queue *queue = sim.lanes[slot] ? sim.lanes[slot]->queue : NULL;
         if (queue && queue->tail && !queue->tail->needed) {
             sim_op_need(queue->tail);
             return true;
@@ -199,7 +199,7 @@ static bool let_one_go_on(void)
 
 bool sim_values_check(void)
 {
-    struct sim_op *op;
+    sim_op *op;
     while ((op = take_reached())) {
         op->state = SIM_OP_RUNNING;
         sim_op_run(op);
@@ -214,34 +214,34 @@ bool sim_values_check(void)
 
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-    struct value what = {addr, value, sizeof value, flags};
+    value_request what = {addr, value, sizeof value, flags};
     return value_call(__func__, stream, &what, true);
 }
 
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-    struct value what = {addr, value, sizeof value, flags};
+    value_request what = {addr, value, sizeof value, flags};
     return value_call(__func__, stream, &what, true);
 }
 
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
 {
-    struct value what = {addr, value, sizeof value, flags};
+    value_request what = {addr, value, sizeof value, flags};
     return value_call(__func__, stream, &what, false);
 }
 
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
 {
-    struct value what = {addr, value, sizeof value, flags};
+    value_request what = {addr, value, sizeof value, flags};
     return value_call(__func__, stream, &what, false);
 }
 
 /* ---- batches ---- */
 
-static struct value value_of(const CUstreamBatchMemOpParams *op)
+static value_request value_of(const CUstreamBatchMemOpParams *op)
 {
     bool wide = op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    return (struct value){
+    return (value_request){
         .address = op->writeValue.address, /* the members of waits lie where those of writes do */
         .value = wide ? op->writeValue.value64 : op->writeValue.value,
         .width = wide ? sizeof(cuuint64_t) : sizeof(cuuint32_t),
@@ -259,10 +259,10 @@ static bool is_wait(const CUstreamBatchMemOpParams *op)
     return op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_32 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
 }
 
-static CUresult check_one(const struct sim_queue *queue, const CUstreamBatchMemOpParams *op)
+static CUresult check_one(const sim_queue *queue, const CUstreamBatchMemOpParams *op)
 {
     if (is_write(op) || is_wait(op)) {
-        struct value value = value_of(op);
+        value_request value = value_of(op);
         return check(queue, &value, is_write(op));
     }
     if (op->operation == CU_STREAM_MEM_OP_BARRIER)
@@ -272,14 +272,14 @@ static CUresult check_one(const struct sim_queue *queue, const CUstreamBatchMemO
 }
 
 /* All are looked at before the first is submitted. Barriers are for memory that is seen out of order: here is none. */
-static CUresult submit_batch(struct sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
+static CUresult submit_batch(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check_one(queue, &ops[i]);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         if (is_write(&ops[i]) || is_wait(&ops[i])) {
-            struct value value = value_of(&ops[i]);
+            value_request value = value_of(&ops[i]);
             result = submit(queue, &value, is_write(&ops[i]));
         }
     }
@@ -289,7 +289,7 @@ static CUresult submit_batch(struct sim_queue *queue, unsigned count, const CUst
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
                                unsigned int flags)
 {
-    struct sim_queue *queue;
+    sim_queue *queue;
     CUresult result = sim_enter_handle();
     if (result != CUDA_SUCCESS)
         return result;

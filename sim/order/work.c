@@ -8,28 +8,28 @@
 
 enum { CHUNK = 256 };
 
-struct op_chunk {
+typedef struct op_chunk {
     struct op_chunk *next;
-    struct sim_op ops[CHUNK];
-};
+    sim_op ops[CHUNK];
+} op_chunk;
 
-struct edge_chunk {
+typedef struct edge_chunk {
     struct edge_chunk *next;
-    struct sim_edge edges[CHUNK];
-};
+    sim_edge edges[CHUNK];
+} edge_chunk;
 
 /* Guarded by sim.lock. */
-static struct op_chunk *op_chunks;
-static struct edge_chunk *edge_chunks;
-static struct sim_op *free_ops;
+static op_chunk *op_chunks;
+static edge_chunk *edge_chunks;
+static sim_op *free_ops;
 static size_t free_op_count;
-static struct sim_edge *free_edges; /* by next_successor */
+static sim_edge *free_edges; /* by next_successor */
 static size_t free_edge_count;
 
 static bool reserve_edges(size_t count)
 {
     while (free_edge_count < count) {
-        struct edge_chunk *chunk = malloc(sizeof *chunk);
+        edge_chunk *chunk = malloc(sizeof *chunk);
         if (!chunk)
             return false;
         chunk->next = edge_chunks;
@@ -46,13 +46,13 @@ static bool reserve_edges(size_t count)
 static bool reserve_ops(size_t count)
 {
     while (free_op_count < count) {
-        struct op_chunk *chunk = malloc(sizeof *chunk);
+        op_chunk *chunk = malloc(sizeof *chunk);
         if (!chunk)
             return false;
         chunk->next = op_chunks;
         op_chunks = chunk;
         for (size_t i = 0; i < CHUNK; i++) {
-            chunk->ops[i] = (struct sim_op){.next = free_ops};
+            chunk->ops[i] = (sim_op){.next = free_ops};
             free_ops = &chunk->ops[i];
         }
         free_op_count += CHUNK;
@@ -60,9 +60,9 @@ static bool reserve_ops(size_t count)
     return true;
 }
 
-static struct sim_op *take_op(void)
+static sim_op *take_op(void)
 {
-    struct sim_op *op = free_ops;
+    sim_op *op = free_ops;
     free_ops = op->next;
     free_op_count--;
     return op;
@@ -75,19 +75,19 @@ bool sim_op_reserve_many(size_t ops, size_t edges)
            sim_heap_reserve(&sim.delayed, unfinished);
 }
 
-bool sim_op_reserve(const struct sim_queue *queue, size_t extra)
+bool sim_op_reserve(const sim_queue *queue, size_t extra)
 {
     return sim_op_reserve_many(1, extra + (queue ? sim_queue_order_room(queue) : 0));
 }
 
-struct sim_op *sim_op_create(sim_context *context, struct sim_queue *queue, enum sim_op_kind kind, size_t extra)
+sim_op *sim_op_create(sim_context *context, sim_queue *queue, sim_op_kind kind, size_t extra)
 {
     if (queue && queue->capture)
         return sim_capture_op(context, queue, kind);
     if (!sim_op_reserve(queue, extra))
         return NULL;
-    struct sim_op *op = take_op();
-    *op = (struct sim_op){.kind = kind, .context = context, .queue = queue, .references = 1};
+    sim_op *op = take_op();
+    *op = (sim_op){.kind = kind, .context = context, .queue = queue, .references = 1};
     op->sequence = ++sim.submitted;
     sim.unfinished++;
     if (queue)
@@ -96,7 +96,7 @@ struct sim_op *sim_op_create(sim_context *context, struct sim_queue *queue, enum
 }
 
 /* An operation without a queue goes on with the chain of one that it comes after, if it is the first to do so. */
-static void continue_chain(struct sim_op *op, const struct sim_op *on)
+static void continue_chain(sim_op *op, const sim_op *on)
 {
     if (on->chain && on->chain->last == on->at.position && !op->chain) {
         op->chain = sim_lane_hold(on->chain);
@@ -105,7 +105,7 @@ static void continue_chain(struct sim_op *op, const struct sim_op *on)
 }
 
 /* Gives a submitted operation its place. One without a queue needs one only to be told apart by the checker. */
-static void take_place(struct sim_op *op)
+static void take_place(sim_op *op)
 {
     if (op->queue) {
         op->at.knows = sim_clock_hold(op->queue->knows);
@@ -126,16 +126,16 @@ static void take_place(struct sim_op *op)
     }
 }
 
-struct sim_op *sim_op_detached(sim_context *context, enum sim_op_kind kind)
+sim_op *sim_op_detached(sim_context *context, sim_op_kind kind)
 {
     if (!reserve_ops(1))
         return NULL;
-    struct sim_op *op = take_op();
-    *op = (struct sim_op){.kind = kind, .context = context, .references = 1};
+    sim_op *op = take_op();
+    *op = (sim_op){.kind = kind, .context = context, .references = 1};
     return op;
 }
 
-void sim_op_learn(struct sim_op *op, const struct sim_point *point)
+void sim_op_learn(sim_op *op, const sim_point *point)
 {
     if (!op->queue) {
         sim_clock_learn(&op->at.knows, 0, point);
@@ -146,7 +146,7 @@ void sim_op_learn(struct sim_op *op, const struct sim_point *point)
         op->at.position = ++op->queue->lane->last;
 }
 
-void sim_op_depend(struct sim_op *op, struct sim_op *on)
+void sim_op_depend(sim_op *op, sim_op *on)
 {
     if (!on)
         return;
@@ -156,11 +156,11 @@ void sim_op_depend(struct sim_op *op, struct sim_op *on)
     sim_op_await(op, on);
 }
 
-void sim_op_await(struct sim_op *op, struct sim_op *on)
+void sim_op_await(sim_op *op, sim_op *on)
 {
     if (sim_op_done(on))
         return;
-    struct sim_edge *edge = free_edges;
+    sim_edge *edge = free_edges;
     free_edges = edge->next_successor;
     free_edge_count--;
     edge->from = on;
@@ -176,7 +176,7 @@ void sim_op_await(struct sim_op *op, struct sim_op *on)
     op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
 }
 
-void sim_op_submit(struct sim_op *op)
+void sim_op_submit(sim_op *op)
 {
     if (op->node) {
         sim_capture_submit(op);
@@ -193,14 +193,14 @@ void sim_op_submit(struct sim_op *op)
     sim_op_became_ready(op);
 }
 
-struct sim_op *sim_op_hold(struct sim_op *op)
+sim_op *sim_op_hold(sim_op *op)
 {
     op->references++;
     return op;
 }
 
 /* What it holds in the order goes. */
-static void forget(struct sim_op *op)
+static void forget(sim_op *op)
 {
     sim_check_completed(op);
     sim_clock_drop(op->at.knows);
@@ -209,7 +209,7 @@ static void forget(struct sim_op *op)
     op->chain = NULL;
 }
 
-void sim_op_drop(struct sim_op *op)
+void sim_op_drop(sim_op *op)
 {
     if (op && --op->references == 0) {
         forget(op);
@@ -219,7 +219,7 @@ void sim_op_drop(struct sim_op *op)
     }
 }
 
-static void cut(struct sim_edge *edge)
+static void cut(sim_edge *edge)
 {
     *edge->predecessor_link = edge->next_predecessor;
     if (edge->next_predecessor)
@@ -229,7 +229,7 @@ static void cut(struct sim_edge *edge)
     free_edge_count++;
 }
 
-void sim_op_complete(struct sim_op *op)
+void sim_op_complete(sim_op *op)
 {
     op->state = SIM_OP_DONE;
     sim_check_completed(op);
@@ -238,11 +238,11 @@ void sim_op_complete(struct sim_op *op)
     op->finished_at = op->context->device->time;
     sim.unfinished--;
     sim.finished++;
-    struct sim_edge *edge = op->successors;
+    sim_edge *edge = op->successors;
     op->successors = NULL;
     while (edge) {
-        struct sim_edge *next = edge->next_successor;
-        struct sim_op *to = edge->to;
+        sim_edge *next = edge->next_successor;
+        sim_op *to = edge->to;
         cut(edge);
         to->told = to->told > op->told ? to->told : op->told;
         if (--to->blockers == 0 && to->state == SIM_OP_BLOCKED)
@@ -257,7 +257,7 @@ void sim_op_complete(struct sim_op *op)
 }
 
 /* An operation that is never to run: what it owns goes, the block of a free included. */
-static void abandon(struct sim_op *op)
+static void abandon(sim_op *op)
 {
     if (op->references == 0)
         return;
@@ -272,14 +272,14 @@ static void abandon(struct sim_op *op)
 void sim_ops_close(void)
 {
     while (op_chunks) {
-        struct op_chunk *next = op_chunks->next;
+        op_chunk *next = op_chunks->next;
         for (size_t i = 0; i < CHUNK; i++)
             abandon(&op_chunks->ops[i]);
         free(op_chunks);
         op_chunks = next;
     }
     while (edge_chunks) {
-        struct edge_chunk *next = edge_chunks->next;
+        edge_chunk *next = edge_chunks->next;
         free(edge_chunks);
         edge_chunks = next;
     }
@@ -289,6 +289,6 @@ void sim_ops_close(void)
     free_edge_count = 0;
     free(sim.chosen.at);
     free(sim.delayed.at);
-    sim.chosen = (struct sim_heap){0};
-    sim.delayed = (struct sim_heap){0};
+    sim.chosen = (sim_heap){0};
+    sim.delayed = (sim_heap){0};
 }
