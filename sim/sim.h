@@ -22,7 +22,7 @@
 #include <pthread.h>
 
 typedef struct CUctx_st sim_context;
-typedef struct sim_act sim_act;
+typedef struct sim_access_record sim_access_record;
 typedef struct sim_piece sim_piece;
 typedef struct sim_lane sim_lane;
 typedef struct sim_queue sim_queue;
@@ -95,7 +95,7 @@ void *sim_slab_next(const sim_slab *slab, const void *object); /* the next live 
 /* The checker's: the operations of a lane that have not said yet all that they touch, in a ring, and the neighbours in
  * the list of lanes that have any. */
 typedef struct sim_pending {
-    sim_act **at;
+    sim_access_record **at;
     size_t first;
     size_t count;
     size_t capacity; /* a power of two, or 0 */
@@ -224,14 +224,14 @@ typedef struct sim_op {
     bool awaits_value; /* when it was submitted, it came after a wait for a value that was not over, directly or not */
     uint32_t references;
     sim_context *context;
-    sim_queue *queue;  /* NULL: ordered by its edges alone */
-    uint64_t sequence; /* order of submission in the process */
-    sim_point at;      /* its place, and what it comes after; complete when it is submitted */
-    sim_lane *chain;   /* of one without a queue: its lane; held */
-    sim_act *act;      /* how the checker knows it, or NULL; held */
-    uint64_t told;     /* the checker's order when the last host function that it came after had returned, or 0 */
-    CUresult fault;    /* what the fault plan makes of it when it runs */
-    uint64_t order;    /* key in the heap it is in */
+    sim_queue *queue;          /* NULL: ordered by its edges alone */
+    uint64_t sequence;         /* order of submission in the process */
+    sim_point at;              /* its place, and what it comes after; complete when it is submitted */
+    sim_lane *chain;           /* of one without a queue: its lane; held */
+    sim_access_record *record; /* how the checker knows it, or NULL; held */
+    uint64_t told;  /* the checker's order when the last host function that it came after had returned, or 0 */
+    CUresult fault; /* what the fault plan makes of it when it runs */
+    uint64_t order; /* key in the heap it is in */
     size_t heap_index;
     size_t blockers; /* edges that come in */
     sim_edge *predecessors;

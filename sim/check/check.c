@@ -5,7 +5,7 @@
 
 sim_check_state sim_check;
 
-enum { LEAST_ACTS = 4096 }; /* that are not worth forgetting */
+enum { LEAST_RECORDS = 4096 }; /* that are not worth forgetting */
 
 /* A read that is judged once its operation runs. */
 typedef struct sim_note {
@@ -21,31 +21,31 @@ static bool mode(uint32_t one)
 
 /* ---- acts ---- */
 
-sim_act *sim_act_hold(sim_act *act)
+sim_access_record *sim_access_record_hold(sim_access_record *record)
 {
-    act->references++;
-    return act;
+    record->references++;
+    return record;
 }
 
-static void free_notes(sim_act *act)
+static void free_notes(sim_access_record *record)
 {
-    while (act->notes) {
-        sim_note *next = act->notes->next;
-        free(act->notes);
-        act->notes = next;
+    while (record->notes) {
+        sim_note *next = record->notes->next;
+        free(record->notes);
+        record->notes = next;
     }
 }
 
-void sim_act_drop(sim_act *act)
+void sim_access_record_drop(sim_access_record *record)
 {
-    if (!act || --act->references > 0)
+    if (!record || --record->references > 0)
         return;
-    free_notes(act);
-    sim_clock_drop(act->at.knows);
-    sim_clock_drop(act->host_knew);
-    sim_lane_drop(act->lane);
-    free(act);
-    sim_check.acts--;
+    free_notes(record);
+    sim_clock_drop(record->at.knows);
+    sim_clock_drop(record->host_knew);
+    sim_lane_drop(record->lane);
+    free(record);
+    sim_check.records--;
 }
 
 static uint32_t stack_now(void)
@@ -60,60 +60,60 @@ sim_made sim_check_made(void)
     return (sim_made){.entry = sim_entry(), .stack = stack_now()};
 }
 
-static sim_act *make_act(sim_act_kind kind)
+static sim_access_record *make_record(sim_access_record_kind kind)
 {
-    sim_act *act = calloc(1, sizeof *act);
-    if (!act) {
+    sim_access_record *record = calloc(1, sizeof *record);
+    if (!record) {
         sim_check_give_up();
         return NULL;
     }
-    act->references = 1;
-    act->kind = kind;
-    act->order = ++sim_check.order;
-    act->host_knew = sim_clock_hold(sim.host_knows);
-    act->stack = stack_now();
-    sim_check.acts++;
-    return act;
+    record->references = 1;
+    record->kind = kind;
+    record->order = ++sim_check.order;
+    record->host_knew = sim_clock_hold(sim.host_knows);
+    record->stack = stack_now();
+    sim_check.records++;
+    return record;
 }
 
-sim_act *sim_act_of_host(sim_act_kind kind)
+sim_access_record *sim_access_record_of_host(sim_access_record_kind kind)
 {
-    sim_act *act = make_act(kind);
-    bool call = kind == SIM_ACT_HOST_ALLOCATE || kind == SIM_ACT_HOST_FREE;
-    if (act && call)
-        act->entry = sim_entry();
-    return act;
+    sim_access_record *record = make_record(kind);
+    bool call = kind == SIM_RECORD_HOST_ALLOCATE || kind == SIM_RECORD_HOST_FREE;
+    if (record && call)
+        record->entry = sim_entry();
+    return record;
 }
 
-sim_act *sim_check_free_asked(void)
+sim_access_record *sim_check_free_asked(void)
 {
-    return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_act_of_host(SIM_ACT_HOST_FREE) : NULL;
+    return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_access_record_of_host(SIM_RECORD_HOST_FREE) : NULL;
 }
 
-static sim_act *act_of(sim_op *op)
+static sim_access_record *record_of(sim_op *op)
 {
-    sim_act *act = make_act(SIM_ACT_OPERATION);
-    if (!act)
+    sim_access_record *record = make_record(SIM_RECORD_OPERATION);
+    if (!record)
         return NULL;
-    act->operation = op->kind;
-    act->entry = sim_entry();
-    act->kernel = op->kind == SIM_OP_KERNEL ? sim_kernel_name(op) : NULL;
-    act->at = op->at;
-    sim_clock_hold(act->at.knows);
-    act->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
-    act->op = op;
-    act->launched = op->launched;
+    record->operation = op->kind;
+    record->entry = sim_entry();
+    record->kernel = op->kind == SIM_OP_KERNEL ? sim_kernel_name(op) : NULL;
+    record->at = op->at;
+    sim_clock_hold(record->at.knows);
+    record->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
+    record->op = op;
+    record->launched = op->launched;
     if (op->queue) {
-        act->in_stream = true;
-        act->queue = op->queue->kind;
+        record->in_stream = true;
+        record->queue = op->queue->kind;
     }
-    return act;
+    return record;
 }
 
 /* ---- order ---- */
 
 /* As was known when they were submitted. */
-static bool asked_after(const sim_act *later, const sim_act *earlier)
+static bool asked_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     if (!earlier->lane)
         return later->order >= earlier->order;
@@ -124,17 +124,17 @@ static bool asked_after(const sim_act *later, const sim_act *earlier)
            at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
 }
 
-bool sim_act_after(const sim_act *later, const sim_act *earlier)
+bool sim_access_record_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     return asked_after(later, earlier) || (sim_values_released() && sim_values_after(later, earlier));
 }
 
 /* Only a wait for a value lets what was submitted first come second. */
-bool sim_act_unordered(const sim_act *one, const sim_act *other)
+bool sim_access_record_unordered(const sim_access_record *one, const sim_access_record *other)
 {
-    const sim_act *first = one->order < other->order ? one : other;
-    const sim_act *second = one->order < other->order ? other : one;
-    return !sim_act_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
+    const sim_access_record *first = one->order < other->order ? one : other;
+    const sim_access_record *second = one->order < other->order ? other : one;
+    return !sim_access_record_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
 }
 
 /* ---- pending acts ----
@@ -142,7 +142,7 @@ bool sim_act_unordered(const sim_act *one, const sim_act *other)
  * Each lane has its pending acts in order, in a ring; they end in that order, too. The lanes that have any are in a
  * list. */
 
-static sim_act *pending_at(const sim_pending *pending, size_t index)
+static sim_access_record *pending_at(const sim_pending *pending, size_t index)
 {
     return pending->at[(pending->first + index) & (pending->capacity - 1)];
 }
@@ -150,7 +150,7 @@ static sim_act *pending_at(const sim_pending *pending, size_t index)
 static bool pending_grow(sim_pending *pending)
 {
     size_t capacity = pending->capacity ? 2 * pending->capacity : 8;
-    sim_act **at = malloc(capacity * sizeof(*at));
+    sim_access_record **at = malloc(capacity * sizeof(*at));
     if (!at)
         return false;
     for (size_t i = 0; i < pending->count; i++)
@@ -183,58 +183,58 @@ static void unlink_lane(sim_lane *lane)
         lane->pending.next->pending.previous = lane->pending.previous;
 }
 
-static void pend(sim_act *act)
+static void pend(sim_access_record *record)
 {
-    sim_pending *pending = &act->lane->pending;
-    if (act->pending)
+    sim_pending *pending = &record->lane->pending;
+    if (record->pending)
         return;
     if (pending->count == pending->capacity && !pending_grow(pending)) {
         sim_check_give_up();
         return;
     }
     if (pending->count == 0)
-        link_lane(act->lane);
-    pending->at[(pending->first + pending->count++) & (pending->capacity - 1)] = act;
-    act->pending = true;
+        link_lane(record->lane);
+    pending->at[(pending->first + pending->count++) & (pending->capacity - 1)] = record;
+    record->pending = true;
     sim_check.pending_changes++;
 }
 
 /* The acts of a lane end in their order, but for those that are abandoned with their context. */
-static void unpend(sim_act *act)
+static void unpend(sim_access_record *record)
 {
-    sim_pending *pending = &act->lane->pending;
-    if (!act->pending)
+    sim_pending *pending = &record->lane->pending;
+    if (!record->pending)
         return;
-    act->pending = false;
+    record->pending = false;
     sim_check.pending_changes++;
     while (pending->count > 0 && !pending_at(pending, 0)->pending) {
         pending->first = (pending->first + 1) & (pending->capacity - 1);
         pending->count--;
     }
     if (pending->count == 0)
-        unlink_lane(act->lane);
+        unlink_lane(record->lane);
 }
 
-uint64_t sim_act_asked(const sim_act *act, const sim_lane *lane)
+uint64_t sim_access_record_asked(const sim_access_record *record, const sim_lane *lane)
 {
-    if (act->lane == lane)
-        return act->at.position;
-    uint64_t asked = sim_clock_position(act->at.knows, lane->slot, lane->uid);
-    uint64_t seen = sim_clock_position(act->host_knew, lane->slot, lane->uid);
+    if (record->lane == lane)
+        return record->at.position;
+    uint64_t asked = sim_clock_position(record->at.knows, lane->slot, lane->uid);
+    uint64_t seen = sim_clock_position(record->host_knew, lane->slot, lane->uid);
     return asked > seen ? asked : seen;
 }
 
-uint64_t sim_act_knows(const sim_act *act, const sim_lane *lane)
+uint64_t sim_access_record_knows(const sim_access_record *record, const sim_lane *lane)
 {
-    uint64_t asked = sim_act_asked(act, lane);
-    uint64_t released = sim_values_released() ? sim_values_known(act, lane) : 0;
+    uint64_t asked = sim_access_record_asked(record, lane);
+    uint64_t released = sim_values_released() ? sim_values_known(record, lane) : 0;
     return asked > released ? asked : released;
 }
 
 /* Index of the lane's first pending act that does not come before this one. */
-static size_t first_not_before(const sim_act *act, const sim_lane *lane)
+static size_t first_not_before(const sim_access_record *record, const sim_lane *lane)
 {
-    uint64_t position = sim_act_knows(act, lane);
+    uint64_t position = sim_access_record_knows(record, lane);
     size_t low = 0;
     size_t high = lane->pending.count;
     while (low < high) {
@@ -248,39 +248,40 @@ static size_t first_not_before(const sim_act *act, const sim_lane *lane)
 }
 
 /* If the first that does not come before this act comes after it, all later ones of that lane do. */
-static bool is_open(const sim_act *act)
+static bool is_open(const sim_access_record *record)
 {
     for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
-        size_t index = first_not_before(act, lane);
-        if (index < lane->pending.count && !sim_act_after(pending_at(&lane->pending, index), act))
+        size_t index = first_not_before(record, lane);
+        if (index < lane->pending.count && !sim_access_record_after(pending_at(&lane->pending, index), record))
             return true;
     }
     return false;
 }
 
-bool sim_act_open(sim_act *act)
+bool sim_access_record_open(sim_access_record *record)
 {
     if (!first_with_pending)
         return false;
-    if (act->open_when != sim_check.pending_changes) {
-        act->open_when = sim_check.pending_changes;
-        act->open = is_open(act);
+    if (record->open_when != sim_check.pending_changes) {
+        record->open_when = sim_check.pending_changes;
+        record->open = is_open(record);
     }
-    return act->open;
+    return record->open;
 }
 
-bool sim_act_settled(const sim_act *act)
+bool sim_access_record_settled(const sim_access_record *record)
 {
-    bool known = !act->lane || act->at.position <= sim_clock_position(sim.host_knows, act->at.slot, act->at.lane);
+    bool known =
+        !record->lane || record->at.position <= sim_clock_position(sim.host_knows, record->at.slot, record->at.lane);
     if (!known)
         return false;
     for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next)
-        if (!sim_act_after(pending_at(&lane->pending, 0), act))
+        if (!sim_access_record_after(pending_at(&lane->pending, 0), record))
             return false;
     return true;
 }
 
-uint64_t sim_act_oldest_pending(void)
+uint64_t sim_access_record_oldest_pending(void)
 {
     uint64_t oldest = UINT64_MAX;
     for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
@@ -293,30 +294,30 @@ uint64_t sim_act_oldest_pending(void)
 /* ---- what operations touch ---- */
 
 /* The read is judged when the operation runs; until then the operation may be what others must not be forgotten for. */
-static void note_read(sim_act *act, uint64_t address, uint64_t bytes)
+static void note_read(sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_note *note = malloc(sizeof *note);
     if (!note) {
         sim_check_give_up();
         return;
     }
-    *note = (sim_note){.next = act->notes, .address = address, .bytes = bytes};
-    act->notes = note;
-    pend(act);
+    *note = (sim_note){.next = record->notes, .address = address, .bytes = bytes};
+    record->notes = note;
+    pend(record);
 }
 
 void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
-    sim_act *act = op->act;
-    if (!act || !sim.checking || act->order <= sim_check.began || bytes == 0)
+    sim_access_record *record = op->record;
+    if (!record || !sim.checking || record->order <= sim_check.began || bytes == 0)
         return;
-    sim_shadows_access(act, address, bytes, touch);
+    sim_shadows_access(record, address, bytes, touch);
     if (touch == SIM_WRITES || !mode(STRATA_SIM_CHECK_UNWRITTEN) || !sim.checking)
         return;
     if (op->state == SIM_OP_RUNNING)
-        sim_shadows_judge_unwritten(act, address, bytes);
+        sim_shadows_judge_unwritten(record, address, bytes);
     else
-        note_read(act, address, bytes);
+        note_read(record, address, bytes);
 }
 
 static void copy_access(sim_op *op)
@@ -367,7 +368,7 @@ static void judge(sim_op *op)
         sim_check_access(op, op->work.value.address, op->work.value.width, SIM_UPDATES_ATOMICALLY);
         break;
     case SIM_OP_FREE:
-        sim_shadow_judge_free(op->act);
+        sim_shadow_judge_free(op->record);
         break;
     case SIM_OP_ALLOCATE:
     case SIM_OP_KERNEL:
@@ -380,27 +381,27 @@ static void judge(sim_op *op)
 /* What an operation comes after that waits for a value shows when it runs. */
 static void judge_submission(sim_op *op)
 {
-    sim_act *act = op->act;
+    sim_access_record *record = op->record;
     bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
-    act->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
-    if (speaks || act->late)
-        pend(act);
+    record->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
+    if (speaks || record->late)
+        pend(record);
     if (op->kind == SIM_OP_ALLOCATE)
-        sim_shadow_allocation(op->work.block, act);
+        sim_shadow_allocation(op->work.block, record);
     else if (op->kind == SIM_OP_FREE)
-        sim_shadow_free(op->work.block, act);
-    else if (!act->pending)
+        sim_shadow_free(op->work.block, record);
+    else if (!record->pending)
         judge(op);
 }
 
 /* Now and then, when there are twice as many acts as were left the last time. */
 static void settle_at_times(void)
 {
-    if (sim_check.acts < sim_check.settle_at)
+    if (sim_check.records < sim_check.settle_at)
         return;
     sim_shadows_settle();
-    uint64_t twice = 2 * sim_check.acts;
-    sim_check.settle_at = twice > LEAST_ACTS ? twice : LEAST_ACTS;
+    uint64_t twice = 2 * sim_check.records;
+    sim_check.settle_at = twice > LEAST_RECORDS ? twice : LEAST_RECORDS;
 }
 
 void sim_check_submitting(sim_op *op)
@@ -417,8 +418,8 @@ void sim_check_submitted(sim_op *op)
         sim_check_give_up();
         return;
     }
-    op->act = act_of(op);
-    if (op->act) {
+    op->record = record_of(op);
+    if (op->record) {
         sim_host_pages_close(op);
         judge_submission(op);
         if (op->kind == SIM_OP_WRITE_VALUE)
@@ -431,33 +432,33 @@ void sim_check_submitted(sim_op *op)
 
 void sim_check_running(sim_op *op)
 {
-    sim_act *act = op->act;
+    sim_access_record *record = op->record;
     if (sim.checking)
         sim_values_running(op);
-    if (!act || !sim.checking)
+    if (!record || !sim.checking)
         return;
-    act->told = op->told;
-    if (act->late && act->order > sim_check.began)
+    record->told = op->told;
+    if (record->late && record->order > sim_check.began)
         judge(op);
-    for (const sim_note *note = act->notes; note; note = note->next)
-        sim_shadows_judge_unwritten(act, note->address, note->bytes);
-    free_notes(act);
+    for (const sim_note *note = record->notes; note; note = note->next)
+        sim_shadows_judge_unwritten(record, note->address, note->bytes);
+    free_notes(record);
 }
 
 void sim_check_completed(sim_op *op)
 {
-    sim_act *act = op->act;
+    sim_access_record *record = op->record;
     if (op->kind == SIM_OP_WAIT_VALUE)
         sim_values_ended(op);
-    if (!act)
+    if (!record)
         return;
-    op->act = NULL;
-    act->op = NULL;
-    if (act->pending) {
-        unpend(act);
+    op->record = NULL;
+    record->op = NULL;
+    if (record->pending) {
+        unpend(record);
         sim_shadows_tidy();
     }
-    sim_act_drop(act);
+    sim_access_record_drop(record);
 }
 
 /* ---- the host ---- */
@@ -466,8 +467,8 @@ void sim_check_host_function(const sim_op *op)
 {
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS))
         sim_host_learn(&op->at);
-    if (op->act)
-        op->act->told = op->told;
+    if (op->record)
+        op->record->told = op->told;
 }
 
 /* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
@@ -493,9 +494,9 @@ static bool behind(sim_op *op, sim_op_kind kind)
     return false;
 }
 
-bool sim_act_may_wait_for(const sim_act *first, const sim_act *second)
+bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_access_record *second)
 {
-    bool access = second->kind == SIM_ACT_HOST_READ || second->kind == SIM_ACT_HOST_WRITE;
+    bool access = second->kind == SIM_RECORD_HOST_READ || second->kind == SIM_RECORD_HOST_WRITE;
     bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
     if (tells && second->order <= first->told)
         return true; /* a host function that it was behind had not returned then */
@@ -526,10 +527,11 @@ void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind tou
         sim_check_access(op, address, bytes, touch);
         return;
     }
-    sim_act *act = sim_act_of_host(touch == SIM_READS ? SIM_ACT_HOST_READ : SIM_ACT_HOST_WRITE);
-    if (act) {
-        sim_shadows_access(act, address, bytes, touch);
-        sim_act_drop(act);
+    sim_access_record *record =
+        sim_access_record_of_host(touch == SIM_READS ? SIM_RECORD_HOST_READ : SIM_RECORD_HOST_WRITE);
+    if (record) {
+        sim_shadows_access(record, address, bytes, touch);
+        sim_access_record_drop(record);
     }
 }
 
@@ -543,7 +545,7 @@ CUresult sim_check_begin(uint32_t modes)
     sim_shadows_close();
     sim_values_close();
     sim_check.began = sim_check.order;
-    sim_check.settle_at = LEAST_ACTS;
+    sim_check.settle_at = LEAST_RECORDS;
     sim_check.gave_up = false;
     sim.lessons_lost = false;
     CUresult result = sim_shadows_open();
@@ -593,14 +595,14 @@ CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sim.lock);
     *accounts = (strata_sim_check_accounts){
-        .operations = sim_check.acts,
+        .operations = sim_check.records,
         .ranges = sim_check.cells,
         .allocations = sim_check.shadows,
         .seen = sim_check.order - sim_check.began,
         .edges = sim.edges,
         .idle_edges = sim.idle_edges,
     };
-    accounts->bytes = sim_check.acts * sizeof(sim_act) + sim_check.shadows * sizeof(sim_shadow) +
+    accounts->bytes = sim_check.records * sizeof(sim_access_record) + sim_check.shadows * sizeof(sim_shadow) +
                       sim_check.other_bytes + sim.clock_bytes;
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;

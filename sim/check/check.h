@@ -99,8 +99,8 @@ void sim_check_freed_now(sim_block *block); /* by a call: all that used it must 
 
 /* For a call that waits by itself before it frees: the first before it waits, the second after. The act says what the
  * host knew before, if that is what is asked (STRATA_SIM_CHECK_FREES), and is the second's to drop; else it is NULL. */
-sim_act *sim_check_free_asked(void);
-void sim_check_freed_after(sim_block *block, sim_act *asked);
+sim_access_record *sim_check_free_asked(void);
+void sim_check_freed_after(sim_block *block, sim_access_record *asked);
 void sim_check_forget(sim_block *block); /* goes with a context or a module: nothing is judged */
 
 void sim_check_hidden(sim_block *block);  /* memory that only a graph knows, from a launch to its free */
@@ -121,20 +121,20 @@ void sim_check_give_up(void); /* for want of memory: from then on nothing is kno
 
 /* ---- acts ---- */
 
-typedef enum sim_act_kind {
-    SIM_ACT_OPERATION, /* of the kind `operation` */
-    SIM_ACT_HOST_READ,
-    SIM_ACT_HOST_WRITE,
-    SIM_ACT_HOST_ALLOCATE, /* calls that allocate and free at once */
-    SIM_ACT_HOST_FREE,
-} sim_act_kind;
+typedef enum sim_access_record_kind {
+    SIM_RECORD_OPERATION, /* of the kind `operation` */
+    SIM_RECORD_HOST_READ,
+    SIM_RECORD_HOST_WRITE,
+    SIM_RECORD_HOST_ALLOCATE, /* calls that allocate and free at once */
+    SIM_RECORD_HOST_FREE,
+} sim_access_record_kind;
 
 typedef struct sim_note sim_note;
 
-typedef struct sim_act {
+typedef struct sim_access_record {
     uint32_t references;
     uint32_t stack; /* report_stack.c; 0: none */
-    sim_act_kind kind;
+    sim_access_record_kind kind;
     sim_op_kind operation;
     sim_queue_kind queue; /* of one in a stream */
     bool in_stream;
@@ -152,26 +152,30 @@ typedef struct sim_act {
     sim_launched launched;
     const char *entry;  /* the driver's function, a static string; NULL: an access of the host */
     const char *kernel; /* its name, interned; else NULL */
-} sim_act;
+} sim_access_record;
 
-sim_act *sim_act_hold(sim_act *act);
-void sim_act_drop(sim_act *act);
-sim_act *sim_act_of_host(sim_act_kind kind); /* now; held for the caller; NULL without memory */
+sim_access_record *sim_access_record_hold(sim_access_record *record);
+void sim_access_record_drop(sim_access_record *record);
+sim_access_record *
+sim_access_record_of_host(sim_access_record_kind kind); /* now; held for the caller; NULL without memory */
 
 /* By what the program asked for. */
-bool sim_act_after(const sim_act *later, const sim_act *earlier);
-bool sim_act_unordered(const sim_act *one, const sim_act *other);
-uint64_t sim_act_knows(const sim_act *act, const sim_lane *lane); /* how far into it all comes before */
-uint64_t sim_act_asked(const sim_act *act, const sim_lane *lane); /* the same without waits for values */
+bool sim_access_record_after(const sim_access_record *later, const sim_access_record *earlier);
+bool sim_access_record_unordered(const sim_access_record *one, const sim_access_record *other);
+uint64_t sim_access_record_knows(const sim_access_record *record,
+                                 const sim_lane *lane); /* how far into it all comes before */
+uint64_t sim_access_record_asked(const sim_access_record *record,
+                                 const sim_lane *lane); /* the same without waits for values */
 
 /* Whether some pending act is neither known to come before nor after this one. */
-bool sim_act_open(sim_act *act);
-bool sim_act_settled(const sim_act *act); /* all acts from now on come after it, and so do pending ones */
-uint64_t sim_act_oldest_pending(void);    /* its order; UINT64_MAX: there is none */
+bool sim_access_record_open(sim_access_record *record);
+bool sim_access_record_settled(
+    const sim_access_record *record);            /* all acts from now on come after it, and so do pending ones */
+uint64_t sim_access_record_oldest_pending(void); /* its order; UINT64_MAX: there is none */
 
 /* Whether the first act waits for something that may come after the second in a way that nobody sees: behind a host
  * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
-bool sim_act_may_wait_for(const sim_act *first, const sim_act *second);
+bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_access_record *second);
 
 /* What comes before something, beside a point: by order numbers, too. */
 typedef struct sim_known {
@@ -197,29 +201,30 @@ typedef struct sim_cells {
     sim_history history;
 } sim_cells;
 
-typedef struct sim_access {
+typedef struct sim_judged_access {
     const sim_shadow *shadow;
-    const sim_act *act;
+    const sim_access_record *record;
     uint64_t begin; /* where the records are that it is judged against */
     uint64_t end;
     sim_access_kind touch;
     uint64_t apart; /* so much further than the access itself: in another view of the same bytes */
-} sim_access;
+} sim_judged_access;
 
-void sim_history_add(sim_history *history, sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch);
-void sim_history_judge(const sim_history *history, const sim_access *access);
+void sim_history_add(sim_history *history, sim_access_record *record, uint64_t begin, uint64_t end,
+                     sim_access_kind touch);
+void sim_history_judge(const sim_history *history, const sim_judged_access *access);
 void sim_history_clear(sim_history *history);
 void sim_histories_clear(void); /* nothing is pending */
 
 /* Reports the access and a record of these bytes if they race. */
-void sim_judge_pair(const sim_access *access, const sim_act *record, sim_access_kind record_touch, uint64_t begin,
-                    uint64_t end);
-void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end, sim_act *act,
-                      sim_access_kind touch);
-void sim_cells_judge(const sim_cells *cells, const sim_access *access); /* and notes nothing */
-void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_act *act);
+void sim_judge_pair(const sim_judged_access *access, const sim_access_record *stored, sim_access_kind stored_touch,
+                    uint64_t begin, uint64_t end);
+void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                      sim_access_record *record, sim_access_kind touch);
+void sim_cells_judge(const sim_cells *cells, const sim_judged_access *access); /* and notes nothing */
+void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_access_record *record);
 void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                               sim_act *act);
+                               sim_access_record *record);
 void sim_cells_settle(sim_cells *cells); /* forgets what is settled */
 void sim_cells_clear(sim_cells *cells);
 
@@ -231,10 +236,10 @@ typedef struct sim_shadow {
     struct sim_shadow *next; /* of a freed one, in the order of frees */
     uint64_t address;
     uint64_t bytes;
-    uint64_t born;      /* the order number of the last act before it was known */
-    uint64_t gone;      /* and before it was freed; UINT64_MAX: it is live */
-    sim_act *allocated; /* held; NULL once settled */
-    sim_act *freed;     /* held */
+    uint64_t born;                /* the order number of the last act before it was known */
+    uint64_t gone;                /* and before it was freed; UINT64_MAX: it is live */
+    sim_access_record *allocated; /* held; NULL once settled */
+    sim_access_record *freed;     /* held */
     sim_cells cells;
     sim_value_word *words;        /* that streams wrote values to */
     sim_block *block;             /* until it is freed */
@@ -246,19 +251,19 @@ typedef struct sim_shadow {
     bool written;                 /* from the beginning, for all we know */
 } sim_shadow;
 
-void sim_shadows_access(sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch);
-void sim_shadows_judge_unwritten(sim_act *act, uint64_t address, uint64_t bytes);
-void sim_shadow_allocation(sim_block *block, sim_act *act);
-void sim_shadow_free(sim_block *block, sim_act *act);
+void sim_shadows_access(sim_access_record *record, uint64_t address, uint64_t bytes, sim_access_kind touch);
+void sim_shadows_judge_unwritten(sim_access_record *record, uint64_t address, uint64_t bytes);
+void sim_shadow_allocation(sim_block *block, sim_access_record *record);
+void sim_shadow_free(sim_block *block, sim_access_record *record);
 /* Streams wait for values that streams write: a wait comes after all writes of that word that were submitted before. */
 void sim_shadows_value_written(const sim_op *op);
 void sim_shadows_value_awaited(sim_op *op);
 /* Such a write runs: takes over what comes before it. What that was, if the last write is what the wait finds. */
 void sim_shadows_value_runs(const sim_op *op, sim_known *known);
 const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after); /* so many had run */
-void sim_shadow_judge_free(sim_act *act); /* that was not judged when it was submitted */
-void sim_shadows_tidy(void);              /* some act is no longer pending */
-void sim_shadows_settle(void);            /* forgets what is settled, everywhere */
+void sim_shadow_judge_free(sim_access_record *record); /* that was not judged when it was submitted */
+void sim_shadows_tidy(void);                           /* some act is no longer pending */
+void sim_shadows_settle(void);                         /* forgets what is settled, everywhere */
 CUresult sim_shadows_open(void);
 void sim_shadows_close(void);
 
@@ -274,19 +279,19 @@ void sim_values_close(void);
 
 /* What acts come after because of that, besides what their clocks say. */
 bool sim_values_released(void); /* there is any */
-bool sim_values_after(const sim_act *later, const sim_act *earlier);
-uint64_t sim_values_known(const sim_act *act, const sim_lane *lane); /* how far into it */
-uint64_t sim_values_until(const sim_act *act); /* an order up to which acts may come before this one */
+bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier);
+uint64_t sim_values_known(const sim_access_record *record, const sim_lane *lane); /* how far into it */
+uint64_t sim_values_until(const sim_access_record *record); /* an order up to which acts may come before this one */
 
 typedef struct sim_finding {
     strata_sim_report_kind kind;
     uint64_t address;
     uint64_t bytes;
-    const sim_act *first; /* in the order of submission; may be NULL */
-    const sim_act *second;
-    const sim_shadow *shadow; /* may be NULL */
-    const sim_act *elsewhere; /* of the two, the one that touched the bytes at another address, or NULL */
-    uint64_t there;           /* that address */
+    const sim_access_record *first; /* in the order of submission; may be NULL */
+    const sim_access_record *second;
+    const sim_shadow *shadow;           /* may be NULL */
+    const sim_access_record *elsewhere; /* of the two, the one that touched the bytes at another address, or NULL */
+    uint64_t there;                     /* that address */
 } sim_finding;
 
 void sim_report(const sim_finding *finding);
@@ -304,7 +309,7 @@ typedef struct sim_check_state {
     bool gave_up;
     uint64_t order; /* of the last act */
     uint64_t began; /* the order when it was turned on */
-    uint64_t acts;
+    uint64_t records;
     uint64_t cells;
     uint64_t shadows;
     uint64_t other_bytes;

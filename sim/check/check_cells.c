@@ -5,7 +5,7 @@
 
 /* A read or an atomic update. */
 typedef struct cell_use {
-    sim_act *act;
+    sim_access_record *record;
     sim_access_kind touch;
 } cell_use;
 
@@ -13,9 +13,9 @@ typedef struct sim_cell {
     sim_node by_begin;
     struct sim_cell *next; /* in the order of addresses */
     uint64_t end;
-    uint64_t first_written; /* order of the first write; UINT64_MAX: none */
-    sim_act *write;         /* the last one; NULL: none, or settled */
-    cell_use *uses;         /* since then; of one kind, none comes after another */
+    uint64_t first_written;   /* order of the first write; UINT64_MAX: none */
+    sim_access_record *write; /* the last one; NULL: none, or settled */
+    cell_use *uses;           /* since then; of one kind, none comes after another */
     uint32_t use_count;
     uint32_t use_capacity;
 } sim_cell;
@@ -65,7 +65,7 @@ static sim_cell *make_cell(sim_cells *cells, uint64_t begin, uint64_t end)
 static void drop_uses(sim_cell *cell)
 {
     for (uint32_t i = 0; i < cell->use_count; i++)
-        sim_act_drop(cell->uses[i].act);
+        sim_access_record_drop(cell->uses[i].record);
     cell->use_count = 0;
 }
 
@@ -85,7 +85,7 @@ static void free_next(sim_cells *cells, sim_cell *previous)
     sim_cell *cell = *link;
     *link = cell->next;
     sim_tree_remove(&cells->tree, &cell->by_begin);
-    sim_act_drop(cell->write);
+    sim_access_record_drop(cell->write);
     free_uses(cell);
     free(cell);
     sim_check.cells--;
@@ -111,11 +111,11 @@ static bool room_for_uses(sim_cell *cell, uint32_t count)
 static void copy_records(sim_cell *to, const sim_cell *from)
 {
     to->first_written = from->first_written;
-    to->write = from->write ? sim_act_hold(from->write) : NULL;
+    to->write = from->write ? sim_access_record_hold(from->write) : NULL;
     if (from->use_count > 0 && room_for_uses(to, from->use_count)) {
         for (uint32_t i = 0; i < from->use_count; i++) {
             to->uses[i] = from->uses[i];
-            sim_act_hold(to->uses[i].act);
+            sim_access_record_hold(to->uses[i].record);
         }
         to->use_count = from->use_count;
     }
@@ -140,7 +140,7 @@ static bool alike(const sim_cell *one, const sim_cell *other)
     if (one->write != other->write || one->first_written != other->first_written || one->use_count != other->use_count)
         return false;
     for (uint32_t i = 0; i < one->use_count; i++)
-        if (one->uses[i].act != other->uses[i].act || one->uses[i].touch != other->uses[i].touch)
+        if (one->uses[i].record != other->uses[i].record || one->uses[i].touch != other->uses[i].touch)
             return false;
     return true;
 }
@@ -161,74 +161,74 @@ static void melt(sim_cells *cells, sim_cell *cell, uint64_t end)
 /* ---- records ---- */
 
 /* A record leaves its place, or does not get one. */
-static void displace(sim_cells *cells, const sim_cell *cell, sim_act *act, sim_access_kind touch)
+static void displace(sim_cells *cells, const sim_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
-    sim_history_add(&cells->history, act, begin_of(cell), cell->end, touch);
+    sim_history_add(&cells->history, record, begin_of(cell), cell->end, touch);
 }
 
 static void remove_use(sim_cells *cells, sim_cell *cell, uint32_t index)
 {
     cell_use use = cell->uses[index];
     cell->uses[index] = cell->uses[--cell->use_count];
-    displace(cells, cell, use.act, use.touch);
-    sim_act_drop(use.act);
+    displace(cells, cell, use.record, use.touch);
+    sim_access_record_drop(use.record);
 }
 
-static void note_written(sim_cell *cell, const sim_act *act)
+static void note_written(sim_cell *cell, const sim_access_record *record)
 {
-    if (act->order < cell->first_written)
-        cell->first_written = act->order;
+    if (record->order < cell->first_written)
+        cell->first_written = record->order;
 }
 
 /* Whether the act speaks for the record from now on: it was submitted later, or comes after it all the same. */
-static bool takes_over(const sim_act *act, const sim_act *record)
+static bool takes_over(const sim_access_record *record, const sim_access_record *stored)
 {
-    return record->order <= act->order || sim_act_after(act, record);
+    return stored->order <= record->order || sim_access_record_after(record, stored);
 }
 
 /* Of two uses of one kind the earlier is not needed if the later comes after it. */
-static void enter_use(sim_cells *cells, sim_cell *cell, sim_act *act, sim_access_kind touch)
+static void enter_use(sim_cells *cells, sim_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
-        note_written(cell, act);
-    if (cell->write && !takes_over(act, cell->write)) {
-        displace(cells, cell, act, touch);
+        note_written(cell, record);
+    if (cell->write && !takes_over(record, cell->write)) {
+        displace(cells, cell, record, touch);
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;) {
         const cell_use *use = &cell->uses[i];
         if (use->touch != touch)
             continue;
-        if (use->act == act)
+        if (use->record == record)
             return;
-        if (use->act->order > act->order && sim_act_after(use->act, act)) {
-            displace(cells, cell, act, touch);
+        if (use->record->order > record->order && sim_access_record_after(use->record, record)) {
+            displace(cells, cell, record, touch);
             return;
         }
-        if (sim_act_after(act, use->act))
+        if (sim_access_record_after(record, use->record))
             remove_use(cells, cell, i);
     }
     if (room_for_uses(cell, cell->use_count + 1))
-        cell->uses[cell->use_count++] = (cell_use){.act = sim_act_hold(act), .touch = touch};
+        cell->uses[cell->use_count++] = (cell_use){.record = sim_access_record_hold(record), .touch = touch};
 }
 
-static void enter_write(sim_cells *cells, sim_cell *cell, sim_act *act)
+static void enter_write(sim_cells *cells, sim_cell *cell, sim_access_record *record)
 {
-    note_written(cell, act);
-    if (cell->write == act)
+    note_written(cell, record);
+    if (cell->write == record)
         return;
-    if (cell->write && !takes_over(act, cell->write)) {
-        displace(cells, cell, act, SIM_WRITES);
+    if (cell->write && !takes_over(record, cell->write)) {
+        displace(cells, cell, record, SIM_WRITES);
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;)
-        if (takes_over(act, cell->uses[i].act))
+        if (takes_over(record, cell->uses[i].record))
             remove_use(cells, cell, i);
-    sim_act *before = cell->write;
-    cell->write = sim_act_hold(act);
+    sim_access_record *before = cell->write;
+    cell->write = sim_access_record_hold(record);
     if (before) {
         displace(cells, cell, before, SIM_WRITES);
-        sim_act_drop(before);
+        sim_access_record_drop(before);
     }
 }
 
@@ -246,45 +246,45 @@ static bool harmless(sim_access_kind one, sim_access_kind other)
     return one == other && one != SIM_WRITES;
 }
 
-void sim_judge_pair(const sim_access *access, const sim_act *record, sim_access_kind record_touch, uint64_t begin,
-                    uint64_t end)
+void sim_judge_pair(const sim_judged_access *access, const sim_access_record *stored, sim_access_kind stored_touch,
+                    uint64_t begin, uint64_t end)
 {
-    const sim_act *act = access->act;
-    if (record == act || harmless(record_touch, access->touch) || !sim_act_unordered(record, act))
+    const sim_access_record *record = access->record;
+    if (stored == record || harmless(stored_touch, access->touch) || !sim_access_record_unordered(stored, record))
         return;
-    bool record_first = record->order < act->order;
+    bool stored_first = stored->order < record->order;
     sim_finding finding = {
         .address = begin - access->apart,
         .bytes = end - begin,
-        .first = record_first ? record : act,
-        .second = record_first ? act : record,
-        .kind = record_first ? kind_of_race(record_touch, access->touch) : kind_of_race(access->touch, record_touch),
+        .first = stored_first ? stored : record,
+        .second = stored_first ? record : stored,
+        .kind = stored_first ? kind_of_race(stored_touch, access->touch) : kind_of_race(access->touch, stored_touch),
         .shadow = access->shadow,
-        .elsewhere = access->apart ? record : NULL,
+        .elsewhere = access->apart ? stored : NULL,
         .there = begin,
     };
     sim_report(&finding);
 }
 
-static void judge(const sim_cell *cell, const sim_access *access)
+static void judge(const sim_cell *cell, const sim_judged_access *access)
 {
     uint64_t begin = begin_of(cell) > access->begin ? begin_of(cell) : access->begin;
     uint64_t end = cell->end < access->end ? cell->end : access->end;
     if (cell->write)
         sim_judge_pair(access, cell->write, SIM_WRITES, begin, end);
     for (uint32_t i = 0; i < cell->use_count; i++)
-        sim_judge_pair(access, cell->uses[i].act, cell->uses[i].touch, begin, end);
+        sim_judge_pair(access, cell->uses[i].record, cell->uses[i].touch, begin, end);
 }
 
 /* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
  * older. */
-static void judge_history(const sim_cells *cells, const sim_access *access)
+static void judge_history(const sim_cells *cells, const sim_judged_access *access)
 {
-    if (access->act->order < sim_check.order)
+    if (access->record->order < sim_check.order)
         sim_history_judge(&cells->history, access);
 }
 
-void sim_cells_judge(const sim_cells *cells, const sim_access *access)
+void sim_cells_judge(const sim_cells *cells, const sim_judged_access *access)
 {
     const sim_cell *cell = cell_at(cells, access->begin);
     judge_history(cells, access);
@@ -301,10 +301,10 @@ static sim_cell *claim(sim_cells *cells, sim_cell *next, uint64_t begin, uint64_
     return next->end <= end || cut_at(cells, end) ? next : NULL;
 }
 
-void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end, sim_act *act,
-                      sim_access_kind touch)
+void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                      sim_access_record *record, sim_access_kind touch)
 {
-    sim_access access = {.shadow = shadow, .act = act, .begin = begin, .end = end, .touch = touch};
+    sim_judged_access access = {.shadow = shadow, .record = record, .begin = begin, .end = end, .touch = touch};
     judge_history(cells, &access);
     if (!cut_at(cells, begin))
         return;
@@ -316,9 +316,9 @@ void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin
             return;
         judge(cell, &access);
         if (touch == SIM_WRITES)
-            enter_write(cells, cell, act);
+            enter_write(cells, cell, record);
         else
-            enter_use(cells, cell, act, touch);
+            enter_use(cells, cell, record, touch);
         first = first ? first : cell;
         at = cell->end;
         next = cell->next;
@@ -326,9 +326,10 @@ void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin
     melt(cells, first, end);
 }
 
-static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const sim_act *use, sim_act *freeing)
+static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const sim_access_record *use,
+                          sim_access_record *freeing)
 {
-    if (!sim_act_unordered(use, freeing))
+    if (!sim_access_record_unordered(use, freeing))
         return;
     sim_finding finding = {
         .kind = STRATA_SIM_REPORT_FREE_IN_USE,
@@ -341,32 +342,32 @@ static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const 
     sim_report(&finding);
 }
 
-void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_act *act)
+void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_access_record *record)
 {
     for (sim_cell *cell = cells->first; cell; cell = cell->next) {
         if (cell->write)
-            judge_free_of(cell, shadow, cell->write, act);
+            judge_free_of(cell, shadow, cell->write, record);
         for (uint32_t i = 0; i < cell->use_count; i++)
-            judge_free_of(cell, shadow, cell->uses[i].act, act);
+            judge_free_of(cell, shadow, cell->uses[i].record, record);
     }
 }
 
 /* Reports the first bytes in the range that no write before this act wrote. */
 void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                               sim_act *act)
+                               sim_access_record *record)
 {
     uint64_t at = begin;
-    uint64_t until = sim_values_until(act);
+    uint64_t until = sim_values_until(record);
     while (at < end) {
         const sim_cell *cell = cell_at(cells, at);
-        if (!cell || (cell->first_written >= act->order && cell->first_written > until)) {
+        if (!cell || (cell->first_written >= record->order && cell->first_written > until)) {
             const sim_cell *next = cell_from(cells, at + 1);
             uint64_t stop = cell ? cell->end : next ? begin_of(next) : end;
             sim_finding finding = {
                 .kind = STRATA_SIM_REPORT_UNWRITTEN,
                 .address = at,
                 .bytes = (stop < end ? stop : end) - at,
-                .second = act,
+                .second = record,
                 .shadow = shadow,
             };
             sim_report(&finding);
@@ -382,13 +383,13 @@ static void settle(sim_cell *cell, uint64_t oldest_pending)
 {
     if (cell->first_written < oldest_pending)
         cell->first_written = 0;
-    if (cell->write && sim_act_settled(cell->write)) {
-        sim_act_drop(cell->write);
+    if (cell->write && sim_access_record_settled(cell->write)) {
+        sim_access_record_drop(cell->write);
         cell->write = NULL;
     }
     for (uint32_t i = cell->use_count; i-- > 0;) {
-        if (sim_act_settled(cell->uses[i].act)) {
-            sim_act_drop(cell->uses[i].act);
+        if (sim_access_record_settled(cell->uses[i].record)) {
+            sim_access_record_drop(cell->uses[i].record);
             cell->uses[i] = cell->uses[--cell->use_count];
         }
     }
@@ -398,7 +399,7 @@ static void settle(sim_cell *cell, uint64_t oldest_pending)
 
 void sim_cells_settle(sim_cells *cells)
 {
-    uint64_t oldest_pending = sim_act_oldest_pending();
+    uint64_t oldest_pending = sim_access_record_oldest_pending();
     for (sim_cell *cell = cells->first; cell; cell = cell->next)
         settle(cell, oldest_pending);
     melt(cells, cells->first, UINT64_MAX);

@@ -7,7 +7,7 @@
 
 typedef struct history_entry {
     sim_node by_position;
-    sim_act *act; /* held */
+    sim_access_record *record; /* held */
     uint64_t begin;
     uint64_t end;
     sim_access_kind touch;
@@ -24,9 +24,9 @@ typedef struct sim_lane_history {
 static sim_history *histories;
 static uint64_t entries_made;
 
-static uint64_t position_of(const sim_act *act)
+static uint64_t position_of(const sim_access_record *record)
 {
-    return act->lane ? act->at.position : act->order;
+    return record->lane ? record->at.position : record->order;
 }
 
 static history_entry *entry_of(sim_node *node)
@@ -55,7 +55,7 @@ static void unlink_history(sim_history *history)
 
 static void free_entry(history_entry *entry)
 {
-    sim_act_drop(entry->act);
+    sim_access_record_drop(entry->record);
     free(entry);
     sim_check.other_bytes -= sizeof *entry;
 }
@@ -87,7 +87,7 @@ static void drop_unneeded(sim_history *history)
         while (entry) {
             uint64_t position = entry->by_position.key;
             uint64_t tie = entry->by_position.tie;
-            if (!sim_act_open(entry->act))
+            if (!sim_access_record_open(entry->record))
                 drop_entry(history, of_lane, entry);
             entry = entry_of(sim_tree_ceiling(&of_lane->entries, position, tie + 1));
         }
@@ -115,21 +115,23 @@ static sim_lane_history *history_of(sim_history *history, sim_lane *lane)
 }
 
 /* Cells come in the order of their addresses, so that the parts of one access melt together again. */
-static bool extend(sim_lane_history *of_lane, const sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch)
+static bool extend(sim_lane_history *of_lane, const sim_access_record *record, uint64_t begin, uint64_t end,
+                   sim_access_kind touch)
 {
     history_entry *newest = of_lane->newest;
-    if (!newest || newest->act != act || newest->touch != touch || newest->end != begin)
+    if (!newest || newest->record != record || newest->touch != touch || newest->end != begin)
         return false;
     newest->end = end;
     return true;
 }
 
-void sim_history_add(sim_history *history, sim_act *act, uint64_t begin, uint64_t end, sim_access_kind touch)
+void sim_history_add(sim_history *history, sim_access_record *record, uint64_t begin, uint64_t end,
+                     sim_access_kind touch)
 {
-    if (!sim_act_open(act))
+    if (!sim_access_record_open(record))
         return;
-    sim_lane_history *of_lane = history_of(history, act->lane);
-    if (!of_lane || extend(of_lane, act, begin, end, touch))
+    sim_lane_history *of_lane = history_of(history, record->lane);
+    if (!of_lane || extend(of_lane, record, begin, end, touch))
         return;
     if (history->count == 0)
         link_history(history);
@@ -140,28 +142,28 @@ void sim_history_add(sim_history *history, sim_act *act, uint64_t begin, uint64_
         sim_check_give_up();
         return;
     }
-    entry->act = sim_act_hold(act);
+    entry->record = sim_access_record_hold(record);
     entry->begin = begin;
     entry->end = end;
     entry->touch = touch;
-    sim_tree_insert(&of_lane->entries, &entry->by_position, position_of(act), ++entries_made);
+    sim_tree_insert(&of_lane->entries, &entry->by_position, position_of(record), ++entries_made);
     of_lane->newest = entry;
     history->count++;
     sim_check.other_bytes += sizeof *entry;
 }
 
-void sim_history_judge(const sim_history *history, const sim_access *access)
+void sim_history_judge(const sim_history *history, const sim_judged_access *access)
 {
     if (history->count == 0)
         return;
     for (const sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
-        uint64_t known = of_lane->lane ? sim_act_knows(access->act, of_lane->lane) : access->act->order;
+        uint64_t known = of_lane->lane ? sim_access_record_knows(access->record, of_lane->lane) : access->record->order;
         const history_entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
-        while (entry && !sim_act_after(entry->act, access->act)) {
+        while (entry && !sim_access_record_after(entry->record, access->record)) {
             uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
             uint64_t end = entry->end < access->end ? entry->end : access->end;
             if (begin < end)
-                sim_judge_pair(access, entry->act, entry->touch, begin, end);
+                sim_judge_pair(access, entry->record, entry->touch, begin, end);
             entry = entry_of(sim_tree_ceiling(&of_lane->entries, entry->by_position.key, entry->by_position.tie + 1));
         }
     }

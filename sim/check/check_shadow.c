@@ -109,8 +109,8 @@ static void free_shadow(sim_shadow *shadow)
     leave_view(shadow);
     sim_cells_clear(&shadow->cells);
     free_words(shadow);
-    sim_act_drop(shadow->allocated);
-    sim_act_drop(shadow->freed);
+    sim_access_record_drop(shadow->allocated);
+    sim_access_record_drop(shadow->freed);
     free(shadow);
     sim_check.shadows--;
 }
@@ -155,14 +155,14 @@ static void forget_first(void)
 
 void sim_shadows_tidy(void)
 {
-    uint64_t oldest_pending = sim_act_oldest_pending();
+    uint64_t oldest_pending = sim_access_record_oldest_pending();
     if (oldest_pending == UINT64_MAX)
         sim_histories_clear();
     while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
         sim_shadow *shadow = freed.first_with_cells;
         leave_view(shadow);
         sim_cells_clear(&shadow->cells);
-        sim_act_drop(shadow->allocated);
+        sim_access_record_drop(shadow->allocated);
         shadow->allocated = NULL;
         freed.first_with_cells = shadow->next;
         freed.without_cells++;
@@ -202,10 +202,10 @@ static const sim_shadow *freed_before(uint64_t address, uint64_t order)
 
 /* ---- uses ---- */
 
-static void report_stray(const sim_act *act, uint64_t address, uint64_t bytes)
+static void report_stray(const sim_access_record *record, uint64_t address, uint64_t bytes)
 {
-    sim_finding finding = {.kind = STRATA_SIM_REPORT_OUTSIDE, .address = address, .bytes = bytes, .second = act};
-    const sim_shadow *before = freed_before(address, act->order);
+    sim_finding finding = {.kind = STRATA_SIM_REPORT_OUTSIDE, .address = address, .bytes = bytes, .second = record};
+    const sim_shadow *before = freed_before(address, record->order);
     const sim_block *now = sim_block_at(address);
     if (before) {
         finding.kind = STRATA_SIM_REPORT_USE_AFTER_FREE;
@@ -213,7 +213,7 @@ static void report_stray(const sim_act *act, uint64_t address, uint64_t bytes)
         finding.shadow = before;
     } else if (now && now->shadow) {
         finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
-        finding.first = act;
+        finding.first = record;
         finding.second = now->shadow->allocated;
         finding.shadow = now->shadow;
     }
@@ -221,53 +221,53 @@ static void report_stray(const sim_act *act, uint64_t address, uint64_t bytes)
 }
 
 /* The allocation that held the address when the act was submitted. */
-static sim_shadow *shadow_around(const sim_act *act, uint64_t address)
+static sim_shadow *shadow_around(const sim_access_record *record, uint64_t address)
 {
     const sim_block *block = sim_block_at(address);
-    if (block && block->shadow && block->shadow->born < act->order)
+    if (block && block->shadow && block->shadow->born < record->order)
         return block->shadow;
-    return apart_around(address, act->order);
+    return apart_around(address, record->order);
 }
 
-static void judge_life(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes)
+static void judge_life(const sim_shadow *shadow, const sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_finding finding = {.address = address, .bytes = bytes, .shadow = shadow};
-    if (shadow->allocated && sim_act_unordered(shadow->allocated, act)) {
+    if (shadow->allocated && sim_access_record_unordered(shadow->allocated, record)) {
         finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
         finding.first = shadow->allocated;
-        finding.second = act;
+        finding.second = record;
         sim_report(&finding);
     }
-    if (shadow->freed && !sim_act_after(shadow->freed, act)) {
+    if (shadow->freed && !sim_access_record_after(shadow->freed, record)) {
         finding.kind = STRATA_SIM_REPORT_FREE_IN_USE;
-        finding.first = act;
+        finding.first = record;
         finding.second = shadow->freed;
         sim_report(&finding);
     }
 }
 
-static void report_rest(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes)
+static void report_rest(const sim_shadow *shadow, const sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_finding finding = {
         .kind = STRATA_SIM_REPORT_OUTSIDE,
         .address = address,
         .bytes = bytes,
-        .second = act,
+        .second = record,
         .shadow = shadow,
     };
     sim_report(&finding);
 }
 
 /* A map is of a whole piece: the same bytes are as far from the beginning in each view. */
-static void judge_views(const sim_shadow *shadow, const sim_act *act, uint64_t address, uint64_t bytes,
+static void judge_views(const sim_shadow *shadow, const sim_access_record *record, uint64_t address, uint64_t bytes,
                         sim_access_kind touch)
 {
     const sim_shadow *view = NULL;
-    while ((view = other_view(shadow, view, act->order))) {
+    while ((view = other_view(shadow, view, record->order))) {
         uint64_t apart = view->address - shadow->address;
-        sim_access access = {
+        sim_judged_access access = {
             .shadow = shadow,
-            .act = act,
+            .record = record,
             .begin = address + apart,
             .end = address + apart + bytes,
             .touch = touch,
@@ -277,44 +277,45 @@ static void judge_views(const sim_shadow *shadow, const sim_act *act, uint64_t a
     }
 }
 
-static void access_shadow(sim_shadow *shadow, sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch)
+static void access_shadow(sim_shadow *shadow, sim_access_record *record, uint64_t address, uint64_t bytes,
+                          sim_access_kind touch)
 {
-    judge_life(shadow, act, address, bytes);
-    judge_views(shadow, act, address, bytes, touch);
-    sim_cells_access(&shadow->cells, shadow, address, address + bytes, act, touch);
+    judge_life(shadow, record, address, bytes);
+    judge_views(shadow, record, address, bytes, touch);
+    sim_cells_access(&shadow->cells, shadow, address, address + bytes, record, touch);
 }
 
 /* What is mapped side by side is used as one. */
-void sim_shadows_access(sim_act *act, uint64_t address, uint64_t bytes, sim_access_kind touch)
+void sim_shadows_access(sim_access_record *record, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
-    sim_shadow *shadow = shadow_around(act, address);
+    sim_shadow *shadow = shadow_around(record, address);
     if (!shadow) {
-        report_stray(act, address, bytes);
+        report_stray(record, address, bytes);
         return;
     }
     uint64_t room = shadow->address + shadow->bytes - address;
     while (bytes > room) {
-        sim_shadow *next = shadow->mapped ? shadow_around(act, address + room) : NULL;
+        sim_shadow *next = shadow->mapped ? shadow_around(record, address + room) : NULL;
         if (!next || !next->mapped) {
-            report_rest(shadow, act, address + room, bytes - room);
+            report_rest(shadow, record, address + room, bytes - room);
             bytes = room;
             break;
         }
-        access_shadow(shadow, act, address, room, touch);
+        access_shadow(shadow, record, address, room, touch);
         address += room;
         bytes -= room;
         shadow = next;
         room = shadow->bytes;
     }
-    access_shadow(shadow, act, address, bytes, touch);
+    access_shadow(shadow, record, address, bytes, touch);
 }
 
-void sim_shadows_judge_unwritten(sim_act *act, uint64_t address, uint64_t bytes)
+void sim_shadows_judge_unwritten(sim_access_record *record, uint64_t address, uint64_t bytes)
 {
-    const sim_shadow *shadow = shadow_around(act, address);
+    const sim_shadow *shadow = shadow_around(record, address);
     if (shadow && !shadow->written) {
         uint64_t room = shadow->address + shadow->bytes - address;
-        sim_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room), act);
+        sim_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room), record);
     }
 }
 
@@ -419,7 +420,7 @@ void sim_check_allocated(sim_block *block)
         return;
     sim_shadow *shadow = make_shadow(block);
     if (shadow && !block->allocation)
-        shadow->allocated = sim_act_of_host(SIM_ACT_HOST_ALLOCATE);
+        shadow->allocated = sim_access_record_of_host(SIM_RECORD_HOST_ALLOCATE);
 }
 
 void sim_check_hidden(sim_block *block)
@@ -437,55 +438,55 @@ void sim_check_written(sim_block *block)
         block->shadow->written = true;
 }
 
-void sim_shadow_allocation(sim_block *block, sim_act *act)
+void sim_shadow_allocation(sim_block *block, sim_access_record *record)
 {
     if (block->shadow && !block->shadow->allocated)
-        block->shadow->allocated = sim_act_hold(act);
+        block->shadow->allocated = sim_access_record_hold(record);
 }
 
-static void judge_free(const sim_shadow *shadow, sim_act *act)
+static void judge_free(const sim_shadow *shadow, sim_access_record *record)
 {
-    if (act->lane) {
-        judge_life(shadow, act, shadow->address, shadow->bytes);
+    if (record->lane) {
+        judge_life(shadow, record, shadow->address, shadow->bytes);
     } /* else the driver itself waited for the allocation */
-    sim_cells_judge_free(&shadow->cells, shadow, act);
+    sim_cells_judge_free(&shadow->cells, shadow, record);
 }
 
-void sim_shadow_judge_free(sim_act *act)
+void sim_shadow_judge_free(sim_access_record *record)
 {
     const sim_shadow *shadow = freed.first_with_cells;
-    while (shadow && shadow->freed != act)
+    while (shadow && shadow->freed != record)
         shadow = shadow->next;
     if (shadow)
-        judge_free(shadow, act);
+        judge_free(shadow, record);
 }
 
-void sim_shadow_free(sim_block *block, sim_act *act)
+void sim_shadow_free(sim_block *block, sim_access_record *record)
 {
     sim_shadow *shadow = block->shadow;
     block->shadow = NULL;
     if (!shadow)
         return;
     shadow->block = NULL;
-    if (!act->late)
-        judge_free(shadow, act);
-    shadow->freed = sim_act_hold(act);
-    shadow->gone = act->order;
+    if (!record->late)
+        judge_free(shadow, record);
+    shadow->freed = sim_access_record_hold(record);
+    shadow->gone = record->order;
     remember(shadow);
     sim_shadows_tidy();
 }
 
-void sim_check_freed_after(sim_block *block, sim_act *asked)
+void sim_check_freed_after(sim_block *block, sim_access_record *asked)
 {
     if (sim.checking && block->shadow) {
         if (asked)
             asked->order = ++sim_check.order; /* the free is now: only what the host knew is from before */
         else
-            asked = sim_act_of_host(SIM_ACT_HOST_FREE);
+            asked = sim_access_record_of_host(SIM_RECORD_HOST_FREE);
         if (asked)
             sim_shadow_free(block, asked);
     }
-    sim_act_drop(asked);
+    sim_access_record_drop(asked);
 }
 
 void sim_check_freed_now(sim_block *block)
@@ -510,8 +511,8 @@ void sim_shadows_settle(void)
         if (!shadow)
             continue;
         sim_cells_settle(&shadow->cells);
-        if (shadow->allocated && sim_act_settled(shadow->allocated)) {
-            sim_act_drop(shadow->allocated);
+        if (shadow->allocated && sim_access_record_settled(shadow->allocated)) {
+            sim_access_record_drop(shadow->allocated);
             shadow->allocated = NULL;
         }
     }

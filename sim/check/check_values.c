@@ -3,9 +3,9 @@
  * What a wait comes after is known when it is over, not when it is submitted: then it comes after the write that let it
  * go on, and all that this write comes after. A *release* says so, for the place of the wait in its lane; whatever
  * comes after that place, by the clocks, comes after what the release knows. Clocks are made at submission and learn
- * nothing later, so releases are looked up when two acts are compared (sim_act_after): of each lane the last release
- * that the act comes after, which knows what those before it know. All that comes before a write has run when the write
- * runs; so what a release knows is complete when it is made.
+ * nothing later, so releases are looked up when two acts are compared (sim_access_record_after): of each lane the last
+ * release that the act comes after, which knows what those before it know. All that comes before a write has run when
+ * the write runs; so what a release knows is complete when it is made.
  *
  * A wait looks at memory, and any time after its turn in the stream has come may be the time when it does. So it counts
  * from the first write of a stream that satisfies it then, whether or not the scheduler let it see that one. If the
@@ -105,21 +105,21 @@ bool sim_values_released(void)
     return values.lanes != NULL;
 }
 
-uint64_t sim_values_known(const sim_act *act, const sim_lane *lane)
+uint64_t sim_values_known(const sim_access_record *record, const sim_lane *lane)
 {
     uint64_t most = 0;
     for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+        const value_release *release = release_at(of_lane, sim_access_record_asked(record, of_lane->lane));
         most = larger(most, release ? sim_clock_position(release->known.clock, lane->slot, lane->uid) : 0);
     }
     return most;
 }
 
-bool sim_values_after(const sim_act *later, const sim_act *earlier)
+bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     const sim_point *at = &earlier->at;
     for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_act_asked(later, of_lane->lane));
+        const value_release *release = release_at(of_lane, sim_access_record_asked(later, of_lane->lane));
         if (!release)
             continue;
         const sim_known *known = &release->known;
@@ -131,11 +131,11 @@ bool sim_values_after(const sim_act *later, const sim_act *earlier)
     return false;
 }
 
-uint64_t sim_values_until(const sim_act *act)
+uint64_t sim_values_until(const sim_access_record *record)
 {
-    uint64_t until = act->order;
+    uint64_t until = record->order;
     for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_act_asked(act, of_lane->lane));
+        const value_release *release = release_at(of_lane, sim_access_record_asked(record, of_lane->lane));
         until = larger(until, release ? larger(release->known.host_order, release->known.until) : 0);
     }
     return until;
@@ -158,7 +158,7 @@ static void drop_first(released_lane *of_lane, size_t count)
  * comes after it all by what the host knows. */
 static void forget_known(released_lane *of_lane)
 {
-    uint64_t oldest = sim_act_oldest_pending();
+    uint64_t oldest = sim_access_record_oldest_pending();
     size_t needless = 0;
     for (size_t i = 0; i < of_lane->count; i++) {
         value_release *release = &of_lane->at[i];
@@ -326,8 +326,8 @@ static void look_before(void)
 static sim_known before(const sim_op *op)
 {
     uint64_t told = sim_check.modes & STRATA_SIM_CHECK_HOST_FUNCTIONS ? 0 : op->told;
-    sim_known known = {.host_order = larger(op->act->order, told)};
-    sim_point host = {.knows = op->act->host_knew};
+    sim_known known = {.host_order = larger(op->record->order, told)};
+    sim_point host = {.knows = op->record->host_knew};
     sim_clock_learn(&known.clock, 0, &op->at);
     sim_clock_learn(&known.clock, 0, &host);
     learn_releases(&known);
@@ -354,7 +354,7 @@ void sim_values_running(sim_op *op)
 {
     if (op->kind == SIM_OP_WAIT_VALUE) {
         end_wait(op);
-    } else if (op->kind == SIM_OP_WRITE_VALUE && op->act) {
+    } else if (op->kind == SIM_OP_WRITE_VALUE && op->record) {
         look_before();
         sim_known known = before(op);
         sim_shadows_value_runs(op, &known);

@@ -54,18 +54,18 @@ static const char *title(strata_sim_report_kind kind)
     return "";
 }
 
-static const char *what_host_did(sim_act_kind kind)
+static const char *what_host_did(sim_access_record_kind kind)
 {
     switch (kind) {
-    case SIM_ACT_HOST_READ:
+    case SIM_RECORD_HOST_READ:
         return "the host's read";
-    case SIM_ACT_HOST_WRITE:
+    case SIM_RECORD_HOST_WRITE:
         return "the host's write";
-    case SIM_ACT_HOST_ALLOCATE:
+    case SIM_RECORD_HOST_ALLOCATE:
         return "the allocation";
-    case SIM_ACT_HOST_FREE:
+    case SIM_RECORD_HOST_FREE:
         return "the free";
-    case SIM_ACT_OPERATION:
+    case SIM_RECORD_OPERATION:
         break;
     }
     return "the host's work";
@@ -97,33 +97,33 @@ static const char *what_operation(sim_op_kind kind)
     return "the operation";
 }
 
-static const char *what(const sim_act *act)
+static const char *what(const sim_access_record *record)
 {
-    return act->kind == SIM_ACT_OPERATION ? what_operation(act->operation) : what_host_did(act->kind);
+    return record->kind == SIM_RECORD_OPERATION ? what_operation(record->operation) : what_host_did(record->kind);
 }
 
-static bool of_host(const sim_act *act)
+static bool of_host(const sim_access_record *record)
 {
-    return act->kind != SIM_ACT_OPERATION;
+    return record->kind != SIM_RECORD_OPERATION;
 }
 
 /* The stream, or the one that the graph was launched on, as part of a sentence. */
-static void print_stream(const sim_act *act, FILE *out)
+static void print_stream(const sim_access_record *record, FILE *out)
 {
     static const char *const words[] = {
         [SIM_QUEUE_LEGACY] = "the legacy stream",
         [SIM_QUEUE_PER_THREAD] = "the per-thread stream",
         [SIM_QUEUE_CREATED] = "stream",
     };
-    sim_queue_kind queue = act->in_stream ? act->queue : act->launched.queue;
-    uint64_t stream = act->in_stream ? act->at.lane : act->launched.stream;
+    sim_queue_kind queue = record->in_stream ? record->queue : record->launched.queue;
+    uint64_t stream = record->in_stream ? record->at.lane : record->launched.stream;
     fprintf(out, "%s %llu", words[queue], (unsigned long long)stream);
 }
 
-static void print_place_of(const sim_act *act, FILE *out)
+static void print_place_of(const sim_access_record *record, FILE *out)
 {
-    fputs(act->in_stream ? "on " : "in a graph launched on ", out);
-    print_stream(act, out);
+    fputs(record->in_stream ? "on " : "in a graph launched on ", out);
+    print_stream(record, out);
 }
 
 static void print_entry(const char *entry, FILE *out)
@@ -131,38 +131,38 @@ static void print_entry(const char *entry, FILE *out)
     fprintf(out, "%.*s", (int)sim_entry_length(entry), entry);
 }
 
-static void print_act(const char *label, const sim_act *act, FILE *out)
+static void print_record(const char *label, const sim_access_record *record, FILE *out)
 {
-    if (!act)
+    if (!record)
         return;
-    fprintf(out, "  %s: %s", label, what(act) + strlen("the "));
-    if (act->kernel)
-        fprintf(out, " %s", act->kernel);
-    if (act->entry) {
+    fprintf(out, "  %s: %s", label, what(record) + strlen("the "));
+    if (record->kernel)
+        fprintf(out, " %s", record->kernel);
+    if (record->entry) {
         fputs(", ", out);
-        print_entry(act->entry, out);
+        print_entry(record->entry, out);
     }
-    fprintf(out, ", number %llu", (unsigned long long)act->order);
-    if (!of_host(act)) {
+    fprintf(out, ", number %llu", (unsigned long long)record->order);
+    if (!of_host(record)) {
         fputs(", ", out);
-        print_place_of(act, out);
-    } else if (act->entry) {
+        print_place_of(record, out);
+    } else if (record->entry) {
         fputs(", by the host", out);
     }
-    const sim_made *node = &act->launched.node;
+    const sim_made *node = &record->launched.node;
     if (node->entry) {
         fputs(", node made by ", out);
         print_entry(node->entry, out);
     }
     fputc('\n', out);
-    sim_stack_print(act->stack, out);
+    sim_stack_print(record->stack, out);
     if (node->stack != 0) {
         fputs("    the node was made at:\n", out);
         sim_stack_print(node->stack, out);
     }
 }
 
-static void print_missing_dependency(const sim_act *first, const sim_act *second, FILE *out)
+static void print_missing_dependency(const sim_access_record *first, const sim_access_record *second, FILE *out)
 {
     const char *from = first->launched.node.entry;
     const char *to = second->launched.node.entry;
@@ -179,7 +179,7 @@ static void print_missing_dependency(const sim_act *first, const sim_act *second
 }
 
 /* The edge between two operations of streams or graphs. */
-static void print_missing_edge(const sim_act *first, const sim_act *second, FILE *out)
+static void print_missing_edge(const sim_access_record *first, const sim_access_record *second, FILE *out)
 {
     if (!first->in_stream && !second->in_stream && first->launched.launch == second->launched.launch) {
         print_missing_dependency(first, second, out);
@@ -197,7 +197,7 @@ static void print_missing_edge(const sim_act *first, const sim_act *second, FILE
         fprintf(out, " of the graph with %s", what(second));
 }
 
-static void print_missing_wait(const sim_act *first, const sim_act *second, FILE *out)
+static void print_missing_wait(const sim_access_record *first, const sim_access_record *second, FILE *out)
 {
     fprintf(out, "the host never waited for %s ", what(first));
     print_place_of(first, out);
@@ -207,8 +207,8 @@ static void print_missing_wait(const sim_act *first, const sim_act *second, FILE
 
 static void print_missing(const sim_finding *finding, FILE *out)
 {
-    const sim_act *first = finding->first;
-    const sim_act *second = finding->second;
+    const sim_access_record *first = finding->first;
+    const sim_access_record *second = finding->second;
     fputs("  missing: ", out);
     if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE)
         fputs("nothing can order a use behind the free: use the memory before it is freed, or free it later", out);
@@ -218,7 +218,7 @@ static void print_missing(const sim_finding *finding, FILE *out)
         fputs("a write of these bytes that comes before the read", out);
     else if (!first || !second || (of_host(first) && of_host(second)))
         fputs("the allocation before the use", out);
-    else if (of_host(second) && !of_host(first) && second->kind == SIM_ACT_HOST_ALLOCATE)
+    else if (of_host(second) && !of_host(first) && second->kind == SIM_RECORD_HOST_ALLOCATE)
         fputs("the allocation before the use is submitted", out);
     else if (of_host(second))
         print_missing_wait(first, second, out);
@@ -251,13 +251,13 @@ static char *make_text(const sim_finding *finding, size_t *bytes)
     FILE *out = open_memstream(&text, bytes);
     if (!out)
         return NULL;
-    const sim_act *allocated = finding->shadow ? finding->shadow->allocated : NULL;
+    const sim_access_record *allocated = finding->shadow ? finding->shadow->allocated : NULL;
     fprintf(out, "strata-sim: %s\n", title(finding->kind));
     print_place(finding, out);
-    print_act(finding->second ? "first" : "use", finding->first, out);
-    print_act(finding->first ? "second" : "use", finding->second, out);
+    print_record(finding->second ? "first" : "use", finding->first, out);
+    print_record(finding->first ? "second" : "use", finding->second, out);
     if (allocated != finding->first && allocated != finding->second)
-        print_act("allocated", allocated, out);
+        print_record("allocated", allocated, out);
     print_missing(finding, out);
     fputc('\n', out);
     fclose(out);
@@ -303,30 +303,30 @@ static bool asked_to_write(void)
 
 /* ---- keeping ---- */
 
-static strata_sim_party party_of(const sim_act *act)
+static strata_sim_party party_of(const sim_access_record *record)
 {
-    if (!act)
+    if (!record)
         return (strata_sim_party){0};
-    const char *host = act->kind == SIM_ACT_HOST_READ ? "read" : "write";
+    const char *host = record->kind == SIM_RECORD_HOST_READ ? "read" : "write";
     return (strata_sim_party){
-        .entry = act->entry ? act->entry : host,
-        .order = act->order,
-        .stream = act->in_stream ? act->at.lane : 0,
+        .entry = record->entry ? record->entry : host,
+        .order = record->order,
+        .stream = record->in_stream ? record->at.lane : 0,
     };
 }
 
 /* Of a graph's operation both, where it was launched and where its node was made. */
-static uint64_t stack_of(const sim_act *act)
+static uint64_t stack_of(const sim_access_record *record)
 {
-    return act ? (uint64_t)act->launched.node.stack << 32 | act->stack : 0;
+    return record ? (uint64_t)record->launched.node.stack << 32 | record->stack : 0;
 }
 
 /* Without call stacks, what tells two places of a program apart is the operation itself. */
-static bool same_place(const strata_sim_party *party, uint64_t stack, const sim_act *act)
+static bool same_place(const strata_sim_party *party, uint64_t stack, const sim_access_record *record)
 {
-    if (stack != stack_of(act))
+    if (stack != stack_of(record))
         return false;
-    return stack != 0 || party->order == (act ? act->order : 0);
+    return stack != 0 || party->order == (record ? record->order : 0);
 }
 
 static stored_report *known(const sim_finding *finding)
@@ -358,7 +358,7 @@ static bool room(void)
 
 static bool excused(const sim_finding *finding)
 {
-    return finding->first && finding->second && sim_act_may_wait_for(finding->first, finding->second);
+    return finding->first && finding->second && sim_access_record_may_wait_for(finding->first, finding->second);
 }
 
 void sim_report(const sim_finding *finding)

@@ -90,10 +90,10 @@ static CUresult free_block(uint64_t address, bool pinned)
     sim_block *block = block_of(address);
     if (!block || !freeable(block, pinned))
         return CUDA_ERROR_INVALID_VALUE;
-    sim_act *asked = sim_check_free_asked();
+    sim_access_record *asked = sim_check_free_asked();
     CUresult result = settle(block, asked != NULL);
     if (result != CUDA_SUCCESS) {
-        sim_act_drop(asked);
+        sim_access_record_drop(asked);
         return result;
     }
     sim_check_freed_after(block, asked);

@@ -56,13 +56,13 @@ static CUresult unregister(uint64_t address)
     if (!block)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     uint64_t id = block->id;
-    sim_act *asked = sim_check_free_asked();
+    sim_access_record *asked = sim_check_free_asked();
     CUresult result = asked ? sim_context_wait_secretly(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
     if (result == CUDA_SUCCESS && (!block || block->id != id))
         result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     if (result != CUDA_SUCCESS) {
-        sim_act_drop(asked);
+        sim_access_record_drop(asked);
         return result;
     }
     sim_check_freed_after(block, asked);
