@@ -24,7 +24,7 @@
 typedef struct CUctx_st sim_context;
 typedef struct sim_access_record sim_access_record;
 typedef struct sim_piece sim_piece;
-typedef struct sim_lane sim_lane;
+typedef struct sim_component sim_component;
 typedef struct sim_queue sim_queue;
 typedef struct sim_op sim_op;
 typedef struct sim_capture sim_capture;
@@ -99,26 +99,26 @@ typedef struct sim_pending {
     size_t first;
     size_t count;
     size_t capacity; /* a power of two, or 0 */
-    sim_lane *previous;
-    sim_lane *next;
+    sim_component *previous;
+    sim_component *next;
 } sim_pending;
 
 /* A row of operations, each after the one before. */
-typedef struct sim_lane {
+typedef struct sim_component {
     uint32_t slot;
     uint32_t references;
     uint64_t uid;     /* never used again; of a stream, what cuStreamGetId gives */
     uint64_t last;    /* position of the last operation; see clock.c */
     sim_queue *queue; /* NULL: no stream's, or the stream is gone */
     sim_pending pending;
-} sim_lane;
+} sim_component;
 
-sim_lane *sim_lane_open(void); /* held for the caller; NULL without memory */
-sim_lane *sim_lane_hold(sim_lane *lane);
-void sim_lane_drop(sim_lane *lane);
+sim_component *sim_component_open(void); /* held for the caller; NULL without memory */
+sim_component *sim_component_hold(sim_component *component);
+void sim_component_drop(sim_component *component);
 
 typedef struct sim_clock_entry {
-    uint64_t lane; /* its uid; 0: nothing known */
+    uint64_t component; /* its uid; 0: nothing known */
     uint64_t position;
 } sim_clock_entry;
 
@@ -132,18 +132,18 @@ typedef struct sim_clock {
 /* One lane up to a position, and everything that comes before that. */
 typedef struct sim_point {
     uint32_t slot;
-    uint64_t lane; /* its uid; 0: a point in no lane, which is only what it comes after */
+    uint64_t component; /* its uid; 0: a point in no lane, which is only what it comes after */
     uint64_t position;
     sim_clock *knows; /* may be NULL */
 } sim_point;
 
 sim_clock *sim_clock_hold(sim_clock *clock);
 void sim_clock_drop(sim_clock *clock);
-uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t lane);
+uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t component);
 
 /* The owner of a clock comes after the point. Without memory the lesson is lost (sim.lessons_lost): a pool reuses less,
  * and the checker stops. */
-void sim_clock_learn(sim_clock **owner, uint64_t own_lane, const sim_point *point);
+void sim_clock_learn(sim_clock **owner, uint64_t own_component, const sim_point *point);
 
 /* A record or a wait was made; idle: it ordered nothing new. A wait is idle if nobody was taught anything by it
  * (sim.taught, which lessons set, and cleared by who wants to know). */
@@ -227,7 +227,7 @@ typedef struct sim_op {
     sim_queue *queue;          /* NULL: ordered by its edges alone */
     uint64_t sequence;         /* order of submission in the process */
     sim_point at;              /* its place, and what it comes after; complete when it is submitted */
-    sim_lane *chain;           /* of one without a queue: its lane; held */
+    sim_component *chain;      /* of one without a queue: its lane; held */
     sim_access_record *record; /* how the checker knows it, or NULL; held */
     uint64_t told;  /* the checker's order when the last host function that it came after had returned, or 0 */
     CUresult fault; /* what the fault plan makes of it when it runs */
@@ -371,7 +371,7 @@ typedef struct sim_queue {
     sim_context *context;
     struct sim_queue *previous; /* in the context's list */
     struct sim_queue *next;
-    sim_lane *lane; /* held */
+    sim_component *component; /* held */
     unsigned flags;
     int priority;
     sim_op *tail; /* the last operation, until it is done */
@@ -445,7 +445,7 @@ void sim_backing_give(char *memory, uint64_t bytes);
 
 /* Free spans that wait for one queue's frees, by size. */
 typedef struct sim_bin {
-    uint64_t lane; /* the queue's, by uid */
+    uint64_t component; /* the queue's, by uid */
     sim_tree by_size;
     uint64_t finished; /* the last free that is done */
     uint64_t seen;     /* the last such free that the host waited for */
@@ -819,9 +819,9 @@ struct sim {
     sim_slab contexts, streams, events, modules, functions, pools, physicals;
     sim_slab graphs, graph_nodes, graph_execs, objects;
 
-    sim_lane **lanes; /* by slot; NULL: free */
-    uint32_t lane_slots;
-    uint32_t lane_hint;         /* no slot below it is free */
+    sim_component **components; /* by slot; NULL: free */
+    uint32_t component_slots;
+    uint32_t component_hint;    /* no slot below it is free */
     sim_clock *host_knows;      /* what the host has seen done */
     uint64_t clock_bytes;       /* of all clocks */
     bool taught;                /* the last lesson was news: to a stream, or to the host since it began to wait */

@@ -43,7 +43,7 @@ void sim_access_record_drop(sim_access_record *record)
     free_notes(record);
     sim_clock_drop(record->at.knows);
     sim_clock_drop(record->host_knew);
-    sim_lane_drop(record->lane);
+    sim_component_drop(record->component);
     free(record);
     sim_check.records--;
 }
@@ -100,7 +100,7 @@ static sim_access_record *record_of(sim_op *op)
     record->kernel = op->kind == SIM_OP_KERNEL ? sim_kernel_name(op) : NULL;
     record->at = op->at;
     sim_clock_hold(record->at.knows);
-    record->lane = sim_lane_hold(op->queue ? op->queue->lane : op->chain);
+    record->component = sim_component_hold(op->queue ? op->queue->component : op->chain);
     record->op = op;
     record->launched = op->launched;
     if (op->queue) {
@@ -115,13 +115,13 @@ static sim_access_record *record_of(sim_op *op)
 /* As was known when they were submitted. */
 static bool asked_after(const sim_access_record *later, const sim_access_record *earlier)
 {
-    if (!earlier->lane)
+    if (!earlier->component)
         return later->order >= earlier->order;
-    if (later->lane == earlier->lane)
+    if (later->component == earlier->component)
         return later->at.position >= earlier->at.position;
     const sim_point *at = &earlier->at;
-    return at->position <= sim_clock_position(later->at.knows, at->slot, at->lane) ||
-           at->position <= sim_clock_position(later->host_knew, at->slot, at->lane);
+    return at->position <= sim_clock_position(later->at.knows, at->slot, at->component) ||
+           at->position <= sim_clock_position(later->host_knew, at->slot, at->component);
 }
 
 bool sim_access_record_after(const sim_access_record *later, const sim_access_record *earlier)
@@ -162,30 +162,30 @@ static bool pending_grow(sim_pending *pending)
     return true;
 }
 
-static sim_lane *first_with_pending; /* guarded by sim.lock, as all of it */
+static sim_component *first_with_pending; /* guarded by sim.lock, as all of it */
 
-static void link_lane(sim_lane *lane)
+static void link_component(sim_component *component)
 {
-    lane->pending.next = first_with_pending;
-    lane->pending.previous = NULL;
+    component->pending.next = first_with_pending;
+    component->pending.previous = NULL;
     if (first_with_pending)
-        first_with_pending->pending.previous = lane;
-    first_with_pending = lane;
+        first_with_pending->pending.previous = component;
+    first_with_pending = component;
 }
 
-static void unlink_lane(sim_lane *lane)
+static void unlink_component(sim_component *component)
 {
-    if (lane->pending.previous)
-        lane->pending.previous->pending.next = lane->pending.next;
+    if (component->pending.previous)
+        component->pending.previous->pending.next = component->pending.next;
     else
-        first_with_pending = lane->pending.next;
-    if (lane->pending.next)
-        lane->pending.next->pending.previous = lane->pending.previous;
+        first_with_pending = component->pending.next;
+    if (component->pending.next)
+        component->pending.next->pending.previous = component->pending.previous;
 }
 
 static void pend(sim_access_record *record)
 {
-    sim_pending *pending = &record->lane->pending;
+    sim_pending *pending = &record->component->pending;
     if (record->pending)
         return;
     if (pending->count == pending->capacity && !pending_grow(pending)) {
@@ -193,7 +193,7 @@ static void pend(sim_access_record *record)
         return;
     }
     if (pending->count == 0)
-        link_lane(record->lane);
+        link_component(record->component);
     pending->at[(pending->first + pending->count++) & (pending->capacity - 1)] = record;
     record->pending = true;
     sim_check.pending_changes++;
@@ -202,7 +202,7 @@ static void pend(sim_access_record *record)
 /* The acts of a lane end in their order, but for those that are abandoned with their context. */
 static void unpend(sim_access_record *record)
 {
-    sim_pending *pending = &record->lane->pending;
+    sim_pending *pending = &record->component->pending;
     if (!record->pending)
         return;
     record->pending = false;
@@ -212,34 +212,34 @@ static void unpend(sim_access_record *record)
         pending->count--;
     }
     if (pending->count == 0)
-        unlink_lane(record->lane);
+        unlink_component(record->component);
 }
 
-uint64_t sim_access_record_asked(const sim_access_record *record, const sim_lane *lane)
+uint64_t sim_access_record_asked(const sim_access_record *record, const sim_component *component)
 {
-    if (record->lane == lane)
+    if (record->component == component)
         return record->at.position;
-    uint64_t asked = sim_clock_position(record->at.knows, lane->slot, lane->uid);
-    uint64_t seen = sim_clock_position(record->host_knew, lane->slot, lane->uid);
+    uint64_t asked = sim_clock_position(record->at.knows, component->slot, component->uid);
+    uint64_t seen = sim_clock_position(record->host_knew, component->slot, component->uid);
     return asked > seen ? asked : seen;
 }
 
-uint64_t sim_access_record_knows(const sim_access_record *record, const sim_lane *lane)
+uint64_t sim_access_record_knows(const sim_access_record *record, const sim_component *component)
 {
-    uint64_t asked = sim_access_record_asked(record, lane);
-    uint64_t released = sim_values_released() ? sim_values_known(record, lane) : 0;
+    uint64_t asked = sim_access_record_asked(record, component);
+    uint64_t released = sim_values_released() ? sim_values_known(record, component) : 0;
     return asked > released ? asked : released;
 }
 
 /* Index of the lane's first pending act that does not come before this one. */
-static size_t first_not_before(const sim_access_record *record, const sim_lane *lane)
+static size_t first_not_before(const sim_access_record *record, const sim_component *component)
 {
-    uint64_t position = sim_access_record_knows(record, lane);
+    uint64_t position = sim_access_record_knows(record, component);
     size_t low = 0;
-    size_t high = lane->pending.count;
+    size_t high = component->pending.count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (pending_at(&lane->pending, middle)->at.position <= position)
+        if (pending_at(&component->pending, middle)->at.position <= position)
             low = middle + 1;
         else
             high = middle;
@@ -250,9 +250,10 @@ static size_t first_not_before(const sim_access_record *record, const sim_lane *
 /* If the first that does not come before this act comes after it, all later ones of that lane do. */
 static bool is_open(const sim_access_record *record)
 {
-    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
-        size_t index = first_not_before(record, lane);
-        if (index < lane->pending.count && !sim_access_record_after(pending_at(&lane->pending, index), record))
+    for (const sim_component *component = first_with_pending; component; component = component->pending.next) {
+        size_t index = first_not_before(record, component);
+        if (index < component->pending.count &&
+            !sim_access_record_after(pending_at(&component->pending, index), record))
             return true;
     }
     return false;
@@ -271,12 +272,12 @@ bool sim_access_record_open(sim_access_record *record)
 
 bool sim_access_record_settled(const sim_access_record *record)
 {
-    bool known =
-        !record->lane || record->at.position <= sim_clock_position(sim.host_knows, record->at.slot, record->at.lane);
+    bool known = !record->component ||
+                 record->at.position <= sim_clock_position(sim.host_knows, record->at.slot, record->at.component);
     if (!known)
         return false;
-    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next)
-        if (!sim_access_record_after(pending_at(&lane->pending, 0), record))
+    for (const sim_component *component = first_with_pending; component; component = component->pending.next)
+        if (!sim_access_record_after(pending_at(&component->pending, 0), record))
             return false;
     return true;
 }
@@ -284,8 +285,8 @@ bool sim_access_record_settled(const sim_access_record *record)
 uint64_t sim_access_record_oldest_pending(void)
 {
     uint64_t oldest = UINT64_MAX;
-    for (const sim_lane *lane = first_with_pending; lane; lane = lane->pending.next) {
-        uint64_t order = pending_at(&lane->pending, 0)->order;
+    for (const sim_component *component = first_with_pending; component; component = component->pending.next) {
+        uint64_t order = pending_at(&component->pending, 0)->order;
         oldest = order < oldest ? order : oldest;
     }
     return oldest;

@@ -66,7 +66,7 @@
 
 typedef struct sim_value_word sim_value_word;
 typedef struct sim_cell sim_cell;
-typedef struct sim_lane_history sim_lane_history;
+typedef struct sim_component_history sim_component_history;
 
 /* How bytes are touched. Atomic updates do not race with each other, but with all else. */
 typedef enum sim_access_kind { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY } sim_access_kind;
@@ -139,11 +139,11 @@ typedef struct sim_access_record {
     sim_queue_kind queue; /* of one in a stream */
     bool in_stream;
     bool pending;
-    bool late;      /* judged when it runs, since it waits for a value */
-    uint64_t told;  /* when it runs: the order up to which the host may have been what it waited for */
-    uint64_t order; /* in the order of submission, host acts included; from 1 */
-    sim_point at;   /* its clock is held */
-    sim_lane *lane; /* held; NULL: the host's */
+    bool late;                /* judged when it runs, since it waits for a value */
+    uint64_t told;            /* when it runs: the order up to which the host may have been what it waited for */
+    uint64_t order;           /* in the order of submission, host acts included; from 1 */
+    sim_point at;             /* its clock is held */
+    sim_component *component; /* held; NULL: the host's */
     sim_clock *host_knew;
     sim_op *op;         /* until it is done */
     sim_note *notes;    /* reads that are judged when it runs */
@@ -163,9 +163,9 @@ sim_access_record_of_host(sim_access_record_kind kind); /* now; held for the cal
 bool sim_access_record_after(const sim_access_record *later, const sim_access_record *earlier);
 bool sim_access_record_unordered(const sim_access_record *one, const sim_access_record *other);
 uint64_t sim_access_record_knows(const sim_access_record *record,
-                                 const sim_lane *lane); /* how far into it all comes before */
+                                 const sim_component *component); /* how far into it all comes before */
 uint64_t sim_access_record_asked(const sim_access_record *record,
-                                 const sim_lane *lane); /* the same without waits for values */
+                                 const sim_component *component); /* the same without waits for values */
 
 /* Whether some pending act is neither known to come before nor after this one. */
 bool sim_access_record_open(sim_access_record *record);
@@ -188,7 +188,7 @@ typedef struct sim_known {
 
 /* Records that were displaced from cells, for pending acts. */
 typedef struct sim_history {
-    sim_lane_history *lanes;
+    sim_component_history *components;
     size_t count;
     size_t limit;
     struct sim_history *previous; /* among those that have any */
@@ -280,7 +280,7 @@ void sim_values_close(void);
 /* What acts come after because of that, besides what their clocks say. */
 bool sim_values_released(void); /* there is any */
 bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier);
-uint64_t sim_values_known(const sim_access_record *record, const sim_lane *lane); /* how far into it */
+uint64_t sim_values_known(const sim_access_record *record, const sim_component *component); /* how far into it */
 uint64_t sim_values_until(const sim_access_record *record); /* an order up to which acts may come before this one */
 
 typedef struct sim_finding {

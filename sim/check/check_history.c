@@ -13,12 +13,12 @@ typedef struct history_entry {
     sim_access_kind touch;
 } history_entry;
 
-typedef struct sim_lane_history {
-    struct sim_lane_history *next;
-    sim_lane *lane; /* held; NULL: the host's */
+typedef struct sim_component_history {
+    struct sim_component_history *next;
+    sim_component *component; /* held; NULL: the host's */
     sim_tree entries;
     history_entry *newest; /* the entry made last */
-} sim_lane_history;
+} sim_component_history;
 
 /* Those with entries. Guarded by sim.lock. */
 static sim_history *histories;
@@ -26,7 +26,7 @@ static uint64_t entries_made;
 
 static uint64_t position_of(const sim_access_record *record)
 {
-    return record->lane ? record->at.position : record->order;
+    return record->component ? record->at.position : record->order;
 }
 
 static history_entry *entry_of(sim_node *node)
@@ -60,11 +60,11 @@ static void free_entry(history_entry *entry)
     sim_check.other_bytes -= sizeof *entry;
 }
 
-static void drop_entry(sim_history *history, sim_lane_history *of_lane, history_entry *entry)
+static void drop_entry(sim_history *history, sim_component_history *of_component, history_entry *entry)
 {
-    sim_tree_remove(&of_lane->entries, &entry->by_position);
-    if (of_lane->newest == entry)
-        of_lane->newest = NULL;
+    sim_tree_remove(&of_component->entries, &entry->by_position);
+    if (of_component->newest == entry)
+        of_component->newest = NULL;
     free_entry(entry);
     history->count--;
 }
@@ -82,43 +82,43 @@ static void free_entries(sim_node *node)
 static void drop_unneeded(sim_history *history)
 {
     enum { LEAST = 64 };
-    for (sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
-        history_entry *entry = entry_of(sim_tree_first(&of_lane->entries));
+    for (sim_component_history *of_component = history->components; of_component; of_component = of_component->next) {
+        history_entry *entry = entry_of(sim_tree_first(&of_component->entries));
         while (entry) {
             uint64_t position = entry->by_position.key;
             uint64_t tie = entry->by_position.tie;
             if (!sim_access_record_open(entry->record))
-                drop_entry(history, of_lane, entry);
-            entry = entry_of(sim_tree_ceiling(&of_lane->entries, position, tie + 1));
+                drop_entry(history, of_component, entry);
+            entry = entry_of(sim_tree_ceiling(&of_component->entries, position, tie + 1));
         }
     }
     history->limit = history->count < LEAST ? LEAST : 2 * history->count;
 }
 
-static sim_lane_history *history_of(sim_history *history, sim_lane *lane)
+static sim_component_history *history_of(sim_history *history, sim_component *component)
 {
-    sim_lane_history *of_lane = history->lanes;
-    while (of_lane && of_lane->lane != lane)
-        of_lane = of_lane->next;
-    if (of_lane)
-        return of_lane;
-    of_lane = calloc(1, sizeof *of_lane);
-    if (!of_lane) {
+    sim_component_history *of_component = history->components;
+    while (of_component && of_component->component != component)
+        of_component = of_component->next;
+    if (of_component)
+        return of_component;
+    of_component = calloc(1, sizeof *of_component);
+    if (!of_component) {
         sim_check_give_up();
         return NULL;
     }
-    of_lane->lane = lane ? sim_lane_hold(lane) : NULL;
-    of_lane->next = history->lanes;
-    history->lanes = of_lane;
-    sim_check.other_bytes += sizeof *of_lane;
-    return of_lane;
+    of_component->component = component ? sim_component_hold(component) : NULL;
+    of_component->next = history->components;
+    history->components = of_component;
+    sim_check.other_bytes += sizeof *of_component;
+    return of_component;
 }
 
 /* Cells come in the order of their addresses, so that the parts of one access melt together again. */
-static bool extend(sim_lane_history *of_lane, const sim_access_record *record, uint64_t begin, uint64_t end,
+static bool extend(sim_component_history *of_component, const sim_access_record *record, uint64_t begin, uint64_t end,
                    sim_access_kind touch)
 {
-    history_entry *newest = of_lane->newest;
+    history_entry *newest = of_component->newest;
     if (!newest || newest->record != record || newest->touch != touch || newest->end != begin)
         return false;
     newest->end = end;
@@ -130,8 +130,8 @@ void sim_history_add(sim_history *history, sim_access_record *record, uint64_t b
 {
     if (!sim_access_record_open(record))
         return;
-    sim_lane_history *of_lane = history_of(history, record->lane);
-    if (!of_lane || extend(of_lane, record, begin, end, touch))
+    sim_component_history *of_component = history_of(history, record->component);
+    if (!of_component || extend(of_component, record, begin, end, touch))
         return;
     if (history->count == 0)
         link_history(history);
@@ -146,8 +146,8 @@ void sim_history_add(sim_history *history, sim_access_record *record, uint64_t b
     entry->begin = begin;
     entry->end = end;
     entry->touch = touch;
-    sim_tree_insert(&of_lane->entries, &entry->by_position, position_of(record), ++entries_made);
-    of_lane->newest = entry;
+    sim_tree_insert(&of_component->entries, &entry->by_position, position_of(record), ++entries_made);
+    of_component->newest = entry;
     history->count++;
     sim_check.other_bytes += sizeof *entry;
 }
@@ -156,15 +156,18 @@ void sim_history_judge(const sim_history *history, const sim_judged_access *acce
 {
     if (history->count == 0)
         return;
-    for (const sim_lane_history *of_lane = history->lanes; of_lane; of_lane = of_lane->next) {
-        uint64_t known = of_lane->lane ? sim_access_record_knows(access->record, of_lane->lane) : access->record->order;
-        const history_entry *entry = entry_of(sim_tree_ceiling(&of_lane->entries, known + 1, 0));
+    for (const sim_component_history *of_component = history->components; of_component;
+         of_component = of_component->next) {
+        uint64_t known = of_component->component ? sim_access_record_knows(access->record, of_component->component)
+                                                 : access->record->order;
+        const history_entry *entry = entry_of(sim_tree_ceiling(&of_component->entries, known + 1, 0));
         while (entry && !sim_access_record_after(entry->record, access->record)) {
             uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
             uint64_t end = entry->end < access->end ? entry->end : access->end;
             if (begin < end)
                 sim_judge_pair(access, entry->record, entry->touch, begin, end);
-            entry = entry_of(sim_tree_ceiling(&of_lane->entries, entry->by_position.key, entry->by_position.tie + 1));
+            entry =
+                entry_of(sim_tree_ceiling(&of_component->entries, entry->by_position.key, entry->by_position.tie + 1));
         }
     }
 }
@@ -175,13 +178,13 @@ void sim_history_clear(sim_history *history)
         unlink_history(history);
         history->count = 0;
     }
-    while (history->lanes) {
-        sim_lane_history *of_lane = history->lanes;
-        free_entries(of_lane->entries.root);
-        history->lanes = of_lane->next;
-        sim_lane_drop(of_lane->lane);
-        free(of_lane);
-        sim_check.other_bytes -= sizeof *of_lane;
+    while (history->components) {
+        sim_component_history *of_component = history->components;
+        free_entries(of_component->entries.root);
+        history->components = of_component->next;
+        sim_component_drop(of_component->component);
+        free(of_component);
+        sim_check.other_bytes -= sizeof *of_component;
     }
 }
 

@@ -446,7 +446,7 @@ void sim_shadow_allocation(sim_block *block, sim_access_record *record)
 
 static void judge_free(const sim_shadow *shadow, sim_access_record *record)
 {
-    if (record->lane) {
+    if (record->component) {
         judge_life(shadow, record, shadow->address, shadow->bytes);
     } /* else the driver itself waited for the allocation */
     sim_cells_judge_free(&shadow->cells, shadow, record);

@@ -22,13 +22,13 @@ typedef struct value_release {
 } value_release;
 
 /* The releases of one lane, by position. */
-typedef struct released_lane {
-    struct released_lane *next;
-    sim_lane *lane; /* held */
+typedef struct released_component {
+    struct released_component *next;
+    sim_component *component; /* held */
     value_release *at;
     size_t count;
     size_t capacity;
-} released_lane;
+} released_component;
 
 /* Waits that are not over, with what released them, once that is known. */
 typedef struct awaited_word {
@@ -43,7 +43,7 @@ enum { LEAST_RELEASES = 64 }; /* that are not worth forgetting */
 
 /* Guarded by sim.lock. */
 static struct {
-    released_lane *lanes;
+    released_component *components;
     size_t releases;
     size_t limit;
     awaited_word *waits;
@@ -73,26 +73,27 @@ static void learn(sim_known *known, const sim_known *more)
 }
 
 /* The last release of the lane at that position or before. */
-static value_release *release_at(const released_lane *of_lane, uint64_t position)
+static value_release *release_at(const released_component *of_component, uint64_t position)
 {
     size_t low = 0;
-    size_t high = of_lane->count;
+    size_t high = of_component->count;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (of_lane->at[middle].position <= position)
+        if (of_component->at[middle].position <= position)
             low = middle + 1;
         else
             high = middle;
     }
-    return low > 0 ? &of_lane->at[low - 1] : NULL;
+    return low > 0 ? &of_component->at[low - 1] : NULL;
 }
 
 /* What is known comes after releases, too. Each knows all that those before it know. */
 static void learn_releases(sim_known *known)
 {
-    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const sim_lane *lane = of_lane->lane;
-        const value_release *release = release_at(of_lane, sim_clock_position(known->clock, lane->slot, lane->uid));
+    for (const released_component *of_component = values.components; of_component; of_component = of_component->next) {
+        const sim_component *component = of_component->component;
+        const value_release *release =
+            release_at(of_component, sim_clock_position(known->clock, component->slot, component->uid));
         if (release)
             learn(known, &release->known);
     }
@@ -102,15 +103,16 @@ static void learn_releases(sim_known *known)
 
 bool sim_values_released(void)
 {
-    return values.lanes != NULL;
+    return values.components != NULL;
 }
 
-uint64_t sim_values_known(const sim_access_record *record, const sim_lane *lane)
+uint64_t sim_values_known(const sim_access_record *record, const sim_component *component)
 {
     uint64_t most = 0;
-    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_access_record_asked(record, of_lane->lane));
-        most = larger(most, release ? sim_clock_position(release->known.clock, lane->slot, lane->uid) : 0);
+    for (const released_component *of_component = values.components; of_component; of_component = of_component->next) {
+        const value_release *release =
+            release_at(of_component, sim_access_record_asked(record, of_component->component));
+        most = larger(most, release ? sim_clock_position(release->known.clock, component->slot, component->uid) : 0);
     }
     return most;
 }
@@ -118,13 +120,14 @@ uint64_t sim_values_known(const sim_access_record *record, const sim_lane *lane)
 bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     const sim_point *at = &earlier->at;
-    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_access_record_asked(later, of_lane->lane));
+    for (const released_component *of_component = values.components; of_component; of_component = of_component->next) {
+        const value_release *release =
+            release_at(of_component, sim_access_record_asked(later, of_component->component));
         if (!release)
             continue;
         const sim_known *known = &release->known;
-        bool done = earlier->lane ? at->position <= sim_clock_position(known->clock, at->slot, at->lane)
-                                  : earlier->order <= known->host_order;
+        bool done = earlier->component ? at->position <= sim_clock_position(known->clock, at->slot, at->component)
+                                       : earlier->order <= known->host_order;
         if (done || (later->order < earlier->order && earlier->order <= known->until))
             return true;
     }
@@ -134,8 +137,9 @@ bool sim_values_after(const sim_access_record *later, const sim_access_record *e
 uint64_t sim_values_until(const sim_access_record *record)
 {
     uint64_t until = record->order;
-    for (const released_lane *of_lane = values.lanes; of_lane; of_lane = of_lane->next) {
-        const value_release *release = release_at(of_lane, sim_access_record_asked(record, of_lane->lane));
+    for (const released_component *of_component = values.components; of_component; of_component = of_component->next) {
+        const value_release *release =
+            release_at(of_component, sim_access_record_asked(record, of_component->component));
         until = larger(until, release ? larger(release->known.host_order, release->known.until) : 0);
     }
     return until;
@@ -143,27 +147,27 @@ uint64_t sim_values_until(const sim_access_record *record)
 
 /* ---- keeping releases ---- */
 
-static void drop_first(released_lane *of_lane, size_t count)
+static void drop_first(released_component *of_component, size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        sim_known_drop(&of_lane->at[i].known);
-    of_lane->count -= count;
+        sim_known_drop(&of_component->at[i].known);
+    of_component->count -= count;
     values.releases -= count;
-    sim_check.other_bytes -= count * sizeof *of_lane->at;
-    for (size_t i = 0; i < of_lane->count; i++)
-        of_lane->at[i] = of_lane->at[i + count];
+    sim_check.other_bytes -= count * sizeof *of_component->at;
+    for (size_t i = 0; i < of_component->count; i++)
+        of_component->at[i] = of_component->at[i + count];
 }
 
 /* A release that the host knows, and no pending act is older than that, tells nobody anything: whoever comes later
  * comes after it all by what the host knows. */
-static void forget_known(released_lane *of_lane)
+static void forget_known(released_component *of_component)
 {
     uint64_t oldest = sim_access_record_oldest_pending();
     size_t needless = 0;
-    for (size_t i = 0; i < of_lane->count; i++) {
-        value_release *release = &of_lane->at[i];
-        const sim_lane *lane = of_lane->lane;
-        if (release->position > sim_clock_position(sim.host_knows, lane->slot, lane->uid))
+    for (size_t i = 0; i < of_component->count; i++) {
+        value_release *release = &of_component->at[i];
+        const sim_component *component = of_component->component;
+        if (release->position > sim_clock_position(sim.host_knows, component->slot, component->uid))
             break;
         if (release->over == 0) {
             sim_point point = {.knows = release->known.clock};
@@ -172,59 +176,59 @@ static void forget_known(released_lane *of_lane)
         }
         needless += needless == i && release->over < oldest;
     }
-    drop_first(of_lane, needless);
+    drop_first(of_component, needless);
 }
 
-static void free_lane(released_lane **link)
+static void free_component(released_component **link)
 {
-    released_lane *of_lane = *link;
-    *link = of_lane->next;
-    drop_first(of_lane, of_lane->count);
-    sim_lane_drop(of_lane->lane);
-    free(of_lane->at);
-    free(of_lane);
+    released_component *of_component = *link;
+    *link = of_component->next;
+    drop_first(of_component, of_component->count);
+    sim_component_drop(of_component->component);
+    free(of_component->at);
+    free(of_component);
 }
 
 static void forget_needless(void)
 {
     if (values.releases < values.limit)
         return;
-    for (released_lane **link = &values.lanes; *link;) {
+    for (released_component **link = &values.components; *link;) {
         forget_known(*link);
         if ((*link)->count == 0)
-            free_lane(link);
+            free_component(link);
         else
             link = &(*link)->next;
     }
     values.limit = larger(LEAST_RELEASES, 2 * values.releases);
 }
 
-static released_lane *released_of(sim_lane *lane)
+static released_component *released_of(sim_component *component)
 {
-    released_lane *of_lane = values.lanes;
-    while (of_lane && of_lane->lane != lane)
-        of_lane = of_lane->next;
-    if (of_lane)
-        return of_lane;
-    of_lane = calloc(1, sizeof *of_lane);
-    if (of_lane) {
-        of_lane->lane = sim_lane_hold(lane);
-        of_lane->next = values.lanes;
-        values.lanes = of_lane;
+    released_component *of_component = values.components;
+    while (of_component && of_component->component != component)
+        of_component = of_component->next;
+    if (of_component)
+        return of_component;
+    of_component = calloc(1, sizeof *of_component);
+    if (of_component) {
+        of_component->component = sim_component_hold(component);
+        of_component->next = values.components;
+        values.components = of_component;
     }
-    return of_lane;
+    return of_component;
 }
 
-static bool room_for_one(released_lane *of_lane)
+static bool room_for_one(released_component *of_component)
 {
-    if (of_lane->count < of_lane->capacity)
+    if (of_component->count < of_component->capacity)
         return true;
-    size_t capacity = of_lane->capacity ? 2 * of_lane->capacity : 8;
-    value_release *at = realloc(of_lane->at, capacity * sizeof(*at));
+    size_t capacity = of_component->capacity ? 2 * of_component->capacity : 8;
+    value_release *at = realloc(of_component->at, capacity * sizeof(*at));
     if (!at)
         return false;
-    of_lane->at = at;
-    of_lane->capacity = capacity;
+    of_component->at = at;
+    of_component->capacity = capacity;
     return true;
 }
 
@@ -232,17 +236,17 @@ static bool room_for_one(released_lane *of_lane)
 static void enter_release(const sim_op *wait, sim_known *known)
 {
     forget_needless();
-    released_lane *of_lane = released_of(wait->queue ? wait->queue->lane : wait->chain);
-    if (!of_lane || !room_for_one(of_lane)) {
+    released_component *of_component = released_of(wait->queue ? wait->queue->component : wait->chain);
+    if (!of_component || !room_for_one(of_component)) {
         sim_known_drop(known);
         sim_check_give_up();
         return;
     }
-    if (of_lane->count > 0)
-        learn(known, &of_lane->at[of_lane->count - 1].known);
-    of_lane->at[of_lane->count++] = (value_release){.position = wait->at.position, .known = *known};
+    if (of_component->count > 0)
+        learn(known, &of_component->at[of_component->count - 1].known);
+    of_component->at[of_component->count++] = (value_release){.position = wait->at.position, .known = *known};
     values.releases++;
-    sim_check.other_bytes += sizeof *of_lane->at;
+    sim_check.other_bytes += sizeof *of_component->at;
     sim_check.pending_changes++; /* what was open may not be any more */
 }
 
@@ -344,7 +348,7 @@ static void end_wait(sim_op *op)
     if (!wait.released)
         note_release(&wait);
     bool known = wait.by.host_order <= wait.since && wait.by.until <= wait.since; /* by the wait since its submission */
-    if (known || op->at.lane == 0)
+    if (known || op->at.component == 0)
         sim_known_drop(&wait.by);
     else
         enter_release(op, &wait.by);
@@ -365,8 +369,8 @@ void sim_values_close(void)
 {
     while (values.wait_count > 0)
         forget_wait(&values.waits[0]);
-    while (values.lanes)
-        free_lane(&values.lanes);
+    while (values.components)
+        free_component(&values.components);
     free(values.waits);
     values.waits = NULL;
     values.wait_capacity = 0;

@@ -116,7 +116,7 @@ static void print_stream(const sim_access_record *record, FILE *out)
         [SIM_QUEUE_CREATED] = "stream",
     };
     sim_queue_kind queue = record->in_stream ? record->queue : record->launched.queue;
-    uint64_t stream = record->in_stream ? record->at.lane : record->launched.stream;
+    uint64_t stream = record->in_stream ? record->at.component : record->launched.stream;
     fprintf(out, "%s %llu", words[queue], (unsigned long long)stream);
 }
 
@@ -311,7 +311,7 @@ static strata_sim_party party_of(const sim_access_record *record)
     return (strata_sim_party){
         .entry = record->entry ? record->entry : host,
         .order = record->order,
-        .stream = record->in_stream ? record->at.lane : 0,
+        .stream = record->in_stream ? record->at.component : 0,
     };
 }
 

@@ -8,7 +8,7 @@ enum { MOST_FAULTS = 32, MOST_NAME = 64 };
 typedef struct planned_fault {
     strata_sim_fault asked;
     char entry[MOST_NAME]; /* empty: any */
-    uint64_t lane;         /* of the stream; 0: any */
+    uint64_t component;    /* of the stream; 0: any */
     uint64_t reached;
 } planned_fault;
 
@@ -65,8 +65,8 @@ CUresult sim_fault_operation(const sim_queue *queue)
     CUresult result = CUDA_SUCCESS;
     for (uint32_t i = 0; i < fault_count; i++) {
         planned_fault *fault = &faults[i];
-        bool about =
-            fault->asked.kind == STRATA_SIM_FAIL_OPERATION && (fault->lane == 0 || fault->lane == queue->lane->uid);
+        bool about = fault->asked.kind == STRATA_SIM_FAIL_OPERATION &&
+                     (fault->component == 0 || fault->component == queue->component->uid);
         if (about && strikes(fault))
             result = fault->asked.error;
     }
@@ -116,7 +116,7 @@ static CUresult plan_operation(planned_fault *fault)
         return CUDA_SUCCESS;
     CUresult result = sim.phase == SIM_RUNNING ? sim_queue_of(fault->asked.stream, &queue) : CUDA_ERROR_NOT_INITIALIZED;
     if (result == CUDA_SUCCESS)
-        fault->lane = queue->lane->uid;
+        fault->component = queue->component->uid;
     return result;
 }
 

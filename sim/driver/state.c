@@ -195,9 +195,9 @@ static void release_everything(void)
     sim_kernels_close();
     sim_clock_drop(sim.host_knows);
     sim.host_knows = NULL;
-    free(sim.lanes);
-    sim.lanes = NULL;
-    sim.lane_slots = 0;
+    free(sim.components);
+    sim.components = NULL;
+    sim.component_slots = 0;
     close_slabs();
 }
 

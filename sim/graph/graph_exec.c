@@ -261,7 +261,7 @@ static sim_op *new_op(const exec_launch *launch, sim_context *context, sim_op_ki
 {
     sim_op *op = sim_op_create(context ? context : launch->context, NULL, kind, 0);
     op->launched.launch = launch->number;
-    op->launched.stream = launch->queue->lane->uid;
+    op->launched.stream = launch->queue->component->uid;
     op->launched.queue = launch->queue->kind;
     return op;
 }

@@ -87,17 +87,18 @@ static sim_span *settle_in(sim_span *span)
     return span;
 }
 
-static sim_bin *find_bin(const sim_space *space, const sim_lane *lane)
+static sim_bin *find_bin(const sim_space *space, const sim_component *component)
 {
-    if (lane->slot >= space->bin_slots || !space->bins[lane->slot] || space->bins[lane->slot]->lane != lane->uid)
+    if (component->slot >= space->bin_slots || !space->bins[component->slot] ||
+        space->bins[component->slot]->component != component->uid)
         return NULL;
-    return space->bins[lane->slot];
+    return space->bins[component->slot];
 }
 
-static sim_bin *make_bin(sim_space *space, const sim_lane *lane)
+static sim_bin *make_bin(sim_space *space, const sim_component *component)
 {
-    if (lane->slot >= space->bin_slots) {
-        uint32_t slots = sim.lane_slots;
+    if (component->slot >= space->bin_slots) {
+        uint32_t slots = sim.component_slots;
         sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
         if (!bins)
             return NULL;
@@ -105,13 +106,13 @@ static sim_bin *make_bin(sim_space *space, const sim_lane *lane)
         space->bins = bins;
         space->bin_slots = slots;
     }
-    if (!space->bins[lane->slot]) {
+    if (!space->bins[component->slot]) {
         sim_bin *bin = calloc(1, sizeof *bin);
         if (bin)
-            bin->lane = lane->uid;
-        space->bins[lane->slot] = bin;
+            bin->component = component->uid;
+        space->bins[component->slot] = bin;
     }
-    return space->bins[lane->slot];
+    return space->bins[component->slot];
 }
 
 /* ---- extents ---- */
@@ -465,7 +466,7 @@ static sim_span *best_fit(const sim_tree *tree, uint64_t bytes)
 static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     sim_span *common = best_fit(&space->common, bytes);
-    const sim_bin *bin = queue ? find_bin(space, queue->lane) : NULL;
+    const sim_bin *bin = queue ? find_bin(space, queue->component) : NULL;
     sim_span *own = bin ? best_fit(&bin->by_size, bytes) : NULL;
     if (own && (!common || own->bytes <= common->bytes))
         return own;
@@ -477,7 +478,7 @@ static sim_span *find_followed(const sim_space *space, const sim_queue *queue, u
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
         const sim_bin *bin = space->bins[slot];
-        uint64_t known = bin ? sim_clock_position(queue->knows, slot, bin->lane) : 0;
+        uint64_t known = bin ? sim_clock_position(queue->knows, slot, bin->component) : 0;
         if (known == 0)
             continue;
         sim_span *span = best_fit(&bin->by_size, bytes);
@@ -590,7 +591,7 @@ CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t asked, sim_
 
 bool sim_space_expect(sim_space *space, const sim_queue *queue)
 {
-    return make_bin(space, queue->lane) != NULL;
+    return make_bin(space, queue->component) != NULL;
 }
 
 static void now_common(sim_span *span)
@@ -609,7 +610,7 @@ void sim_space_give(sim_span *span, sim_op *op)
     sim_space *space = span->extent->space;
     space->used -= span->asked;
     span->free = true;
-    sim_bin *bin = op ? find_bin(space, op->queue->lane) : NULL;
+    sim_bin *bin = op ? find_bin(space, op->queue->component) : NULL;
     if (!bin) {
         now_common(span);
         return;
@@ -651,13 +652,13 @@ void sim_space_settle(sim_space *space)
             settle_bin(space->bins[slot]);
 }
 
-static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t lane)
+static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t component)
 {
     if (!seen)
         return UINT64_MAX;
-    if (seen->slot == slot && seen->lane == lane)
+    if (seen->slot == slot && seen->component == component)
         return seen->position;
-    return sim_clock_position(seen->knows, slot, lane);
+    return sim_clock_position(seen->knows, slot, component);
 }
 
 /* Whether the host learns of a finished free that it had not waited for before. */
@@ -667,7 +668,7 @@ static bool news(sim_space *space, const sim_point *seen)
     space->unseen = space->unseen && seen;
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
         sim_bin *bin = space->bins[slot];
-        if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->lane)) {
+        if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->component)) {
             bin->seen = bin->finished;
             any = true;
         }
@@ -689,11 +690,11 @@ void sim_space_observe(sim_space *space, const sim_point *seen)
 
 void sim_space_forget_queue(sim_space *space, const sim_queue *queue)
 {
-    sim_bin *bin = find_bin(space, queue->lane);
+    sim_bin *bin = find_bin(space, queue->component);
     if (bin) {
         settle_bin(bin);
         space->unseen = space->unseen || bin->finished > bin->seen;
-        space->bins[queue->lane->slot] = NULL;
+        space->bins[queue->component->slot] = NULL;
         free(bin);
     }
 }

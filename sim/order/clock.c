@@ -38,59 +38,59 @@
 
 static bool find_slot(uint32_t *slot)
 {
-    for (uint32_t i = sim.lane_hint; i < sim.lane_slots; i++) {
-        if (!sim.lanes[i]) {
+    for (uint32_t i = sim.component_hint; i < sim.component_slots; i++) {
+        if (!sim.components[i]) {
             *slot = i;
             return true;
         }
     }
-    uint32_t slots = sim.lane_slots ? 2 * sim.lane_slots : 16;
-    sim_lane **lanes = realloc(sim.lanes, slots * sizeof(*lanes));
-    if (!lanes)
+    uint32_t slots = sim.component_slots ? 2 * sim.component_slots : 16;
+    sim_component **components = realloc(sim.components, slots * sizeof(*components));
+    if (!components)
         return false;
-    memset(lanes + sim.lane_slots, 0, (slots - sim.lane_slots) * sizeof(*lanes));
-    *slot = sim.lane_slots;
-    sim.lanes = lanes;
-    sim.lane_slots = slots;
+    memset(components + sim.component_slots, 0, (slots - sim.component_slots) * sizeof(*components));
+    *slot = sim.component_slots;
+    sim.components = components;
+    sim.component_slots = slots;
     return true;
 }
 
-sim_lane *sim_lane_open(void)
+sim_component *sim_component_open(void)
 {
     uint32_t slot;
-    sim_lane *lane = calloc(1, sizeof *lane);
-    if (!lane || !find_slot(&slot)) {
-        free(lane);
+    sim_component *component = calloc(1, sizeof *component);
+    if (!component || !find_slot(&slot)) {
+        free(component);
         return NULL;
     }
-    lane->references = 1;
-    lane->slot = slot;
-    lane->uid = ++sim.last_uid;
-    sim.lanes[slot] = lane;
-    sim.lane_hint = slot + 1;
-    return lane;
+    component->references = 1;
+    component->slot = slot;
+    component->uid = ++sim.last_uid;
+    sim.components[slot] = component;
+    sim.component_hint = slot + 1;
+    return component;
 }
 
-sim_lane *sim_lane_hold(sim_lane *lane)
+sim_component *sim_component_hold(sim_component *component)
 {
-    lane->references++;
-    return lane;
+    component->references++;
+    return component;
 }
 
-void sim_lane_drop(sim_lane *lane)
+void sim_component_drop(sim_component *component)
 {
-    if (!lane || --lane->references > 0)
+    if (!component || --component->references > 0)
         return;
-    sim.lanes[lane->slot] = NULL;
-    if (lane->slot < sim.lane_hint)
-        sim.lane_hint = lane->slot;
-    free(lane->pending.at);
-    free(lane);
+    sim.components[component->slot] = NULL;
+    if (component->slot < sim.component_hint)
+        sim.component_hint = component->slot;
+    free(component->pending.at);
+    free(component);
 }
 
-static bool lane_alive(uint32_t slot, uint64_t uid)
+static bool component_alive(uint32_t slot, uint64_t uid)
 {
-    return uid != 0 && slot < sim.lane_slots && sim.lanes[slot] && sim.lanes[slot]->uid == uid;
+    return uid != 0 && slot < sim.component_slots && sim.components[slot] && sim.components[slot]->uid == uid;
 }
 
 /* ---- clocks ---- */
@@ -110,9 +110,9 @@ void sim_clock_drop(sim_clock *clock)
     }
 }
 
-uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t lane)
+uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t component)
 {
-    if (!clock || slot >= clock->slots || clock->at[slot].lane != lane)
+    if (!clock || slot >= clock->slots || clock->at[slot].component != component)
         return 0;
     return clock->at[slot].position;
 }
@@ -154,12 +154,12 @@ static uint32_t room_for(uint32_t slot)
 /* What a clock comes to know: the second, if the host did not know it either. */
 enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
 
-static unsigned learn_tick(sim_clock **owner, uint64_t own_lane, uint32_t slot, const sim_clock_entry *tick)
+static unsigned learn_tick(sim_clock **owner, uint64_t own_component, uint32_t slot, const sim_clock_entry *tick)
 {
-    if (tick->lane == own_lane || tick->position <= sim_clock_position(*owner, slot, tick->lane) ||
-        !lane_alive(slot, tick->lane))
+    if (tick->component == own_component || tick->position <= sim_clock_position(*owner, slot, tick->component) ||
+        !component_alive(slot, tick->component))
         return NOTHING;
-    bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->lane);
+    bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->component);
     sim_clock *clock = own(owner, room_for(slot));
     if (!clock)
         return NOTHING;
@@ -167,22 +167,22 @@ static unsigned learn_tick(sim_clock **owner, uint64_t own_lane, uint32_t slot, 
     return known ? SOMETHING : SOMETHING | NEWS;
 }
 
-static unsigned learn(sim_clock **owner, uint64_t own_lane, const sim_point *point)
+static unsigned learn(sim_clock **owner, uint64_t own_component, const sim_point *point)
 {
-    sim_clock_entry tick = {.lane = point->lane, .position = point->position};
+    sim_clock_entry tick = {.component = point->component, .position = point->position};
     const sim_clock *knows = point->knows;
-    unsigned learned = learn_tick(owner, own_lane, point->slot, &tick);
+    unsigned learned = learn_tick(owner, own_component, point->slot, &tick);
     if (!knows || knows == *owner)
         return learned;
     for (uint32_t i = 0; i < knows->slots; i++)
-        if (knows->at[i].lane != 0)
-            learned |= learn_tick(owner, own_lane, i, &knows->at[i]);
+        if (knows->at[i].component != 0)
+            learned |= learn_tick(owner, own_component, i, &knows->at[i]);
     return learned;
 }
 
-void sim_clock_learn(sim_clock **owner, uint64_t own_lane, const sim_point *point)
+void sim_clock_learn(sim_clock **owner, uint64_t own_component, const sim_point *point)
 {
-    learn(owner, own_lane, point);
+    learn(owner, own_component, point);
 }
 
 void sim_edge_counted(bool idle)
@@ -195,15 +195,16 @@ void sim_edge_counted(bool idle)
 
 sim_point sim_queue_point(const sim_queue *queue)
 {
-    const sim_lane *lane = queue->lane;
-    return (sim_point){.slot = lane->slot, .lane = lane->uid, .position = lane->last, .knows = queue->knows};
+    const sim_component *component = queue->component;
+    return (sim_point){
+        .slot = component->slot, .component = component->uid, .position = component->last, .knows = queue->knows};
 }
 
 bool sim_queue_learn(sim_queue *queue, const sim_point *point)
 {
-    if (point->lane == queue->lane->uid)
+    if (point->component == queue->component->uid)
         return false;
-    unsigned learned = learn(&queue->knows, queue->lane->uid, point);
+    unsigned learned = learn(&queue->knows, queue->component->uid, point);
     sim.taught = sim.taught || (learned & NEWS) != 0;
     return learned != NOTHING;
 }

@@ -78,7 +78,7 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     const sim_point *last = event->op ? &event->op->at : NULL;
-    sim_edge_counted(last && last->lane == op->at.lane && last->position == op->at.position);
+    sim_edge_counted(last && last->component == op->at.component && last->position == op->at.position);
     sim_op_drop(event->op);
     event->op = sim_op_hold(op);
     event->polls = 0;

@@ -7,16 +7,16 @@
 sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned flags, int priority)
 {
     sim_queue *queue = calloc(1, sizeof *queue);
-    sim_lane *lane = queue ? sim_lane_open() : NULL;
-    if (!lane) {
+    sim_component *component = queue ? sim_component_open() : NULL;
+    if (!component) {
         free(queue);
         return NULL;
     }
     queue->kind = kind;
     queue->blocking = (flags & CU_STREAM_NON_BLOCKING) == 0;
     queue->context = context;
-    queue->lane = lane;
-    lane->queue = queue;
+    queue->component = component;
+    component->queue = queue;
     queue->flags = flags;
     queue->priority = priority;
     queue->next = context->queues;
@@ -52,8 +52,8 @@ void sim_queue_free(sim_queue *queue)
         queue->next->previous = queue->previous;
     context->queue_count--;
     sim_clock_drop(queue->knows);
-    queue->lane->queue = NULL;
-    sim_lane_drop(queue->lane);
+    queue->component->queue = NULL;
+    sim_component_drop(queue->component);
     free(queue);
 }
 
@@ -85,7 +85,7 @@ static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 {
     sim_point work = sim_queue_point(other);
     sim_op_await(op, other->tail);
-    return sim_clock_position(queue->knows, work.slot, work.lane) < work.position && sim_queue_learn(queue, &work);
+    return sim_clock_position(queue->knows, work.slot, work.component) < work.position && sim_queue_learn(queue, &work);
 }
 
 /* A mark by which the stream comes to know nothing new stands for the work before it: it gets no position of its own.
@@ -104,8 +104,8 @@ void sim_queue_order(sim_queue *queue, sim_op *op)
     } else if (queue->blocking) {
         learnt = come_after(queue, op, context->legacy);
     }
-    op->at = (sim_point){.slot = queue->lane->slot, .lane = queue->lane->uid};
-    op->at.position = op->kind == SIM_OP_MARK && !learnt ? queue->lane->last : ++queue->lane->last;
+    op->at = (sim_point){.slot = queue->component->slot, .component = queue->component->uid};
+    op->at.position = op->kind == SIM_OP_MARK && !learnt ? queue->component->last : ++queue->component->last;
     op->fault = sim_fault_operation(queue);
     queue->tail = op;
 }

@@ -201,7 +201,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long *streamId)
         return sim_leave(result);
     if (!streamId)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *streamId = queue->lane->uid;
+    *streamId = queue->component->uid;
     return sim_leave(CUDA_SUCCESS);
 }
 

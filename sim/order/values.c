@@ -181,14 +181,14 @@ static bool host_waits(void)
 /* Lets one more stream go on; which one comes first is the policy's choice. False: there is none. */
 static bool let_one_go_on(void)
 {
-    uint32_t count = sim.lane_slots;
+    uint32_t count = sim.component_slots;
     uint32_t first = 0;
     if (sim.settings.policy == STRATA_SIM_RANDOM && count > 0)
         first = (uint32_t)(sim_mix(sim.settings.seed + sim.finished - sim.seeded_at) % count);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t at = (first + i) % count;
         uint32_t slot = sim.settings.policy == STRATA_SIM_LATE ? count - 1 - at : at;
-        const sim_queue *queue = sim.lanes[slot] ? sim.lanes[slot]->queue : NULL;
+        const sim_queue *queue = sim.components[slot] ? sim.components[slot]->queue : NULL;
         if (queue && queue->tail && !queue->tail->needed) {
             sim_op_need(queue->tail);
             return true;

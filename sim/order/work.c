@@ -99,7 +99,7 @@ sim_op *sim_op_create(sim_context *context, sim_queue *queue, sim_op_kind kind, 
 static void continue_chain(sim_op *op, const sim_op *on)
 {
     if (on->chain && on->chain->last == on->at.position && !op->chain) {
-        op->chain = sim_lane_hold(on->chain);
+        op->chain = sim_component_hold(on->chain);
         op->at.position = on->at.position;
     }
 }
@@ -112,16 +112,16 @@ static void take_place(sim_op *op)
         return;
     }
     if (op->chain && op->chain->last != op->at.position) {
-        sim_lane_drop(op->chain);
+        sim_component_drop(op->chain);
         op->chain = NULL;
     }
     if (!op->chain && sim.checking && op->kind != SIM_OP_MARK) {
-        op->chain = sim_lane_open();
+        op->chain = sim_component_open();
         sim.lessons_lost = sim.lessons_lost || !op->chain;
     }
     if (op->chain) {
         op->at.slot = op->chain->slot;
-        op->at.lane = op->chain->uid;
+        op->at.component = op->chain->uid;
         op->at.position = ++op->chain->last;
     }
 }
@@ -143,7 +143,7 @@ void sim_op_learn(sim_op *op, const sim_point *point)
     }
     bool learnt = sim_queue_learn(op->queue, point);
     if (op->kind == SIM_OP_MARK && learnt)
-        op->at.position = ++op->queue->lane->last;
+        op->at.position = ++op->queue->component->last;
 }
 
 void sim_op_depend(sim_op *op, sim_op *on)
@@ -205,7 +205,7 @@ static void forget(sim_op *op)
     sim_check_completed(op);
     sim_clock_drop(op->at.knows);
     op->at.knows = NULL;
-    sim_lane_drop(op->chain);
+    sim_component_drop(op->chain);
     op->chain = NULL;
 }
 
