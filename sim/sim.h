@@ -141,17 +141,17 @@ sim_clock *sim_clock_hold(sim_clock *clock);
 void sim_clock_drop(sim_clock *clock);
 uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t component);
 
-/* The owner of a clock comes after the point. Without memory the lesson is lost (sim.lessons_lost): a pool reuses less,
+/* The owner of a clock comes after the point. Without memory the lesson is lost (sim.joins_lost): a pool reuses less,
  * and the checker stops. */
-void sim_clock_learn(sim_clock **owner, uint64_t own_component, const sim_point *point);
+void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *point);
 
 /* A record or a wait was made; idle: it ordered nothing new. A wait is idle if nobody was taught anything by it
  * (sim.taught, which lessons set, and cleared by who wants to know). */
 void sim_edge_counted(bool idle);
 
-sim_point sim_queue_point(const sim_queue *queue);              /* the work so far; borrows the clock */
-bool sim_queue_learn(sim_queue *queue, const sim_point *point); /* whether it is new to the queue */
-void sim_host_learn(const sim_point *point);                    /* the host has seen that it is done */
+sim_point sim_queue_point(const sim_queue *queue);             /* the work so far; borrows the clock */
+bool sim_queue_join(sim_queue *queue, const sim_point *point); /* whether it is new to the queue */
+void sim_host_join(const sim_point *point);                    /* the host has seen that it is done */
 
 /* ---- work.c, schedule.c: operations ---- */
 
@@ -305,7 +305,7 @@ sim_op *sim_op_detached(sim_context *context, sim_op_kind kind); /* in no order,
 void sim_op_depend(sim_op *op, sim_op *on);
 
 /* The same for order that is known without an operation to wait for. Before the operation is submitted. */
-void sim_op_learn(sim_op *op, const sim_point *point);
+void sim_op_join(sim_op *op, const sim_point *point);
 
 /* The operation runs after `on`, by the driver's own wish: no program may rely on it. */
 void sim_op_await(sim_op *op, sim_op *on);
@@ -397,7 +397,7 @@ CUresult sim_queue_to_ask(CUstream stream, sim_queue **queue);   /* the same, wh
 size_t sim_queue_order_room(const sim_queue *queue);
 void sim_queue_order(sim_queue *queue, sim_op *op);
 CUresult sim_queue_wait(sim_queue *queue);
-void sim_queue_learn_done(sim_queue *queue); /* the host has seen that all of it is done */
+void sim_queue_join_done(sim_queue *queue); /* the host has seen that all of it is done */
 CUresult sim_context_wait(sim_context *context);
 CUresult sim_context_wait_secretly(sim_context *context); /* and the host does not come to know of it */
 
@@ -824,9 +824,9 @@ struct sim {
     uint32_t component_hint;    /* no slot below it is free */
     sim_clock *host_knows;      /* what the host has seen done */
     uint64_t clock_bytes;       /* of all clocks */
-    bool taught;                /* the last lesson was news: to a stream, or to the host since it began to wait */
+    bool joined;                /* the last lesson was news: to a stream, or to the host since it began to wait */
     uint64_t edges, idle_edges; /* since cuInit; see sim_edge_counted */
-    bool lessons_lost;          /* for want of memory */
+    bool joins_lost;            /* for want of memory */
     bool checking;              /* the checker is on; check.h */
     uint64_t last_uid;          /* of lanes and contexts */
     uint64_t last_block;

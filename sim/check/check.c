@@ -415,7 +415,7 @@ void sim_check_submitted(sim_op *op)
 {
     if (!sim.checking || op->kind == SIM_OP_MARK)
         return;
-    if (sim.lessons_lost) {
+    if (sim.joins_lost) {
         sim_check_give_up();
         return;
     }
@@ -467,7 +467,7 @@ void sim_check_completed(sim_op *op)
 void sim_check_host_function(const sim_op *op)
 {
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS))
-        sim_host_learn(&op->at);
+        sim_host_join(&op->at);
     if (op->record)
         op->record->told = op->told;
 }
@@ -512,7 +512,7 @@ CUresult strata_sim_host_signals(void)
     pthread_mutex_lock(&sim.lock);
     const sim_op *op = sim_host_function_op();
     if (op) {
-        sim_host_learn(&op->at);
+        sim_host_join(&op->at);
         result = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&sim.lock);
@@ -548,7 +548,7 @@ CUresult sim_check_begin(uint32_t modes)
     sim_check.began = sim_check.order;
     sim_check.settle_at = LEAST_RECORDS;
     sim_check.gave_up = false;
-    sim.lessons_lost = false;
+    sim.joins_lost = false;
     CUresult result = sim_shadows_open();
     sim.checking = result == CUDA_SUCCESS;
     return result;

@@ -357,7 +357,7 @@ void sim_shadows_value_written(const sim_op *op)
 {
     sim_value_word *word = word_of(op);
     if (word)
-        sim_clock_learn(&word->written, 0, &op->at);
+        sim_clock_join(&word->written, 0, &op->at);
 }
 
 void sim_shadows_value_runs(const sim_op *op, sim_known *known)
@@ -391,12 +391,12 @@ const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after)
     return written ? &last->last : NULL;
 }
 
-static void learn_written(sim_op *op, const sim_shadow *shadow, uint64_t address)
+static void join_written(sim_op *op, const sim_shadow *shadow, uint64_t address)
 {
     const sim_value_word *word = word_at(shadow, address);
     if (word) {
         sim_point written = {.knows = word->written};
-        sim_op_learn(op, &written);
+        sim_op_join(op, &written);
     }
 }
 
@@ -406,10 +406,10 @@ void sim_shadows_value_awaited(sim_op *op)
     if (!shadow)
         return;
     uint64_t address = op->work.value.address;
-    learn_written(op, shadow, address);
+    join_written(op, shadow, address);
     const sim_shadow *view = NULL;
     while ((view = other_view(shadow, view, 0)))
-        learn_written(op, view, address + (view->address - shadow->address));
+        join_written(op, view, address + (view->address - shadow->address));
 }
 
 /* ---- from allocation to free ---- */

@@ -64,10 +64,10 @@ static uint64_t larger(uint64_t one, uint64_t other)
     return one > other ? one : other;
 }
 
-static void learn(sim_known *known, const sim_known *more)
+static void join(sim_known *known, const sim_known *more)
 {
     sim_point point = {.knows = more->clock};
-    sim_clock_learn(&known->clock, 0, &point);
+    sim_clock_join(&known->clock, 0, &point);
     known->host_order = larger(known->host_order, more->host_order);
     known->until = larger(known->until, more->until);
 }
@@ -88,14 +88,14 @@ static value_release *release_at(const released_component *of_component, uint64_
 }
 
 /* What is known comes after releases, too. Each knows all that those before it know. */
-static void learn_releases(sim_known *known)
+static void join_releases(sim_known *known)
 {
     for (const released_component *of_component = values.components; of_component; of_component = of_component->next) {
         const sim_component *component = of_component->component;
         const value_release *release =
             release_at(of_component, sim_clock_position(known->clock, component->slot, component->uid));
         if (release)
-            learn(known, &release->known);
+            join(known, &release->known);
     }
 }
 
@@ -171,7 +171,7 @@ static void forget_known(released_component *of_component)
             break;
         if (release->over == 0) {
             sim_point point = {.knows = release->known.clock};
-            sim_clock_learn(&sim.host_knows, 0, &point);
+            sim_clock_join(&sim.host_knows, 0, &point);
             release->over = sim_check.order;
         }
         needless += needless == i && release->over < oldest;
@@ -243,7 +243,7 @@ static void enter_release(const sim_op *wait, sim_known *known)
         return;
     }
     if (of_component->count > 0)
-        learn(known, &of_component->at[of_component->count - 1].known);
+        join(known, &of_component->at[of_component->count - 1].known);
     of_component->at[of_component->count++] = (value_release){.position = wait->at.position, .known = *known};
     values.releases++;
     sim_check.other_bytes += sizeof *of_component->at;
@@ -307,12 +307,12 @@ static void note_release(awaited_word *wait)
     const sim_known *last = sim_shadows_value_last(wait->op, wait->written);
     wait->released = true;
     if (last) {
-        learn(&wait->by, last);
+        join(&wait->by, last);
         return;
     }
     sim_known known = {
         .clock = sim_clock_hold(sim.host_knows), .host_order = sim_check.order, .until = sim_check.order};
-    learn_releases(&known);
+    join_releases(&known);
     wait->by = known;
 }
 
@@ -332,9 +332,9 @@ static sim_known before(const sim_op *op)
     uint64_t told = sim_check.modes & STRATA_SIM_CHECK_HOST_FUNCTIONS ? 0 : op->told;
     sim_known known = {.host_order = larger(op->record->order, told)};
     sim_point host = {.knows = op->record->host_knew};
-    sim_clock_learn(&known.clock, 0, &op->at);
-    sim_clock_learn(&known.clock, 0, &host);
-    learn_releases(&known);
+    sim_clock_join(&known.clock, 0, &op->at);
+    sim_clock_join(&known.clock, 0, &host);
+    join_releases(&known);
     return known;
 }
 

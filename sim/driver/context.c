@@ -431,7 +431,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
     result = sim_capture_guard_context(context);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE)) {
         result = sim_context_wait(context);
-        sim_edge_counted(!sim.taught);
+        sim_edge_counted(!sim.joined);
     }
     return sim_leave(result);
 }

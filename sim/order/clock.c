@@ -128,7 +128,7 @@ static sim_clock *own(sim_clock **owner, uint32_t slots)
     size_t bytes = sizeof *old + slots * sizeof old->at[0];
     sim_clock *clock = malloc(bytes);
     if (!clock) {
-        sim.lessons_lost = true;
+        sim.joins_lost = true;
         return NULL;
     }
     uint32_t kept = old ? old->slots : 0;
@@ -154,7 +154,7 @@ static uint32_t room_for(uint32_t slot)
 /* What a clock comes to know: the second, if the host did not know it either. */
 enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
 
-static unsigned learn_tick(sim_clock **owner, uint64_t own_component, uint32_t slot, const sim_clock_entry *tick)
+static unsigned join_tick(sim_clock **owner, uint64_t own_component, uint32_t slot, const sim_clock_entry *tick)
 {
     if (tick->component == own_component || tick->position <= sim_clock_position(*owner, slot, tick->component) ||
         !component_alive(slot, tick->component))
@@ -167,22 +167,22 @@ static unsigned learn_tick(sim_clock **owner, uint64_t own_component, uint32_t s
     return known ? SOMETHING : SOMETHING | NEWS;
 }
 
-static unsigned learn(sim_clock **owner, uint64_t own_component, const sim_point *point)
+static unsigned join(sim_clock **owner, uint64_t own_component, const sim_point *point)
 {
     sim_clock_entry tick = {.component = point->component, .position = point->position};
     const sim_clock *knows = point->knows;
-    unsigned learned = learn_tick(owner, own_component, point->slot, &tick);
+    unsigned gained = join_tick(owner, own_component, point->slot, &tick);
     if (!knows || knows == *owner)
-        return learned;
+        return gained;
     for (uint32_t i = 0; i < knows->slots; i++)
         if (knows->at[i].component != 0)
-            learned |= learn_tick(owner, own_component, i, &knows->at[i]);
-    return learned;
+            gained |= join_tick(owner, own_component, i, &knows->at[i]);
+    return gained;
 }
 
-void sim_clock_learn(sim_clock **owner, uint64_t own_component, const sim_point *point)
+void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *point)
 {
-    learn(owner, own_component, point);
+    join(owner, own_component, point);
 }
 
 void sim_edge_counted(bool idle)
@@ -200,16 +200,16 @@ sim_point sim_queue_point(const sim_queue *queue)
         .slot = component->slot, .component = component->uid, .position = component->last, .knows = queue->knows};
 }
 
-bool sim_queue_learn(sim_queue *queue, const sim_point *point)
+bool sim_queue_join(sim_queue *queue, const sim_point *point)
 {
     if (point->component == queue->component->uid)
         return false;
-    unsigned learned = learn(&queue->knows, queue->component->uid, point);
-    sim.taught = sim.taught || (learned & NEWS) != 0;
-    return learned != NOTHING;
+    unsigned gained = join(&queue->knows, queue->component->uid, point);
+    sim.joined = sim.joined || (gained & NEWS) != 0;
+    return gained != NOTHING;
 }
 
-void sim_host_learn(const sim_point *point)
+void sim_host_join(const sim_point *point)
 {
-    sim.taught = (learn(&sim.host_knows, 0, point) & NEWS) != 0 || sim.taught;
+    sim.joined = (join(&sim.host_knows, 0, point) & NEWS) != 0 || sim.joined;
 }

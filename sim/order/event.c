@@ -104,10 +104,10 @@ CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
     return cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
 }
 
-static void learn_done(CUevent event)
+static void join_done(CUevent event)
 {
     if (event->op)
-        sim_host_learn(&event->op->at);
+        sim_host_join(&event->op->at);
 }
 
 static CUresult query(CUevent event)
@@ -119,9 +119,9 @@ static CUresult query(CUevent event)
         sim_run_chosen();
     }
     if (sim_op_done(event->op)) {
-        sim.taught = false;
-        learn_done(event);
-        sim_edge_counted(!sim.taught);
+        sim.joined = false;
+        join_done(event);
+        sim_edge_counted(!sim.joined);
         return event->context->device->poison;
     }
     event->polls++;
@@ -150,7 +150,7 @@ static CUresult wait_for(CUevent event)
         return sim_op_wait(context, NULL);
     sim_op_hold(op);
     CUresult result = sim_op_wait(context, op);
-    sim_edge_counted(!sim.taught);
+    sim_edge_counted(!sim.joined);
     if (result == CUDA_SUCCESS)
         sim_device_observe(context->device, &op->at);
     sim_op_drop(op);
@@ -183,8 +183,8 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!sim_op_done(start->op) || !sim_op_done(end->op))
         return CUDA_ERROR_NOT_READY;
-    learn_done(start);
-    learn_done(end);
+    join_done(start);
+    join_done(end);
     double nanoseconds = (double)end->op->finished_at - (double)start->op->finished_at;
     *milliseconds = (float)(nanoseconds * 1e-6);
     return CUDA_SUCCESS;

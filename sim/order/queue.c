@@ -31,9 +31,9 @@ sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned fl
 static void remember_work(sim_queue *queue)
 {
     sim_point point = sim_queue_point(queue);
-    sim_clock_learn(&queue->context->ended, 0, &point);
+    sim_clock_join(&queue->context->ended, 0, &point);
     if (queue->blocking)
-        sim_clock_learn(&queue->context->ended_blocking, 0, &point);
+        sim_clock_join(&queue->context->ended_blocking, 0, &point);
 }
 
 void sim_queue_free(sim_queue *queue)
@@ -85,7 +85,7 @@ static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 {
     sim_point work = sim_queue_point(other);
     sim_op_await(op, other->tail);
-    return sim_clock_position(queue->knows, work.slot, work.component) < work.position && sim_queue_learn(queue, &work);
+    return sim_clock_position(queue->knows, work.slot, work.component) < work.position && sim_queue_join(queue, &work);
 }
 
 /* A mark by which the stream comes to know nothing new stands for the work before it: it gets no position of its own.
@@ -93,19 +93,19 @@ static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 void sim_queue_order(sim_queue *queue, sim_op *op)
 {
     sim_context *context = queue->context;
-    bool learnt = false;
+    bool gained = false;
     sim_op_await(op, queue->tail);
     if (queue->kind == SIM_QUEUE_LEGACY) {
         for (sim_queue *other = context->queues; other; other = other->next)
             if (other != queue && other->blocking)
-                learnt = come_after(queue, op, other) || learnt;
+                gained = come_after(queue, op, other) || gained;
         sim_point ended = {.knows = context->ended_blocking};
-        learnt = sim_queue_learn(queue, &ended) || learnt;
+        gained = sim_queue_join(queue, &ended) || gained;
     } else if (queue->blocking) {
-        learnt = come_after(queue, op, context->legacy);
+        gained = come_after(queue, op, context->legacy);
     }
     op->at = (sim_point){.slot = queue->component->slot, .component = queue->component->uid};
-    op->at.position = op->kind == SIM_OP_MARK && !learnt ? queue->component->last : ++queue->component->last;
+    op->at.position = op->kind == SIM_OP_MARK && !gained ? queue->component->last : ++queue->component->last;
     op->fault = sim_fault_operation(queue);
     queue->tail = op;
 }
@@ -154,23 +154,23 @@ static sim_op *join(sim_context *context, bool only_blocking)
         if (queue->blocking || !only_blocking) {
             sim_point work = sim_queue_point(queue);
             sim_op_await(op, queue->tail);
-            sim_clock_learn(&op->at.knows, 0, &work);
+            sim_clock_join(&op->at.knows, 0, &work);
         }
     }
     sim_point ended = {.knows = only_blocking ? context->ended_blocking : context->ended};
-    sim_clock_learn(&op->at.knows, 0, &ended);
+    sim_clock_join(&op->at.knows, 0, &ended);
     return op;
 }
 
 /* With `teach` the host comes to know of it. */
-static CUresult wait_for_join(sim_context *context, bool only_blocking, bool teach)
+static CUresult wait_for_join(sim_context *context, bool only_blocking, bool host_joins)
 {
     sim_op *op = join(context, only_blocking);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op_hold(op);
     sim_op_submit(op);
-    CUresult result = teach ? sim_op_wait(context, op) : sim_op_wait_secretly(context, op);
+    CUresult result = host_joins ? sim_op_wait(context, op) : sim_op_wait_secretly(context, op);
     if (result == CUDA_SUCCESS)
         sim_device_observe(context->device, only_blocking ? &op->at : NULL);
     sim_op_drop(op);
@@ -187,29 +187,29 @@ CUresult sim_queue_wait(sim_queue *queue)
     sim_clock_hold(work.knows);
     CUresult result = sim_op_wait(context, queue->tail);
     if (result == CUDA_SUCCESS) {
-        sim_host_learn(&work);
+        sim_host_join(&work);
         sim_device_observe(context->device, &work);
     }
     sim_clock_drop(work.knows);
     return result;
 }
 
-static void learn_work(const sim_queue *queue)
+static void join_work(const sim_queue *queue)
 {
     sim_point work = sim_queue_point(queue);
-    sim_host_learn(&work);
+    sim_host_join(&work);
 }
 
-void sim_queue_learn_done(sim_queue *queue)
+void sim_queue_join_done(sim_queue *queue)
 {
-    learn_work(queue);
+    join_work(queue);
     if (queue->kind != SIM_QUEUE_LEGACY)
         return;
     for (sim_queue *other = queue->context->queues; other; other = other->next)
         if (other->blocking)
-            learn_work(other);
+            join_work(other);
     sim_point ended = {.knows = queue->context->ended_blocking};
-    sim_host_learn(&ended);
+    sim_host_join(&ended);
 }
 
 CUresult sim_context_wait(sim_context *context)

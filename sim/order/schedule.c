@@ -230,16 +230,16 @@ static bool wait_until_done(sim_op *op)
     return sim.phase == SIM_RUNNING;
 }
 
-static CUresult wait_for(sim_context *context, sim_op *op, bool teach)
+static CUresult wait_for(sim_context *context, sim_op *op, bool host_joins)
 {
-    sim.taught = false;
+    sim.joined = false;
     if (op) {
         sim_op_hold(op);
         if (!wait_until_done(op))
             return CUDA_ERROR_DEINITIALIZED;
-        sim.taught = false;
-        if (teach)
-            sim_host_learn(&op->at);
+        sim.joined = false;
+        if (host_joins)
+            sim_host_join(&op->at);
         sim_op_drop(op);
     }
     return context->device->poison;

@@ -123,9 +123,9 @@ static CUresult query(sim_queue *queue)
         sim_run_chosen();
     if (!any_busy(queue, false)) {
         queue->polls = 0;
-        sim.taught = false;
-        sim_queue_learn_done(queue);
-        sim_edge_counted(!sim.taught);
+        sim.joined = false;
+        sim_queue_join_done(queue);
+        sim_edge_counted(!sim.joined);
         return queue->context->device->poison;
     }
     queue->polls++;
@@ -158,7 +158,7 @@ CUresult cuStreamSynchronize(CUstream hStream)
     result = guard_wait(queue);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_STREAM_SYNCHRONIZE)) {
         result = sim_queue_wait(queue);
-        sim_edge_counted(!sim.taught);
+        sim_edge_counted(!sim.joined);
     }
     return sim_leave(result);
 }
@@ -248,9 +248,9 @@ static CUresult wait_event(sim_queue *queue, CUevent event, unsigned flags)
     sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 1);
     if (!op)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    sim.taught = false;
+    sim.joined = false;
     sim_op_depend(op, event->op);
-    sim_edge_counted(!sim.taught);
+    sim_edge_counted(!sim.joined);
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }

@@ -117,7 +117,7 @@ static void take_place(sim_op *op)
     }
     if (!op->chain && sim.checking && op->kind != SIM_OP_MARK) {
         op->chain = sim_component_open();
-        sim.lessons_lost = sim.lessons_lost || !op->chain;
+        sim.joins_lost = sim.joins_lost || !op->chain;
     }
     if (op->chain) {
         op->at.slot = op->chain->slot;
@@ -135,14 +135,14 @@ sim_op *sim_op_detached(sim_context *context, sim_op_kind kind)
     return op;
 }
 
-void sim_op_learn(sim_op *op, const sim_point *point)
+void sim_op_join(sim_op *op, const sim_point *point)
 {
     if (!op->queue) {
-        sim_clock_learn(&op->at.knows, 0, point);
+        sim_clock_join(&op->at.knows, 0, point);
         return;
     }
-    bool learnt = sim_queue_learn(op->queue, point);
-    if (op->kind == SIM_OP_MARK && learnt)
+    bool gained = sim_queue_join(op->queue, point);
+    if (op->kind == SIM_OP_MARK && gained)
         op->at.position = ++op->queue->component->last;
 }
 
@@ -150,7 +150,7 @@ void sim_op_depend(sim_op *op, sim_op *on)
 {
     if (!on)
         return;
-    sim_op_learn(op, &on->at);
+    sim_op_join(op, &on->at);
     if (!op->queue)
         continue_chain(op, on);
     sim_op_await(op, on);
