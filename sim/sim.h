@@ -339,7 +339,7 @@ void sim_need_everything(void); /* that was submitted; control.c */
 /* Waits for the operation; NULL is done. Answers what the driver answers after waiting. Gives the lock away meanwhile.
  */
 CUresult sim_op_wait(sim_context *context, sim_op *op);
-CUresult sim_op_wait_secretly(sim_context *context, sim_op *op); /* and the host does not come to know of it */
+CUresult sim_op_wait_without_host_edge(sim_context *context, sim_op *op); /* and the host does not come to know of it */
 
 bool sim_heap_reserve(sim_heap *heap, size_t count);
 void sim_heap_push(sim_heap *heap, sim_op *op);
@@ -399,7 +399,7 @@ void sim_queue_order(sim_queue *queue, sim_op *op);
 CUresult sim_queue_wait(sim_queue *queue);
 void sim_queue_join_done(sim_queue *queue); /* the host has seen that all of it is done */
 CUresult sim_context_wait(sim_context *context);
-CUresult sim_context_wait_secretly(sim_context *context); /* and the host does not come to know of it */
+CUresult sim_context_wait_without_host_edge(sim_context *context); /* and the host does not come to know of it */
 
 struct CUevent_st {
     sim_handle handle;

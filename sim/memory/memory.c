@@ -54,14 +54,14 @@ static sim_block *block_of(uint64_t address)
 /* Waits until the block may go: all work of its context for plain memory, as the real driver does; only its own
  * allocation for stream-ordered memory, whose user promises that nothing is under way. Secretly: plain memory's wait
  * tells the host nothing. */
-static CUresult settle(sim_block *block, bool secretly)
+static CUresult settle(sim_block *block, bool without_host_edge)
 {
     uint64_t id = block->id;
     uint64_t address = block->address;
     bool ordered = block->pool || block->graph;
-    CUresult result = ordered    ? sim_op_wait(block->context, block->allocation)
-                      : secretly ? sim_context_wait_secretly(block->context)
-                                 : sim_context_wait(block->context);
+    CUresult result = ordered             ? sim_op_wait(block->context, block->allocation)
+                      : without_host_edge ? sim_context_wait_without_host_edge(block->context)
+                                          : sim_context_wait(block->context);
     if (result != CUDA_SUCCESS)
         return result;
     block = block_of(address);

@@ -57,7 +57,7 @@ static CUresult unregister(uint64_t address)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     uint64_t id = block->id;
     sim_access_record *asked = sim_check_free_asked();
-    CUresult result = asked ? sim_context_wait_secretly(block->context) : sim_context_wait(block->context);
+    CUresult result = asked ? sim_context_wait_without_host_edge(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
     if (result == CUDA_SUCCESS && (!block || block->id != id))
         result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;

@@ -170,7 +170,7 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool hos
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op_hold(op);
     sim_op_submit(op);
-    CUresult result = host_joins ? sim_op_wait(context, op) : sim_op_wait_secretly(context, op);
+    CUresult result = host_joins ? sim_op_wait(context, op) : sim_op_wait_without_host_edge(context, op);
     if (result == CUDA_SUCCESS)
         sim_device_observe(context->device, only_blocking ? &op->at : NULL);
     sim_op_drop(op);
@@ -217,7 +217,7 @@ CUresult sim_context_wait(sim_context *context)
     return wait_for_join(context, false, true);
 }
 
-CUresult sim_context_wait_secretly(sim_context *context)
+CUresult sim_context_wait_without_host_edge(sim_context *context)
 {
     return wait_for_join(context, false, false);
 }

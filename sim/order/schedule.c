@@ -250,7 +250,7 @@ CUresult sim_op_wait(sim_context *context, sim_op *op)
     return wait_for(context, op, true);
 }
 
-CUresult sim_op_wait_secretly(sim_context *context, sim_op *op)
+CUresult sim_op_wait_without_host_edge(sim_context *context, sim_op *op)
 {
     return wait_for(context, op, false);
 }
