@@ -145,7 +145,7 @@ static bool alike(const sim_cell *one, const sim_cell *other)
     return true;
 }
 
-static void melt(sim_cells *cells, sim_cell *cell, uint64_t end)
+static void coalesce(sim_cells *cells, sim_cell *cell, uint64_t end)
 {
     while (cell && cell->end < end) {
         sim_cell *next = cell->next;
@@ -323,7 +323,7 @@ void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin
         at = cell->end;
         next = cell->next;
     }
-    melt(cells, first, end);
+    coalesce(cells, first, end);
 }
 
 static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const sim_access_record *use,
@@ -402,7 +402,7 @@ void sim_cells_settle(sim_cells *cells)
     uint64_t oldest_pending = sim_access_record_oldest_pending();
     for (sim_cell *cell = cells->first; cell; cell = cell->next)
         settle(cell, oldest_pending);
-    melt(cells, cells->first, UINT64_MAX);
+    coalesce(cells, cells->first, UINT64_MAX);
 }
 
 void sim_cells_clear(sim_cells *cells)

@@ -379,7 +379,7 @@ static bool extent_idle(const sim_extent *extent)
     return !extent->first->next && extent->first->free && !extent->first->bin;
 }
 
-static void melt_holes(sim_span *left, sim_span *right)
+static void coalesce_holes(sim_span *left, sim_span *right)
 {
     if (left && right && left->hole && right->hole) {
         left->bytes += right->bytes;
@@ -414,8 +414,8 @@ static void make_hole(sim_span *span, uint64_t most)
     span->hole = true;
     sim_backing_empty(extent->memory + first, last - first);
     unreserve(extent->space, last - first);
-    melt_holes(span, span->next);
-    melt_holes(span->previous, span);
+    coalesce_holes(span, span->next);
+    coalesce_holes(span->previous, span);
 }
 
 /* One extent stays, empty as it may be: what comes next finds its range there. */
