@@ -638,7 +638,7 @@ struct CUfunc_st {
     struct CUmod_st *module;
     struct CUfunc_st *next;
     const sim_ptx_entry *entry;
-    strata_sim_kernel twin;
+    strata_sim_kernel host_kernel;
     const char *name; /* good as long as the simulation */
 };
 
@@ -654,10 +654,10 @@ CUresult sim_ptx_parse(const char *text, sim_ptx_entry **entries, sim_ptx_global
 void sim_ptx_free(sim_ptx_entry *entries, sim_ptx_global *globals);
 void sim_module_free(CUmodule module);
 strata_sim_kernel sim_kernel_find(const char *name, const char **known_as); /* a name that stays */
-CUresult sim_kernel_register(const char *name, strata_sim_kernel twin);
+CUresult sim_kernel_register(const char *name, strata_sim_kernel host_kernel);
 void sim_kernels_close(void);
-strata_sim_kernel sim_twin_find(const char *name, const char **known_as); /* Strata's own; twins.c */
-void sim_guard_check(strata_sim_launch *launch);                          /* guard_twin.c */
+strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as); /* Strata's own; twins.c */
+void sim_guard_check(strata_sim_launch *launch);                                 /* guard_host_kernel.c */
 void sim_guard_fill(strata_sim_launch *launch);
 const char *sim_kernel_name(const sim_op *op);
 bool sim_kernel_run(sim_op *op);                                     /* false after an illegal access */

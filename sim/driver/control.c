@@ -76,12 +76,12 @@ CUresult strata_sim_set_latency(strata_sim_work work, uint64_t nanoseconds, uint
     return CUDA_SUCCESS;
 }
 
-CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin)
+CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel host_kernel)
 {
-    if (!name || !twin)
+    if (!name || !host_kernel)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&sim.lock);
-    CUresult result = sim_kernel_register(name, twin);
+    CUresult result = sim_kernel_register(name, host_kernel);
     pthread_mutex_unlock(&sim.lock);
     return result;
 }

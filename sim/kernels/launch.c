@@ -18,7 +18,7 @@ typedef struct touched_range {
 typedef struct sim_kernel_launch {
     strata_sim_launch launch; /* what the twin sees; first, so that it leads back here */
     CUfunction function;
-    strata_sim_kernel twin;
+    strata_sim_kernel host_kernel;
     const char *name;           /* interned */
     sim_op *op;                 /* while it runs */
     const sim_context *context; /* while it runs */
@@ -115,7 +115,7 @@ bool sim_kernel_run(sim_op *op)
     kernel->op = op;
     kernel->context = op->context;
     sim_host_pages_locked(true);
-    kernel->twin(&kernel->launch);
+    kernel->host_kernel(&kernel->launch);
     sim_host_pages_locked(false);
     return !kernel->illegal;
 }
@@ -142,7 +142,7 @@ static sim_kernel_launch *make_launch(CUfunction function)
     if (!kernel)
         return NULL;
     kernel->function = function;
-    kernel->twin = function->twin;
+    kernel->host_kernel = function->host_kernel;
     kernel->name = function->name;
     kernel->value_bytes = entry->buffer_bytes;
     place_parts(kernel, entry->count);

@@ -5,20 +5,20 @@
 
 typedef struct registered_kernel {
     struct registered_kernel *next;
-    strata_sim_kernel twin;
+    strata_sim_kernel host_kernel;
     char name[];
 } registered_kernel;
 
 static registered_kernel *kernels; /* guarded by sim.lock */
 
-CUresult sim_kernel_register(const char *name, strata_sim_kernel twin)
+CUresult sim_kernel_register(const char *name, strata_sim_kernel host_kernel)
 {
     size_t bytes = strlen(name) + 1;
     registered_kernel *made = malloc(sizeof *made + bytes);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(made->name, name, bytes);
-    made->twin = twin;
+    made->host_kernel = host_kernel;
     made->next = kernels;
     kernels = made;
     return CUDA_SUCCESS;
@@ -29,10 +29,10 @@ strata_sim_kernel sim_kernel_find(const char *name, const char **known_as)
     for (const registered_kernel *kernel = kernels; kernel; kernel = kernel->next) {
         if (strcmp(kernel->name, name) == 0) {
             *known_as = kernel->name;
-            return kernel->twin;
+            return kernel->host_kernel;
         }
     }
-    return sim_twin_find(name, known_as);
+    return sim_host_kernel_find(name, known_as);
 }
 
 void sim_kernels_close(void)
@@ -162,15 +162,15 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
     while (entry && strcmp(entry->name, name) != 0)
         entry = entry->next;
     const char *known_as = NULL;
-    strata_sim_kernel twin = entry ? sim_kernel_find(name, &known_as) : NULL;
-    if (!twin)
+    strata_sim_kernel host_kernel = entry ? sim_kernel_find(name, &known_as) : NULL;
+    if (!host_kernel)
         return CUDA_ERROR_NOT_FOUND;
     CUfunction made = sim_slab_take(&sim.functions);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->module = module;
     made->entry = entry;
-    made->twin = twin;
+    made->host_kernel = host_kernel;
     made->name = known_as;
     made->next = module->functions;
     module->functions = made;

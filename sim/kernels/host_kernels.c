@@ -2,7 +2,7 @@
  *
  *   strata_pattern_fill(u64 address, u64 bytes, u64 seed)
  *   strata_pattern_check(u64 address, u64 bytes, u64 seed, u64 result)
- *   strata_guard_check, strata_guard_fill: guard_twin.c
+ *   strata_guard_check, strata_guard_fill: guard_host_kernel.c
  *
  * The pattern's byte at offset i is byte i % 8, in little endian, of the word mix(seed + i / 8). The check adds the
  * number of bytes that differ to the word at `result`, and lowers the word after it to the offset of the first of them.
@@ -161,19 +161,19 @@ static void pattern_check(strata_sim_launch *launch)
     memcpy(to, found, sizeof found);
 }
 
-strata_sim_kernel sim_twin_find(const char *name, const char **known_as)
+strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as)
 {
     static const struct {
         const char *name;
-        strata_sim_kernel twin;
-    } twins[] = {{"strata_pattern_fill", pattern_fill},
-                 {"strata_pattern_check", pattern_check},
-                 {"strata_guard_check", sim_guard_check},
-                 {"strata_guard_fill", sim_guard_fill}};
-    for (size_t i = 0; i < sizeof twins / sizeof twins[0]; i++) {
-        if (strcmp(name, twins[i].name) == 0) {
-            *known_as = twins[i].name;
-            return twins[i].twin;
+        strata_sim_kernel host_kernel;
+    } host_kernels[] = {{"strata_pattern_fill", pattern_fill},
+                        {"strata_pattern_check", pattern_check},
+                        {"strata_guard_check", sim_guard_check},
+                        {"strata_guard_fill", sim_guard_fill}};
+    for (size_t i = 0; i < sizeof host_kernels / sizeof host_kernels[0]; i++) {
+        if (strcmp(name, host_kernels[i].name) == 0) {
+            *known_as = host_kernels[i].name;
+            return host_kernels[i].host_kernel;
         }
     }
     return NULL;
