@@ -65,7 +65,7 @@
 #include <stdio.h>
 
 typedef struct sim_value_word sim_value_word;
-typedef struct sim_cell sim_cell;
+typedef struct sim_shadow_cell sim_shadow_cell;
 typedef struct sim_component_history sim_component_history;
 
 /* How bytes are touched. Atomic updates do not race with each other, but with all else. */
@@ -195,11 +195,11 @@ typedef struct sim_history {
     struct sim_history *next;
 } sim_history;
 
-typedef struct sim_cells {
+typedef struct sim_shadow_cells {
     sim_tree tree;
-    sim_cell *first;
+    sim_shadow_cell *first;
     sim_history history;
-} sim_cells;
+} sim_shadow_cells;
 
 typedef struct sim_judged_access {
     const sim_shadow *shadow;
@@ -219,14 +219,14 @@ void sim_histories_clear(void); /* nothing is pending */
 /* Reports the access and a record of these bytes if they race. */
 void sim_judge_pair(const sim_judged_access *access, const sim_access_record *stored, sim_access_kind stored_touch,
                     uint64_t begin, uint64_t end);
-void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                      sim_access_record *record, sim_access_kind touch);
-void sim_cells_judge(const sim_cells *cells, const sim_judged_access *access); /* and notes nothing */
-void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_access_record *record);
-void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                               sim_access_record *record);
-void sim_cells_settle(sim_cells *cells); /* forgets what is settled */
-void sim_cells_clear(sim_cells *cells);
+void sim_shadow_cells_access(sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                             sim_access_record *record, sim_access_kind touch);
+void sim_shadow_cells_judge(const sim_shadow_cells *cells, const sim_judged_access *access); /* and notes nothing */
+void sim_shadow_cells_judge_free(const sim_shadow_cells *cells, const sim_shadow *shadow, sim_access_record *record);
+void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin,
+                                      uint64_t end, sim_access_record *record);
+void sim_shadow_cells_settle(sim_shadow_cells *cells); /* forgets what is settled */
+void sim_shadow_cells_clear(sim_shadow_cells *cells);
 
 /* ---- check_shadow.c ---- */
 
@@ -240,7 +240,7 @@ typedef struct sim_shadow {
     uint64_t gone;                /* and before it was freed; UINT64_MAX: it is live */
     sim_access_record *allocated; /* held; NULL once settled */
     sim_access_record *freed;     /* held */
-    sim_cells cells;
+    sim_shadow_cells cells;
     sim_value_word *words;        /* that streams wrote values to */
     sim_block *block;             /* until it is freed */
     sim_piece *piece;             /* of mapped memory, while there are cells; held */

@@ -9,51 +9,51 @@ typedef struct cell_use {
     sim_access_kind touch;
 } cell_use;
 
-typedef struct sim_cell {
+typedef struct sim_shadow_cell {
     sim_node by_begin;
-    struct sim_cell *next; /* in the order of addresses */
+    struct sim_shadow_cell *next; /* in the order of addresses */
     uint64_t end;
     uint64_t first_written;   /* order of the first write; UINT64_MAX: none */
     sim_access_record *write; /* the last one; NULL: none, or settled */
     cell_use *uses;           /* since then; of one kind, none comes after another */
     uint32_t use_count;
     uint32_t use_capacity;
-} sim_cell;
+} sim_shadow_cell;
 
-static sim_cell *cell_of(sim_node *node)
+static sim_shadow_cell *cell_of(sim_node *node)
 {
-    return (sim_cell *)(void *)node;
+    return (sim_shadow_cell *)(void *)node;
 }
 
-static uint64_t begin_of(const sim_cell *cell)
+static uint64_t begin_of(const sim_shadow_cell *cell)
 {
     return cell->by_begin.key;
 }
 
-static sim_cell *cell_from(const sim_cells *cells, uint64_t address)
+static sim_shadow_cell *cell_from(const sim_shadow_cells *cells, uint64_t address)
 {
     return cell_of(sim_tree_ceiling(&cells->tree, address, 0));
 }
 
-static sim_cell *cell_at(const sim_cells *cells, uint64_t address)
+static sim_shadow_cell *cell_at(const sim_shadow_cells *cells, uint64_t address)
 {
-    sim_cell *cell = cell_of(sim_tree_floor(&cells->tree, address));
+    sim_shadow_cell *cell = cell_of(sim_tree_floor(&cells->tree, address));
     return cell && address < cell->end ? cell : NULL;
 }
 
 /* ---- cells come and go ---- */
 
-static sim_cell *make_cell(sim_cells *cells, uint64_t begin, uint64_t end)
+static sim_shadow_cell *make_cell(sim_shadow_cells *cells, uint64_t begin, uint64_t end)
 {
-    sim_cell *cell = calloc(1, sizeof *cell);
+    sim_shadow_cell *cell = calloc(1, sizeof *cell);
     if (!cell) {
         sim_check_give_up();
         return NULL;
     }
     cell->end = end;
     cell->first_written = UINT64_MAX;
-    sim_cell *previous = begin > 0 ? cell_of(sim_tree_floor(&cells->tree, begin - 1)) : NULL;
-    sim_cell **link = previous ? &previous->next : &cells->first;
+    sim_shadow_cell *previous = begin > 0 ? cell_of(sim_tree_floor(&cells->tree, begin - 1)) : NULL;
+    sim_shadow_cell **link = previous ? &previous->next : &cells->first;
     cell->next = *link;
     *link = cell;
     sim_tree_insert(&cells->tree, &cell->by_begin, begin, 0);
@@ -62,14 +62,14 @@ static sim_cell *make_cell(sim_cells *cells, uint64_t begin, uint64_t end)
     return cell;
 }
 
-static void drop_uses(sim_cell *cell)
+static void drop_uses(sim_shadow_cell *cell)
 {
     for (uint32_t i = 0; i < cell->use_count; i++)
         sim_access_record_drop(cell->uses[i].record);
     cell->use_count = 0;
 }
 
-static void free_uses(sim_cell *cell)
+static void free_uses(sim_shadow_cell *cell)
 {
     drop_uses(cell);
     sim_check.other_bytes -= cell->use_capacity * sizeof *cell->uses;
@@ -79,10 +79,10 @@ static void free_uses(sim_cell *cell)
 }
 
 /* The cell behind `previous`, or the first. */
-static void free_next(sim_cells *cells, sim_cell *previous)
+static void free_next(sim_shadow_cells *cells, sim_shadow_cell *previous)
 {
-    sim_cell **link = previous ? &previous->next : &cells->first;
-    sim_cell *cell = *link;
+    sim_shadow_cell **link = previous ? &previous->next : &cells->first;
+    sim_shadow_cell *cell = *link;
     *link = cell->next;
     sim_tree_remove(&cells->tree, &cell->by_begin);
     sim_access_record_drop(cell->write);
@@ -92,7 +92,7 @@ static void free_next(sim_cells *cells, sim_cell *previous)
     sim_check.other_bytes -= sizeof *cell;
 }
 
-static bool room_for_uses(sim_cell *cell, uint32_t count)
+static bool room_for_uses(sim_shadow_cell *cell, uint32_t count)
 {
     if (count <= cell->use_capacity)
         return true;
@@ -108,7 +108,7 @@ static bool room_for_uses(sim_cell *cell, uint32_t count)
     return true;
 }
 
-static void copy_records(sim_cell *to, const sim_cell *from)
+static void copy_records(sim_shadow_cell *to, const sim_shadow_cell *from)
 {
     to->first_written = from->first_written;
     to->write = from->write ? sim_access_record_hold(from->write) : NULL;
@@ -122,12 +122,12 @@ static void copy_records(sim_cell *to, const sim_cell *from)
 }
 
 /* Cuts the cell that the address is inside of, so that one begins there. */
-static bool cut_at(sim_cells *cells, uint64_t address)
+static bool cut_at(sim_shadow_cells *cells, uint64_t address)
 {
-    sim_cell *left = cell_at(cells, address);
+    sim_shadow_cell *left = cell_at(cells, address);
     if (!left || begin_of(left) == address)
         return true;
-    sim_cell *right = make_cell(cells, address, left->end);
+    sim_shadow_cell *right = make_cell(cells, address, left->end);
     if (!right)
         return false;
     left->end = address;
@@ -135,7 +135,7 @@ static bool cut_at(sim_cells *cells, uint64_t address)
     return sim.checking;
 }
 
-static bool alike(const sim_cell *one, const sim_cell *other)
+static bool alike(const sim_shadow_cell *one, const sim_shadow_cell *other)
 {
     if (one->write != other->write || one->first_written != other->first_written || one->use_count != other->use_count)
         return false;
@@ -145,10 +145,10 @@ static bool alike(const sim_cell *one, const sim_cell *other)
     return true;
 }
 
-static void coalesce(sim_cells *cells, sim_cell *cell, uint64_t end)
+static void coalesce(sim_shadow_cells *cells, sim_shadow_cell *cell, uint64_t end)
 {
     while (cell && cell->end < end) {
-        sim_cell *next = cell->next;
+        sim_shadow_cell *next = cell->next;
         if (next && begin_of(next) == cell->end && alike(cell, next)) {
             cell->end = next->end;
             free_next(cells, cell);
@@ -161,12 +161,13 @@ static void coalesce(sim_cells *cells, sim_cell *cell, uint64_t end)
 /* ---- records ---- */
 
 /* A record leaves its place, or does not get one. */
-static void displace(sim_cells *cells, const sim_cell *cell, sim_access_record *record, sim_access_kind touch)
+static void displace(sim_shadow_cells *cells, const sim_shadow_cell *cell, sim_access_record *record,
+                     sim_access_kind touch)
 {
     sim_history_add(&cells->history, record, begin_of(cell), cell->end, touch);
 }
 
-static void remove_use(sim_cells *cells, sim_cell *cell, uint32_t index)
+static void remove_use(sim_shadow_cells *cells, sim_shadow_cell *cell, uint32_t index)
 {
     cell_use use = cell->uses[index];
     cell->uses[index] = cell->uses[--cell->use_count];
@@ -174,7 +175,7 @@ static void remove_use(sim_cells *cells, sim_cell *cell, uint32_t index)
     sim_access_record_drop(use.record);
 }
 
-static void note_written(sim_cell *cell, const sim_access_record *record)
+static void note_written(sim_shadow_cell *cell, const sim_access_record *record)
 {
     if (record->order < cell->first_written)
         cell->first_written = record->order;
@@ -187,7 +188,7 @@ static bool takes_over(const sim_access_record *record, const sim_access_record 
 }
 
 /* Of two uses of one kind the earlier is not needed if the later comes after it. */
-static void enter_use(sim_cells *cells, sim_cell *cell, sim_access_record *record, sim_access_kind touch)
+static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
         note_written(cell, record);
@@ -212,7 +213,7 @@ static void enter_use(sim_cells *cells, sim_cell *cell, sim_access_record *recor
         cell->uses[cell->use_count++] = (cell_use){.record = sim_access_record_hold(record), .touch = touch};
 }
 
-static void enter_write(sim_cells *cells, sim_cell *cell, sim_access_record *record)
+static void enter_write(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record)
 {
     note_written(cell, record);
     if (cell->write == record)
@@ -266,7 +267,7 @@ void sim_judge_pair(const sim_judged_access *access, const sim_access_record *st
     sim_report(&finding);
 }
 
-static void judge(const sim_cell *cell, const sim_judged_access *access)
+static void judge(const sim_shadow_cell *cell, const sim_judged_access *access)
 {
     uint64_t begin = begin_of(cell) > access->begin ? begin_of(cell) : access->begin;
     uint64_t end = cell->end < access->end ? cell->end : access->end;
@@ -278,15 +279,15 @@ static void judge(const sim_cell *cell, const sim_judged_access *access)
 
 /* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
  * older. */
-static void judge_history(const sim_cells *cells, const sim_judged_access *access)
+static void judge_history(const sim_shadow_cells *cells, const sim_judged_access *access)
 {
     if (access->record->order < sim_check.order)
         sim_history_judge(&cells->history, access);
 }
 
-void sim_cells_judge(const sim_cells *cells, const sim_judged_access *access)
+void sim_shadow_cells_judge(const sim_shadow_cells *cells, const sim_judged_access *access)
 {
-    const sim_cell *cell = cell_at(cells, access->begin);
+    const sim_shadow_cell *cell = cell_at(cells, access->begin);
     judge_history(cells, access);
     for (cell = cell ? cell : cell_from(cells, access->begin); cell && begin_of(cell) < access->end; cell = cell->next)
         judge(cell, access);
@@ -294,24 +295,24 @@ void sim_cells_judge(const sim_cells *cells, const sim_judged_access *access)
 
 /* The cell that begins here, made if there is none, and cut so that it does not reach beyond the end. `next` is the
  * first that begins here or later. */
-static sim_cell *claim(sim_cells *cells, sim_cell *next, uint64_t begin, uint64_t end)
+static sim_shadow_cell *claim(sim_shadow_cells *cells, sim_shadow_cell *next, uint64_t begin, uint64_t end)
 {
     if (!next || begin_of(next) > begin)
         return make_cell(cells, begin, next && begin_of(next) < end ? begin_of(next) : end);
     return next->end <= end || cut_at(cells, end) ? next : NULL;
 }
 
-void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                      sim_access_record *record, sim_access_kind touch)
+void sim_shadow_cells_access(sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
+                             sim_access_record *record, sim_access_kind touch)
 {
     sim_judged_access access = {.shadow = shadow, .record = record, .begin = begin, .end = end, .touch = touch};
     judge_history(cells, &access);
     if (!cut_at(cells, begin))
         return;
-    sim_cell *first = NULL;
-    sim_cell *next = cell_from(cells, begin);
+    sim_shadow_cell *first = NULL;
+    sim_shadow_cell *next = cell_from(cells, begin);
     for (uint64_t at = begin; at < end;) {
-        sim_cell *cell = claim(cells, next, at, end);
+        sim_shadow_cell *cell = claim(cells, next, at, end);
         if (!cell)
             return;
         judge(cell, &access);
@@ -326,7 +327,7 @@ void sim_cells_access(sim_cells *cells, const sim_shadow *shadow, uint64_t begin
     coalesce(cells, first, end);
 }
 
-static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const sim_access_record *use,
+static void judge_free_of(const sim_shadow_cell *cell, const sim_shadow *shadow, const sim_access_record *use,
                           sim_access_record *freeing)
 {
     if (!sim_access_record_unordered(use, freeing))
@@ -342,9 +343,9 @@ static void judge_free_of(const sim_cell *cell, const sim_shadow *shadow, const 
     sim_report(&finding);
 }
 
-void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_access_record *record)
+void sim_shadow_cells_judge_free(const sim_shadow_cells *cells, const sim_shadow *shadow, sim_access_record *record)
 {
-    for (sim_cell *cell = cells->first; cell; cell = cell->next) {
+    for (sim_shadow_cell *cell = cells->first; cell; cell = cell->next) {
         if (cell->write)
             judge_free_of(cell, shadow, cell->write, record);
         for (uint32_t i = 0; i < cell->use_count; i++)
@@ -353,15 +354,15 @@ void sim_cells_judge_free(const sim_cells *cells, const sim_shadow *shadow, sim_
 }
 
 /* Reports the first bytes in the range that no write before this act wrote. */
-void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow, uint64_t begin, uint64_t end,
-                               sim_access_record *record)
+void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin,
+                                      uint64_t end, sim_access_record *record)
 {
     uint64_t at = begin;
     uint64_t until = sim_values_until(record);
     while (at < end) {
-        const sim_cell *cell = cell_at(cells, at);
+        const sim_shadow_cell *cell = cell_at(cells, at);
         if (!cell || (cell->first_written >= record->order && cell->first_written > until)) {
-            const sim_cell *next = cell_from(cells, at + 1);
+            const sim_shadow_cell *next = cell_from(cells, at + 1);
             uint64_t stop = cell ? cell->end : next ? begin_of(next) : end;
             sim_finding finding = {
                 .kind = STRATA_SIM_REPORT_UNWRITTEN,
@@ -379,7 +380,7 @@ void sim_cells_judge_unwritten(const sim_cells *cells, const sim_shadow *shadow,
 
 /* ---- forgetting ---- */
 
-static void settle(sim_cell *cell, uint64_t oldest_pending)
+static void settle(sim_shadow_cell *cell, uint64_t oldest_pending)
 {
     if (cell->first_written < oldest_pending)
         cell->first_written = 0;
@@ -397,15 +398,15 @@ static void settle(sim_cell *cell, uint64_t oldest_pending)
         free_uses(cell);
 }
 
-void sim_cells_settle(sim_cells *cells)
+void sim_shadow_cells_settle(sim_shadow_cells *cells)
 {
     uint64_t oldest_pending = sim_access_record_oldest_pending();
-    for (sim_cell *cell = cells->first; cell; cell = cell->next)
+    for (sim_shadow_cell *cell = cells->first; cell; cell = cell->next)
         settle(cell, oldest_pending);
     coalesce(cells, cells->first, UINT64_MAX);
 }
 
-void sim_cells_clear(sim_cells *cells)
+void sim_shadow_cells_clear(sim_shadow_cells *cells)
 {
     while (cells->first)
         free_next(cells, NULL);

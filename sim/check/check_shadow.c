@@ -107,7 +107,7 @@ static void free_shadow(sim_shadow *shadow)
     if (shadow->hidden)
         sim_tree_remove(&freed.by_address, &shadow->by_address);
     leave_view(shadow);
-    sim_cells_clear(&shadow->cells);
+    sim_shadow_cells_clear(&shadow->cells);
     free_words(shadow);
     sim_access_record_drop(shadow->allocated);
     sim_access_record_drop(shadow->freed);
@@ -161,7 +161,7 @@ void sim_shadows_tidy(void)
     while (freed.first_with_cells && freed.first_with_cells->gone < oldest_pending) {
         sim_shadow *shadow = freed.first_with_cells;
         leave_view(shadow);
-        sim_cells_clear(&shadow->cells);
+        sim_shadow_cells_clear(&shadow->cells);
         sim_access_record_drop(shadow->allocated);
         shadow->allocated = NULL;
         freed.first_with_cells = shadow->next;
@@ -273,7 +273,7 @@ static void judge_views(const sim_shadow *shadow, const sim_access_record *recor
             .touch = touch,
             .apart = apart,
         };
-        sim_cells_judge(&view->cells, &access);
+        sim_shadow_cells_judge(&view->cells, &access);
     }
 }
 
@@ -282,7 +282,7 @@ static void access_shadow(sim_shadow *shadow, sim_access_record *record, uint64_
 {
     judge_life(shadow, record, address, bytes);
     judge_views(shadow, record, address, bytes, touch);
-    sim_cells_access(&shadow->cells, shadow, address, address + bytes, record, touch);
+    sim_shadow_cells_access(&shadow->cells, shadow, address, address + bytes, record, touch);
 }
 
 /* What is mapped side by side is used as one. */
@@ -315,7 +315,8 @@ void sim_shadows_judge_unwritten(sim_access_record *record, uint64_t address, ui
     const sim_shadow *shadow = shadow_around(record, address);
     if (shadow && !shadow->written) {
         uint64_t room = shadow->address + shadow->bytes - address;
-        sim_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room), record);
+        sim_shadow_cells_judge_unwritten(&shadow->cells, shadow, address, address + (bytes < room ? bytes : room),
+                                         record);
     }
 }
 
@@ -449,7 +450,7 @@ static void judge_free(const sim_shadow *shadow, sim_access_record *record)
     if (record->component) {
         judge_life(shadow, record, shadow->address, shadow->bytes);
     } /* else the driver itself waited for the allocation */
-    sim_cells_judge_free(&shadow->cells, shadow, record);
+    sim_shadow_cells_judge_free(&shadow->cells, shadow, record);
 }
 
 void sim_shadow_judge_free(sim_access_record *record)
@@ -510,7 +511,7 @@ void sim_shadows_settle(void)
         sim_shadow *shadow = block->shadow;
         if (!shadow)
             continue;
-        sim_cells_settle(&shadow->cells);
+        sim_shadow_cells_settle(&shadow->cells);
         if (shadow->allocated && sim_access_record_settled(shadow->allocated)) {
             sim_access_record_drop(shadow->allocated);
             shadow->allocated = NULL;
