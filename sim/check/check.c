@@ -8,11 +8,11 @@ sim_check_state sim_check;
 enum { LEAST_RECORDS = 4096 }; /* that are not worth forgetting */
 
 /* A read that is judged once its operation runs. */
-typedef struct sim_note {
-    struct sim_note *next;
+typedef struct sim_late_read {
+    struct sim_late_read *next;
     uint64_t address;
     uint64_t bytes;
-} sim_note;
+} sim_late_read;
 
 static bool mode(uint32_t one)
 {
@@ -27,12 +27,12 @@ sim_access_record *sim_access_record_hold(sim_access_record *record)
     return record;
 }
 
-static void free_notes(sim_access_record *record)
+static void free_late_reads(sim_access_record *record)
 {
-    while (record->notes) {
-        sim_note *next = record->notes->next;
-        free(record->notes);
-        record->notes = next;
+    while (record->late_reads) {
+        sim_late_read *next = record->late_reads->next;
+        free(record->late_reads);
+        record->late_reads = next;
     }
 }
 
@@ -40,7 +40,7 @@ void sim_access_record_drop(sim_access_record *record)
 {
     if (!record || --record->references > 0)
         return;
-    free_notes(record);
+    free_late_reads(record);
     sim_clock_drop(record->at.knows);
     sim_clock_drop(record->host_knew);
     sim_component_drop(record->component);
@@ -295,15 +295,15 @@ uint64_t sim_access_record_oldest_pending(void)
 /* ---- what operations touch ---- */
 
 /* The read is judged when the operation runs; until then the operation may be what others must not be forgotten for. */
-static void note_read(sim_access_record *record, uint64_t address, uint64_t bytes)
+static void record_read(sim_access_record *record, uint64_t address, uint64_t bytes)
 {
-    sim_note *note = malloc(sizeof *note);
-    if (!note) {
+    sim_late_read *late_read = malloc(sizeof *late_read);
+    if (!late_read) {
         sim_check_give_up();
         return;
     }
-    *note = (sim_note){.next = record->notes, .address = address, .bytes = bytes};
-    record->notes = note;
+    *late_read = (sim_late_read){.next = record->late_reads, .address = address, .bytes = bytes};
+    record->late_reads = late_read;
     pend(record);
 }
 
@@ -318,7 +318,7 @@ void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_k
     if (op->state == SIM_OP_RUNNING)
         sim_shadows_judge_unwritten(record, address, bytes);
     else
-        note_read(record, address, bytes);
+        record_read(record, address, bytes);
 }
 
 static void copy_access(sim_op *op)
@@ -441,9 +441,9 @@ void sim_check_running(sim_op *op)
     record->told = op->told;
     if (record->late && record->order > sim_check.began)
         judge(op);
-    for (const sim_note *note = record->notes; note; note = note->next)
-        sim_shadows_judge_unwritten(record, note->address, note->bytes);
-    free_notes(record);
+    for (const sim_late_read *late_read = record->late_reads; late_read; late_read = late_read->next)
+        sim_shadows_judge_unwritten(record, late_read->address, late_read->bytes);
+    free_late_reads(record);
 }
 
 void sim_check_completed(sim_op *op)

@@ -129,7 +129,7 @@ typedef enum sim_access_record_kind {
     SIM_RECORD_HOST_FREE,
 } sim_access_record_kind;
 
-typedef struct sim_note sim_note;
+typedef struct sim_late_read sim_late_read;
 
 typedef struct sim_access_record {
     uint32_t references;
@@ -145,9 +145,9 @@ typedef struct sim_access_record {
     sim_point at;             /* its clock is held */
     sim_component *component; /* held; NULL: the host's */
     sim_clock *host_knew;
-    sim_op *op;         /* until it is done */
-    sim_note *notes;    /* reads that are judged when it runs */
-    uint64_t open_when; /* the moment, by sim_check.pending_changes, of the answer in `open` */
+    sim_op *op;                /* until it is done */
+    sim_late_read *late_reads; /* reads that are judged when it runs */
+    uint64_t open_when;        /* the moment, by sim_check.pending_changes, of the answer in `open` */
     bool open;
     sim_launched launched;
     const char *entry;  /* the driver's function, a static string; NULL: an access of the host */

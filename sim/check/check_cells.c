@@ -175,7 +175,7 @@ static void remove_use(sim_shadow_cells *cells, sim_shadow_cell *cell, uint32_t 
     sim_access_record_drop(use.record);
 }
 
-static void note_written(sim_shadow_cell *cell, const sim_access_record *record)
+static void record_written(sim_shadow_cell *cell, const sim_access_record *record)
 {
     if (record->order < cell->first_written)
         cell->first_written = record->order;
@@ -191,7 +191,7 @@ static bool takes_over(const sim_access_record *record, const sim_access_record 
 static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
-        note_written(cell, record);
+        record_written(cell, record);
     if (cell->write && !takes_over(record, cell->write)) {
         displace(cells, cell, record, touch);
         return;
@@ -215,7 +215,7 @@ static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access
 
 static void enter_write(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record)
 {
-    note_written(cell, record);
+    record_written(cell, record);
     if (cell->write == record)
         return;
     if (cell->write && !takes_over(record, cell->write)) {

@@ -302,7 +302,7 @@ void sim_values_ended(const sim_op *op)
 }
 
 /* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
-static void note_release(awaited_word *wait)
+static void record_release(awaited_word *wait)
 {
     const sim_known *last = sim_shadows_value_last(wait->op, wait->written);
     wait->released = true;
@@ -322,7 +322,7 @@ static void look_before(void)
     for (size_t i = 0; i < values.wait_count; i++) {
         awaited_word *wait = &values.waits[i];
         if (!wait->released && wait->op->blockers == 0 && sim_value_there(wait->op))
-            note_release(wait);
+            record_release(wait);
     }
 }
 
@@ -346,7 +346,7 @@ static void end_wait(sim_op *op)
     if (found)
         *found = values.waits[--values.wait_count];
     if (!wait.released)
-        note_release(&wait);
+        record_release(&wait);
     bool known = wait.by.host_order <= wait.since && wait.by.until <= wait.since; /* by the wait since its submission */
     if (known || op->at.component == 0)
         sim_known_drop(&wait.by);
