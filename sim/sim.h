@@ -33,7 +33,7 @@ typedef struct sim_graph_memory sim_graph_memory;
 typedef struct sim_watch sim_watch;
 typedef struct sim_shadow sim_shadow;
 typedef struct sim_peer sim_peer;
-typedef struct sim_veil sim_veil;
+typedef struct sim_in_flight_range sim_in_flight_range;
 typedef struct sim_device sim_device;
 typedef struct sim_thread sim_thread;
 typedef struct sim_block sim_block;
@@ -541,11 +541,11 @@ typedef struct sim_block {
     uint64_t id;
     unsigned host_flags;
     bool sync_memops;
-    bool of_module;          /* a global variable, which only goes with its module */
-    sim_graph_memory *graph; /* memory of a graph, which it is part of */
-    sim_watch *watch;        /* of pinned memory whose pages are protected; host_access.c */
-    sim_shadow *shadow;      /* the checker's, or NULL */
-    sim_veil *in_flight;     /* bytes of it that are on their way to the host; in_flight.c */
+    bool of_module;                 /* a global variable, which only goes with its module */
+    sim_graph_memory *graph;        /* memory of a graph, which it is part of */
+    sim_watch *watch;               /* of pinned memory whose pages are protected; host_access.c */
+    sim_shadow *shadow;             /* the checker's, or NULL */
+    sim_in_flight_range *in_flight; /* bytes of it that are on their way to the host; in_flight.c */
 } sim_block;
 
 CUresult sim_block_allocate(sim_context *context, uint64_t bytes, sim_block **block);
@@ -561,7 +561,7 @@ char *sim_memory_at(uint64_t address, uint64_t bytes); /* for the device, now; N
 void sim_blocks_of_context_free(const sim_context *context);
 void sim_blocks_close(void);                /* frees every block there still is */
 void sim_extent_vanish(sim_extent *extent); /* it goes, with what is still there in it */
-void sim_managed_end(sim_block *block);     /* managed.c: its memory goes */
+void sim_managed_destroy(sim_block *block); /* managed.c: its memory goes */
 
 /* ---- copy.c: what copies of bytes and of rows share ---- */
 

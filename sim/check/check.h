@@ -295,7 +295,7 @@ typedef struct sim_finding {
 } sim_finding;
 
 void sim_report(const sim_finding *finding);
-void sim_reports_end(void); /* of the process: writes what was not yet, as the environment asked */
+void sim_reports_flush(void); /* of the process: writes what was not yet, as the environment asked */
 bool sim_reports_any(void);
 void sim_reports_close(void);
 

@@ -194,38 +194,38 @@ bool sim_debugger_is_there(void)
     return sim_debugger_is_valgrind() || is_sanitized();
 }
 
-typedef struct sim_veil {
-    struct sim_veil *next;
+typedef struct sim_in_flight_range {
+    struct sim_in_flight_range *next;
     const char *memory;
     uint64_t bytes;
     unsigned char bits[]; /* with Valgrind, as many as bytes */
-} sim_veil;
+} sim_in_flight_range;
 
-void sim_bytes_veil(sim_veil **veils, const char *memory, uint64_t bytes)
+void sim_bytes_in_flight(sim_in_flight_range **ranges, const char *memory, uint64_t bytes)
 {
     bool valgrind = sim_debugger_is_valgrind();
     if (!sim_debugger_is_there())
         return;
-    sim_veil *veil = malloc(sizeof *veil + (valgrind ? (size_t)bytes : 0));
-    if (!veil || (valgrind && !put_aside(memory, bytes, veil->bits))) {
-        free(veil);
+    sim_in_flight_range *range = malloc(sizeof *range + (valgrind ? (size_t)bytes : 0));
+    if (!range || (valgrind && !put_aside(memory, bytes, range->bits))) {
+        free(range);
         return;
     }
-    veil->memory = memory;
-    veil->bytes = bytes;
-    veil->next = *veils;
-    *veils = veil;
+    range->memory = memory;
+    range->bytes = bytes;
+    range->next = *ranges;
+    *ranges = range;
     sim_bytes_close(memory, bytes);
 }
 
-void sim_bytes_unveil(sim_veil **veils)
+void sim_bytes_landed(sim_in_flight_range **ranges)
 {
-    while (*veils) {
-        sim_veil *veil = *veils;
-        *veils = veil->next;
+    while (*ranges) {
+        sim_in_flight_range *range = *ranges;
+        *ranges = range->next;
         if (sim_debugger_is_valgrind())
-            put_back(veil->memory, veil->bytes, veil->bits);
-        sim_bytes_forget(veil->memory, veil->bytes);
-        free(veil);
+            put_back(range->memory, range->bytes, range->bits);
+        sim_bytes_forget(range->memory, range->bytes);
+        free(range);
     }
 }

@@ -63,8 +63,8 @@ void sim_bytes_hold_no_pointers(const char *memory, uint64_t bytes);
 
 /* Bytes that the host must not touch for a time: what a tool knows of them is put aside, and they are closed. Nothing
  * happens if no tool listens, if some of the bytes are closed already, or without memory. */
-typedef struct sim_veil sim_veil;
-void sim_bytes_veil(sim_veil **veils, const char *memory, uint64_t bytes);
-void sim_bytes_unveil(sim_veil **veils); /* all of the list */
+typedef struct sim_in_flight_range sim_in_flight_range;
+void sim_bytes_in_flight(sim_in_flight_range **ranges, const char *memory, uint64_t bytes);
+void sim_bytes_landed(sim_in_flight_range **ranges); /* all of the list */
 
 #endif

@@ -66,7 +66,7 @@ void sim_in_flight_begin(const sim_op *op)
     for (uint64_t plane = 0; block && plane < target.planes; plane++) {
         for (uint64_t row = 0; row < target.rows; row++) {
             uint64_t address = target.place.address + plane * target.plane + row * target.pitch;
-            sim_bytes_veil(&block->in_flight, (const char *)(uintptr_t)address, target.width);
+            sim_bytes_in_flight(&block->in_flight, (const char *)(uintptr_t)address, target.width);
         }
     }
 }
@@ -77,7 +77,7 @@ void sim_in_flight_run(const sim_op *op)
     bool writes = sim_debugger_is_there() && target_of(op, &target);
     sim_block *block = writes ? block_of(&target.place) : NULL;
     if (block)
-        sim_bytes_unveil(&block->in_flight);
+        sim_bytes_landed(&block->in_flight);
 }
 
 void sim_in_flight_end(const sim_op *op)

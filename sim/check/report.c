@@ -437,7 +437,7 @@ static void print_end(FILE *out)
         fputs("strata-sim: the checker stopped for want of memory\n", out);
 }
 
-void sim_reports_end(void)
+void sim_reports_flush(void)
 {
     char *text = NULL;
     size_t bytes;

@@ -218,7 +218,7 @@ static void finish_checking(void)
         sim_need_everything();
         sim_run_chosen();
     }
-    sim_reports_end();
+    sim_reports_flush();
 }
 
 /* At exit, before handlers that the program registered earlier than its cuInit. A call that is inside and waits, or a

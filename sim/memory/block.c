@@ -184,7 +184,7 @@ void sim_block_free_now(sim_block *block)
         sim_graph_block_free_now(block);
         return;
     }
-    sim_bytes_unveil(&block->in_flight);
+    sim_bytes_landed(&block->in_flight);
     sim_block_retire(block);
     sim_block_vanish(block);
     sim_op_drop(block->allocation);
@@ -195,10 +195,10 @@ void sim_block_free_now(sim_block *block)
     case SIM_BLOCK_REGISTERED:
         break;
     case SIM_BLOCK_MANAGED:
-        sim_managed_end(block);
+        sim_managed_destroy(block);
         break;
     case SIM_BLOCK_MAPPED:
-        sim_map_end(sim_map_of(block));
+        sim_map_destroy(sim_map_of(block));
         break;
     case SIM_BLOCK_DEVICE:
     case SIM_BLOCK_POOLED:

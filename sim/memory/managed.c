@@ -86,7 +86,7 @@ CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flag
     return sim_leave(allocate(context, dptr, bytesize, flags));
 }
 
-void sim_managed_end(sim_block *block)
+void sim_managed_destroy(sim_block *block)
 {
     sim_bytes_gone(block->memory, block->bytes);
     sim_backing_give(block->memory, block->held);

@@ -17,7 +17,7 @@ CUmemoryPool sim_pool_create(sim_device *device)
     return pool;
 }
 
-static void end_pool(CUmemoryPool pool)
+static void destroy_pool(CUmemoryPool pool)
 {
     sim_space_close(&pool->space);
     sim_slab_give(&sim.pools, pool);
@@ -27,7 +27,7 @@ void sim_pool_block_gone(CUmemoryPool pool)
 {
     pool->blocks--;
     if (pool->destroyed && pool->blocks == 0)
-        end_pool(pool);
+        destroy_pool(pool);
 }
 
 /* ---- allocating and freeing ---- */
@@ -215,7 +215,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
             sim.devices[i].current_pool = sim.devices[i].default_pool;
     pool->destroyed = true;
     if (pool->blocks == 0)
-        end_pool(pool);
+        destroy_pool(pool);
     return sim_leave(CUDA_SUCCESS);
 }
 

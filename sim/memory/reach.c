@@ -69,7 +69,7 @@ char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, si
             block->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS; /* the owner of the memory fails with the intruder */
         return NULL;
     }
-    sim_bytes_unveil(&block->in_flight);
+    sim_bytes_landed(&block->in_flight);
     char *memory = block->memory + (address - block->address);
     if (write && bytes >= SIM_PAGE && is_backed(block))
         sim_backing_expect(memory, bytes);

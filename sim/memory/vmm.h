@@ -77,6 +77,6 @@ static inline sim_map *sim_map_of(sim_block *block)
 
 sim_map *sim_map_at(uint64_t address);
 sim_map *sim_map_after(const sim_map *map); /* the one that begins where this one ends, or NULL */
-void sim_map_end(sim_map *map);
+void sim_map_destroy(sim_map *map);
 
 #endif

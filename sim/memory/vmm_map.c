@@ -70,7 +70,7 @@ static CUresult map_whole(sim_physical *physical, sim_range *range, uint64_t add
     return CUDA_SUCCESS;
 }
 
-void sim_map_end(sim_map *map)
+void sim_map_destroy(sim_map *map)
 {
     hide(map->block.memory, map->block.bytes);
     if (map->host_access)
