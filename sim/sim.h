@@ -354,7 +354,7 @@ bool sim_host_thread_stop(void); /* gives the lock away meanwhile; false if a fu
 bool sim_in_host_function(void); /* without the lock */
 sim_op *sim_host_function_op(void); /* that the thread runs, or NULL; without the lock */
 
-/* Nodes of graphs, in an order that matters; graph_nodes.c. */
+/* Nodes of graphs, in an order that matters; node_set.c. */
 typedef struct sim_nodes {
     CUgraphNode *at;
     size_t count;
@@ -656,7 +656,7 @@ void sim_module_free(CUmodule module);
 strata_sim_kernel sim_kernel_find(const char *name, const char **known_as); /* a name that stays */
 CUresult sim_kernel_register(const char *name, strata_sim_kernel host_kernel);
 void sim_kernels_close(void);
-strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as); /* Strata's own; twins.c */
+strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as); /* Strata's own; host_kernels.c */
 void sim_guard_check(strata_sim_launch *launch);                                 /* guard_host_kernel.c */
 void sim_guard_fill(strata_sim_launch *launch);
 const char *sim_kernel_name(const sim_op *op);
@@ -690,15 +690,15 @@ CUresult sim_capture_allocate(sim_queue *queue, sim_device *device, size_t bytes
 CUresult sim_capture_free(sim_queue *queue, CUdeviceptr address);
 void sim_nodes_free(sim_nodes *nodes);
 
-/* ---- graph_memory.c ---- */
+/* ---- graph_blocks.c ---- */
 
 bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
 void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
 void sim_graph_block_free(sim_block *block); /* the operation that frees it runs */
 void sim_graph_block_free_now(sim_block *block);
 void sim_graph_memories_close(void);
-void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* graph_exec.c: that are no part of another one */
-void sim_graphs_close(void);                              /* graph_exec.c */
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* exec.c: that are no part of another one */
+void sim_graphs_close(void);                              /* exec.c */
 void sim_captures_close(void);
 
 /* ---- device.c, context.c ---- */
@@ -718,7 +718,7 @@ struct CUctx_st {
     sim_clock *ended_blocking; /* of those that the legacy stream comes after */
 };
 
-/* What a device's graphs hold; graph_memory.c. */
+/* What a device's graphs hold; graph_blocks.c. */
 typedef struct sim_graph_pool {
     uint64_t reserved;
     uint64_t reserved_high;

@@ -31,7 +31,7 @@
  *    neither, which is a race;
  *  - it becomes the last write only if none was submitted after it;
  *  - a record that another displaces, and that some pending act is neither known to come before nor after, is kept in
- *    the allocation's history until no such act is pending (check_history.c). So a race between a kernel and a write is
+ *    the allocation's history until no such act is pending (history.c). So a race between a kernel and a write is
  * found although a later write, which comes after both, has taken the place of the first by the time the kernel runs;
  *  - a shadow that is freed stays, with its cells, while an act is pending that was submitted before the free.
  * Hence for each pair of acts the second to say what it touches meets the first, in whichever order they ran.
@@ -49,7 +49,7 @@
  * keeps the new user after the free, by whatever means.
  *
  * A wait for a value in memory comes after the writes of that value that streams were given before the wait, and after
- * the write that let it go on, which streams may be given later: check_values.c. So what an operation comes after that
+ * the write that let it go on, which streams may be given later: value_waits.c. So what an operation comes after that
  * was submitted behind a wait that is not over shows only when it runs: it is pending until then, and then says what it
  * touches, as kernels do, and may come after what was submitted later. Frees behind such a wait are judged when they
  * run, too, but count from their submission: what is submitted later and uses the memory comes after the free, though
@@ -92,7 +92,7 @@ sim_made sim_check_made(void);
 /* The calling thread, or the host function that it runs, touches these bytes. */
 void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch);
 
-/* ---- check_shadow.c: the life of allocations ---- */
+/* ---- shadow.c: the life of allocations ---- */
 
 void sim_check_allocated(sim_block *block); /* known to the host from now on */
 void sim_check_freed_now(sim_block *block); /* by a call: all that used it must be known to be done */
@@ -184,7 +184,7 @@ typedef struct sim_known {
     uint64_t until;      /* and perhaps everything up to this one */
 } sim_known;
 
-/* ---- check_cells.c: who wrote and read which bytes; check_history.c: who did before ---- */
+/* ---- shadow_cells.c: who wrote and read which bytes; history.c: who did before ---- */
 
 /* Records that were displaced from cells, for pending acts. */
 typedef struct sim_history {
@@ -228,7 +228,7 @@ void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_s
 void sim_shadow_cells_settle(sim_shadow_cells *cells); /* forgets what is settled */
 void sim_shadow_cells_clear(sim_shadow_cells *cells);
 
-/* ---- check_shadow.c ---- */
+/* ---- shadow.c ---- */
 
 /* What the checker knows of an allocation. */
 typedef struct sim_shadow {
@@ -269,7 +269,7 @@ void sim_shadows_close(void);
 
 /* ---- report.c, report_stack.c ---- */
 
-/* ---- check_values.c: waits for values, and what comes before their end ---- */
+/* ---- value_waits.c: waits for values, and what comes before their end ---- */
 
 void sim_known_drop(sim_known *known);
 void sim_values_awaited(sim_op *op); /* a wait was submitted */

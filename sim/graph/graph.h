@@ -5,7 +5,7 @@
 
 #include "sim.h"
 
-/* ---- graph_nodes.c: sets of nodes ---- */
+/* ---- node_set.c: sets of nodes ---- */
 
 bool sim_nodes_reserve(sim_nodes *nodes, size_t count);
 void sim_nodes_add(sim_nodes *nodes, CUgraphNode node); /* there is room */
@@ -13,7 +13,7 @@ bool sim_nodes_copy(sim_nodes *to, const sim_nodes *from);
 bool sim_nodes_have(const sim_nodes *nodes, CUgraphNode node);
 void sim_nodes_remove(sim_nodes *nodes, CUgraphNode node);
 
-/* ---- graph_memory.c: memory that graphs allocate ---- */
+/* ---- graph_blocks.c: memory that graphs allocate ---- */
 
 /* The memory of one graph. It has memory of the device behind it while any of its allocations is there. */
 typedef struct sim_graph_arena {
@@ -58,7 +58,7 @@ bool sim_graph_memory_back(sim_graph_memory *memory); /* puts memory of the devi
  * and has room for one dependency. */
 void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays);
 
-/* ---- graph_object.c: what users have destroyed with their graphs ---- */
+/* ---- user_object.c: what users have destroyed with their graphs ---- */
 
 struct CUuserObject_st {
     sim_handle handle;
@@ -138,7 +138,7 @@ bool sim_graph_mark(CUgraph graph, const sim_nodes *last);
 bool sim_work_copy(sim_op *to, const sim_op *from);
 void sim_work_free(sim_op *what);
 
-/* ---- graph_params.c: what nodes are asked to do ---- */
+/* ---- params.c: what nodes are asked to do ---- */
 
 CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context);
 CUresult sim_copy_describe(sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext context);
@@ -146,12 +146,12 @@ CUDA_KERNEL_NODE_PARAMS sim_kernel_newer(const CUDA_KERNEL_NODE_PARAMS_v1 *param
 CUresult sim_kernel_set(sim_op *what, const CUDA_KERNEL_NODE_PARAMS *params);
 CUresult sim_host_describe(sim_op *what, const CUDA_HOST_NODE_PARAMS *params);
 
-/* ---- graph_node.c ---- */
+/* ---- node.c ---- */
 
 CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes);
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address);
 
-/* ---- graph_exec.c ---- */
+/* ---- exec.c ---- */
 
 typedef struct sim_exec_node {
     CUgraphNode node; /* that it was made from: only to be compared, with its id */
