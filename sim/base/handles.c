@@ -1,7 +1,6 @@
 /* Slabs: objects of one type side by side in a reserved range of addresses. What a slab once committed it keeps, so its
  * memory is that of the most objects that ever lived at a time. */
-#include "check/debugger.h"
-#include "sim.h"
+#include "base/base.h"
 #include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 /* The index of an extent: see index.h. */
-#include "base/index.h"
+#include "base/base.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 

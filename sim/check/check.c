@@ -70,7 +70,7 @@ static sim_access_record *make_record(sim_access_record_kind kind)
     record->references = 1;
     record->kind = kind;
     record->order = ++sim_check.order;
-    record->host_knew = sim_clock_hold(sim.host_knows);
+    record->host_knew = sim_clock_hold(sim_order.host_knows);
     record->stack = stack_now();
     sim_check.records++;
     return record;
@@ -273,7 +273,7 @@ bool sim_access_record_open(sim_access_record *record)
 bool sim_access_record_settled(const sim_access_record *record)
 {
     bool known = !record->component ||
-                 record->at.position <= sim_clock_position(sim.host_knows, record->at.slot, record->at.component);
+                 record->at.position <= sim_clock_position(sim_order.host_knows, record->at.slot, record->at.component);
     if (!known)
         return false;
     for (const sim_component *component = first_with_pending; component; component = component->pending.next)
@@ -415,7 +415,7 @@ void sim_check_submitted(sim_op *op)
 {
     if (!sim.checking || op->kind == SIM_OP_MARK)
         return;
-    if (sim.joins_lost) {
+    if (sim_order.joins_lost) {
         sim_check_give_up();
         return;
     }
@@ -506,19 +506,6 @@ bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_ac
     return (tells && behind(first->op, SIM_OP_HOST)) || behind(first->op, SIM_OP_WAIT_VALUE);
 }
 
-CUresult strata_sim_host_signals(void)
-{
-    CUresult result = CUDA_ERROR_NOT_PERMITTED;
-    pthread_mutex_lock(&sim.lock);
-    const sim_op *op = sim_host_function_op();
-    if (op) {
-        sim_host_join(&op->at);
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&sim.lock);
-    return result;
-}
-
 void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
     sim_op *op = sim_host_function_op();
@@ -548,7 +535,7 @@ CUresult sim_check_begin(uint32_t modes)
     sim_check.began = sim_check.order;
     sim_check.settle_at = LEAST_RECORDS;
     sim_check.gave_up = false;
-    sim.joins_lost = false;
+    sim_order.joins_lost = false;
     CUresult result = sim_shadows_open();
     sim.checking = result == CUDA_SUCCESS;
     return result;
@@ -568,43 +555,4 @@ void sim_check_give_up(void)
 {
     sim_check.gave_up = sim_check.gave_up || sim.checking;
     sim.checking = false;
-}
-
-CUresult strata_sim_set_check(uint32_t modes)
-{
-    uint32_t known = STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN | STRATA_SIM_CHECK_PAGES |
-                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS | STRATA_SIM_CHECK_FREES;
-    if ((modes & ~known) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = CUDA_SUCCESS;
-    pthread_mutex_lock(&sim.lock);
-    sim.settings.check = modes;
-    sim.settings.check_set = true;
-    if (sim.phase == SIM_RUNNING) {
-        if (modes == STRATA_SIM_CHECK_OFF)
-            sim_check_end();
-        else
-            result = sim_check_begin(modes);
-    }
-    pthread_mutex_unlock(&sim.lock);
-    return result;
-}
-
-CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
-{
-    if (!accounts)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
-    *accounts = (strata_sim_check_accounts){
-        .operations = sim_check.records,
-        .ranges = sim_check.cells,
-        .allocations = sim_check.shadows,
-        .seen = sim_check.order - sim_check.began,
-        .edges = sim.edges,
-        .idle_edges = sim.idle_edges,
-    };
-    accounts->bytes = sim_check.records * sizeof(sim_access_record) + sim_check.shadows * sizeof(sim_shadow) +
-                      sim_check.other_bytes + sim.clock_bytes;
-    pthread_mutex_unlock(&sim.lock);
-    return CUDA_SUCCESS;
 }

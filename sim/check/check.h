@@ -58,64 +58,49 @@
  *
  * Reports are in report.c, call stacks in report_stack.c, accesses of the host in host_access.c. Everything here is
  * guarded by sim.lock. */
-#ifndef STRATA_SIM_CHECK_H
-#define STRATA_SIM_CHECK_H
+#ifndef STRATA_SIM_CHECK_CHECK_H
+#define STRATA_SIM_CHECK_CHECK_H
 
-#include "sim.h"
+#include "kernels/kernels.h"
 #include <stdio.h>
 
 typedef struct sim_value_word sim_value_word;
 typedef struct sim_shadow_cell sim_shadow_cell;
 typedef struct sim_component_history sim_component_history;
 
-/* How bytes are touched. Atomic updates do not race with each other, but with all else. */
-typedef enum sim_access_kind { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY } sim_access_kind;
+/* ---- what sim_hooks.check points to; see sim_check_hooks in order.h. Nothing happens while the checker is off. ----
+ */
 
-/* ---- check.c: what the driver's parts tell the checker. Nothing happens while it is off. ---- */
-
-/* From work.c and run.c: an operation was submitted, begins to run, has run. */
-void sim_check_submitting(sim_op *op); /* before it has its point */
+void sim_check_submitting(sim_op *op);
 void sim_check_submitted(sim_op *op);
 void sim_check_running(sim_op *op);
 void sim_check_completed(sim_op *op);
-
-/* The operation touches these bytes. Said at any time between its submission and its completion; what is known when it
- * is submitted should be said right after sim_op_submit. Copies and fills need not say it: sim_check_submitted does. */
-void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_kind touch);
-
-/* From host_thread.c: the function begins, on the thread for them. */
 void sim_check_host_function(const sim_op *op);
-
-/* From the graphs: the call that makes a node. */
 sim_made sim_check_made(void);
+void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_kind touch);
+sim_access_record *sim_check_free_asked(void);
+void sim_check_allocated(sim_block *block);
+void sim_check_freed_now(sim_block *block);
+void sim_check_freed_after(sim_block *block, sim_access_record *asked);
+void sim_check_forget(sim_block *block);
+void sim_check_hidden(sim_block *block);
+void sim_check_written(sim_block *block);
+bool sim_check_watches_pages(void);
+bool sim_check_watch(sim_block *block, uint64_t bytes);
+void sim_check_unwatch(sim_block *block);
+void sim_check_pages_locked(bool held);
+
+/* ---- host_access.c: accesses of the host ---- */
 
 /* The calling thread, or the host function that it runs, touches these bytes. */
 void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch);
-
-/* ---- shadow.c: the life of allocations ---- */
-
-void sim_check_allocated(sim_block *block); /* known to the host from now on */
-void sim_check_freed_now(sim_block *block); /* by a call: all that used it must be known to be done */
-
-/* For a call that waits by itself before it frees: the first before it waits, the second after. The act says what the
- * host knew before, if that is what is asked (STRATA_SIM_CHECK_FREES), and is the second's to drop; else it is NULL. */
-sim_access_record *sim_check_free_asked(void);
-void sim_check_freed_after(sim_block *block, sim_access_record *asked);
-void sim_check_forget(sim_block *block); /* goes with a context or a module: nothing is judged */
-
-void sim_check_hidden(sim_block *block);  /* memory that only a graph knows, from a launch to its free */
-void sim_check_written(sim_block *block); /* from the beginning, by the driver */
-
-/* ---- host_access.c: pinned memory ---- */
-
-bool sim_pinned_take(sim_block *block, uint64_t bytes); /* sets its address and memory */
-void sim_pinned_release(sim_block *block);
+CUresult sim_host_access_declare(const void *address, size_t bytes, sim_access_kind touch);
 void sim_host_pages_close(const sim_op *op); /* submitted: what the host touches now must be seen again */
-void sim_host_pages_locked(bool held);       /* around code of the user that the thread runs with the lock */
 
 /* ---- check.c: turning it on and off ---- */
 
-CUresult sim_check_begin(uint32_t modes);
+CUresult sim_check_turn_on(uint32_t modes); /* hooks.c */
+CUresult sim_check_begin(uint32_t modes);   /* after the hooks are set */
 void sim_check_end(void);
 void sim_check_give_up(void); /* for want of memory: from then on nothing is known for sure */
 
@@ -267,8 +252,6 @@ void sim_shadows_settle(void);                         /* forgets what is settle
 CUresult sim_shadows_open(void);
 void sim_shadows_close(void);
 
-/* ---- report.c, report_stack.c ---- */
-
 /* ---- value_waits.c: waits for values, and what comes before their end ---- */
 
 void sim_known_drop(sim_known *known);
@@ -297,6 +280,10 @@ typedef struct sim_finding {
 void sim_report(const sim_finding *finding);
 void sim_reports_flush(void); /* of the process: writes what was not yet, as the environment asked */
 bool sim_reports_any(void);
+void sim_report_clear(void);
+uint64_t sim_reports_count(void);
+const strata_sim_report *sim_report_at(uint64_t index); /* or NULL */
+void sim_reports_call(strata_sim_report_callback callback, void *data);
 void sim_reports_close(void);
 
 uint32_t sim_stack_capture(void);

@@ -84,7 +84,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
 /* A fault in a kernel's twin, which runs with the lock held, and reached for memory by the host's address. */
 static _Thread_local bool locked;
 
-void sim_host_pages_locked(bool held)
+void sim_check_pages_locked(bool held)
 {
     locked = held;
 }
@@ -181,7 +181,12 @@ static bool map_twice(size_t bytes, void **user, void **ours)
     return false;
 }
 
-static bool take_watched(sim_block *block, uint64_t asked)
+bool sim_check_watches_pages(void)
+{
+    return sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0;
+}
+
+bool sim_check_watch(sim_block *block, uint64_t asked)
 {
     size_t bytes = (size_t)sim_round_up(asked, PAGE);
     void *user;
@@ -204,25 +209,9 @@ static bool take_watched(sim_block *block, uint64_t asked)
     return true;
 }
 
-bool sim_pinned_take(sim_block *block, uint64_t bytes)
-{
-    if (sim.checking && (sim_check.modes & STRATA_SIM_CHECK_PAGES) != 0)
-        return take_watched(block, bytes);
-    void *memory = NULL;
-    if (posix_memalign(&memory, PAGE, bytes) != 0)
-        return false;
-    block->address = (uint64_t)(uintptr_t)memory;
-    block->memory = memory;
-    return true;
-}
-
-void sim_pinned_release(sim_block *block)
+void sim_check_unwatch(sim_block *block)
 {
     sim_watch *watch = block->watch;
-    if (!watch) {
-        free(block->memory);
-        return;
-    }
     munmap((void *)(uintptr_t)block->address, watch->bytes);
     munmap(block->memory, watch->bytes);
     if (watch->previous)
@@ -237,7 +226,7 @@ void sim_pinned_release(sim_block *block)
 
 /* ---- declared ---- */
 
-static CUresult declare(const void *address, size_t bytes, sim_access_kind touch)
+CUresult sim_host_access_declare(const void *address, size_t bytes, sim_access_kind touch)
 {
     pthread_mutex_lock(&sim.lock);
     CUresult result = sim.phase == SIM_RUNNING ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
@@ -245,14 +234,4 @@ static CUresult declare(const void *address, size_t bytes, sim_access_kind touch
         sim_check_host_access((uint64_t)(uintptr_t)address, bytes, touch);
     pthread_mutex_unlock(&sim.lock);
     return result;
-}
-
-CUresult strata_sim_host_read(const void *address, size_t bytes)
-{
-    return declare(address, bytes, SIM_READS);
-}
-
-CUresult strata_sim_host_write(const void *address, size_t bytes)
-{
-    return declare(address, bytes, SIM_WRITES);
 }

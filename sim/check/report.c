@@ -400,7 +400,7 @@ void sim_report(const sim_finding *finding)
         reports.callback(&report->shown, reports.data);
 }
 
-static void clear(void)
+void sim_report_clear(void)
 {
     for (size_t i = 0; i < reports.kept; i++)
         free(reports.at[i].text);
@@ -458,7 +458,7 @@ bool sim_reports_any(void)
 
 void sim_reports_close(void)
 {
-    clear();
+    sim_report_clear();
     free(reports.at);
     reports.at = NULL;
     reports.capacity = 0;
@@ -466,41 +466,18 @@ void sim_reports_close(void)
 
 /* ---- for the program ---- */
 
-CUresult strata_sim_get_report_count(uint64_t *count)
+uint64_t sim_reports_count(void)
 {
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
-    *count = reports.count;
-    pthread_mutex_unlock(&sim.lock);
-    return CUDA_SUCCESS;
+    return reports.count;
 }
 
-CUresult strata_sim_get_report(uint64_t index, strata_sim_report *report)
+const strata_sim_report *sim_report_at(uint64_t index)
 {
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
-    pthread_mutex_lock(&sim.lock);
-    if (report && index < reports.kept) {
-        *report = reports.at[index].shown;
-        result = CUDA_SUCCESS;
-    }
-    pthread_mutex_unlock(&sim.lock);
-    return result;
+    return index < reports.kept ? &reports.at[index].shown : NULL;
 }
 
-CUresult strata_sim_clear_reports(void)
+void sim_reports_call(strata_sim_report_callback callback, void *data)
 {
-    pthread_mutex_lock(&sim.lock);
-    clear();
-    pthread_mutex_unlock(&sim.lock);
-    return CUDA_SUCCESS;
-}
-
-CUresult strata_sim_set_report_callback(strata_sim_report_callback callback, void *data)
-{
-    pthread_mutex_lock(&sim.lock);
     reports.callback = callback;
     reports.data = data;
-    pthread_mutex_unlock(&sim.lock);
-    return CUDA_SUCCESS;
 }

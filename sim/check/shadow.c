@@ -2,7 +2,6 @@
  * the order of frees, and in a tree by address: with its cells while an act is pending that was submitted before the
  * free, then as a few words that tell a use after the free from a wild address, among the last thousand. */
 #include "check/check.h"
-#include "memory/vmm.h"
 #include <stdlib.h>
 
 enum { MOST_REMEMBERED = 1024 };
@@ -507,7 +506,7 @@ void sim_check_forget(sim_block *block)
 
 void sim_shadows_settle(void)
 {
-    for (sim_block *block = sim.blocks; block; block = block->next) {
+    for (sim_block *block = sim_memory.blocks; block; block = block->next) {
         sim_shadow *shadow = block->shadow;
         if (!shadow)
             continue;
@@ -522,7 +521,7 @@ void sim_shadows_settle(void)
 /* What is there already counts as written, by nobody that matters. */
 CUresult sim_shadows_open(void)
 {
-    for (sim_block *block = sim.blocks; block; block = block->next) {
+    for (sim_block *block = sim_memory.blocks; block; block = block->next) {
         sim_shadow *shadow = make_shadow(block);
         if (!shadow)
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -533,7 +532,7 @@ CUresult sim_shadows_open(void)
 
 void sim_shadows_close(void)
 {
-    for (sim_block *block = sim.blocks; block; block = block->next)
+    for (sim_block *block = sim_memory.blocks; block; block = block->next)
         sim_check_forget(block);
     while (freed.first)
         forget_first();

@@ -167,11 +167,11 @@ static void forget_known(released_component *of_component)
     for (size_t i = 0; i < of_component->count; i++) {
         value_release *release = &of_component->at[i];
         const sim_component *component = of_component->component;
-        if (release->position > sim_clock_position(sim.host_knows, component->slot, component->uid))
+        if (release->position > sim_clock_position(sim_order.host_knows, component->slot, component->uid))
             break;
         if (release->over == 0) {
             sim_point point = {.knows = release->known.clock};
-            sim_clock_join(&sim.host_knows, 0, &point);
+            sim_clock_join(&sim_order.host_knows, 0, &point);
             release->over = sim_check.order;
         }
         needless += needless == i && release->over < oldest;
@@ -311,7 +311,7 @@ static void record_release(awaited_word *wait)
         return;
     }
     sim_known known = {
-        .clock = sim_clock_hold(sim.host_knows), .host_order = sim_check.order, .until = sim_check.order};
+        .clock = sim_clock_hold(sim_order.host_knows), .host_order = sim_check.order, .until = sim_check.order};
     join_releases(&known);
     wait->by = known;
 }

@@ -1,6 +1,6 @@
 /* Contexts: a device's primary one, which is retained and released, and those that cuCtxCreate makes; and what is
  * current to a thread. A context takes its streams, events, modules and allocations with it when it goes. */
-#include "sim.h"
+#include "driver/driver.h"
 
 static bool flags_known(unsigned flags)
 {
@@ -17,16 +17,16 @@ static CUresult activate(sim_context *context)
 
 CUresult sim_context_open(sim_device *device, bool primary, unsigned flags, sim_context **context)
 {
-    sim_context *made = sim_slab_take(&sim.contexts);
+    sim_context *made = sim_slab_take(&sim_order.contexts);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->device = device;
     made->primary = primary;
     made->flags = flags;
-    made->uid = ++sim.last_uid;
+    made->uid = ++sim_order.last_uid;
     CUresult result = activate(made);
     if (result != CUDA_SUCCESS) {
-        sim_slab_give(&sim.contexts, made);
+        sim_slab_give(&sim_order.contexts, made);
         return result;
     }
     *context = made;
@@ -35,13 +35,13 @@ CUresult sim_context_open(sim_device *device, bool primary, unsigned flags, sim_
 
 static void free_handles(sim_context *context)
 {
-    for (CUstream stream = NULL; (stream = sim_slab_next(&sim.streams, stream));)
+    for (CUstream stream = NULL; (stream = sim_slab_next(&sim_order.streams, stream));)
         if (stream->queue->context == context)
-            sim_slab_give(&sim.streams, stream);
-    for (CUevent event = NULL; (event = sim_slab_next(&sim.events, event));)
+            sim_slab_give(&sim_order.streams, stream);
+    for (CUevent event = NULL; (event = sim_slab_next(&sim_order.events, event));)
         if (event->context == context)
             sim_event_free(event);
-    for (CUmodule module = NULL; (module = sim_slab_next(&sim.modules, module));)
+    for (CUmodule module = NULL; (module = sim_slab_next(&sim_kernels.modules, module));)
         if (module->context == context)
             sim_module_free(module);
 }
@@ -68,12 +68,7 @@ static void strip(sim_context *context)
 void sim_context_free(sim_context *context)
 {
     strip(context);
-    sim_slab_give(&sim.contexts, context);
-}
-
-bool sim_context_valid(const sim_context *context)
-{
-    return sim_slab_has(&sim.contexts, context);
+    sim_slab_give(&sim_order.contexts, context);
 }
 
 /* Waits for the context's work, then ends it. The primary context's handle stays good for the next time it is retained.
@@ -87,7 +82,7 @@ CUresult sim_context_close(sim_context *context)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     strip(context);
     if (!context->primary)
-        sim_slab_give(&sim.contexts, context);
+        sim_slab_give(&sim_order.contexts, context);
     return result;
 }
 
@@ -431,7 +426,7 @@ CUresult cuCtxSynchronize_v2(CUcontext ctx)
     result = sim_capture_guard_context(context);
     if (result == CUDA_SUCCESS && !sim_fault_drops(STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE)) {
         result = sim_context_wait(context);
-        sim_edge_counted(!sim.joined);
+        sim_edge_counted(!sim_order.joined);
     }
     return sim_leave(result);
 }

@@ -1,23 +1,14 @@
 /* The functions that steer the simulation. They are the simulator's own: no driver has them. */
-#include "sim.h"
+#include "driver/driver.h"
 
 CUresult strata_sim_set_seed(uint64_t seed)
 {
     pthread_mutex_lock(&sim.lock);
     sim.settings.seed = seed;
-    sim.seeded_at = sim.submitted;
+    sim_order.seeded_at = sim_order.submitted;
     sim.settings.seed_set = true;
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;
-}
-
-void sim_need_everything(void)
-{
-    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));) {
-        for (sim_queue *queue = context->queues; queue; queue = queue->next)
-            if (queue->tail)
-                sim_op_need(queue->tail);
-    }
 }
 
 CUresult strata_sim_set_policy(strata_sim_policy policy)
@@ -89,7 +80,7 @@ CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel host_ker
 static uint64_t contexts_alive(void)
 {
     uint64_t count = 0;
-    for (sim_context *context = NULL; (context = sim_slab_next(&sim.contexts, context));)
+    for (sim_context *context = NULL; (context = sim_slab_next(&sim_order.contexts, context));)
         count += context->active ? 1 : 0;
     return count;
 }
@@ -103,22 +94,22 @@ CUresult strata_sim_get_accounts(strata_sim_accounts *accounts)
     if (sim.phase == SIM_RUNNING) {
         *accounts = (strata_sim_accounts){
             .contexts = contexts_alive(),
-            .streams = sim.streams.alive,
-            .events = sim.events.alive,
-            .modules = sim.modules.alive,
-            .pools = sim.pools.alive - (uint64_t)sim.settings.devices,
-            .device_blocks = sim.device_blocks,
-            .pinned_blocks = sim.pinned_blocks,
-            .registered_blocks = sim.registered_blocks,
-            .memory_handles = sim.physicals.alive,
-            .memory_maps = sim.mapped_blocks,
-            .address_ranges = sim.reserved_ranges,
-            .unfinished_work = sim.unfinished,
-            .finished_work = sim.finished,
+            .streams = sim_order.streams.alive,
+            .events = sim_order.events.alive,
+            .modules = sim_kernels.modules.alive,
+            .pools = sim_memory.pools.alive - (uint64_t)sim.settings.devices,
+            .device_blocks = sim_memory.device_blocks,
+            .pinned_blocks = sim_memory.pinned_blocks,
+            .registered_blocks = sim_memory.registered_blocks,
+            .memory_handles = sim_memory.physicals.alive,
+            .memory_maps = sim_memory.mapped_blocks,
+            .address_ranges = sim_memory.reserved_ranges,
+            .unfinished_work = sim_order.unfinished,
+            .finished_work = sim_order.finished,
         };
         sim_graphs_count(&accounts->graphs, &accounts->graph_execs);
         for (int i = 0; i < sim.settings.devices; i++)
-            accounts->reserved_bytes += sim.devices[i].used;
+            accounts->reserved_bytes += sim_order.devices[i].memory->used;
         result = CUDA_SUCCESS;
     }
     pthread_mutex_unlock(&sim.lock);

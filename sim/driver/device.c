@@ -1,44 +1,7 @@
 /* Devices: each one an H200 as far as it can be asked, with memory of the size that was set. */
-#include "sim.h"
+#include "driver/driver.h"
 #include <stdio.h>
 #include <string.h>
-
-sim_device *sim_device_of(CUdevice device)
-{
-    return device >= 0 && device < sim.settings.devices ? &sim.devices[device] : NULL;
-}
-
-CUresult sim_device_open(sim_device *device, int ordinal)
-{
-    *device = (sim_device){.ordinal = ordinal};
-    device->memory = sim.settings.memory / SIM_PAGE * SIM_PAGE;
-    device->direct = (sim_space){.device = device, .direct = true};
-    device->default_pool = sim_pool_create(device);
-    device->current_pool = device->default_pool;
-    if (!device->default_pool)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    device->default_pool->is_default = true;
-    return CUDA_SUCCESS;
-}
-
-void sim_device_close(sim_device *device)
-{
-    for (CUmemoryPool pool = NULL; (pool = sim_slab_next(&sim.pools, pool));) {
-        if (pool->space.device == device) {
-            sim_space_close(&pool->space);
-            sim_slab_give(&sim.pools, pool);
-        }
-    }
-    if (device->direct.device)
-        sim_space_close(&device->direct);
-    *device = (sim_device){0};
-}
-
-void sim_device_observe(sim_device *device, const sim_point *seen)
-{
-    for (sim_space *space = device->spaces; space; space = space->next)
-        sim_space_observe(space, seen);
-}
 
 CUresult cuDeviceGetCount(int *count)
 {
@@ -113,7 +76,7 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
     CUresult result = enter(__func__, dev, bytes, &device);
     if (result != CUDA_SUCCESS)
         return result;
-    *bytes = device->memory;
+    *bytes = device->memory->bytes;
     return sim_leave(CUDA_SUCCESS);
 }
 
@@ -157,7 +120,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
     if (!dev || !pciBusId || sscanf(pciBusId, "%x:%x:%x", &domain, &bus, &slot) != 3)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
     for (int i = 0; i < sim.settings.devices; i++) {
-        if (domain == 0 && slot == 0 && bus == (unsigned)bus_of(&sim.devices[i])) {
+        if (domain == 0 && slot == 0 && bus == (unsigned)bus_of(&sim_order.devices[i])) {
             *dev = i;
             return sim_leave(CUDA_SUCCESS);
         }

@@ -1,5 +1,5 @@
 /* The names and texts of all results that CUDA 13.0 knows. */
-#include "sim.h"
+#include "driver/driver.h"
 
 static const struct {
     CUresult code;

@@ -6,14 +6,6 @@
 
 /* ---- who takes part ---- */
 
-void sim_capture_join(sim_capture *capture, sim_queue *queue)
-{
-    queue->capture = capture;
-    queue->next_captured = capture->queues;
-    capture->queues = queue;
-    queue->captured.count = 0;
-}
-
 static void leave(sim_queue *queue)
 {
     sim_queue **link = &queue->capture->queues;
@@ -36,7 +28,7 @@ static void end(sim_capture *capture, bool failed)
     if (capture->previous)
         capture->previous->next = capture->next;
     else
-        sim.captures = capture->next;
+        sim_order.captures = capture->next;
     if (capture->next)
         capture->next->previous = capture->previous;
     free(capture);
@@ -53,16 +45,9 @@ void sim_capture_forget_queue(sim_queue *queue)
         leave(queue);
 }
 
-void sim_capture_forget_thread(const sim_thread *thread)
-{
-    for (sim_capture *capture = sim.captures; capture; capture = capture->next)
-        if (capture->thread == thread)
-            capture->thread = NULL;
-}
-
 /* ---- beginning ---- */
 
-static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue)
+CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue)
 {
     CUresult result = sim_queue_of(stream, queue);
     if (result != CUDA_SUCCESS)
@@ -74,52 +59,31 @@ static CUresult check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue
     return (*queue)->capture ? CUDA_ERROR_ILLEGAL_STATE : CUDA_SUCCESS;
 }
 
-static CUresult begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode)
+CUresult sim_capture_begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode)
 {
     const sim_thread *thread = sim_thread_self();
     sim_capture *capture = thread ? calloc(1, sizeof *capture) : NULL;
     if (!capture)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    capture->id = ++sim.last_graph;
+    capture->id = ++sim_graph.last_id;
     capture->graph = graph;
     capture->mode = mode;
     capture->thread = thread;
     capture->origin = queue;
-    capture->next = sim.captures;
+    capture->next = sim_order.captures;
     if (capture->next)
         capture->next->previous = capture;
-    sim.captures = capture;
+    sim_order.captures = capture;
     graph->capture = capture;
     sim_capture_join(capture, queue);
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_queue *queue;
-    result = check_begin(hStream, mode, &queue);
-    if (result != CUDA_SUCCESS)
-        return sim_leave(result);
-    CUgraph graph = sim_graph_create();
-    result = graph ? begin(queue, graph, mode) : CUDA_ERROR_OUT_OF_MEMORY;
-    if (graph && result != CUDA_SUCCESS)
-        sim_graph_free(graph);
-    return sim_leave(result);
-}
-
-CUresult cuStreamBeginCapture(CUstream hStream)
-{
-    return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
-}
-
-static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
-                               CUstreamCaptureMode mode)
+CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
+                                    CUstreamCaptureMode mode)
 {
     sim_queue *queue;
-    CUresult result = check_begin(stream, mode, &queue);
+    CUresult result = sim_capture_check_begin(stream, mode, &queue);
     if (result != CUDA_SUCCESS)
         return result;
     if (!sim_graph_valid(graph) || graph->embedded)
@@ -130,22 +94,10 @@ static CUresult begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode
     if (result == CUDA_SUCCESS && !sim_nodes_reserve(&queue->captured, count))
         result = CUDA_ERROR_OUT_OF_MEMORY;
     if (result == CUDA_SUCCESS)
-        result = begin(queue, graph, mode);
+        result = sim_capture_begin(queue, graph, mode);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         sim_nodes_add(&queue->captured, after[i]);
     return result;
-}
-
-/* Dependencies have no data but the plain one, which says nothing. */
-CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
-                                     const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                     CUstreamCaptureMode mode)
-{
-    (void)dependencyData;
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(begin_to_graph(hStream, hGraph, dependencies, numDependencies, mode));
 }
 
 /* ---- ending ---- */
@@ -163,7 +115,7 @@ static bool joined(const sim_capture *capture)
     return true;
 }
 
-static CUresult end_capture(CUstream stream, CUgraph *graph)
+CUresult sim_capture_end(CUstream stream, CUgraph *graph)
 {
     sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
@@ -189,16 +141,6 @@ static CUresult end_capture(CUstream stream, CUgraph *graph)
     return result;
 }
 
-CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (phGraph)
-        *phGraph = NULL;
-    return sim_leave(end_capture(hStream, phGraph));
-}
-
 /* ---- asking ---- */
 
 static CUstreamCaptureStatus status_of(const sim_queue *queue)
@@ -210,7 +152,7 @@ static CUstreamCaptureStatus status_of(const sim_queue *queue)
 
 /* Asking about the legacy stream is answered with an error beside a capture that it would disturb, and disturbs none.
  */
-static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue)
+CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);
     if (result != CUDA_SUCCESS)
@@ -223,58 +165,9 @@ static CUresult ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureStatus)
-{
-    sim_queue *queue;
-    CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(ask(hStream, captureStatus, &queue));
-}
-
-/* Everything but the status is only written while the capture is good. What is pointed to stays good until the next
- * call on the stream. */
-CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
-                                   CUgraph *graph_out, const CUgraphNode **dependencies_out,
-                                   const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
-{
-    static const CUgraphEdgeData plain[1];
-    sim_queue *queue;
-    CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = ask(hStream, captureStatus_out, &queue);
-    if (result != CUDA_SUCCESS || *captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return sim_leave(result);
-    if (id_out)
-        *id_out = queue->capture->id;
-    if (graph_out)
-        *graph_out = queue->capture->graph;
-    if (dependencies_out)
-        *dependencies_out = queue->captured.at;
-    if (edgeData_out)
-        *edgeData_out = plain;
-    if (numDependencies_out)
-        *numDependencies_out = queue->captured.count;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
-                                   CUgraph *graph_out, const CUgraphNode **dependencies_out,
-                                   size_t *numDependencies_out)
-{
-    return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, graph_out, dependencies_out, NULL,
-                                     numDependencies_out);
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out)
-{
-    return cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out, NULL, NULL, NULL, NULL);
-}
-
 /* ---- what comes next comes after what ---- */
 
-static CUresult update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags)
+CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags)
 {
     sim_queue *queue;
     CUresult result = sim_queue_to_ask(stream, &queue);
@@ -299,44 +192,10 @@ static CUresult update(CUstream stream, const CUgraphNode *nodes, size_t count, 
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamUpdateCaptureDependencies_v2(CUstream hStream, CUgraphNode *dependencies,
-                                              const CUgraphEdgeData *dependencyData, size_t numDependencies,
-                                              unsigned int flags)
-{
-    (void)dependencyData;
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(update(hStream, dependencies, numDependencies, flags));
-}
-
-CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *dependencies, size_t numDependencies,
-                                           unsigned int flags)
-{
-    return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
-}
-
-/* Any number is a mode, and comes back with the next exchange: the driver does not look at it here. */
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_thread *thread = sim_thread_self();
-    if (!thread)
-        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    if (!mode)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    CUstreamCaptureMode before = thread->mode;
-    thread->mode = *mode;
-    *mode = before;
-    return sim_leave(CUDA_SUCCESS);
-}
-
 /* ---- the end of the process ---- */
 
 void sim_captures_close(void)
 {
-    while (sim.captures)
-        end(sim.captures, true);
+    while (sim_order.captures)
+        end(sim_order.captures, true);
 }

@@ -3,14 +3,8 @@
  *
  * Where a call makes an operation, it makes it as ever, and submits it: the operation of a captured stream carries the
  * node that it turns into. */
-#include "check/check.h"
 #include "graph/graph.h"
 #include <stdlib.h>
-
-CUresult sim_capture_check(const sim_queue *queue)
-{
-    return queue->capture && queue->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
-}
 
 /* A node after what the stream did; what it does next comes after this node. */
 static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)
@@ -20,7 +14,7 @@ static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)
         return NULL;
     CUgraphNode node = sim_node_create(queue->capture->graph, type, captured->at, captured->count);
     if (node)
-        node->made = sim_check_made();
+        node->made = sim_hooks.check->made();
     return node;
 }
 

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool exec_valid(CUgraphExec exec)
+bool sim_exec_valid(CUgraphExec exec)
 {
-    return sim_slab_has(&sim.graph_execs, exec);
+    return sim_slab_has(&sim_graph.execs, exec);
 }
 
 /* ---- making ---- */
@@ -43,7 +43,7 @@ void sim_exec_free(CUgraphExec exec)
     free(exec->leaves);
     sim_op_drop(exec->last);
     sim_objects_free(&exec->objects);
-    sim_slab_give(&sim.graph_execs, exec);
+    sim_slab_give(&sim_graph.execs, exec);
 }
 
 /* What was captured is looked at for the first time. */
@@ -140,7 +140,7 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
     bool memory = sim_graph_has_memory(graph);
     if (memory && graph->memory_exec)
         return CUDA_ERROR_NOT_SUPPORTED;
-    CUgraphExec made = sim_slab_take(&sim.graph_execs);
+    CUgraphExec made = sim_slab_take(&sim_graph.execs);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->flags = flags;
@@ -187,7 +187,7 @@ static bool back_memory(const struct CUgraphExec_st *exec)
 
 static bool event_good(const sim_exec_node *node)
 {
-    return !node->event || sim_slab_has(&sim.events, node->event);
+    return !node->event || sim_slab_has(&sim_order.events, node->event);
 }
 
 static CUresult contexts_good(const struct CUgraphExec_st *exec)
@@ -376,7 +376,7 @@ static void submit_launch(struct CUgraphExec_st *exec, sim_queue *queue)
     sim_op_drop(begin);
 }
 
-static CUresult launch(CUgraphExec exec, sim_queue *queue)
+CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue)
 {
     CUresult result = contexts_good(exec);
     if (result != CUDA_SUCCESS)
@@ -405,7 +405,7 @@ static const unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_F
                                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
                                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
 
-static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong)
+CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong)
 {
     *wrong = NULL;
     if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0)
@@ -413,35 +413,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long
     return sim_exec_create(graph, flags, exec, wrong);
 }
 
-CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    CUgraphNode wrong;
-    return sim_leave(instantiate(phGraphExec, hGraph, flags, &wrong));
-}
-
-/* The text of an error is empty, as there is no node to be named in it. */
-CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                               size_t bufferSize)
-{
-    if (phErrorNode)
-        *phErrorNode = NULL;
-    if (logBuffer && bufferSize > 0)
-        logBuffer[0] = '\0';
-    sim_called_as("cuGraphInstantiate");
-    return cuGraphInstantiateWithFlags(phGraphExec, hGraph, 0);
-}
-
-CUresult cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
-                            size_t bufferSize)
-{
-    return cuGraphInstantiate_v2(phGraphExec, hGraph, phErrorNode, logBuffer, bufferSize);
-}
-
 /* There is nothing to be loaded, but an upload has its place in the order of its stream. */
-static CUresult upload(CUstream stream)
+CUresult sim_exec_upload(CUstream stream)
 {
     sim_queue *queue;
     CUresult result = sim_queue_of(stream, &queue);
@@ -456,97 +429,24 @@ static CUresult upload(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!instantiateParams)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    unsigned long long flags = instantiateParams->flags;
-    unsigned long long loads = flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
-    instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
-    CUgraphExec made = NULL;
-    result = instantiate(phGraphExec ? &made : NULL, hGraph, flags & ~loads, &instantiateParams->hErrNode_out);
-    if (instantiateParams->hErrNode_out)
-        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
-    if (result == CUDA_SUCCESS && loads) {
-        result = upload(instantiateParams->hUploadStream);
-        if (result != CUDA_SUCCESS)
-            sim_exec_free(made);
-    }
-    if (result == CUDA_SUCCESS) {
-        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
-        *phGraphExec = made;
-    }
-    return sim_leave(result);
-}
-
-/* The flag for priorities is taken and not kept, as the real driver does. */
-CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!flags || !exec_valid(hGraphExec))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = hGraphExec->flags & ~(cuuint64_t)CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(exec_valid(hGraphExec) ? upload(hStream) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!exec_valid(hGraphExec))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_queue *queue;
-    result = sim_queue_of(hStream, &queue);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_guard_queue(queue);
-    return sim_leave(result == CUDA_SUCCESS ? launch(hGraphExec, queue) : result);
-}
-
-/* What was launched runs to its end. */
-CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!exec_valid(hGraphExec))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_exec_free(hGraphExec);
-    return sim_leave(CUDA_SUCCESS);
-}
-
 /* ---- all of them ---- */
 
 void sim_graphs_count(uint64_t *graphs, uint64_t *execs)
 {
     *graphs = 0;
     *execs = 0;
-    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));)
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim_graph.graphs, graph));)
         *graphs += graph->embedded ? 0 : 1;
-    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));)
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim_graph.execs, exec));)
         *execs += exec->embedded ? 0 : 1;
 }
 
 void sim_graphs_close(void)
 {
-    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim.graph_execs, exec));)
+    for (CUgraphExec exec = NULL; (exec = sim_slab_next(&sim_graph.execs, exec));)
         if (!exec->embedded)
             sim_exec_free(exec);
-    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim.graphs, graph));)
+    for (CUgraph graph = NULL; (graph = sim_slab_next(&sim_graph.graphs, graph));)
         if (!graph->embedded)
             sim_graph_free(graph);
 }

@@ -8,19 +8,19 @@
 
 bool sim_graph_valid(CUgraph graph)
 {
-    return sim_slab_has(&sim.graphs, graph);
+    return sim_slab_has(&sim_graph.graphs, graph);
 }
 
 bool sim_node_valid(CUgraphNode node)
 {
-    return sim_slab_has(&sim.graph_nodes, node);
+    return sim_slab_has(&sim_graph.nodes, node);
 }
 
 CUgraph sim_graph_create(void)
 {
-    CUgraph graph = sim_slab_take(&sim.graphs);
+    CUgraph graph = sim_slab_take(&sim_graph.graphs);
     if (graph)
-        graph->id = ++sim.last_graph;
+        graph->id = ++sim_graph.last_id;
     return graph;
 }
 
@@ -31,7 +31,7 @@ void sim_graph_free(CUgraph graph)
     sim_nodes_free(&graph->roots);
     sim_nodes_free(&graph->leaves);
     sim_objects_free(&graph->objects);
-    sim_slab_give(&sim.graphs, graph);
+    sim_slab_give(&sim_graph.graphs, graph);
 }
 
 bool sim_graph_has_memory(CUgraph graph)
@@ -134,10 +134,10 @@ CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNo
 {
     if (!sim_nodes_reserve(&graph->roots, graph->count + 1) || !sim_nodes_reserve(&graph->leaves, graph->count + 1))
         return NULL;
-    CUgraphNode node = sim_slab_take(&sim.graph_nodes);
+    CUgraphNode node = sim_slab_take(&sim_graph.nodes);
     if (!node)
         return NULL;
-    node->id = ++sim.last_graph;
+    node->id = ++sim_graph.last_id;
     node->type = type;
     node->what.kind = SIM_OP_MARK;
     append(graph, node);
@@ -190,7 +190,7 @@ void sim_node_free(CUgraphNode node)
         sim_graph_free(node->child);
     if (node->memory)
         give_up_memory(node);
-    sim_slab_give(&sim.graph_nodes, node);
+    sim_slab_give(&sim_graph.nodes, node);
 }
 
 bool sim_work_copy(sim_op *to, const sim_op *from)
@@ -293,68 +293,3 @@ CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 }
 
 /* ---- the driver's interface ---- */
-
-CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraph || flags != 0)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    CUgraph made = sim_graph_create();
-    if (made)
-        *phGraph = made;
-    return sim_leave(made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
-}
-
-/* A graph inside another goes with that one, and one that a capture adds to, with the capture. */
-CUresult cuGraphDestroy(CUgraph hGraph)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!sim_graph_valid(hGraph) || hGraph->embedded || hGraph->capture)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_graph_free(hGraph);
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuGraphClone(CUgraph *phGraphClone, CUgraph originalGraph)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phGraphClone || !sim_graph_valid(originalGraph))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(sim_graph_clone(originalGraph, phGraphClone));
-}
-
-CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, CUgraph hClonedGraph)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!phNode || !sim_node_valid(hOriginalNode) || !sim_graph_valid(hClonedGraph))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    for (CUgraphNode node = hClonedGraph->first; node; node = node->next) {
-        if (node->original == hOriginalNode->id) {
-            *phNode = node;
-            return sim_leave(CUDA_SUCCESS);
-        }
-    }
-    return sim_leave(CUDA_ERROR_INVALID_VALUE);
-}
-
-/* Nodes of memory stay as long as their graph: addresses in it were given out by its order. */
-CUresult cuGraphDestroyNode(CUgraphNode hNode)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!sim_node_valid(hNode))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (sim_graph_has_memory(hNode->graph))
-        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-    sim_node_free(hNode);
-    return sim_leave(CUDA_SUCCESS);
-}

@@ -1,17 +1,10 @@
 /* Graphs inside the simulated driver: what they are made of, what becomes of them when they are instantiated, and the
  * captures that make them. Everything here is guarded by sim.lock. */
-#ifndef STRATA_SIM_GRAPH_H
-#define STRATA_SIM_GRAPH_H
+#ifndef STRATA_SIM_GRAPH_GRAPH_H
+#define STRATA_SIM_GRAPH_GRAPH_H
 
-#include "sim.h"
-
-/* ---- node_set.c: sets of nodes ---- */
-
-bool sim_nodes_reserve(sim_nodes *nodes, size_t count);
-void sim_nodes_add(sim_nodes *nodes, CUgraphNode node); /* there is room */
-bool sim_nodes_copy(sim_nodes *to, const sim_nodes *from);
-bool sim_nodes_have(const sim_nodes *nodes, CUgraphNode node);
-void sim_nodes_remove(sim_nodes *nodes, CUgraphNode node);
+#include "kernels/kernels.h"
+#include <stdio.h>
 
 /* ---- graph_blocks.c: memory that graphs allocate ---- */
 
@@ -196,21 +189,101 @@ void sim_exec_free(CUgraphExec exec);
 
 /* ---- capture.c ---- */
 
-/* A capture: streams whose calls become nodes of a graph. */
-typedef struct sim_capture {
-    struct sim_capture *previous; /* in sim.captures */
-    struct sim_capture *next;
-    uint64_t id; /* process-wide, never used again */
-    CUgraph graph;
-    CUstreamCaptureMode mode;
-    const sim_thread *thread; /* that began it; NULL when it has ended */
-    sim_queue *origin;
-    sim_queue *queues; /* that take part, by next_captured */
-    bool invalidated;
-} sim_capture;
+/* What a device's graphs hold; graph_blocks.c. */
+typedef struct sim_graph_pool {
+    uint64_t reserved;
+    uint64_t reserved_high;
+    uint64_t used_high;
+    uint64_t idle;              /* of what is reserved: not behind any graph's addresses now */
+    sim_graph_memory *memories; /* every allocation that a graph of this device may make */
+} sim_graph_pool;
 
-void sim_capture_invalidate(sim_capture *capture);
-void sim_capture_join(sim_capture *capture, sim_queue *queue);
-sim_capture *sim_capture_of_event(CUevent event); /* that it was recorded in last, if it is not over */
+/* ---- capture_work.c: calls on captured streams ---- */
+
+void sim_capture_forget_queue(sim_queue *queue);
+sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind);
+void sim_capture_submit(sim_op *op);
+CUresult sim_capture_record(sim_queue *queue, CUevent event, unsigned flags);
+CUresult sim_capture_wait(sim_queue *queue, CUevent event, unsigned flags);
+CUresult sim_capture_allocate(sim_queue *queue, sim_device *device, size_t bytes, CUdeviceptr *address);
+CUresult sim_capture_free(sim_queue *queue, CUdeviceptr address);
+
+/* ---- graph_blocks.c ---- */
+
+bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
+void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
+void sim_graph_block_free(sim_block *block); /* the operation that frees it runs */
+void sim_graph_block_free_now(sim_block *block);
+void sim_graph_memories_close(void);
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* exec.c: that are no part of another one */
+void sim_graphs_close(void);                              /* exec.c */
+void sim_captures_close(void);
+
+/* ---- capture.c ---- */
+
+CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue);
+CUresult sim_capture_begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode);
+CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
+                                    CUstreamCaptureMode mode);
+CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue);
+CUresult sim_capture_end(CUstream stream, CUgraph *graph);
+CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags);
+
+/* ---- dot.c ---- */
+
+void sim_graph_write_dot(FILE *file, CUgraph graph);
+
+/* ---- edges.c ---- */
+
+CUresult sim_graph_add_edge(CUgraphNode from, CUgraphNode to);
+size_t sim_graph_count_edges(CUgraph graph);
+bool sim_graph_edge_good(CUgraph graph, CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *data);
+void sim_graph_give_nodes(const CUgraphNode *from, size_t have, CUgraphNode *nodes, CUgraphEdgeData *data,
+                          size_t *count);
+size_t sim_graph_list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t room);
+CUresult sim_graph_remove_edge(CUgraphNode from, CUgraphNode to);
+
+/* ---- exec.c ---- */
+
+bool sim_exec_valid(CUgraphExec exec);
+CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong);
+CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
+CUresult sim_exec_upload(CUstream stream);
+
+/* ---- graph_blocks.c ---- */
+
+CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value);
+CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value);
+
+/* ---- node.c ---- */
+
+CUresult sim_node_allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult sim_node_embed(CUgraphNode node, CUgraph child);
+
+/* ---- user_object.c ---- */
+
+bool sim_user_object_add(sim_object_references *references, CUuserObject object, uint64_t count);
+void sim_user_object_release(CUuserObject object, uint64_t count);
+uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count);
+bool sim_user_object_valid(CUuserObject object);
+
+/* ---- exec_update.c ---- */
+
+bool sim_exec_compatible(const sim_op *old, const sim_op *other);
+sim_exec_node *sim_exec_find_node(CUgraphExec exec, CUgraphNode node);
+CUresult sim_exec_replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info);
+
+/* ---- state.c ---- */
+
+typedef struct sim_graph_state {
+    sim_slab graphs, nodes, execs, objects;
+    sim_graph_pool pools[SIM_MAX_DEVICES];
+    uint64_t last_id; /* of graphs, of nodes and of captures */
+} sim_graph_state;
+
+extern sim_graph_state sim_graph;
+
+bool sim_graph_open(void);
+void sim_graph_close(void);
 
 #endif

@@ -5,8 +5,6 @@
  *
  * To the host an allocation exists from the launch that makes it to the call that frees it, and not at all if the graph
  * frees it too; to the device, from operation to operation, as all stream-ordered memory does. */
-#include "check/check.h"
-#include "check/debugger.h"
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -17,6 +15,11 @@ static sim_graph_memory *memory_of(sim_block *block)
 
 /* ---- the device's part ---- */
 
+static sim_graph_pool *pool_of(const sim_device *device)
+{
+    return &sim_graph.pools[device->ordinal];
+}
+
 static uint64_t needed(const sim_graph_arena *arena)
 {
     return sim_round_up(arena->bytes, SIM_CHUNK);
@@ -25,15 +28,15 @@ static uint64_t needed(const sim_graph_arena *arena)
 static bool fill_arena(sim_graph_arena *arena)
 {
     sim_device *device = arena->device;
-    sim_graph_pool *pool = &device->graphs;
+    sim_graph_pool *pool = pool_of(device);
     uint64_t missing = needed(arena) > arena->held ? needed(arena) - arena->held : 0;
     uint64_t idle = missing < pool->idle ? missing : pool->idle;
     uint64_t fresh = missing - idle;
-    if (fresh > device->memory - device->used)
+    if (fresh > device->memory->bytes - device->memory->used)
         return false;
     pool->idle -= idle;
     arena->held += missing;
-    device->used += fresh;
+    device->memory->used += fresh;
     pool->reserved += fresh;
     if (pool->reserved > pool->reserved_high)
         pool->reserved_high = pool->reserved;
@@ -44,7 +47,7 @@ static bool fill_arena(sim_graph_arena *arena)
 
 static void empty_arena(sim_graph_arena *arena)
 {
-    arena->device->graphs.idle += arena->held;
+    pool_of(arena->device)->idle += arena->held;
     arena->held = 0;
 }
 
@@ -72,7 +75,7 @@ static sim_extent *open_extent(uint64_t bytes)
         goto no_present;
     extent->bytes = bytes;
     sim_bytes_close(extent->memory, bytes);
-    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
+    sim_tree_insert(&sim_memory.extents, &extent->by_address, extent->address, 0);
     return extent;
 
 no_present:
@@ -88,7 +91,7 @@ no_addresses:
 
 static void close_extent(sim_extent *extent)
 {
-    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_tree_remove(&sim_memory.extents, &extent->by_address);
     sim_extent_vanish(extent);
     sim_index_close(&extent->known);
     sim_index_close(&extent->present);
@@ -158,7 +161,7 @@ static sim_graph_slot *find_slot(CUgraphNode for_node, sim_device *device, uint6
 
 static void link_memory(sim_graph_memory *memory)
 {
-    sim_graph_pool *pool = &memory->block.device->graphs;
+    sim_graph_pool *pool = pool_of(memory->block.device);
     memory->next = pool->memories;
     if (memory->next)
         memory->next->previous = memory;
@@ -170,14 +173,14 @@ static void unlink_memory(sim_graph_memory *memory)
     if (memory->previous)
         memory->previous->next = memory->next;
     else
-        memory->block.device->graphs.memories = memory->next;
+        pool_of(memory->block.device)->memories = memory->next;
     if (memory->next)
         memory->next->previous = memory->previous;
 }
 
 CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes)
 {
-    if (bytes > device->memory)
+    if (bytes > device->memory->bytes)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_graph_memory *made = calloc(1, sizeof *made);
     sim_graph_slot *slot = made ? find_slot(node, device, bytes) : NULL;
@@ -218,7 +221,7 @@ void sim_graph_memory_drop(sim_graph_memory *memory)
 {
     if (--memory->references > 0)
         return;
-    sim_check_forget(&memory->block);
+    sim_hooks.check->forget(&memory->block);
     unlink_memory(memory);
     if (memory->slot->latest == memory)
         memory->slot->latest = NULL;
@@ -229,7 +232,7 @@ void sim_graph_memory_drop(sim_graph_memory *memory)
 bool sim_graph_memory_around(uint64_t address, uint64_t bytes)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        for (sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next) {
+        for (sim_graph_memory *memory = sim_graph.pools[i].memories; memory; memory = memory->next) {
             uint64_t offset = address - memory->block.address;
             if (offset < memory->block.bytes && bytes <= memory->block.bytes - offset)
                 return true;
@@ -256,7 +259,7 @@ static bool may_free(const sim_graph_memory *memory, CUgraph graph)
 sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        for (sim_graph_memory *memory = sim.devices[i].graphs.memories; memory; memory = memory->next)
+        for (sim_graph_memory *memory = sim_graph.pools[i].memories; memory; memory = memory->next)
             if (memory->block.address == address && may_free(memory, graph))
                 return memory;
     }
@@ -284,7 +287,7 @@ void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays
         block->allocation = sim_op_hold(op);
         sim_block_publish(block);
     } else {
-        sim_check_hidden(block);
+        sim_hooks.check->hidden(block);
     }
 }
 
@@ -328,7 +331,7 @@ void sim_graph_block_free_now(sim_block *block)
 /* ---- what the device's graphs hold ---- */
 
 /* What is idle counts as used, too, as long as it is reserved: so the real driver counts it. */
-static CUresult get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value)
+CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value)
 {
     switch (attribute) {
     case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
@@ -345,7 +348,7 @@ static CUresult get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute a
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-static CUresult set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value)
+CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value)
 {
     if (value != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -360,55 +363,13 @@ static CUresult set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribu
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */
-static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)
-{
-    *pool = NULL;
-    CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_device *device = sim_device_of(ordinal);
-    *pool = device ? &device->graphs : NULL;
-    return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
-}
-
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
-{
-    sim_graph_pool *pool;
-    CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(value ? get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
-{
-    sim_graph_pool *pool;
-    CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(value ? set_attribute(pool, attr, *(const cuuint64_t *)value) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuDeviceGraphMemTrim(CUdevice device)
-{
-    sim_graph_pool *pool;
-    CUresult result = enter(__func__, device, &pool);
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim.devices[device].used -= pool->idle;
-    pool->reserved -= pool->idle;
-    pool->idle = 0;
-    return sim_leave(CUDA_SUCCESS);
-}
-
 /* ---- the end of the process ---- */
 
 /* What allocations that nobody freed still hold. Operations are gone already. */
 void sim_graph_memories_close(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {
-        sim_graph_memory *memory = sim.devices[i].graphs.memories;
+        sim_graph_memory *memory = sim_graph.pools[i].memories;
         while (memory) {
             sim_graph_memory *next = memory->next;
             memory->slot->freed = NULL;

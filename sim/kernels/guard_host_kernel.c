@@ -8,8 +8,7 @@
  *
  * A fill is of a zone, a block behind it, and a zone behind that. It says what the bytes are from then on, and Valgrind
  * is told: zones and freed blocks are nobody's, and of a fresh block nothing was written. */
-#include "check/debugger.h"
-#include "sim.h"
+#include "kernels/kernels.h"
 #include <string.h>
 
 enum { SHOWN = 32, STRIDE = 4096 };

@@ -9,7 +9,7 @@
  * Hundreds of gigabytes go through here in one replay: the loops over whole words are plain enough to be vectorised,
  * and are kept from the sanitizers, which have nothing to find in memory that only they touch, under the simulation's
  * lock. */
-#include "sim.h"
+#include "kernels/kernels.h"
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__

@@ -2,8 +2,7 @@
  * there.
  *
  * The parameters are copied at the launch, laid out behind the launch's own record, which the operation owns. */
-#include "check/check.h"
-#include "check/debugger.h"
+#include "kernels/kernels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,7 +53,7 @@ static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, s
         kernel->illegal = true;
         return false;
     }
-    sim_check_access(kernel->op, address, bytes, touch);
+    sim_hooks.check->access(kernel->op, address, bytes, touch);
     if (touch == SIM_WRITES)
         expect_write(kernel, address, bytes);
     kernel->ranges[kernel->range_count++] = (touched_range){.address = address, .bytes = bytes, .touch = touch};
@@ -114,9 +113,9 @@ bool sim_kernel_run(sim_op *op)
     sim_kernel_launch *kernel = op->work.kernel;
     kernel->op = op;
     kernel->context = op->context;
-    sim_host_pages_locked(true);
+    sim_hooks.check->pages_locked(true);
     kernel->host_kernel(&kernel->launch);
-    sim_host_pages_locked(false);
+    sim_hooks.check->pages_locked(false);
     return !kernel->illegal;
 }
 
@@ -212,13 +211,7 @@ static bool shape_good(const unsigned grid[3], const unsigned block[3], unsigned
            shared <= MAX_SHARED;
 }
 
-typedef struct launch_shape {
-    unsigned grid[3];
-    unsigned block[3];
-    unsigned shared;
-} launch_shape;
-
-static CUresult make(CUfunction function, const launch_shape *shape, void **parameters, void **extra,
+static CUresult make(CUfunction function, const sim_launch_shape *shape, void **parameters, void **extra,
                      sim_kernel_launch **made)
 {
     if (!shape_good(shape->grid, shape->block, shape->shared))
@@ -256,10 +249,10 @@ sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel)
 
 CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, sim_kernel_launch **kernel)
 {
-    launch_shape shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
-                          {params->blockDimX, params->blockDimY, params->blockDimZ},
-                          params->sharedMemBytes};
-    if (!sim_slab_has(&sim.functions, params->func))
+    sim_launch_shape shape = {{params->gridDimX, params->gridDimY, params->gridDimZ},
+                              {params->blockDimX, params->blockDimY, params->blockDimZ},
+                              params->sharedMemBytes};
+    if (!sim_slab_has(&sim_kernels.functions, params->func))
         return CUDA_ERROR_INVALID_HANDLE;
     return make(params->func, &shape, params->kernelParams, params->extra, kernel);
 }
@@ -280,10 +273,11 @@ void sim_kernel_describe(const sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAM
     };
 }
 
-static CUresult launch(CUfunction function, const launch_shape *shape, CUstream stream, void **parameters, void **extra)
+CUresult sim_kernel_submit(CUfunction function, const sim_launch_shape *shape, CUstream stream, void **parameters,
+                           void **extra)
 {
     sim_queue *queue;
-    if (!sim_slab_has(&sim.functions, function))
+    if (!sim_slab_has(&sim_kernels.functions, function))
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = sim_queue_for_work(stream, &queue);
     if (result != CUDA_SUCCESS)
@@ -304,17 +298,6 @@ static CUresult launch(CUfunction function, const launch_shape *shape, CUstream 
     return CUDA_SUCCESS;
 }
 
-CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,
-                        unsigned int blockDimX, unsigned int blockDimY, unsigned int blockDimZ,
-                        unsigned int sharedMemBytes, CUstream hStream, void **kernelParams, void **extra)
-{
-    CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    launch_shape shape = {{gridDimX, gridDimY, gridDimZ}, {blockDimX, blockDimY, blockDimZ}, sharedMemBytes};
-    return sim_leave(launch(f, &shape, hStream, kernelParams, extra));
-}
-
 static const int function_attributes[CU_FUNC_ATTRIBUTE_MAX] = {
     [CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK] = MAX_THREADS,
     [CU_FUNC_ATTRIBUTE_NUM_REGS] = 32,
@@ -324,16 +307,7 @@ static const int function_attributes[CU_FUNC_ATTRIBUTE_MAX] = {
     [CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT] = -1,
 };
 
-CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc)
+int sim_function_attribute(CUfunction_attribute attribute)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!sim_slab_has(&sim.functions, hfunc))
-        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    if (!pi || (unsigned)attrib >= CU_FUNC_ATTRIBUTE_MAX)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *pi = function_attributes[attrib];
-    return sim_leave(CUDA_SUCCESS);
+    return function_attributes[attribute];
 }

@@ -1,5 +1,5 @@
 /* Modules: PTX whose kernels are C functions found by name, and the registry of those functions. */
-#include "check/check.h"
+#include "kernels/kernels.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,7 +35,7 @@ strata_sim_kernel sim_kernel_find(const char *name, const char **known_as)
     return sim_host_kernel_find(name, known_as);
 }
 
-void sim_kernels_close(void)
+void sim_registered_kernels_close(void)
 {
     while (kernels) {
         registered_kernel *next = kernels->next;
@@ -52,7 +52,7 @@ static CUresult make_globals(sim_context *context, sim_ptx_global *globals)
             return result;
         global->block->of_module = true;
         memset(global->block->memory, 0, global->bytes);
-        sim_check_written(global->block);
+        sim_hooks.check->written(global->block);
     }
     return CUDA_SUCCESS;
 }
@@ -61,17 +61,17 @@ void sim_module_free(CUmodule module)
 {
     while (module->functions) {
         CUfunction next = module->functions->next;
-        sim_slab_give(&sim.functions, module->functions);
+        sim_slab_give(&sim_kernels.functions, module->functions);
         module->functions = next;
     }
     for (sim_ptx_global *global = module->globals; global; global = global->next)
         if (global->block)
             sim_block_free_now(global->block);
     sim_ptx_free(module->entries, module->globals);
-    sim_slab_give(&sim.modules, module);
+    sim_slab_give(&sim_kernels.modules, module);
 }
 
-static CUresult load(sim_context *context, CUmodule *module, const void *image)
+CUresult sim_module_load(sim_context *context, CUmodule *module, const void *image)
 {
     static const unsigned char elf[] = {0x7f, 'E', 'L', 'F'};
     static const unsigned char fat_binary[] = {0x50, 0xed, 0x55, 0xba};
@@ -84,7 +84,7 @@ static CUresult load(sim_context *context, CUmodule *module, const void *image)
     CUresult result = sim_ptx_parse(image, &entries, &globals);
     if (result != CUDA_SUCCESS)
         return result;
-    CUmodule made = sim_slab_take(&sim.modules);
+    CUmodule made = sim_slab_take(&sim_kernels.modules);
     if (!made) {
         sim_ptx_free(entries, globals);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -101,56 +101,7 @@ static CUresult load(sim_context *context, CUmodule *module, const void *image)
     return CUDA_SUCCESS;
 }
 
-/* Waits for all work of the context, like cuModuleUnload, though no capture minds. */
-CUresult cuModuleLoadData(CUmodule *module, const void *image)
-{
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    CUmodule made = NULL;
-    result = load(context, module ? &made : NULL, image);
-    if (result == CUDA_SUCCESS) {
-        result = sim_context_wait(context);
-        const bool there = sim_slab_has(&sim.modules, made); /* the context may have ended meanwhile */
-        if (result == CUDA_SUCCESS && there)
-            *module = made;
-        else if (there)
-            sim_module_free(made);
-        else if (result == CUDA_SUCCESS)
-            result = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-    }
-    return sim_leave(result);
-}
-
-/* Options steer a compiler, and there is none; those that ask for a log get an empty one. */
-CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
-                            void **optionValues)
-{
-    if (numOptions > 0 && (!options || !optionValues))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (unsigned i = 0; i < numOptions; i++)
-        if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES || options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
-            optionValues[i] = NULL;
-    sim_called_as(__func__);
-    return cuModuleLoadData(module, image);
-}
-
-/* Waits for all work of the module's context. */
-CUresult cuModuleUnload(CUmodule hmod)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!sim_slab_has(&sim.modules, hmod))
-        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    result = sim_context_wait(hmod->context);
-    if (result == CUDA_SUCCESS && sim_slab_has(&sim.modules, hmod))
-        sim_module_free(hmod);
-    return sim_leave(result);
-}
-
-static CUresult get_function(CUmodule module, const char *name, CUfunction *function)
+CUresult sim_module_get_function(CUmodule module, const char *name, CUfunction *function)
 {
     for (CUfunction known = module->functions; known; known = known->next) {
         if (strcmp(known->entry->name, name) == 0) {
@@ -165,7 +116,7 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
     strata_sim_kernel host_kernel = entry ? sim_kernel_find(name, &known_as) : NULL;
     if (!host_kernel)
         return CUDA_ERROR_NOT_FOUND;
-    CUfunction made = sim_slab_take(&sim.functions);
+    CUfunction made = sim_slab_take(&sim_kernels.functions);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->module = module;
@@ -176,39 +127,4 @@ static CUresult get_function(CUmodule module, const char *name, CUfunction *func
     module->functions = made;
     *function = made;
     return CUDA_SUCCESS;
-}
-
-CUresult cuModuleGetFunction(CUfunction *hfunc, CUmodule hmod, const char *name)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!hfunc || !name || name[0] == '\0')
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!sim_slab_has(&sim.modules, hmod))
-        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    result = sim_context_check(hmod->context);
-    return sim_leave(result == CUDA_SUCCESS ? get_function(hmod, name, hfunc) : result);
-}
-
-CUresult cuModuleGetGlobal_v2(CUdeviceptr *dptr, size_t *bytes, CUmodule hmod, const char *name)
-{
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!name)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!sim_slab_has(&sim.modules, hmod))
-        return sim_leave(CUDA_ERROR_INVALID_HANDLE);
-    const sim_ptx_global *global = hmod->globals;
-    while (global && strcmp(global->name, name) != 0)
-        global = global->next;
-    if (!global)
-        return sim_leave(CUDA_ERROR_NOT_FOUND);
-    if (dptr)
-        *dptr = global->block->address;
-    if (bytes)
-        *bytes = global->bytes;
-    return sim_leave(CUDA_SUCCESS);
 }

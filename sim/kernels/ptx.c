@@ -1,6 +1,6 @@
 /* Reads from PTX what the simulation needs of it: which kernels there are, what parameters they take, and which global
  * variables there are. The code itself is not looked at; registered C functions stand for it. */
-#include "sim.h"
+#include "kernels/kernels.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

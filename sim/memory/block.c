@@ -2,14 +2,12 @@
  * device, in the order in which work runs. The second is what kernels, copies and fills are held to. Device memory is
  * found by its extent and the extent's indexes; all other memory, which is known and there at the same time, in a tree
  * of its own. */
-#include "check/check.h"
-#include "check/debugger.h"
-#include "memory/vmm.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 
 static sim_extent *extent_at(uint64_t address)
 {
-    sim_node *node = sim_tree_floor(&sim.extents, address);
+    sim_node *node = sim_tree_floor(&sim_memory.extents, address);
     if (!node)
         return NULL;
     sim_extent *extent = (sim_extent *)(void *)((char *)node - offsetof(sim_extent, by_address));
@@ -18,7 +16,7 @@ static sim_extent *extent_at(uint64_t address)
 
 static sim_block *apart_at(uint64_t address)
 {
-    sim_node *node = sim_tree_floor(&sim.apart, address);
+    sim_node *node = sim_tree_floor(&sim_memory.apart, address);
     return node ? (sim_block *)(void *)((char *)node - offsetof(sim_block, by_address)) : NULL;
 }
 
@@ -31,33 +29,33 @@ static uint64_t *account(const sim_block *block)
 {
     switch (block->kind) {
     case SIM_BLOCK_PINNED:
-        return &sim.pinned_blocks;
+        return &sim_memory.pinned_blocks;
     case SIM_BLOCK_REGISTERED:
-        return &sim.registered_blocks;
+        return &sim_memory.registered_blocks;
     case SIM_BLOCK_MAPPED:
-        return &sim.mapped_blocks;
+        return &sim_memory.mapped_blocks;
     case SIM_BLOCK_DEVICE:
     case SIM_BLOCK_POOLED:
     case SIM_BLOCK_MANAGED:
         break;
     }
-    return &sim.device_blocks;
+    return &sim_memory.device_blocks;
 }
 
 void sim_block_publish(sim_block *block)
 {
-    block->id = ++sim.last_block;
+    block->id = ++sim_memory.last_block;
     ++*account(block);
     block->previous = NULL;
-    block->next = sim.blocks;
+    block->next = sim_memory.blocks;
     if (block->next)
         block->next->previous = block;
-    sim.blocks = block;
+    sim_memory.blocks = block;
     if (block->extent)
         sim_index_put(&block->extent->known, granule_of(block->extent, block->address), block);
     else
-        sim_tree_insert(&sim.apart, &block->by_address, block->address, 0);
-    sim_check_allocated(block);
+        sim_tree_insert(&sim_memory.apart, &block->by_address, block->address, 0);
+    sim_hooks.check->allocated(block);
 }
 
 void sim_block_retire(sim_block *block)
@@ -66,13 +64,13 @@ void sim_block_retire(sim_block *block)
     if (block->previous)
         block->previous->next = block->next;
     else
-        sim.blocks = block->next;
+        sim_memory.blocks = block->next;
     if (block->next)
         block->next->previous = block->previous;
     if (block->extent)
         sim_index_remove(&block->extent->known, granule_of(block->extent, block->address));
     else
-        sim_tree_remove(&sim.apart, &block->by_address);
+        sim_tree_remove(&sim_memory.apart, &block->by_address);
 }
 
 void sim_block_appear(sim_block *block)
@@ -158,7 +156,7 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, sim_block **bl
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op *wait_for;
-    CUresult result = sim_space_take(&context->device->direct, NULL, bytes, &made->span, &wait_for);
+    CUresult result = sim_space_take(&context->device->memory->direct, NULL, bytes, &made->span, &wait_for);
     if (result != CUDA_SUCCESS) {
         free(made);
         return result;
@@ -177,11 +175,36 @@ CUresult sim_block_allocate(sim_context *context, uint64_t bytes, sim_block **bl
     return CUDA_SUCCESS;
 }
 
+/* ---- pinned memory ---- */
+
+bool sim_pinned_take(sim_block *block, uint64_t bytes)
+{
+    enum { PAGE = 4096 };
+    if (sim_hooks.check->watches_pages())
+        return sim_hooks.check->watch(block, bytes);
+    void *memory = NULL;
+    if (posix_memalign(&memory, PAGE, bytes) != 0)
+        return false;
+    block->address = (uint64_t)(uintptr_t)memory;
+    block->memory = memory;
+    return true;
+}
+
+static void release_pinned(sim_block *block)
+{
+    if (block->watch)
+        sim_hooks.check->unwatch(block);
+    else
+        free(block->memory);
+}
+
+/* ---- the end ---- */
+
 void sim_block_free_now(sim_block *block)
 {
-    sim_check_forget(block);
+    sim_hooks.check->forget(block);
     if (block->graph) {
-        sim_graph_block_free_now(block);
+        sim_hooks.graph->block_free_now(block);
         return;
     }
     sim_bytes_landed(&block->in_flight);
@@ -190,7 +213,7 @@ void sim_block_free_now(sim_block *block)
     sim_op_drop(block->allocation);
     switch (block->kind) {
     case SIM_BLOCK_PINNED:
-        sim_pinned_release(block);
+        release_pinned(block);
         break;
     case SIM_BLOCK_REGISTERED:
         break;
@@ -211,7 +234,7 @@ void sim_block_free_now(sim_block *block)
 
 void sim_blocks_of_context_free(const sim_context *context)
 {
-    sim_block *block = sim.blocks;
+    sim_block *block = sim_memory.blocks;
     while (block) {
         sim_block *next = block->next;
         if (block->context == context)
@@ -222,6 +245,6 @@ void sim_blocks_of_context_free(const sim_context *context)
 
 void sim_blocks_close(void)
 {
-    while (sim.blocks)
-        sim_block_free_now(sim.blocks);
+    while (sim_memory.blocks)
+        sim_block_free_now(sim_memory.blocks);
 }

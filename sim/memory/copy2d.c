@@ -1,29 +1,9 @@
 /* Copies of rows: cuMemcpy2D and cuMemcpy3D with all their variants. A copy of one plane is a copy of planes; a pitch
  * of zero means rows without anything between them. What is in the paddings does not belong to the copy: it need not
  * even be memory. */
-#include "sim.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
-
-/* An end of a copy as a call describes it. */
-typedef struct rows_end {
-    CUmemorytype type;
-    uint64_t host;
-    uint64_t device;
-    size_t x; /* bytes */
-    size_t y;
-    size_t z;
-    size_t pitch;
-    size_t height;
-} rows_end;
-
-typedef struct rows_request {
-    rows_end to;
-    rows_end from;
-    size_t width;
-    size_t rows;
-    size_t planes;
-} rows_request;
 
 /* Adds a * b; false if the sum is more than any memory has. */
 static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
@@ -35,7 +15,7 @@ static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
 }
 
 /* How far rows and planes are apart. False: they would lie over each other. */
-static bool measure(const rows_end *end, const rows_request *copy, sim_rows *rows)
+static bool measure(const sim_rows_end *end, const sim_rows_request *copy, sim_rows *rows)
 {
     uint64_t width = 0;
     uint64_t height = 0;
@@ -53,14 +33,14 @@ static bool measure(const rows_end *end, const rows_request *copy, sim_rows *row
 }
 
 /* The bytes from the first to the last. */
-static bool span_of(const rows_request *copy, const sim_rows *rows, uint64_t *bytes)
+static bool span_of(const sim_rows_request *copy, const sim_rows *rows, uint64_t *bytes)
 {
     *bytes = 0;
     return add_product(bytes, copy->planes - 1, rows->plane) && add_product(bytes, copy->rows - 1, rows->pitch) &&
            add_product(bytes, 1, copy->width);
 }
 
-static bool side_of(const rows_end *end, sim_side *side, uint64_t *base)
+static bool side_of(const sim_rows_end *end, sim_side *side, uint64_t *base)
 {
     *base = end->type == CU_MEMORYTYPE_HOST ? end->host : end->device;
     *side = end->type == CU_MEMORYTYPE_HOST     ? SIM_HOST_SIDE
@@ -71,8 +51,8 @@ static bool side_of(const rows_end *end, sim_side *side, uint64_t *base)
     return known && *base != 0;
 }
 
-static bool locate(const sim_context *context, const rows_end *end, const rows_request *copy, bool write, bool graphs,
-                   sim_rows *rows)
+static bool locate(const sim_context *context, const sim_rows_end *end, const sim_rows_request *copy, bool write,
+                   bool graphs, sim_rows *rows)
 {
     sim_side side;
     uint64_t base;
@@ -114,7 +94,7 @@ uint64_t sim_rows_bytes(const sim_op *op)
     return (uint64_t)op->work.rows.width * op->work.rows.rows * op->work.rows.planes;
 }
 
-bool sim_rows_run(const sim_op *op)
+bool sim_rows_run(sim_op *op)
 {
     const sim_rows *from_rows = &op->work.rows.from;
     const sim_rows *to_rows = &op->work.rows.to;
@@ -148,7 +128,7 @@ static bool stage(sim_op *op)
     return true;
 }
 
-static sim_op shape_of(const rows_request *copy, const sim_rows *to, const sim_rows *from)
+static sim_op shape_of(const sim_rows_request *copy, const sim_rows *to, const sim_rows *from)
 {
     sim_op shape = {.kind = SIM_OP_COPY_ROWS};
     shape.work.rows.to = *to;
@@ -159,7 +139,7 @@ static sim_op shape_of(const rows_request *copy, const sim_rows *to, const sim_r
     return shape;
 }
 
-static CUresult submit(sim_queue *queue, const rows_request *copy, const sim_rows *to, const sim_rows *from,
+static CUresult submit(sim_queue *queue, const sim_rows_request *copy, const sim_rows *to, const sim_rows *from,
                        sim_op **op)
 {
     sim_op shape = shape_of(copy, to, from);
@@ -176,7 +156,7 @@ static CUresult submit(sim_queue *queue, const rows_request *copy, const sim_row
     return CUDA_SUCCESS;
 }
 
-static CUresult copy_rows(const rows_request *copy, CUstream stream, bool synchronous)
+CUresult sim_rows_submit(const sim_rows_request *copy, CUstream stream, bool synchronous)
 {
     sim_queue *queue;
     sim_rows to;
@@ -199,71 +179,13 @@ static CUresult copy_rows(const rows_request *copy, CUstream stream, bool synchr
     return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to.place, &from.place, synchronous) : result;
 }
 
-static CUresult copy_call(const char *entry, const rows_request *copy, CUstream stream, bool synchronous)
-{
-    CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(copy_rows(copy, stream, synchronous));
-}
-
 /* ---- one plane ---- */
-
-static CUresult copy_2d(const char *entry, const CUDA_MEMCPY2D *asked, CUstream stream, bool synchronous)
-{
-    if (!asked)
-        return CUDA_ERROR_INVALID_VALUE;
-    rows_request copy = {
-        .to = {.type = asked->dstMemoryType,
-               .host = (uint64_t)(uintptr_t)asked->dstHost,
-               .device = asked->dstDevice,
-               .x = asked->dstXInBytes,
-               .y = asked->dstY,
-               .pitch = asked->dstPitch},
-        .from = {.type = asked->srcMemoryType,
-                 .host = (uint64_t)(uintptr_t)asked->srcHost,
-                 .device = asked->srcDevice,
-                 .x = asked->srcXInBytes,
-                 .y = asked->srcY,
-                 .pitch = asked->srcPitch},
-        .width = asked->WidthInBytes,
-        .rows = asked->Height,
-        .planes = 1,
-    };
-    return copy_call(entry, &copy, stream, synchronous);
-}
-
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
-{
-    return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
-}
-
-/* A device copies rows of any pitch, so that this is the same. */
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
-{
-    return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
-}
-
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
-{
-    return copy_2d(__func__, pCopy, hStream, false);
-}
-
-CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *pCopy)
-{
-    return copy_2d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
-}
-
-CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *pCopy)
-{
-    return copy_2d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
-}
 
 /* ---- planes ---- */
 
-static rows_request copy_of_3d(const CUDA_MEMCPY3D *asked)
+sim_rows_request sim_rows_of_3d(const CUDA_MEMCPY3D *asked)
 {
-    return (rows_request){
+    return (sim_rows_request){
         .to = {.type = asked->dstMemoryType,
                .host = (uint64_t)(uintptr_t)asked->dstHost,
                .device = asked->dstDevice,
@@ -289,7 +211,7 @@ static rows_request copy_of_3d(const CUDA_MEMCPY3D *asked)
 /* For a node of a graph; what is empty is no copy there. */
 CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim_op *what)
 {
-    rows_request copy = copy_of_3d(asked);
+    sim_rows_request copy = sim_rows_of_3d(asked);
     sim_rows to;
     sim_rows from;
     if (copy.width == 0 || copy.rows == 0 || copy.planes == 0 || !locate(context, &copy.to, &copy, true, true, &to) ||
@@ -298,27 +220,4 @@ CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim
     *what = shape_of(&copy, &to, &from);
     what->context = context;
     return CUDA_SUCCESS;
-}
-
-static CUresult copy_3d(const char *entry, const CUDA_MEMCPY3D *asked, CUstream stream, bool synchronous)
-{
-    if (!asked)
-        return CUDA_ERROR_INVALID_VALUE;
-    rows_request copy = copy_of_3d(asked);
-    return copy_call(entry, &copy, stream, synchronous);
-}
-
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
-{
-    return copy_3d(__func__, pCopy, CU_STREAM_LEGACY, true);
-}
-
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
-{
-    return copy_3d(__func__, pCopy, hStream, false);
-}
-
-CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *pCopy)
-{
-    return copy_3d(__func__, pCopy, CU_STREAM_PER_THREAD, true);
 }

@@ -1,15 +1,15 @@
 /* Stream-ordered memory: pools, and allocating from them and freeing to them in the order of a stream. */
-#include "sim.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 
-static bool pool_valid(CUmemoryPool pool)
+bool sim_pool_valid(CUmemoryPool pool)
 {
-    return sim_slab_has(&sim.pools, pool) && !pool->destroyed;
+    return sim_slab_has(&sim_memory.pools, pool) && !pool->destroyed;
 }
 
 CUmemoryPool sim_pool_create(sim_device *device)
 {
-    CUmemoryPool pool = sim_slab_take(&sim.pools);
+    CUmemoryPool pool = sim_slab_take(&sim_memory.pools);
     if (pool) {
         sim_space_open(&pool->space, device);
         pool->access[device->ordinal] = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
@@ -17,17 +17,17 @@ CUmemoryPool sim_pool_create(sim_device *device)
     return pool;
 }
 
-static void destroy_pool(CUmemoryPool pool)
+void sim_pool_destroy(CUmemoryPool pool)
 {
     sim_space_close(&pool->space);
-    sim_slab_give(&sim.pools, pool);
+    sim_slab_give(&sim_memory.pools, pool);
 }
 
 void sim_pool_block_gone(CUmemoryPool pool)
 {
     pool->blocks--;
     if (pool->destroyed && pool->blocks == 0)
-        destroy_pool(pool);
+        sim_pool_destroy(pool);
 }
 
 /* ---- allocating and freeing ---- */
@@ -63,7 +63,7 @@ static CUresult allocate(sim_queue *queue, CUmemoryPool pool, size_t bytes, CUde
     if (bytes > SIM_MOST_MEMORY)
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (queue->capture)
-        return sim_capture_allocate(queue, pool->space.device, bytes, address);
+        return sim_hooks.graph->capture_allocate(queue, pool->space.device, bytes, address);
     sim_block *block = calloc(1, sizeof *block);
     if (!block || !sim_op_reserve(queue, 1)) {
         free(block);
@@ -91,7 +91,7 @@ static CUresult queue_of(CUstream stream, sim_queue **queue)
     return result == CUDA_SUCCESS && !(*queue)->capture ? sim_capture_guard() : result;
 }
 
-static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
+CUresult sim_pool_allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
     sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
@@ -100,8 +100,8 @@ static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool p
     if (!address)
         return CUDA_ERROR_INVALID_VALUE;
     if (!pool)
-        pool = queue->context->device->current_pool;
-    if (!pool_valid(pool))
+        pool = queue->context->device->memory->current_pool;
+    if (!sim_pool_valid(pool))
         return CUDA_ERROR_INVALID_VALUE;
     if (bytes == 0) {
         *address = 0;
@@ -110,33 +110,15 @@ static CUresult allocate_from(CUdeviceptr *address, size_t bytes, CUmemoryPool p
     return allocate(queue, pool, bytes, address);
 }
 
-CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(allocate_from(dptr, bytesize, NULL, hStream));
-}
-
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool, CUstream hStream)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(allocate_from(dptr, bytesize, pool, hStream));
-}
-
 /* Plain memory may be freed in the order of a stream, too; it is only free when the operation has run. */
-static CUresult free_async(CUdeviceptr address, CUstream stream)
+CUresult sim_pool_free(CUdeviceptr address, CUstream stream)
 {
     sim_queue *queue;
     CUresult result = queue_of(stream, &queue);
     if (result != CUDA_SUCCESS || address == 0)
         return result;
     if (queue->capture)
-        return sim_capture_free(queue, address);
+        return sim_hooks.graph->capture_free(queue, address);
     sim_block *block = sim_block_at(address);
     if (!block || block->address != address || block->of_module)
         return CUDA_ERROR_INVALID_VALUE;
@@ -146,7 +128,7 @@ static CUresult free_async(CUdeviceptr address, CUstream stream)
         return CUDA_ERROR_OUT_OF_MEMORY;
     sim_op *op = sim_op_create(queue->context, queue, SIM_OP_FREE, 1);
     if (block->graph) {
-        sim_graph_memory_freed(block->graph, op);
+        sim_hooks.graph->memory_freed(block->graph, op);
         sim_op_submit(op);
         return CUDA_SUCCESS;
     }
@@ -161,17 +143,9 @@ static CUresult free_async(CUdeviceptr address, CUstream stream)
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(free_async(dptr, hStream));
-}
-
 /* ---- pools ---- */
 
-static bool properties_good(const CUmemPoolProps *properties)
+bool sim_pool_properties_good(const CUmemPoolProps *properties)
 {
     unsigned handles = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED || properties->win32SecurityAttributes)
@@ -181,56 +155,6 @@ static bool properties_good(const CUmemPoolProps *properties)
             return false;
     return ((unsigned)properties->handleTypes & ~handles) == 0 &&
            properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
-}
-
-CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool || !poolProps || !properties_good(poolProps))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_device *device = sim_device_of(poolProps->location.id);
-    if (!device)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    CUmemoryPool made = poolProps->maxSize <= SIM_MOST_MEMORY ? sim_pool_create(device) : NULL;
-    if (!made)
-        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
-    made->space.limit = sim_round_up(poolProps->maxSize, SIM_CHUNK);
-    made->handle_types = poolProps->handleTypes;
-    *pool = made;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-/* A pool with memory out lives on, without a handle, until the last of it is freed. */
-CUresult cuMemPoolDestroy(CUmemoryPool pool)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool_valid(pool) || pool->is_default)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    for (int i = 0; i < sim.settings.devices; i++)
-        if (sim.devices[i].current_pool == pool)
-            sim.devices[i].current_pool = sim.devices[i].default_pool;
-    pool->destroyed = true;
-    if (pool->blocks == 0)
-        destroy_pool(pool);
-    return sim_leave(CUDA_SUCCESS);
-}
-
-/* What is to be kept is rounded up to whole chunks, which makes nothing of the greatest numbers, as it does in the real
- * driver. */
-CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool_valid(pool))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_space_settle(&pool->space);
-    sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
-    return sim_leave(CUDA_SUCCESS);
 }
 
 /* ---- attributes ---- */
@@ -257,7 +181,7 @@ static CUresult reset_high(uint64_t *high, uint64_t current, uint64_t value)
     return CUDA_SUCCESS;
 }
 
-static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value)
+CUresult sim_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value)
 {
     bool *policy = reuse_policy(pool, attribute);
     if (policy) {
@@ -280,7 +204,7 @@ static CUresult set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
     }
 }
 
-static CUresult get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+CUresult sim_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     const bool *policy = reuse_policy(pool, attribute);
     if (policy) {
@@ -309,25 +233,9 @@ static CUresult get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, 
     }
 }
 
-CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(pool_valid(pool) && value ? set_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(pool_valid(pool) && value ? get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
-}
-
 /* ---- access ---- */
 
-static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
+CUresult sim_pool_check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
 {
     const sim_device *device = sim_device_of(map->location.id);
     if (map->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
@@ -346,71 +254,4 @@ static CUresult check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
     }
 }
 
-CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!pool_valid(pool) || !map)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    for (size_t i = 0; i < count; i++) {
-        result = check_access(pool, &map[i]);
-        if (result != CUDA_SUCCESS)
-            return sim_leave(result);
-    }
-    for (size_t i = 0; i < count; i++)
-        pool->access[map[i].location.id] = map[i].flags;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUmemLocation *location)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!flags || !location || !pool_valid(memPool) || location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    if (!sim_device_of(location->id))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *flags = memPool->access[location->id];
-    return sim_leave(CUDA_SUCCESS);
-}
-
 /* ---- a device's pools ---- */
-
-/* A device that is not there is answered differently by the two calls. */
-static CUresult give_pool(const char *entry, CUmemoryPool *pool, CUdevice dev, bool current)
-{
-    CUresult result = sim_enter_as(entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    const sim_device *device = sim_device_of(dev);
-    if (!device)
-        return sim_leave(current ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_INVALID_DEVICE);
-    if (!pool)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *pool = current ? device->current_pool : device->default_pool;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool_out, CUdevice dev)
-{
-    return give_pool(__func__, pool_out, dev, false);
-}
-
-CUresult cuDeviceGetMemPool(CUmemoryPool *pool, CUdevice dev)
-{
-    return give_pool(__func__, pool, dev, true);
-}
-
-CUresult cuDeviceSetMemPool(CUdevice dev, CUmemoryPool pool)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_device *device = sim_device_of(dev);
-    if (!device || !pool_valid(pool) || pool->space.device != device)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    device->current_pool = pool;
-    return sim_leave(CUDA_SUCCESS);
-}

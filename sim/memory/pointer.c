@@ -1,5 +1,5 @@
 /* What can be asked about an address. */
-#include "memory/vmm.h"
+#include "memory/memory.h"
 
 static void zero(void *data, CUpointer_attribute attribute);
 
@@ -171,18 +171,10 @@ static void zero(void *data, CUpointer_attribute attribute)
     }
 }
 
-static CUresult get(CUdeviceptr address, CUpointer_attribute attribute, void *data)
+CUresult sim_pointer_get(CUdeviceptr address, CUpointer_attribute attribute, void *data)
 {
     sim_block *block = sim_block_at(address);
     return block ? describe(block, address, attribute, data) : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(data ? get(ptr, attribute, data) : CUDA_ERROR_INVALID_VALUE);
 }
 
 static bool attribute_known(CUpointer_attribute attribute)
@@ -192,35 +184,13 @@ static bool attribute_known(CUpointer_attribute attribute)
 }
 
 /* Unlike for a single attribute, a foreign address is no error: all it has is zero. */
-static CUresult get_all(unsigned count, const CUpointer_attribute *attributes, void **data, CUdeviceptr address)
+CUresult sim_pointer_get_all(unsigned count, const CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
     for (unsigned i = 0; i < count; i++)
         if (!data[i] || !attribute_known(attributes[i]))
             return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < count; i++)
-        if (get(address, attributes[i], data[i]) != CUDA_SUCCESS)
+        if (sim_pointer_get(address, attributes[i], data[i]) != CUDA_SUCCESS)
             zero(data[i], attributes[i]);
     return CUDA_SUCCESS;
-}
-
-CUresult cuPointerGetAttributes(unsigned int numAttributes, CUpointer_attribute *attributes, void **data,
-                                CUdeviceptr ptr)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    bool good = numAttributes > 0 && attributes && data;
-    return sim_leave(good ? get_all(numAttributes, attributes, data, ptr) : CUDA_ERROR_INVALID_VALUE);
-}
-
-CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute, CUdeviceptr ptr)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_block *block = sim_block_at(ptr);
-    if (!value || !block || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    block->sync_memops = *(const int *)value != 0;
-    return sim_leave(CUDA_SUCCESS);
 }

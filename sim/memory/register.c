@@ -1,19 +1,19 @@
 /* The program's own memory, registered: the driver knows its range from then on and a device reaches it, without the
  * driver having allocated anything. Registered ranges are exact to the byte; two may share a page. */
-#include "check/check.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 
 /* Whether the range has a byte of a block that the driver knows. */
 static const sim_block *overlapped(uint64_t address, uint64_t bytes)
 {
     const sim_block *block = sim_block_at(address);
-    sim_node *next = block ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    sim_node *next = block ? NULL : sim_tree_ceiling(&sim_memory.apart, address, 0);
     if (next && next->key - address < bytes)
         block = sim_block_at(next->key);
     return block;
 }
 
-static CUresult register_range(sim_context *context, uint64_t address, size_t bytes, unsigned flags)
+CUresult sim_memory_register(sim_context *context, uint64_t address, size_t bytes, unsigned flags)
 {
     unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
     if (address == 0 || bytes == 0 || bytes > SIM_MOST_MEMORY || (flags & ~known) != 0)
@@ -38,17 +38,8 @@ static CUresult register_range(sim_context *context, uint64_t address, size_t by
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
-{
-    sim_context *context;
-    CUresult result = sim_enter_context_unsafe(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(register_range(context, (uint64_t)(uintptr_t)p, bytesize, Flags));
-}
-
 /* Waits for all work of the context that the memory was registered in. */
-static CUresult unregister(uint64_t address)
+CUresult sim_memory_unregister(uint64_t address)
 {
     sim_block *block = sim_block_at(address);
     if (address == 0 || (block && (block->kind != SIM_BLOCK_REGISTERED || block->address != address)))
@@ -56,24 +47,16 @@ static CUresult unregister(uint64_t address)
     if (!block)
         return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     uint64_t id = block->id;
-    sim_access_record *asked = sim_check_free_asked();
+    sim_access_record *asked = sim_hooks.check->free_asked();
     CUresult result = asked ? sim_context_wait_without_host_edge(block->context) : sim_context_wait(block->context);
     block = sim_block_at(address);
     if (result == CUDA_SUCCESS && (!block || block->id != id))
         result = CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     if (result != CUDA_SUCCESS) {
-        sim_access_record_drop(asked);
+        sim_hooks.check->free_failed(asked);
         return result;
     }
-    sim_check_freed_after(block, asked);
+    sim_hooks.check->freed_after(block, asked);
     sim_block_free_now(block);
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemHostUnregister(void *p)
-{
-    CUresult result = sim_enter_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(unregister((uint64_t)(uintptr_t)p));
 }

@@ -1,7 +1,6 @@
 /* Where device memory is. Its addresses come from reservations that nobody can read or write, so that a host that
  * follows one faults; its bytes lie elsewhere in the process, committed by the kernel when they are first touched. */
-#include "check/debugger.h"
-#include "sim.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 

@@ -7,8 +7,7 @@
  * others may if they are known to come after the free, or by waiting for it. When the free is done the span moves to
  * the common tree. Both are searched for the best fit. Free neighbours melt together where the same users may have
  * both. */
-#include "check/debugger.h"
-#include "sim.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,7 +97,7 @@ static sim_bin *find_bin(const sim_space *space, const sim_component *component)
 static sim_bin *make_bin(sim_space *space, const sim_component *component)
 {
     if (component->slot >= space->bin_slots) {
-        uint32_t slots = sim.component_slots;
+        uint32_t slots = sim_order.component_slots;
         sim_bin **bins = realloc(space->bins, slots * sizeof(*bins));
         if (!bins)
             return NULL;
@@ -119,7 +118,7 @@ static sim_bin *make_bin(sim_space *space, const sim_component *component)
 
 static bool on_device(const sim_space *space, uint64_t bytes)
 {
-    return bytes <= space->device->memory - space->device->used;
+    return bytes <= space->device->memory->bytes - space->device->memory->used;
 }
 
 static bool fits(const sim_space *space, uint64_t bytes)
@@ -130,7 +129,7 @@ static bool fits(const sim_space *space, uint64_t bytes)
 
 static void reserve(sim_space *space, uint64_t bytes)
 {
-    space->device->used += bytes;
+    space->device->memory->used += bytes;
     space->reserved += bytes;
     if (space->reserved > space->reserved_high)
         space->reserved_high = space->reserved;
@@ -138,7 +137,7 @@ static void reserve(sim_space *space, uint64_t bytes)
 
 static void unreserve(sim_space *space, uint64_t bytes)
 {
-    space->device->used -= bytes;
+    space->device->memory->used -= bytes;
     space->reserved -= bytes;
 }
 
@@ -167,7 +166,7 @@ static sim_extent *open_extent(sim_space *space, uint64_t bytes)
     span->extent = extent;
     span->address = extent->address;
     span->bytes = bytes;
-    sim_tree_insert(&sim.extents, &extent->by_address, extent->address, 0);
+    sim_tree_insert(&sim_memory.extents, &extent->by_address, extent->address, 0);
     return extent;
 
 no_present:
@@ -199,7 +198,7 @@ static void close_extent(sim_extent *extent)
         space->extents = extent->next;
     if (extent->next)
         extent->next->previous = extent->previous;
-    sim_tree_remove(&sim.extents, &extent->by_address);
+    sim_tree_remove(&sim_memory.extents, &extent->by_address);
     sim_extent_vanish(extent);
     sim_index_close(&extent->known);
     sim_index_close(&extent->present);
@@ -343,7 +342,8 @@ static bool join_from(sim_span *span, uint64_t bytes)
 /* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
 static sim_span *open_range(sim_space *space, uint64_t bytes)
 {
-    uint64_t most = space->limit > 0 && space->limit < space->device->memory ? space->limit : space->device->memory;
+    uint64_t most =
+        space->limit > 0 && space->limit < space->device->memory->bytes ? space->limit : space->device->memory->bytes;
     uint64_t room = sim_debugger_is_valgrind() ? SIM_SMALL_RANGE : SIM_MOST_RANGE;
     uint64_t range = sim_round_up(most < room ? most : room, SIM_CHUNK);
     sim_extent *extent = range > bytes ? open_extent(space, range) : NULL;
@@ -522,7 +522,7 @@ static void let_frees_finish(sim_space *space)
 static void make_room(sim_space *space)
 {
     let_frees_finish(space);
-    for (sim_space *other = space->device->spaces; other; other = other->next) {
+    for (sim_space *other = space->device->memory->spaces; other; other = other->next) {
         if (other != space)
             let_frees_finish(other);
         sim_space_shrink(other, 0);
@@ -531,9 +531,9 @@ static void make_room(sim_space *space)
 
 bool sim_device_make_room(sim_device *device, uint64_t bytes)
 {
-    if (!on_device(&device->direct, bytes))
-        make_room(&device->direct);
-    return on_device(&device->direct, bytes);
+    if (!on_device(&device->memory->direct, bytes))
+        make_room(&device->memory->direct);
+    return on_device(&device->memory->direct, bytes);
 }
 
 /* What may be used at once. */
@@ -709,10 +709,10 @@ void sim_space_open(sim_space *space, sim_device *device)
         .opportunistic = true,
         .internal_dependencies = true,
     };
-    space->next = device->spaces;
+    space->next = device->memory->spaces;
     if (space->next)
         space->next->previous = space;
-    device->spaces = space;
+    device->memory->spaces = space;
 }
 
 void sim_space_close(sim_space *space)
@@ -727,7 +727,7 @@ void sim_space_close(sim_space *space)
     if (space->previous)
         space->previous->next = space->next;
     else
-        space->device->spaces = space->next;
+        space->device->memory->spaces = space->next;
     if (space->next)
         space->next->previous = space->previous;
 }

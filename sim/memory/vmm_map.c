@@ -1,7 +1,6 @@
 /* cuMemMap and cuMemUnmap, and who may touch what is mapped. A map is always of a whole piece of memory, and comes and
  * goes at once, whatever work is under way: that its memory is not in use any more is for the program to know. */
-#include "check/check.h"
-#include "memory/vmm.h"
+#include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -38,7 +37,7 @@ static void hide(char *place, uint64_t bytes)
 static sim_map *first_map(uint64_t address, uint64_t end)
 {
     sim_map *map = sim_map_at(address);
-    sim_node *node = map ? NULL : sim_tree_ceiling(&sim.apart, address, 0);
+    sim_node *node = map ? NULL : sim_tree_ceiling(&sim_memory.apart, address, 0);
     if (node && node->key < end) {
         sim_block *block = (sim_block *)(void *)((char *)node - offsetof(sim_block, by_address));
         map = sim_map_of(block);
@@ -80,8 +79,8 @@ void sim_map_destroy(sim_map *map)
     sim_physical_unused(map->physical);
 }
 
-static CUresult map_memory(uint64_t address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
-                           unsigned long long flags)
+CUresult sim_map_memory(uint64_t address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                        unsigned long long flags)
 {
     sim_physical *physical = sim_physical_of(handle);
     if (flags != 0 || !physical || bytes == 0)
@@ -97,15 +96,6 @@ static CUresult map_memory(uint64_t address, size_t bytes, size_t offset, CUmemG
     return map_whole(physical, range, address);
 }
 
-CUresult cuMemMap(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
-                  unsigned long long flags)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(map_memory(ptr, size, offset, handle, flags));
-}
-
 /* Whether every map that reaches into the range lies in it as a whole. */
 static bool only_whole_maps(uint64_t address, uint64_t end)
 {
@@ -116,7 +106,7 @@ static bool only_whole_maps(uint64_t address, uint64_t end)
 
 /* The maps of the range go, however many; that some of it is not mapped, or even beyond what is reserved, is no error.
  */
-static CUresult unmap(uint64_t address, uint64_t bytes)
+CUresult sim_map_unmap(uint64_t address, uint64_t bytes)
 {
     const sim_range *range = sim_range_at(address);
     if (!range || bytes == 0 || address % SIM_PAGE != 0 || bytes % SIM_PAGE != 0)
@@ -126,18 +116,10 @@ static CUresult unmap(uint64_t address, uint64_t bytes)
     if (!only_whole_maps(address, end))
         return CUDA_ERROR_INVALID_VALUE;
     for (sim_map *map = first_map(address, end); map; map = first_map(address, end)) {
-        sim_check_freed_now(&map->block);
+        sim_hooks.check->freed_now(&map->block);
         sim_block_free_now(&map->block);
     }
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemUnmap(CUdeviceptr ptr, size_t size)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(unmap(ptr, size));
 }
 
 /* ---- access ---- */
@@ -193,7 +175,7 @@ static bool give_access(sim_map *map, const CUmemAccessDesc *access)
 }
 
 /* All of it is looked at before anything changes. */
-static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
+CUresult sim_map_set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
 {
     if (!access || count == 0 || !made_of_maps(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
@@ -213,17 +195,9 @@ static CUresult set_access(uint64_t address, uint64_t bytes, const CUmemAccessDe
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemSetAccess(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc, size_t count)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(set_access(ptr, size, desc, count));
-}
-
 /* Memory that is not mapped by the program has no such access, which is no error. Asked about the host, the driver
  * answers for the first device. */
-static CUresult get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
+CUresult sim_map_get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
 {
     sim_block *block = sim_block_at(address);
     if (!flags || !location || !block)
@@ -234,12 +208,4 @@ static CUresult get_access(unsigned long long *flags, const CUmemLocation *locat
     int device = host ? 0 : location->id;
     *flags = block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block)->access[device] : 0;
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location, CUdeviceptr ptr)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(get_access(flags, location, ptr));
 }

@@ -1,7 +1,7 @@
 /* cuMemCreate: pieces of memory without an address, known by handles. Most lie one behind the other in a single file,
  * whose offsets are never used twice: files are sparse, and a hole costs nothing. What may be shared with other
  * processes has a file of its own. */
-#include "memory/vmm.h"
+#include "memory/memory.h"
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +29,7 @@ void sim_piece_drop(sim_piece *piece)
 sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle)
 {
     sim_physical *physical = (sim_physical *)(uintptr_t)handle;
-    return sim_slab_has(&sim.physicals, physical) && physical->handles > 0 ? physical : NULL;
+    return sim_slab_has(&sim_memory.physicals, physical) && physical->handles > 0 ? physical : NULL;
 }
 
 static bool room_in_common(uint64_t bytes, uint64_t *offset)
@@ -79,7 +79,7 @@ static void uncount(const sim_physical *physical)
     if (other)
         other->counted = true;
     else if (physical->device)
-        physical->device->used -= physical->bytes;
+        physical->device->memory->used -= physical->bytes;
 }
 
 void sim_physical_unused(sim_physical *physical)
@@ -95,12 +95,12 @@ void sim_physical_unused(sim_physical *physical)
 void sim_physical_gone(sim_physical *physical)
 {
     sim_piece_drop(physical->piece);
-    sim_slab_give(&sim.physicals, physical);
+    sim_slab_give(&sim_memory.physicals, physical);
 }
 
 void sim_physicals_close(void)
 {
-    for (sim_physical *physical = NULL; (physical = sim_slab_next(&sim.physicals, physical));) {
+    for (sim_physical *physical = NULL; (physical = sim_slab_next(&sim_memory.physicals, physical));) {
         if (physical->own_file)
             close(physical->file);
         sim_piece_drop(physical->piece);
@@ -160,7 +160,7 @@ static bool adopt(const CUmemAllocationProp *asked, const sim_device *device, CU
 sim_physical *sim_physical_make(sim_device *device, uint64_t bytes, const CUmemAllocationProp *properties)
 {
     sim_piece *piece = calloc(1, sizeof *piece);
-    sim_physical *made = piece ? sim_slab_take(&sim.physicals) : NULL;
+    sim_physical *made = piece ? sim_slab_take(&sim_memory.physicals) : NULL;
     if (!made) {
         free(piece);
         return NULL;
@@ -173,8 +173,8 @@ sim_physical *sim_physical_make(sim_device *device, uint64_t bytes, const CUmemA
     return made;
 }
 
-static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *asked,
-                       unsigned long long flags)
+CUresult sim_physical_create(CUmemGenericAllocationHandle *handle, size_t bytes, const CUmemAllocationProp *asked,
+                             unsigned long long flags)
 {
     sim_device *device;
     CUmemAllocationProp properties;
@@ -195,71 +195,9 @@ static CUresult create(CUmemGenericAllocationHandle *handle, size_t bytes, const
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (device) {
-        device->used += bytes;
+        device->memory->used += bytes;
         made->counted = true;
     }
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)made;
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *prop,
-                     unsigned long long flags)
-{
-    CUresult result = sim_enter_virtual_memory();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(create(handle, size, prop, flags));
-}
-
-/* A handle that was released as often as it was given out is none any more, even while the memory is mapped. */
-CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    sim_physical *physical = sim_physical_of(handle);
-    if (!physical)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    physical->handles--;
-    sim_physical_unused(physical);
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *addr)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    const sim_map *map = sim_map_at((uint64_t)(uintptr_t)addr);
-    if (!handle || !map)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    map->physical->handles++;
-    *handle = (CUmemGenericAllocationHandle)(uintptr_t)map->physical;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-/* The same for all memory that there is: the driver does not look at what is asked about. */
-CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
-                                       CUmemAllocationGranularity_flags option)
-{
-    CUresult result = sim_enter_virtual_memory();
-    if (result != CUDA_SUCCESS)
-        return result;
-    bool known = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM || option == CU_MEM_ALLOC_GRANULARITY_RECOMMENDED;
-    if (!granularity || !prop || !known)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *granularity = SIM_PAGE;
-    return sim_leave(CUDA_SUCCESS);
-}
-
-CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop, CUmemGenericAllocationHandle handle)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    const sim_physical *physical = sim_physical_of(handle);
-    if (!prop || !physical)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *prop = physical->properties;
-    return sim_leave(CUDA_SUCCESS);
 }

@@ -1,6 +1,6 @@
 /* Memory that goes from process to process as a file descriptor. Its bytes are those of a file; behind them stands a
  * trailer that says what they are, so that a descriptor of something else is recognised. */
-#include "memory/vmm.h"
+#include "memory/memory.h"
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -39,14 +39,14 @@ static bool same_file(int a, int b)
 
 sim_physical *sim_share_other(const sim_physical *physical)
 {
-    for (sim_physical *other = NULL; (other = sim_slab_next(&sim.physicals, other));)
+    for (sim_physical *other = NULL; (other = sim_slab_next(&sim_memory.physicals, other));)
         if (other != physical && other->own_file && same_file(other->file, physical->file))
             return other;
     return NULL;
 }
 
-static CUresult export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
-                       unsigned long long flags)
+CUresult sim_share_export(void *out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType type,
+                          unsigned long long flags)
 {
     const sim_physical *physical = sim_physical_of(handle);
     if (!out || !physical || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
@@ -57,15 +57,6 @@ static CUresult export(void *out, CUmemGenericAllocationHandle handle, CUmemAllo
         return CUDA_ERROR_OPERATING_SYSTEM;
     memcpy(out, &file, sizeof file);
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemExportToShareableHandle(void *shareableHandle, CUmemGenericAllocationHandle handle,
-                                      CUmemAllocationHandleType handleType, unsigned long long flags)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(export(shareableHandle, handle, handleType, flags));
 }
 
 static bool read_trailer(int file, file_trailer *trailer)
@@ -80,7 +71,7 @@ static bool read_trailer(int file, file_trailer *trailer)
 
 /* What is imported has a handle of its own, which cannot be exported again. Bytes of this process are counted once;
  * those of another process are that process's. */
-static CUresult import(CUmemGenericAllocationHandle *handle, int file)
+CUresult sim_share_import(CUmemGenericAllocationHandle *handle, int file)
 {
     file_trailer trailer;
     if (!read_trailer(file, &trailer))
@@ -108,24 +99,4 @@ static CUresult import(CUmemGenericAllocationHandle *handle, int file)
     }
     *handle = (CUmemGenericAllocationHandle)(uintptr_t)made;
     return CUDA_SUCCESS;
-}
-
-CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *osHandle,
-                                        CUmemAllocationHandleType shHandleType)
-{
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!handle)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    switch (shHandleType) {
-    case CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR:
-        return sim_leave(import(handle, (int)(intptr_t)osHandle));
-    case CU_MEM_HANDLE_TYPE_WIN32:
-    case CU_MEM_HANDLE_TYPE_WIN32_KMT:
-    case CU_MEM_HANDLE_TYPE_FABRIC:
-        return sim_leave(CUDA_ERROR_NOT_SUPPORTED);
-    default:
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    }
 }

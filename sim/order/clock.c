@@ -17,7 +17,7 @@
  *   queue->knows       what the next operation of that stream comes after, besides its own stream's work
  *   op->at             the operation's point; of one in a stream it is complete once it is submitted
  *   context->ended     the work of streams that are gone, whose lane may still matter
- *   sim.host_knows     what the host knows to be done, from waits and from queries that said so
+ *   sim_order.host_knows     what the host knows to be done, from waits and from queries that said so
  *
  * What the host knows stays apart, since pools do not look at it. It counts for every operation that is submitted
  * afterwards, by any thread: the driver cannot see how threads order themselves, and must not take an order for missing
@@ -30,7 +30,7 @@
  * Clocks find a lane by its slot and name its uid, so that an entry of a lane that has ended, whose slot another has
  * now, counts for nothing and is overwritten. A lane ends when its stream is gone and no record of an access is in it.
  */
-#include "sim.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,20 +38,20 @@
 
 static bool find_slot(uint32_t *slot)
 {
-    for (uint32_t i = sim.component_hint; i < sim.component_slots; i++) {
-        if (!sim.components[i]) {
+    for (uint32_t i = sim_order.component_hint; i < sim_order.component_slots; i++) {
+        if (!sim_order.components[i]) {
             *slot = i;
             return true;
         }
     }
-    uint32_t slots = sim.component_slots ? 2 * sim.component_slots : 16;
-    sim_component **components = realloc(sim.components, slots * sizeof(*components));
+    uint32_t slots = sim_order.component_slots ? 2 * sim_order.component_slots : 16;
+    sim_component **components = realloc(sim_order.components, slots * sizeof(*components));
     if (!components)
         return false;
-    memset(components + sim.component_slots, 0, (slots - sim.component_slots) * sizeof(*components));
-    *slot = sim.component_slots;
-    sim.components = components;
-    sim.component_slots = slots;
+    memset(components + sim_order.component_slots, 0, (slots - sim_order.component_slots) * sizeof(*components));
+    *slot = sim_order.component_slots;
+    sim_order.components = components;
+    sim_order.component_slots = slots;
     return true;
 }
 
@@ -65,9 +65,9 @@ sim_component *sim_component_open(void)
     }
     component->references = 1;
     component->slot = slot;
-    component->uid = ++sim.last_uid;
-    sim.components[slot] = component;
-    sim.component_hint = slot + 1;
+    component->uid = ++sim_order.last_uid;
+    sim_order.components[slot] = component;
+    sim_order.component_hint = slot + 1;
     return component;
 }
 
@@ -81,16 +81,17 @@ void sim_component_drop(sim_component *component)
 {
     if (!component || --component->references > 0)
         return;
-    sim.components[component->slot] = NULL;
-    if (component->slot < sim.component_hint)
-        sim.component_hint = component->slot;
+    sim_order.components[component->slot] = NULL;
+    if (component->slot < sim_order.component_hint)
+        sim_order.component_hint = component->slot;
     free(component->pending.at);
     free(component);
 }
 
 static bool component_alive(uint32_t slot, uint64_t uid)
 {
-    return uid != 0 && slot < sim.component_slots && sim.components[slot] && sim.components[slot]->uid == uid;
+    return uid != 0 && slot < sim_order.component_slots && sim_order.components[slot] &&
+           sim_order.components[slot]->uid == uid;
 }
 
 /* ---- clocks ---- */
@@ -105,7 +106,7 @@ sim_clock *sim_clock_hold(sim_clock *clock)
 void sim_clock_drop(sim_clock *clock)
 {
     if (clock && --clock->references == 0) {
-        sim.clock_bytes -= sizeof *clock + clock->slots * sizeof clock->at[0];
+        sim_order.clock_bytes -= sizeof *clock + clock->slots * sizeof clock->at[0];
         free(clock);
     }
 }
@@ -128,7 +129,7 @@ static sim_clock *own(sim_clock **owner, uint32_t slots)
     size_t bytes = sizeof *old + slots * sizeof old->at[0];
     sim_clock *clock = malloc(bytes);
     if (!clock) {
-        sim.joins_lost = true;
+        sim_order.joins_lost = true;
         return NULL;
     }
     uint32_t kept = old ? old->slots : 0;
@@ -139,7 +140,7 @@ static sim_clock *own(sim_clock **owner, uint32_t slots)
         sim_clock_drop(old);
     }
     memset(clock->at + kept, 0, (slots - kept) * sizeof clock->at[0]);
-    sim.clock_bytes += bytes;
+    sim_order.clock_bytes += bytes;
     *owner = clock;
     return clock;
 }
@@ -159,7 +160,7 @@ static unsigned join_tick(sim_clock **owner, uint64_t own_component, uint32_t sl
     if (tick->component == own_component || tick->position <= sim_clock_position(*owner, slot, tick->component) ||
         !component_alive(slot, tick->component))
         return NOTHING;
-    bool known = tick->position <= sim_clock_position(sim.host_knows, slot, tick->component);
+    bool known = tick->position <= sim_clock_position(sim_order.host_knows, slot, tick->component);
     sim_clock *clock = own(owner, room_for(slot));
     if (!clock)
         return NOTHING;
@@ -187,8 +188,8 @@ void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *
 
 void sim_edge_counted(bool idle)
 {
-    sim.edges++;
-    sim.idle_edges += idle;
+    sim_order.edges++;
+    sim_order.idle_edges += idle;
 }
 
 /* ---- streams, and the host ---- */
@@ -205,11 +206,11 @@ bool sim_queue_join(sim_queue *queue, const sim_point *point)
     if (point->component == queue->component->uid)
         return false;
     unsigned gained = join(&queue->knows, queue->component->uid, point);
-    sim.joined = sim.joined || (gained & NEWS) != 0;
+    sim_order.joined = sim_order.joined || (gained & NEWS) != 0;
     return gained != NOTHING;
 }
 
 void sim_host_join(const sim_point *point)
 {
-    sim.joined = (join(&sim.host_knows, 0, point) & NEWS) != 0 || sim.joined;
+    sim_order.joined = (join(&sim_order.host_knows, 0, point) & NEWS) != 0 || sim_order.joined;
 }

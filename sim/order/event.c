@@ -1,21 +1,21 @@
 /* Events. A record is an operation in the stream; the event holds the last one, and whoever waits for the event takes
  * its edge from that operation, so that a later record or the event's end cannot disturb a wait. */
-#include "sim.h"
+#include "order/order.h"
 
 void sim_event_free(CUevent event)
 {
     sim_op_drop(event->op);
     sim_nodes_free(&event->captured);
-    sim_slab_give(&sim.events, event);
+    sim_slab_give(&sim_order.events, event);
 }
 
-static CUresult create(sim_context *context, CUevent *event, unsigned flags)
+CUresult sim_event_create(sim_context *context, CUevent *event, unsigned flags)
 {
     unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     bool shared_and_timed = (flags & CU_EVENT_INTERPROCESS) && !(flags & CU_EVENT_DISABLE_TIMING);
     if (!event || (flags & ~known) != 0 || shared_and_timed)
         return CUDA_ERROR_INVALID_VALUE;
-    CUevent made = sim_slab_take(&sim.events);
+    CUevent made = sim_slab_take(&sim_order.events);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
     made->context = context;
@@ -24,44 +24,15 @@ static CUresult create(sim_context *context, CUevent *event, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
+CUresult sim_event_check(CUevent event)
 {
-    sim_context *context;
-    CUresult result = sim_enter_context(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(create(context, phEvent, Flags));
+    return sim_slab_has(&sim_order.events, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
-static CUresult check(CUevent event)
-{
-    return sim_slab_has(&sim.events, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult cuEventDestroy_v2(CUevent hEvent)
-{
-    if (!hEvent)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = sim_enter();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = check(hEvent);
-    if (result == CUDA_SUCCESS)
-        result = sim_context_check(hEvent->context);
-    if (result == CUDA_SUCCESS)
-        sim_event_free(hEvent);
-    return sim_leave(result);
-}
-
-CUresult cuEventDestroy(CUevent hEvent)
-{
-    return cuEventDestroy_v2(hEvent);
-}
-
-static CUresult record(CUevent event, CUstream stream, unsigned flags)
+CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags)
 {
     sim_queue *queue;
-    CUresult result = check(event);
+    CUresult result = sim_event_check(event);
     if (result == CUDA_SUCCESS)
         result = sim_queue_for_work(stream, &queue);
     if (result != CUDA_SUCCESS)
@@ -69,7 +40,7 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
     if (event->context != queue->context)
         return CUDA_ERROR_INVALID_HANDLE;
     if (queue->capture)
-        return sim_capture_record(queue, event, flags);
+        return sim_hooks.graph->capture_record(queue, event, flags);
     if (flags == CU_EVENT_RECORD_EXTERNAL)
         return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
     if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_RECORD))
@@ -88,29 +59,13 @@ static CUresult record(CUevent event, CUstream stream, unsigned flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuEventRecordWithFlags(CUevent hEvent, CUstream hStream, unsigned int flags)
-{
-    CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (flags != CU_EVENT_RECORD_DEFAULT && flags != CU_EVENT_RECORD_EXTERNAL)
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(record(hEvent, hStream, flags));
-}
-
-CUresult cuEventRecord(CUevent hEvent, CUstream hStream)
-{
-    sim_called_as(__func__);
-    return cuEventRecordWithFlags(hEvent, hStream, CU_EVENT_RECORD_DEFAULT);
-}
-
 static void join_done(CUevent event)
 {
     if (event->op)
         sim_host_join(&event->op->at);
 }
 
-static CUresult query(CUevent event)
+CUresult sim_event_query(CUevent event)
 {
     if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_QUERY))
         return event->context->device->poison;
@@ -119,30 +74,17 @@ static CUresult query(CUevent event)
         sim_run_chosen();
     }
     if (sim_op_done(event->op)) {
-        sim.joined = false;
+        sim_order.joined = false;
         join_done(event);
-        sim_edge_counted(!sim.joined);
+        sim_edge_counted(!sim_order.joined);
         return event->context->device->poison;
     }
     event->polls++;
     return CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuEventQuery(CUevent hEvent)
-{
-    if (!hEvent)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = sim_enter_query();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = check(hEvent);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_guard_event(hEvent);
-    return sim_leave(result == CUDA_SUCCESS ? query(hEvent) : result);
-}
-
 /* The event may be recorded anew, or be gone, when the wait is over. */
-static CUresult wait_for(CUevent event)
+CUresult sim_event_wait(CUevent event)
 {
     sim_context *context = event->context;
     sim_op *op = event->op;
@@ -150,29 +92,16 @@ static CUresult wait_for(CUevent event)
         return sim_op_wait(context, NULL);
     sim_op_hold(op);
     CUresult result = sim_op_wait(context, op);
-    sim_edge_counted(!sim.joined);
+    sim_edge_counted(!sim_order.joined);
     if (result == CUDA_SUCCESS)
-        sim_device_observe(context->device, &op->at);
+        sim_hooks.memory->seen(context->device, &op->at);
     sim_op_drop(op);
     return result;
 }
 
-CUresult cuEventSynchronize(CUevent hEvent)
+CUresult sim_event_elapsed(float *milliseconds, CUevent start, CUevent end)
 {
-    if (!hEvent)
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = check(hEvent);
-    if (result == CUDA_SUCCESS)
-        result = sim_capture_guard_event(hEvent);
-    return sim_leave(result == CUDA_SUCCESS ? wait_for(hEvent) : result);
-}
-
-static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
-{
-    if (!milliseconds || check(start) != CUDA_SUCCESS || check(end) != CUDA_SUCCESS)
+    if (!milliseconds || sim_event_check(start) != CUDA_SUCCESS || sim_event_check(end) != CUDA_SUCCESS)
         return CUDA_ERROR_INVALID_HANDLE;
     if (start->capture || end->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
@@ -188,17 +117,4 @@ static CUresult elapsed(float *milliseconds, CUevent start, CUevent end)
     double nanoseconds = (double)end->op->finished_at - (double)start->op->finished_at;
     *milliseconds = (float)(nanoseconds * 1e-6);
     return CUDA_SUCCESS;
-}
-
-CUresult cuEventElapsedTime(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-    CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    return sim_leave(elapsed(pMilliseconds, hStart, hEnd));
-}
-
-CUresult cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart, CUevent hEnd)
-{
-    return cuEventElapsedTime(pMilliseconds, hStart, hEnd);
 }

@@ -2,7 +2,7 @@
  * it but for those that its own instructions raise: blocked, they would end the process whatever handler there is, the
  * one that catches accesses to watched memory included. Host functions run one after another, as the real driver may
  * do too; other work passes a blocked one. */
-#include "check/check.h"
+#include "order/order.h"
 #include <signal.h>
 #include <stdlib.h>
 
@@ -80,7 +80,7 @@ static void *run(void *unused)
         host.first = op->next;
         if (!host.first)
             host.last = &host.first;
-        sim_check_host_function(op);
+        sim_hooks.check->host_function(op);
         running = op;
         call(op->work.host.function, op->work.host.callback, op->work.host.stream, op->work.host.data);
         running = NULL;

@@ -1,6 +1,6 @@
 /* The queues behind streams, and the order that streams have without being told: within a stream, and between the
  * legacy stream and every stream of its context that was not created non-blocking. */
-#include "sim.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,10 +40,8 @@ void sim_queue_free(sim_queue *queue)
 {
     sim_context *context = queue->context;
     remember_work(queue);
-    sim_capture_forget_queue(queue);
-    for (int i = 0; i < sim.settings.devices; i++)
-        for (sim_space *space = sim.devices[i].spaces; space; space = space->next)
-            sim_space_forget_queue(space, queue);
+    sim_hooks.graph->queue_gone(queue);
+    sim_hooks.memory->queue_gone(queue);
     if (queue->previous)
         queue->previous->next = queue->next;
     else
@@ -60,7 +58,7 @@ void sim_queue_free(sim_queue *queue)
 void sim_queue_close(sim_queue *queue)
 {
     queue->closed = true;
-    sim_capture_forget_queue(queue);
+    sim_hooks.graph->queue_gone(queue);
     if (!queue->tail)
         sim_queue_free(queue);
 }
@@ -125,7 +123,7 @@ CUresult sim_queue_to_ask(CUstream stream, sim_queue **queue)
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return default_queue(stream, queue);
     /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
-    if (!sim_slab_has(&sim.streams, stream))
+    if (!sim_slab_has(&sim_order.streams, stream))
         return CUDA_ERROR_INVALID_HANDLE;
     *queue = stream->queue;
     return sim_context_check((*queue)->context);
@@ -172,7 +170,7 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool hos
     sim_op_submit(op);
     CUresult result = host_joins ? sim_op_wait(context, op) : sim_op_wait_without_host_edge(context, op);
     if (result == CUDA_SUCCESS)
-        sim_device_observe(context->device, only_blocking ? &op->at : NULL);
+        sim_hooks.memory->seen(context->device, only_blocking ? &op->at : NULL);
     sim_op_drop(op);
     return result;
 }
@@ -188,7 +186,7 @@ CUresult sim_queue_wait(sim_queue *queue)
     CUresult result = sim_op_wait(context, queue->tail);
     if (result == CUDA_SUCCESS) {
         sim_host_join(&work);
-        sim_device_observe(context->device, &work);
+        sim_hooks.memory->seen(context->device, &work);
     }
     sim_clock_drop(work.knows);
     return result;
@@ -220,4 +218,13 @@ CUresult sim_context_wait(sim_context *context)
 CUresult sim_context_wait_without_host_edge(sim_context *context)
 {
     return wait_for_join(context, false, false);
+}
+
+void sim_need_everything(void)
+{
+    for (sim_context *context = NULL; (context = sim_slab_next(&sim_order.contexts, context));) {
+        for (sim_queue *queue = context->queues; queue; queue = queue->next)
+            if (queue->tail)
+                sim_op_need(queue->tail);
+    }
 }

@@ -5,7 +5,7 @@
  * order that the policy gives: as submitted under early, shuffled by the seed under random, last submitted first under
  * late. Delay and place are drawn from the seed and the operation's own number, never from a generator that calls would
  * move: how often a host polls changes nothing for the others. */
-#include "sim.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <time.h>
 
@@ -77,7 +77,8 @@ void sim_heap_remove(sim_heap *heap, sim_op *op)
 
 static uint64_t draw(const sim_op *op, uint64_t purpose)
 {
-    return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U + sim_mix((op->sequence - sim.seeded_at) * 4 + purpose));
+    return sim_mix(sim.settings.seed * 0x9e3779b97f4a7c15U +
+                   sim_mix((op->sequence - sim_order.seeded_at) * 4 + purpose));
 }
 
 /* Three in eight at once, three within a few calls, one within many, one never of its own. */
@@ -96,7 +97,7 @@ static uint64_t delay(const sim_op *op)
     case 6:
         return 1 + (random >> 8) % 64;
     default:
-        return UINT64_MAX - sim.calls;
+        return UINT64_MAX - sim_order.calls;
     }
 }
 
@@ -114,7 +115,7 @@ static void choose(sim_op *op)
         op->order = UINT64_MAX - op->sequence;
         break;
     }
-    sim_heap_push(&sim.chosen, op);
+    sim_heap_push(&sim_order.chosen, op);
 }
 
 void sim_op_became_ready(sim_op *op)
@@ -126,8 +127,8 @@ void sim_op_became_ready(sim_op *op)
     op->state = SIM_OP_READY;
     if (sim.settings.policy == STRATA_SIM_RANDOM) {
         op->state = SIM_OP_DELAYED;
-        op->order = sim.calls + delay(op);
-        sim_heap_push(&sim.delayed, op);
+        op->order = sim_order.calls + delay(op);
+        sim_heap_push(&sim_order.delayed, op);
     }
 }
 
@@ -156,7 +157,7 @@ void sim_op_need(sim_op *op)
             if (to_be_marked(edge->from))
                 marked = mark(edge->from, marked);
         if (at->state == SIM_OP_DELAYED) {
-            sim_heap_remove(&sim.delayed, at);
+            sim_heap_remove(&sim_order.delayed, at);
             choose(at);
         } else if (at->state == SIM_OP_READY) {
             choose(at);
@@ -166,13 +167,13 @@ void sim_op_need(sim_op *op)
 
 static void run_next(void)
 {
-    sim_op *op = sim.chosen.at[0];
-    sim_heap_remove(&sim.chosen, op);
+    sim_op *op = sim_order.chosen.at[0];
+    sim_heap_remove(&sim_order.chosen, op);
     op->state = SIM_OP_RUNNING;
     if (op->kind == SIM_OP_HOST && op->fault == CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS) {
         sim_host_thread_give(op);
-    } else if (op->kind == SIM_OP_WAIT_VALUE && !sim_value_reached(op)) {
-        sim_value_watch(op);
+    } else if (op->kind == SIM_OP_WAIT_VALUE && !sim_op_types[op->kind].reached(op)) {
+        sim_op_watch(op);
     } else {
         sim_op_run(op);
         sim_op_complete(op);
@@ -182,17 +183,17 @@ static void run_next(void)
 void sim_run_chosen(void)
 {
     do {
-        while (sim.chosen.count > 0)
+        while (sim_order.chosen.count > 0)
             run_next();
-    } while (sim.watching && sim_values_check());
+    } while (sim_order.watching && sim_watched_run());
 }
 
 void sim_tick(void)
 {
-    sim.calls++;
-    while (sim.delayed.count > 0 && sim.delayed.at[0]->order <= sim.calls) {
-        sim_op *op = sim.delayed.at[0];
-        sim_heap_remove(&sim.delayed, op);
+    sim_order.calls++;
+    while (sim_order.delayed.count > 0 && sim_order.delayed.at[0]->order <= sim_order.calls) {
+        sim_op *op = sim_order.delayed.at[0];
+        sim_heap_remove(&sim_order.delayed, op);
         choose(op);
     }
     sim_run_chosen();
@@ -202,7 +203,7 @@ void sim_tick(void)
 static void wait_for_progress(void)
 {
     enum { GLANCE_NS = 200000, SECOND_NS = 1000000000 };
-    if (!sim.watching) {
+    if (!sim_order.watching) {
         pthread_cond_wait(&sim.progress, &sim.lock);
         return;
     }
@@ -232,12 +233,12 @@ static bool wait_until_done(sim_op *op)
 
 static CUresult wait_for(sim_context *context, sim_op *op, bool host_joins)
 {
-    sim.joined = false;
+    sim_order.joined = false;
     if (op) {
         sim_op_hold(op);
         if (!wait_until_done(op))
             return CUDA_ERROR_DEINITIALIZED;
-        sim.joined = false;
+        sim_order.joined = false;
         if (host_joins)
             sim_host_join(&op->at);
         sim_op_drop(op);

@@ -2,7 +2,7 @@
  * is an edge from another one. A stream's order is an edge from the operation before; an event wait, the legacy stream,
  * memory that is handed on are edges too. An operation without edges left may run, and when it is done its own edges
  * fall away. What an edge says about the order that a program may rely on outlives it in clocks; clock.c has those. */
-#include "check/check.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,9 +70,9 @@ static sim_op *take_op(void)
 
 bool sim_op_reserve_many(size_t ops, size_t edges)
 {
-    size_t unfinished = (size_t)sim.unfinished + ops;
-    return reserve_ops(ops) && reserve_edges(edges) && sim_heap_reserve(&sim.chosen, unfinished) &&
-           sim_heap_reserve(&sim.delayed, unfinished);
+    size_t unfinished = (size_t)sim_order.unfinished + ops;
+    return reserve_ops(ops) && reserve_edges(edges) && sim_heap_reserve(&sim_order.chosen, unfinished) &&
+           sim_heap_reserve(&sim_order.delayed, unfinished);
 }
 
 bool sim_op_reserve(const sim_queue *queue, size_t extra)
@@ -83,13 +83,13 @@ bool sim_op_reserve(const sim_queue *queue, size_t extra)
 sim_op *sim_op_create(sim_context *context, sim_queue *queue, sim_op_kind kind, size_t extra)
 {
     if (queue && queue->capture)
-        return sim_capture_op(context, queue, kind);
+        return sim_hooks.graph->capture_op(context, queue, kind);
     if (!sim_op_reserve(queue, extra))
         return NULL;
     sim_op *op = take_op();
     *op = (sim_op){.kind = kind, .context = context, .queue = queue, .references = 1};
-    op->sequence = ++sim.submitted;
-    sim.unfinished++;
+    op->sequence = ++sim_order.submitted;
+    sim_order.unfinished++;
     if (queue)
         sim_queue_order(queue, op);
     return op;
@@ -117,7 +117,7 @@ static void take_place(sim_op *op)
     }
     if (!op->chain && sim.checking && op->kind != SIM_OP_MARK) {
         op->chain = sim_component_open();
-        sim.joins_lost = sim.joins_lost || !op->chain;
+        sim_order.joins_lost = sim_order.joins_lost || !op->chain;
     }
     if (op->chain) {
         op->at.slot = op->chain->slot;
@@ -176,16 +176,23 @@ void sim_op_await(sim_op *op, sim_op *on)
     op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
 }
 
+/* The host may be about to let the operation go on. */
+static bool held_by_host(const sim_op *op)
+{
+    return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT_VALUE;
+}
+
 void sim_op_submit(sim_op *op)
 {
     if (op->node) {
-        sim_capture_submit(op);
+        sim_hooks.graph->capture_submit(op);
         return;
     }
-    sim_check_submitting(op);
+    sim_hooks.check->submitting(op);
     take_place(op);
-    sim_check_submitted(op);
-    sim_in_flight_begin(op);
+    sim_hooks.check->submitted(op);
+    sim_order.held_by_host += held_by_host(op);
+    sim_hooks.memory->submitted(op);
     if (op->blockers > 0) {
         op->state = SIM_OP_BLOCKED;
         return;
@@ -202,7 +209,7 @@ sim_op *sim_op_hold(sim_op *op)
 /* What it holds in the order goes. */
 static void forget(sim_op *op)
 {
-    sim_check_completed(op);
+    sim_hooks.check->completed(op);
     sim_clock_drop(op->at.knows);
     op->at.knows = NULL;
     sim_component_drop(op->chain);
@@ -232,12 +239,12 @@ static void cut(sim_edge *edge)
 void sim_op_complete(sim_op *op)
 {
     op->state = SIM_OP_DONE;
-    sim_check_completed(op);
-    op->told = op->kind == SIM_OP_HOST ? sim_check.order : op->told;
-    sim_in_flight_end(op);
+    uint64_t order = sim_hooks.check->completed(op);
+    op->told = op->kind == SIM_OP_HOST ? order : op->told;
+    sim_order.held_by_host -= held_by_host(op);
     op->finished_at = op->context->device->time;
-    sim.unfinished--;
-    sim.finished++;
+    sim_order.unfinished--;
+    sim_order.finished++;
     sim_edge *edge = op->successors;
     op->successors = NULL;
     while (edge) {
@@ -265,8 +272,8 @@ static void abandon(sim_op *op)
     if (op->state == SIM_OP_DONE)
         return;
     sim_op_discard(op);
-    if (op->kind == SIM_OP_FREE && !op->work.block->graph)
-        free(op->work.block);
+    if (sim_op_types[op->kind].abandon)
+        sim_op_types[op->kind].abandon(op);
 }
 
 void sim_ops_close(void)
@@ -287,8 +294,8 @@ void sim_ops_close(void)
     free_op_count = 0;
     free_edges = NULL;
     free_edge_count = 0;
-    free(sim.chosen.at);
-    free(sim.delayed.at);
-    sim.chosen = (sim_heap){0};
-    sim.delayed = (sim_heap){0};
+    free(sim_order.chosen.at);
+    free(sim_order.delayed.at);
+    sim_order.chosen = (sim_heap){0};
+    sim_order.delayed = (sim_heap){0};
 }

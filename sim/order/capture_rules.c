@@ -6,7 +6,7 @@
  * it captures in another mode than relaxed itself; a relaxed thread always may. Calls that are about a captured stream,
  * and calls that wait for all streams of a context in which there is one, are refused in every mode. A refused call
  * ends the captures that it was refused for: their graphs will never be. */
-#include "graph/graph.h"
+#include "order/order.h"
 
 void sim_capture_invalidate(sim_capture *capture)
 {
@@ -24,11 +24,11 @@ static bool forbids(const sim_capture *capture, const sim_thread *thread)
 
 CUresult sim_capture_guard(void)
 {
-    if (!sim.captures)
+    if (!sim_order.captures)
         return CUDA_SUCCESS;
     const sim_thread *thread = sim_thread_self();
     CUresult result = thread ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-    for (sim_capture *capture = sim.captures; thread && capture; capture = capture->next) {
+    for (sim_capture *capture = sim_order.captures; thread && capture; capture = capture->next) {
         if (forbids(capture, thread)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -56,7 +56,7 @@ static bool takes_part(const sim_capture *capture, const sim_context *context, b
 CUresult sim_capture_guard_context(sim_context *context)
 {
     CUresult result = CUDA_SUCCESS;
-    for (sim_capture *capture = sim.captures; capture; capture = capture->next) {
+    for (sim_capture *capture = sim_order.captures; capture; capture = capture->next) {
         if (takes_part(capture, context, false)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
@@ -67,7 +67,7 @@ CUresult sim_capture_guard_context(sim_context *context)
 
 bool sim_capture_beside_legacy(sim_context *context)
 {
-    for (const sim_capture *capture = sim.captures; capture; capture = capture->next)
+    for (const sim_capture *capture = sim_order.captures; capture; capture = capture->next)
         if (takes_part(capture, context, true))
             return true;
     return false;
@@ -76,7 +76,7 @@ bool sim_capture_beside_legacy(sim_context *context)
 CUresult sim_capture_guard_legacy(sim_context *context)
 {
     CUresult result = CUDA_SUCCESS;
-    for (sim_capture *capture = sim.captures; capture; capture = capture->next) {
+    for (sim_capture *capture = sim_order.captures; capture; capture = capture->next) {
         if (takes_part(capture, context, true)) {
             sim_capture_invalidate(capture);
             result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -87,7 +87,7 @@ CUresult sim_capture_guard_legacy(sim_context *context)
 
 static sim_capture *find(uint64_t id)
 {
-    sim_capture *capture = sim.captures;
+    sim_capture *capture = sim_order.captures;
     while (capture && capture->id != id)
         capture = capture->next;
     return capture;
@@ -107,4 +107,24 @@ CUresult sim_capture_guard_event(CUevent event)
         return CUDA_ERROR_CAPTURED_EVENT;
     }
     return event->capture ? CUDA_ERROR_INVALID_VALUE : sim_capture_guard();
+}
+
+void sim_capture_forget_thread(const sim_thread *thread)
+{
+    for (sim_capture *capture = sim_order.captures; capture; capture = capture->next)
+        if (capture->thread == thread)
+            capture->thread = NULL;
+}
+
+void sim_capture_join(sim_capture *capture, sim_queue *queue)
+{
+    queue->capture = capture;
+    queue->next_captured = capture->queues;
+    capture->queues = queue;
+    queue->captured.count = 0;
+}
+
+CUresult sim_capture_check(const sim_queue *queue)
+{
+    return queue->capture && queue->capture->invalidated ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
 }

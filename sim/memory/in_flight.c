@@ -6,8 +6,7 @@
  * There are no false alarms, at the price of some silence. While a host function or a wait for a value is under way
  * nothing is closed: the host may be about to let the stream go on, and do what it likes before. All of an allocation
  * is open again as soon as any work touches it. Kernels say what they write when they run, which is too late. */
-#include "check/debugger.h"
-#include "sim.h"
+#include "memory/memory.h"
 
 static sim_block *block_of(const sim_place *place)
 {
@@ -51,16 +50,10 @@ static bool target_of(const sim_op *op, copy_target *target)
     }
 }
 
-static bool held_by_host(const sim_op *op)
-{
-    return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT_VALUE;
-}
-
 void sim_in_flight_begin(const sim_op *op)
 {
     copy_target target;
-    sim.held_by_host += held_by_host(op);
-    if (sim.held_by_host > 0 || !sim_debugger_is_there() || !target_of(op, &target))
+    if (sim_order.held_by_host > 0 || !sim_debugger_is_there() || !target_of(op, &target))
         return;
     sim_block *block = block_of(&target.place);
     for (uint64_t plane = 0; block && plane < target.planes; plane++) {
@@ -78,9 +71,4 @@ void sim_in_flight_run(const sim_op *op)
     sim_block *block = writes ? block_of(&target.place) : NULL;
     if (block)
         sim_bytes_landed(&block->in_flight);
-}
-
-void sim_in_flight_end(const sim_op *op)
-{
-    sim.held_by_host -= held_by_host(op);
 }

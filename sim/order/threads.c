@@ -1,5 +1,5 @@
 /* What each thread has: its stack of current contexts, its capture mode, its per-thread default streams. */
-#include "sim.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Sets of graph nodes that keep the order in which nodes were put in. They are short: what a node depends on, what the
  * next captured call comes after. */
-#include "graph/graph.h"
+#include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 

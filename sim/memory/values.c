@@ -1,22 +1,6 @@
-/* Values that streams write and wait for.
- *
- * A wait runs when its turn in the stream comes; if the value is not there, it is put aside and looked at again
- * whenever the scheduler has run something, at the end of every driver call, and every now and then while a host waits
- * for what comes behind it: the value may come from other work, from the host's own hand, or never. A host that waits
- * for a value that never comes waits for ever, as on a device. While it waits, what other streams have to do is needed
- * too, since any of it may bring the value; it is let go one stream at a time, so that under the policies random and
- * late no more of it runs than must. */
-#include "sim.h"
+/* Values that streams write and wait for: what may be asked for, and what happens when the operation runs. */
+#include "memory/memory.h"
 #include <stdatomic.h>
-
-enum { MOST_IN_BATCH = 255 };
-
-typedef struct value_request {
-    uint64_t address;
-    uint64_t value;
-    unsigned width;
-    unsigned flags;
-} value_request;
 
 /* Memory of pools and managed memory have no values that streams could wait for or write. */
 static bool has_values(const sim_block *block)
@@ -25,7 +9,7 @@ static bool has_values(const sim_block *block)
 }
 
 /* Whether access to mapped memory was given is only seen when the operation runs. */
-static bool reachable(const sim_queue *queue, const value_request *value, bool write)
+static bool reachable(const sim_queue *queue, const sim_value_request *value, bool write)
 {
     const sim_block *block = sim_block_at(value->address);
     if (value->address % value->width != 0 || !has_values(block))
@@ -34,7 +18,7 @@ static bool reachable(const sim_queue *queue, const value_request *value, bool w
            sim_may_touch(queue->context, value->address, value->width, SIM_BY_KERNEL, write);
 }
 
-static CUresult check(const sim_queue *queue, const value_request *value, bool write)
+CUresult sim_value_check(const sim_queue *queue, const sim_value_request *value, bool write)
 {
     unsigned comparison = value->flags & ~(unsigned)CU_STREAM_WAIT_VALUE_FLUSH;
     bool flush = value->flags != comparison;
@@ -44,7 +28,7 @@ static CUresult check(const sim_queue *queue, const value_request *value, bool w
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
 }
 
-static CUresult submit(sim_queue *queue, const value_request *value, bool write)
+CUresult sim_value_submit(sim_queue *queue, const sim_value_request *value, bool write)
 {
     if (!write && !queue->capture && sim_fault_drops(STRATA_SIM_EDGE_VALUE_WAIT))
         return CUDA_SUCCESS;
@@ -59,18 +43,6 @@ static CUresult submit(sim_queue *queue, const value_request *value, bool write)
     return CUDA_SUCCESS;
 }
 
-static CUresult value_call(const char *entry, CUstream stream, const value_request *value, bool write)
-{
-    sim_queue *queue;
-    CUresult result = sim_enter_handle_as(entry);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = sim_queue_for_work(stream, &queue);
-    if (result == CUDA_SUCCESS)
-        result = check(queue, value, write);
-    return sim_leave(result == CUDA_SUCCESS ? submit(queue, value, write) : result);
-}
-
 /* ---- when they run ---- */
 
 /* Where the value is; NULL after the failure that a device reports for it. */
@@ -83,13 +55,14 @@ static char *reach(const sim_op *op, bool write)
 }
 
 /* The host may read and write the same memory meanwhile. */
-void sim_value_write(const sim_op *op)
+bool sim_value_write(sim_op *op)
 {
     char *at = reach(op, true);
     if (at && op->work.value.width == sizeof(uint32_t))
         atomic_store((_Atomic uint32_t *)(void *)at, (uint32_t)op->work.value.value);
     else if (at)
         atomic_store((_Atomic uint64_t *)(void *)at, op->work.value.value);
+    return true;
 }
 
 /* The comparisons of the driver's interface. "At least" is cyclic: half of all values are ahead of any one. */
@@ -141,7 +114,7 @@ bool sim_value_is(const sim_op *op, uint64_t value, unsigned width)
     return atomic_load((const _Atomic uint32_t *)(const void *)at) == (uint32_t)value;
 }
 
-bool sim_value_reached(const sim_op *op)
+bool sim_value_reached(sim_op *op)
 {
     if (op->context->device->poison != CUDA_SUCCESS)
         return true;
@@ -149,99 +122,12 @@ bool sim_value_reached(const sim_op *op)
     return !at || satisfies(op, at);
 }
 
-void sim_value_watch(sim_op *op)
-{
-    op->state = SIM_OP_WATCHING;
-    op->next = sim.watching;
-    sim.watching = op;
-}
-
-/* What is put aside and over leaves the list before anything else happens, since its end may put others there. */
-static sim_op *take_reached(void)
-{
-    sim_op **link = &sim.watching;
-    while (*link && !sim_value_reached(*link))
-        link = &(*link)->next;
-    sim_op *op = *link;
-    if (op) {
-        *link = op->next;
-        op->next = NULL;
-    }
-    return op;
-}
-
-static bool host_waits(void)
-{
-    for (const sim_op *op = sim.watching; op; op = op->next)
-        if (op->needed)
-            return true;
-    return false;
-}
-
-/* Lets one more stream go on; which one comes first is the policy's choice. False: there is none. */
-static bool let_one_go_on(void)
-{
-    uint32_t count = sim.component_slots;
-    uint32_t first = 0;
-    if (sim.settings.policy == STRATA_SIM_RANDOM && count > 0)
-        first = (uint32_t)(sim_mix(sim.settings.seed + sim.finished - sim.seeded_at) % count);
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t at = (first + i) % count;
-        uint32_t slot = sim.settings.policy == STRATA_SIM_LATE ? count - 1 - at : at;
-        const sim_queue *queue = sim.components[slot] ? sim.components[slot]->queue : NULL;
-        if (queue && queue->tail && !queue->tail->needed) {
-            sim_op_need(queue->tail);
-            return true;
-        }
-    }
-    return false;
-}
-
-bool sim_values_check(void)
-{
-    sim_op *op;
-    while ((op = take_reached())) {
-        op->state = SIM_OP_RUNNING;
-        sim_op_run(op);
-        sim_op_complete(op);
-    }
-    while (sim.chosen.count == 0 && host_waits() && let_one_go_on()) {
-    }
-    return sim.chosen.count > 0;
-}
-
-/* ---- the calls ---- */
-
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
-{
-    value_request what = {addr, value, sizeof value, flags};
-    return value_call(__func__, stream, &what, true);
-}
-
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
-{
-    value_request what = {addr, value, sizeof value, flags};
-    return value_call(__func__, stream, &what, true);
-}
-
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr addr, cuuint32_t value, unsigned int flags)
-{
-    value_request what = {addr, value, sizeof value, flags};
-    return value_call(__func__, stream, &what, false);
-}
-
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr addr, cuuint64_t value, unsigned int flags)
-{
-    value_request what = {addr, value, sizeof value, flags};
-    return value_call(__func__, stream, &what, false);
-}
-
 /* ---- batches ---- */
 
-static value_request value_of(const CUstreamBatchMemOpParams *op)
+static sim_value_request value_of(const CUstreamBatchMemOpParams *op)
 {
     bool wide = op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
-    return (value_request){
+    return (sim_value_request){
         .address = op->writeValue.address, /* the members of waits lie where those of writes do */
         .value = wide ? op->writeValue.value64 : op->writeValue.value,
         .width = wide ? sizeof(cuuint64_t) : sizeof(cuuint32_t),
@@ -262,8 +148,8 @@ static bool is_wait(const CUstreamBatchMemOpParams *op)
 static CUresult check_one(const sim_queue *queue, const CUstreamBatchMemOpParams *op)
 {
     if (is_write(op) || is_wait(op)) {
-        value_request value = value_of(op);
-        return check(queue, &value, is_write(op));
+        sim_value_request value = value_of(op);
+        return sim_value_check(queue, &value, is_write(op));
     }
     if (op->operation == CU_STREAM_MEM_OP_BARRIER)
         return op->memoryBarrier.flags <= CU_STREAM_MEMORY_BARRIER_TYPE_GPU ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
@@ -272,31 +158,16 @@ static CUresult check_one(const sim_queue *queue, const CUstreamBatchMemOpParams
 }
 
 /* All are looked at before the first is submitted. Barriers are for memory that is seen out of order: here is none. */
-static CUresult submit_batch(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
+CUresult sim_values_submit(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
 {
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check_one(queue, &ops[i]);
     for (unsigned i = 0; i < count && result == CUDA_SUCCESS; i++) {
         if (is_write(&ops[i]) || is_wait(&ops[i])) {
-            value_request value = value_of(&ops[i]);
-            result = submit(queue, &value, is_write(&ops[i]));
+            sim_value_request value = value_of(&ops[i]);
+            result = sim_value_submit(queue, &value, is_write(&ops[i]));
         }
     }
     return result;
-}
-
-CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams *paramArray,
-                               unsigned int flags)
-{
-    sim_queue *queue;
-    CUresult result = sim_enter_handle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = sim_queue_for_work(stream, &queue);
-    if (result != CUDA_SUCCESS)
-        return sim_leave(result);
-    if (flags != 0 || count > MOST_IN_BATCH || (count > 0 && !paramArray))
-        return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    return sim_leave(submit_batch(queue, count, paramArray));
 }

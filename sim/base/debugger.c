@@ -1,7 +1,7 @@
 /* What memory debuggers are told: debugger.h says what it means. Valgrind is reached through its client requests, which
  * are nothing anywhere else; the sanitizers through functions of their runtimes, which are there if the program was
  * built with them, whether or not this library was. */
-#include "check/debugger.h"
+#include "base/base.h"
 #include <stdlib.h>
 
 #if defined(STRATA_SIM_VALGRIND)

@@ -1,0 +1,36 @@
+/* What all rooms share: the lock, the phase, the settings. */
+#include "base/base.h"
+
+sim_state sim = {
+    .lock = PTHREAD_MUTEX_INITIALIZER,
+    .progress = PTHREAD_COND_INITIALIZER,
+    .settings =
+        {
+            .devices = 1,
+            .memory = UINT64_C(16) << 30,
+            .latency = {2000, 2000, 2000, 2000, 100, 100},
+            .rate = {4000000, 4000000},
+        },
+};
+
+CUresult sim_phase_error(void)
+{
+    switch (sim.phase) {
+    case SIM_RUNNING:
+        return CUDA_SUCCESS;
+    case SIM_ENDED:
+        return CUDA_ERROR_DEINITIALIZED;
+    case SIM_NOT_INITIALIZED:
+    case SIM_FORKED:
+        break;
+    }
+    return CUDA_ERROR_NOT_INITIALIZED;
+}
+
+bool sim_ended(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    bool ended = sim.phase == SIM_ENDED;
+    pthread_mutex_unlock(&sim.lock);
+    return ended;
+}

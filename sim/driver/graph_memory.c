@@ -1,0 +1,46 @@
+/* Entry points. */
+#include "driver/driver.h"
+#include <stdlib.h>
+
+/* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */
+static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)
+{
+    *pool = NULL;
+    CUresult result = sim_enter_as(entry);
+    if (result != CUDA_SUCCESS)
+        return result;
+    sim_device *device = sim_device_of(ordinal);
+    *pool = device ? &sim_graph.pools[ordinal] : NULL;
+    return device ? CUDA_SUCCESS : sim_leave(CUDA_ERROR_INVALID_DEVICE);
+}
+
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+    sim_graph_pool *pool;
+    CUresult result = enter(__func__, device, &pool);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return sim_leave(value ? sim_graph_memory_get_attribute(pool, attr, value) : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attr, void *value)
+{
+    sim_graph_pool *pool;
+    CUresult result = enter(__func__, device, &pool);
+    if (result != CUDA_SUCCESS)
+        return result;
+    return sim_leave(value ? sim_graph_memory_set_attribute(pool, attr, *(const cuuint64_t *)value)
+                           : CUDA_ERROR_INVALID_VALUE);
+}
+
+CUresult cuDeviceGraphMemTrim(CUdevice device)
+{
+    sim_graph_pool *pool;
+    CUresult result = enter(__func__, device, &pool);
+    if (result != CUDA_SUCCESS)
+        return result;
+    sim_order.devices[device].memory->used -= pool->idle;
+    pool->reserved -= pool->idle;
+    pool->idle = 0;
+    return sim_leave(CUDA_SUCCESS);
+}
