@@ -1,35 +1,4 @@
-/* The state of this room, and what it does when something happens in order/ and memory/. */
+/* The state of this room. */
 #include "graph/graph.h"
 
 sim_graph_state sim_graph;
-
-static const sim_graph_hooks hooks = {
-    .capture_op = sim_capture_op,
-    .capture_submit = sim_capture_submit,
-    .capture_record = sim_capture_record,
-    .capture_wait = sim_capture_wait,
-    .capture_allocate = sim_capture_allocate,
-    .capture_free = sim_capture_free,
-    .queue_gone = sim_capture_forget_queue,
-    .memory_around = sim_graph_memory_around,
-    .memory_freed = sim_graph_memory_freed,
-    .block_free = sim_graph_block_free,
-    .block_free_now = sim_graph_block_free_now,
-};
-
-bool sim_graph_open(void)
-{
-    sim_hooks.graph = &hooks;
-    return sim_slab_open(&sim_graph.graphs, sizeof(struct CUgraph_st)) &&
-           sim_slab_open(&sim_graph.nodes, sizeof(struct CUgraphNode_st)) &&
-           sim_slab_open(&sim_graph.execs, sizeof(struct CUgraphExec_st)) &&
-           sim_slab_open(&sim_graph.objects, sizeof(struct CUuserObject_st));
-}
-
-void sim_graph_close(void)
-{
-    sim_slab_close(&sim_graph.graphs);
-    sim_slab_close(&sim_graph.nodes);
-    sim_slab_close(&sim_graph.execs);
-    sim_slab_close(&sim_graph.objects);
-}

@@ -4,18 +4,6 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-sim_map *sim_map_at(uint64_t address)
-{
-    sim_block *block = sim_block_at(address);
-    return block && block->kind == SIM_BLOCK_MAPPED ? sim_map_of(block) : NULL;
-}
-
-sim_map *sim_map_after(const sim_map *map)
-{
-    sim_map *next = sim_map_at(map->block.address + map->block.bytes);
-    return next && next->range == map->range ? next : NULL;
-}
-
 static char *place_in_window(const sim_range *range, uint64_t address)
 {
     return range->window + (address - range->address);

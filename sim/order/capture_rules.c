@@ -109,13 +109,6 @@ CUresult sim_capture_guard_event(CUevent event)
     return event->capture ? CUDA_ERROR_INVALID_VALUE : sim_capture_guard();
 }
 
-void sim_capture_forget_thread(const sim_thread *thread)
-{
-    for (sim_capture *capture = sim_order.captures; capture; capture = capture->next)
-        if (capture->thread == thread)
-            capture->thread = NULL;
-}
-
 void sim_capture_join(sim_capture *capture, sim_queue *queue)
 {
     queue->capture = capture;

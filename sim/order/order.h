@@ -438,7 +438,6 @@ CUresult sim_capture_guard_legacy(sim_context *context);  /* the call is about t
 CUresult sim_capture_guard_event(CUevent event);          /* the call asks about an event */
 bool sim_capture_beside_legacy(sim_context *context); /* is a stream captured that is ordered with the legacy stream? */
 CUresult sim_capture_check(const sim_queue *queue);   /* is it not captured, or captured and in order? */
-void sim_capture_forget_thread(const sim_thread *thread);
 
 /* A capture: streams whose calls become nodes of a graph. */
 typedef struct sim_capture {

@@ -118,3 +118,37 @@ CUresult sim_stream_launch_host(sim_queue *queue, CUhostFn function, CUstreamCal
     sim_op_submit(op);
     return CUDA_SUCCESS;
 }
+
+static CUresult default_queue(CUstream stream, sim_queue **queue)
+{
+    sim_context *context;
+    CUresult result = sim_context_current(&context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    *queue = stream == CU_STREAM_PER_THREAD ? sim_thread_queue(context) : context->legacy;
+    return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult sim_queue_to_ask(CUstream stream, sim_queue **queue)
+{
+    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
+        return default_queue(stream, queue);
+    /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
+    if (!sim_slab_has(&sim_order.streams, stream))
+        return CUDA_ERROR_INVALID_HANDLE;
+    *queue = stream->queue;
+    return sim_context_check((*queue)->context);
+}
+
+CUresult sim_queue_of(CUstream stream, sim_queue **queue)
+{
+    CUresult result = sim_queue_to_ask(stream, queue);
+    bool legacy = result == CUDA_SUCCESS && (*queue)->kind == SIM_QUEUE_LEGACY;
+    return legacy ? sim_capture_guard_legacy((*queue)->context) : result;
+}
+
+CUresult sim_queue_for_work(CUstream stream, sim_queue **queue)
+{
+    CUresult result = sim_queue_of(stream, queue);
+    return result == CUDA_SUCCESS ? sim_capture_check(*queue) : result;
+}

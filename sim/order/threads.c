@@ -10,9 +10,16 @@ static struct {
     sim_thread *first;
 } threads;
 
+static void forget_in_captures(const sim_thread *thread)
+{
+    for (sim_capture *capture = sim_order.captures; capture; capture = capture->next)
+        if (capture->thread == thread)
+            capture->thread = NULL;
+}
+
 static void unlink_and_free(sim_thread *thread)
 {
-    sim_capture_forget_thread(thread);
+    forget_in_captures(thread);
     if (thread->previous)
         thread->previous->next = thread->next;
     else
