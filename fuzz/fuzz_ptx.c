@@ -4,7 +4,7 @@
  * Both must come to the same answer, and what the reader found must be what the driver then shows. */
 #include "fuzz/begin.h"
 
-#include "sim/sim.h"
+#include "sim/kernels/kernels.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { GLOBALS_LIMIT = 64 << 20, READ_BACK = 4096 };
 static CUresult (*get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name);
 
 /* Parameters lie behind one another, each at a multiple of its alignment, inside the buffer. */
-static void check_parameters(const struct sim_entry *entry)
+static void check_parameters(const sim_ptx_entry *entry)
 {
     size_t end = 0;
     for (size_t i = 0; i < entry->count; i++) {
@@ -26,10 +26,10 @@ static void check_parameters(const struct sim_entry *entry)
     assert_true(end == entry->buffer_bytes && entry->count <= SIM_MAX_PARAMETERS);
 }
 
-static uint64_t bytes_of(const struct sim_global *globals)
+static uint64_t bytes_of(const sim_ptx_global *globals)
 {
     uint64_t sum = 0;
-    for (const struct sim_global *global = globals; global; global = global->next) {
+    for (const sim_ptx_global *global = globals; global; global = global->next) {
         assert_true(global->bytes > 0 && global->name[0] != '\0');
         assert_null(global->block);
         sum = global->bytes > GLOBALS_LIMIT || sum > GLOBALS_LIMIT ? GLOBALS_LIMIT + 1 : sum + global->bytes;
@@ -38,9 +38,9 @@ static uint64_t bytes_of(const struct sim_global *globals)
 }
 
 /* The last one of a name counts, which is the first in the list. */
-static bool is_first(const struct sim_global *globals, const struct sim_global *which)
+static bool is_first(const sim_ptx_global *globals, const sim_ptx_global *which)
 {
-    const struct sim_global *global = globals;
+    const sim_ptx_global *global = globals;
     while (strcmp(global->name, which->name) != 0)
         global = global->next;
     return global == which;
@@ -60,9 +60,9 @@ static void check_zeroes(CUdeviceptr address, size_t bytes)
     }
 }
 
-static void check_globals(CUmodule module, const struct sim_global *globals)
+static void check_globals(CUmodule module, const sim_ptx_global *globals)
 {
-    for (const struct sim_global *global = globals; global; global = global->next) {
+    for (const sim_ptx_global *global = globals; global; global = global->next) {
         CUdeviceptr address = 0;
         size_t bytes = 0;
         check_cu(get_global(&address, &bytes, module, global->name));
@@ -84,9 +84,9 @@ static bool is_known(const char *name)
     return false;
 }
 
-static void check_functions(CUmodule module, const struct sim_entry *entries)
+static void check_functions(CUmodule module, const sim_ptx_entry *entries)
 {
-    for (const struct sim_entry *entry = entries; entry; entry = entry->next) {
+    for (const sim_ptx_entry *entry = entries; entry; entry = entry->next) {
         bool has_twin = is_known(entry->name);
         CUfunction function, again;
         CUresult result = strata_cu.ModuleGetFunction(&function, module, entry->name);
@@ -99,8 +99,8 @@ static void check_functions(CUmodule module, const struct sim_entry *entries)
 }
 
 /* What the driver says of a text of which the reader said `read`. */
-static void check_module(CUmodule module, CUresult loaded, CUresult read, const struct sim_entry *entries,
-                         const struct sim_global *globals)
+static void check_module(CUmodule module, CUresult loaded, CUresult read, const sim_ptx_entry *entries,
+                         const sim_ptx_global *globals)
 {
     if (read != CUDA_SUCCESS) {
         assert_int_equal(loaded, read);
@@ -116,14 +116,14 @@ static void check_module(CUmodule module, CUresult loaded, CUresult read, const 
 
 static void try_text(const char *text)
 {
-    struct sim_entry *entries;
-    struct sim_global *globals;
+    sim_ptx_entry *entries;
+    sim_ptx_global *globals;
     CUmodule module = NULL;
     strata_sim_accounts before = fuzz_accounts();
     CUresult read = sim_ptx_parse(text, &entries, &globals);
     CUresult loaded = strata_cu.ModuleLoadData(&module, text);
     bool binary = text[0] == 0x7f || text[0] == 0x50; /* a linked image and a fat binary begin with these */
-    for (const struct sim_entry *entry = entries; entry; entry = entry->next)
+    for (const sim_ptx_entry *entry = entries; entry; entry = entry->next)
         check_parameters(entry);
     if (binary)
         assert_int_equal(loaded, CUDA_ERROR_NO_BINARY_FOR_GPU);

@@ -1,6 +1,6 @@
 /* Contexts: a device's primary one, which is retained and released, and those that cuCtxCreate makes; and what is
  * current to a thread. A context takes its streams, events, modules and allocations with it when it goes. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 static bool flags_known(unsigned flags)
 {

@@ -1,5 +1,5 @@
 /* The functions that steer the simulation. They are the simulator's own: no driver has them. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 CUresult strata_sim_set_seed(uint64_t seed)
 {

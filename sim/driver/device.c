@@ -1,5 +1,5 @@
 /* Devices: each one an H200 as far as it can be asked, with memory of the size that was set. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <stdio.h>
 #include <string.h>
 

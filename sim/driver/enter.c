@@ -1,5 +1,5 @@
 /* How every driver call begins and ends. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 /* Takes the lock for a call, unless the phase or the fault plan forbids it. */
 static CUresult begin(const char *name, bool in_child)

@@ -1,5 +1,5 @@
 /* The names and texts of all results that CUDA 13.0 knows. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 static const struct {
     CUresult code;

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)
 {

@@ -1,5 +1,5 @@
 /* Entry points that plan faults. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <string.h>
 
 /* Those that never come to sim_fault_call. */

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <string.h>
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <stdlib.h>
 
 /* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 /* What is the same for every kind: begins the call, and adds a node after its dependencies. The lock is not held after
  * a failure. */

@@ -1,7 +1,7 @@
 /* The per-thread twins of the entry points that take a stream: what a program built with
  * CUDA_API_PER_THREAD_DEFAULT_STREAM calls. In them a NULL stream is the calling thread's own default stream. The twins
  * without a stream are with the copies and fills. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 static CUstream own_default(CUstream stream)
 {

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)
 {

@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <stdlib.h>
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)

@@ -1,6 +1,6 @@
 /* cuGetProcAddress: every entry point by name, by the CUDA version whose ABI is asked for, and by which default stream.
  */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <string.h>
 
 typedef void (*entry_point)(void);

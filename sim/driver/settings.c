@@ -1,6 +1,6 @@
 /* What the environment asks of the simulation. A value that means nothing is an error, never a default; an empty one is
  * none. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

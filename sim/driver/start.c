@@ -1,5 +1,5 @@
 /* The beginning and the end: cuInit, a fork, and the end of the process. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

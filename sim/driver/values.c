@@ -1,5 +1,5 @@
 /* Entry points. */
-#include "driver/driver.h"
+#include "driver/enter.h"
 
 enum { MOST_IN_BATCH = 255 };
 

@@ -40,6 +40,15 @@ typedef struct sim_graph_memory {
     uint64_t graph;       /* the id of its own graph */
 } sim_graph_memory;
 
+/* What a device's graphs hold; graph_blocks.c. */
+typedef struct sim_graph_pool {
+    uint64_t reserved;
+    uint64_t reserved_high;
+    uint64_t used_high;
+    uint64_t idle;              /* of what is reserved: not behind any graph's addresses now */
+    sim_graph_memory *memories; /* every allocation that a graph of this device may make */
+} sim_graph_pool;
+
 /* Memory for a new node, which is in its graph already. */
 CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes);
 sim_graph_memory *sim_graph_memory_hold(sim_graph_memory *memory);
@@ -50,6 +59,16 @@ bool sim_graph_memory_back(sim_graph_memory *memory); /* puts memory of the devi
 /* A launch's operation allocates it, as another one frees it (sim_graph_memory_freed, sim.h); it is not submitted yet,
  * and has room for one dependency. */
 void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays);
+bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
+void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
+void sim_graph_block_free(sim_block *block); /* the operation that frees it runs */
+void sim_graph_block_free_now(sim_block *block);
+void sim_graph_memories_close(void);
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* exec.c: that are no part of another one */
+void sim_graphs_close(void);                              /* exec.c */
+void sim_captures_close(void);
+CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value);
+CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value);
 
 /* ---- user_object.c: what users have destroyed with their graphs ---- */
 
@@ -73,6 +92,10 @@ typedef struct sim_object_references {
 
 bool sim_objects_copy(sim_object_references *to, const sim_object_references *from);
 void sim_objects_free(sim_object_references *references);
+bool sim_user_object_add(sim_object_references *references, CUuserObject object, uint64_t count);
+void sim_user_object_release(CUuserObject object, uint64_t count);
+uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count);
+bool sim_user_object_valid(CUuserObject object);
 
 /* ---- graph.c: graphs and nodes ---- */
 
@@ -143,6 +166,8 @@ CUresult sim_host_describe(sim_op *what, const CUDA_HOST_NODE_PARAMS *params);
 
 CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes);
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address);
+CUresult sim_node_allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params);
+CUresult sim_node_embed(CUgraphNode node, CUgraph child);
 
 /* ---- exec.c ---- */
 
@@ -186,17 +211,19 @@ struct CUgraphExec_st {
 /* `wrong`: a node because of which it failed, or NULL. */
 CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *exec, CUgraphNode *wrong);
 void sim_exec_free(CUgraphExec exec);
+bool sim_exec_valid(CUgraphExec exec);
+CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong);
+CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
+CUresult sim_exec_upload(CUstream stream);
 
 /* ---- capture.c ---- */
-
-/* What a device's graphs hold; graph_blocks.c. */
-typedef struct sim_graph_pool {
-    uint64_t reserved;
-    uint64_t reserved_high;
-    uint64_t used_high;
-    uint64_t idle;              /* of what is reserved: not behind any graph's addresses now */
-    sim_graph_memory *memories; /* every allocation that a graph of this device may make */
-} sim_graph_pool;
+CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue);
+CUresult sim_capture_begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode);
+CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
+                                    CUstreamCaptureMode mode);
+CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue);
+CUresult sim_capture_end(CUstream stream, CUgraph *graph);
+CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags);
 
 /* ---- capture_work.c: calls on captured streams ---- */
 
@@ -207,27 +234,6 @@ CUresult sim_capture_record(sim_queue *queue, CUevent event, unsigned flags);
 CUresult sim_capture_wait(sim_queue *queue, CUevent event, unsigned flags);
 CUresult sim_capture_allocate(sim_queue *queue, sim_device *device, size_t bytes, CUdeviceptr *address);
 CUresult sim_capture_free(sim_queue *queue, CUdeviceptr address);
-
-/* ---- graph_blocks.c ---- */
-
-bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
-void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
-void sim_graph_block_free(sim_block *block); /* the operation that frees it runs */
-void sim_graph_block_free_now(sim_block *block);
-void sim_graph_memories_close(void);
-void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* exec.c: that are no part of another one */
-void sim_graphs_close(void);                              /* exec.c */
-void sim_captures_close(void);
-
-/* ---- capture.c ---- */
-
-CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue);
-CUresult sim_capture_begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode);
-CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
-                                    CUstreamCaptureMode mode);
-CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue);
-CUresult sim_capture_end(CUstream stream, CUgraph *graph);
-CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags);
 
 /* ---- dot.c ---- */
 
@@ -242,30 +248,6 @@ void sim_graph_give_nodes(const CUgraphNode *from, size_t have, CUgraphNode *nod
                           size_t *count);
 size_t sim_graph_list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t room);
 CUresult sim_graph_remove_edge(CUgraphNode from, CUgraphNode to);
-
-/* ---- exec.c ---- */
-
-bool sim_exec_valid(CUgraphExec exec);
-CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong);
-CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
-CUresult sim_exec_upload(CUstream stream);
-
-/* ---- graph_blocks.c ---- */
-
-CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value);
-CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value);
-
-/* ---- node.c ---- */
-
-CUresult sim_node_allocation_good(const CUDA_MEM_ALLOC_NODE_PARAMS *params);
-CUresult sim_node_embed(CUgraphNode node, CUgraph child);
-
-/* ---- user_object.c ---- */
-
-bool sim_user_object_add(sim_object_references *references, CUuserObject object, uint64_t count);
-void sim_user_object_release(CUuserObject object, uint64_t count);
-uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count);
-bool sim_user_object_valid(CUuserObject object);
 
 /* ---- exec_update.c ---- */
 

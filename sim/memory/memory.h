@@ -174,6 +174,30 @@ bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, sim_
 CUresult sim_copy_prepare(sim_queue *queue, const sim_place *from, bool synchronous);
 CUresult sim_copy_finish(sim_context *context, sim_op *op, const sim_place *to, const sim_place *from,
                          bool synchronous);
+typedef struct sim_copy_request {
+    uint64_t to;
+    uint64_t from;
+    size_t bytes;
+    sim_side to_side;
+    sim_side from_side;
+} sim_copy_request;
+
+typedef struct sim_fill_request {
+    uint64_t address;
+    uint32_t value;
+    size_t width;
+    size_t count;
+    size_t pitch;
+    size_t rows;
+} sim_fill_request;
+
+CUresult sim_copy_submit(const sim_copy_request *copy, CUstream stream, bool synchronous);
+sim_copy_request sim_copy_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+sim_copy_request sim_copy_device_to_host(void *to, CUdeviceptr from, size_t bytes);
+CUresult sim_fill_submit(const sim_fill_request *fill, CUstream stream);
+sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes);
+sim_copy_request sim_copy_host_to_device(CUdeviceptr to, const void *from, size_t bytes);
+bool sim_copy_on_host(uint64_t address);
 
 /* ---- in_flight.c: for memory debuggers, bytes that the host must not touch ---- */
 
@@ -213,6 +237,8 @@ void sim_pool_block_gone(CUmemoryPool pool);
 
 bool sim_peer_enabled(const sim_context *context, const sim_context *peer);
 void sim_peers_free(sim_context *context);
+CUresult sim_peer_enable(sim_context *context, sim_context *peer, unsigned flags);
+CUresult sim_peer_disable(sim_context *context, const sim_context *peer);
 
 /* ---- run.c, copy2d.c, values.c: what operations do ---- */
 
@@ -238,33 +264,6 @@ typedef struct sim_device_memory {
 CUresult sim_device_open(sim_device *device, int ordinal);
 void sim_device_close(sim_device *device);
 void sim_device_observe(sim_device *device, const sim_point *seen); /* as sim_space_observe */
-
-/* ---- copy.c ---- */
-
-typedef struct sim_copy_request {
-    uint64_t to;
-    uint64_t from;
-    size_t bytes;
-    sim_side to_side;
-    sim_side from_side;
-} sim_copy_request;
-
-typedef struct sim_fill_request {
-    uint64_t address;
-    uint32_t value;
-    size_t width;
-    size_t count;
-    size_t pitch;
-    size_t rows;
-} sim_fill_request;
-
-CUresult sim_copy_submit(const sim_copy_request *copy, CUstream stream, bool synchronous);
-sim_copy_request sim_copy_device_to_device(CUdeviceptr to, CUdeviceptr from, size_t bytes);
-sim_copy_request sim_copy_device_to_host(void *to, CUdeviceptr from, size_t bytes);
-CUresult sim_fill_submit(const sim_fill_request *fill, CUstream stream);
-sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes);
-sim_copy_request sim_copy_host_to_device(CUdeviceptr to, const void *from, size_t bytes);
-bool sim_copy_on_host(uint64_t address);
 
 /* ---- copy2d.c ---- */
 
@@ -345,11 +344,6 @@ CUresult sim_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
 bool sim_pool_valid(CUmemoryPool pool);
 bool sim_pool_properties_good(const CUmemPoolProps *properties);
 CUresult sim_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
-
-/* ---- peer.c ---- */
-
-CUresult sim_peer_enable(sim_context *context, sim_context *peer, unsigned flags);
-CUresult sim_peer_disable(sim_context *context, const sim_context *peer);
 
 /* ---- pointer.c ---- */
 

@@ -298,7 +298,7 @@ bool sim_nodes_have(const sim_nodes *nodes, CUgraphNode node);
 void sim_nodes_remove(sim_nodes *nodes, CUgraphNode node);
 void sim_nodes_free(sim_nodes *nodes);
 
-/* ---- queue.c: streams ---- */
+/* ---- queue.c, stream.c, wait.c: streams ---- */
 
 /* The work of one stream. It outlives the stream's handle until the work is done. */
 typedef struct sim_queue {
@@ -349,7 +349,7 @@ struct CUevent_st {
 };
 void sim_event_free(CUevent event);
 
-/* ---- order/event.c ---- */
+/* ---- event.c ---- */
 
 CUresult sim_event_check(CUevent event);
 CUresult sim_event_create(sim_context *context, CUevent *event, unsigned flags);
@@ -358,7 +358,7 @@ CUresult sim_event_query(CUevent event);
 CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags);
 CUresult sim_event_wait(CUevent event);
 
-/* ---- order/stream.c ---- */
+/* ---- stream.c ---- */
 
 CUresult sim_stream_create(sim_context *context, CUstream *stream, unsigned flags, int priority);
 CUresult sim_stream_destroy(CUstream stream);
@@ -512,7 +512,7 @@ bool sim_order_open(void);
 void sim_order_close(void); /* after sim_clocks_close */
 void sim_clocks_close(void);
 
-/* ---- hooks.c: what higher rooms do when something happens here ---- */
+/* ---- hooks.c, open.c: what higher rooms do when something happens here ---- */
 
 /* What operations of one kind do. The room that makes such operations fills in its types when the driver starts. */
 typedef struct sim_op_type {

@@ -1,7 +1,7 @@
 /* Entry points: the functions that the driver exports, and what begins and ends each of their calls. An entry point
  * enters, calls one function of a room, and leaves. The rooms never enter. */
-#ifndef STRATA_SIM_DRIVER_DRIVER_H
-#define STRATA_SIM_DRIVER_DRIVER_H
+#ifndef STRATA_SIM_DRIVER_ENTER_H
+#define STRATA_SIM_DRIVER_ENTER_H
 
 #include "check/check.h"
 #include "graph/graph.h"
