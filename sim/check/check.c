@@ -1,7 +1,6 @@
 /* Acts: how operations and accesses become what the checker judges. check.h has the idea. */
 #include "check/check.h"
 #include <stdlib.h>
-#include <string.h>
 
 sim_check_state sim_check;
 

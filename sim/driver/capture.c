@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: captures. */
 #include "driver/enter.h"
-#include <stdlib.h>
 
 CUresult cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {

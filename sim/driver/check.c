@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: the checker and its reports. */
 #include "driver/enter.h"
 
 CUresult strata_sim_host_signals(void)

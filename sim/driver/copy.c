@@ -1,7 +1,5 @@
-/* Entry points. */
+/* Entry points: copies and fills. */
 #include "driver/enter.h"
-#include <stdlib.h>
-#include <string.h>
 
 static CUresult copy_call(const char *entry, const sim_copy_request *what, CUstream stream, bool synchronous)
 {

@@ -1,7 +1,5 @@
-/* Entry points. */
+/* Entry points: copies of rows and planes. */
 #include "driver/enter.h"
-#include <stdlib.h>
-#include <string.h>
 
 static CUresult copy_call(const char *entry, const sim_rows_request *copy, CUstream stream, bool synchronous)
 {

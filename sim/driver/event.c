@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: events. */
 #include "driver/enter.h"
 
 CUresult cuEventCreate(CUevent *phEvent, unsigned int Flags)

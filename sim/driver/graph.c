@@ -1,8 +1,7 @@
-/* Entry points. */
+/* Entry points: graphs. */
 #include "driver/enter.h"
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {

@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: the edges of graphs. */
 #include "driver/enter.h"
-#include <string.h>
 
 CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
 {

@@ -1,7 +1,5 @@
-/* Entry points. */
+/* Entry points: executable graphs. */
 #include "driver/enter.h"
-#include <stdlib.h>
-#include <string.h>
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, unsigned long long flags)
 {

@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: a device's memory for graphs. */
 #include "driver/enter.h"
-#include <stdlib.h>
 
 /* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */
 static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)

@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: nodes of graphs. */
 #include "driver/enter.h"
 
 /* What is the same for every kind: begins the call, and adds a node after its dependencies. The lock is not held after

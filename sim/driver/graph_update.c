@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: changing executable graphs. */
 #include "driver/enter.h"
-#include <stdlib.h>
 
 /* Begins a call about a node of an executable graph. As with sim_enter, the lock is not held after a failure. */
 static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,

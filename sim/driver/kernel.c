@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: modules and kernels. */
 #include "driver/enter.h"
-#include <stdlib.h>
 #include <string.h>
 
 CUresult cuLaunchKernel(CUfunction f, unsigned int gridDimX, unsigned int gridDimY, unsigned int gridDimZ,

@@ -1,7 +1,5 @@
-/* Entry points. */
+/* Entry points: managed memory. */
 #include "driver/enter.h"
-#include <stdlib.h>
-#include <string.h>
 
 CUresult cuMemAllocManaged(CUdeviceptr *dptr, size_t bytesize, unsigned int flags)
 {

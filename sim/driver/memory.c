@@ -1,7 +1,6 @@
-/* Entry points. */
+/* Entry points: memory that is not stream-ordered: cuMemAlloc, pinned and registered memory. */
 #include "driver/enter.h"
 #include <stdlib.h>
-#include <unistd.h>
 
 CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {

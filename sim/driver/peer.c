@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: several devices. */
 #include "driver/enter.h"
-#include <stdlib.h>
 
 CUresult cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {

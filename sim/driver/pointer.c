@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: what an address is. */
 #include "driver/enter.h"
 
 CUresult cuPointerGetAttribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr)

@@ -1,6 +1,5 @@
-/* Entry points. */
+/* Entry points: memory pools and stream-ordered memory. */
 #include "driver/enter.h"
-#include <stdlib.h>
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
 {

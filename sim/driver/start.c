@@ -1,7 +1,7 @@
 /* The beginning and the end: cuInit, a fork, and the end of the process. */
 #include "driver/enter.h"
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 static void release_everything(void)

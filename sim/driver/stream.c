@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: streams. */
 #include "driver/enter.h"
 
 CUresult cuStreamCreateWithPriority(CUstream *phStream, unsigned int flags, int priority)

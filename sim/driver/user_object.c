@@ -1,7 +1,5 @@
-/* Entry points. */
+/* Entry points: objects that graphs own for the program. */
 #include "driver/enter.h"
-#include <stdlib.h>
-#include <string.h>
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,
                             unsigned int flags)

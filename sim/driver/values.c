@@ -1,4 +1,4 @@
-/* Entry points. */
+/* Entry points: values that streams write and wait for. */
 #include "driver/enter.h"
 
 enum { MOST_IN_BATCH = 255 };

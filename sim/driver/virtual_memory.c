@@ -1,11 +1,5 @@
-/* Entry points. */
+/* Entry points: memory that the program maps itself. */
 #include "driver/enter.h"
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const uint64_t most_range = UINT64_C(1) << 46;
 

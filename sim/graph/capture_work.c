@@ -4,7 +4,6 @@
  * Where a call makes an operation, it makes it as ever, and submits it: the operation of a captured stream carries the
  * node that it turns into. */
 #include "graph/graph.h"
-#include <stdlib.h>
 
 /* A node after what the stream did; what it does next comes after this node. */
 static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)

@@ -8,7 +8,6 @@
  * their own, so that each of them hangs together. */
 #include "graph/graph.h"
 #include <stdlib.h>
-#include <string.h>
 
 bool sim_exec_valid(CUgraphExec exec)
 {

@@ -3,7 +3,6 @@
  * found by its extent and the extent's indexes; all other memory, which is known and there at the same time, in a tree
  * of its own. */
 #include "memory/memory.h"
-#include <stdlib.h>
 
 static sim_extent *extent_at(uint64_t address)
 {

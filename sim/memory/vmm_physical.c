@@ -4,7 +4,6 @@
 #include "memory/memory.h"
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
  * legacy stream and every stream of its context that was not created non-blocking. */
 #include "order/order.h"
 #include <stdlib.h>
-#include <string.h>
 
 sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned flags, int priority)
 {

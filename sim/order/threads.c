@@ -1,7 +1,6 @@
 /* What each thread has: its stack of current contexts, its capture mode, its per-thread default streams. */
 #include "order/order.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* Guarded by sim.lock. */
 static struct {

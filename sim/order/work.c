@@ -4,7 +4,6 @@
  * fall away. What an edge says about the order that a program may rely on outlives it in clocks; clock.c has those. */
 #include "order/order.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { CHUNK = 256 };
 
