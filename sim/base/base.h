@@ -5,7 +5,8 @@
 #ifndef STRATA_SIM_BASE_BASE_H
 #define STRATA_SIM_BASE_BASE_H
 
-/* Every name as the driver exports it, older versions and per-thread twins included, and visible from outside. */
+/* Every name as the driver exports it, older versions and variants for per-thread streams included, and visible from
+ * outside. */
 #define __CUDA_API_VERSION_INTERNAL
 #pragma GCC visibility push(default)
 #include <strata/sim.h>
@@ -182,7 +183,8 @@ static inline uint64_t sim_mix(uint64_t x)
  * written from place to place. All of that happens when the operation runs, not when it is called for.
  *
  * A host that follows a device address faults with or without a tool. What is found here goes wrong in code that has
- * real pointers: the twins of kernels, host functions, and the host with pinned and managed memory (in_flight.c).
+ * real pointers: host kernels, host functions, and the host with pinned and managed memory
+ * (in_flight.c).
  *
  * Memory that the program maps itself is as good as any file's while it is mapped, and gone afterwards: one piece may
  * be seen at several addresses, between which no tool carries anything.

@@ -1,4 +1,4 @@
-/* Acts: how operations and accesses become what the checker judges. check.h has the idea. */
+/* Access records: how operations and accesses become what the checker judges. check.h has the idea. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static bool mode(uint32_t one)
     return (sim_check.modes & one) != 0;
 }
 
-/* ---- acts ---- */
+/* ---- records ---- */
 
 sim_access_record *sim_access_record_hold(sim_access_record *record)
 {
@@ -136,10 +136,10 @@ bool sim_access_record_unordered(const sim_access_record *one, const sim_access_
     return !sim_access_record_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
 }
 
-/* ---- pending acts ----
+/* ---- pending records ----
  *
- * Each lane has its pending acts in order, in a ring; they end in that order, too. The lanes that have any are in a
- * list. */
+ * Each component has its pending records in order, in a ring; they end in that order, too. The components that have any
+ * are in a list. */
 
 static sim_access_record *pending_at(const sim_pending *pending, size_t index)
 {
@@ -198,7 +198,7 @@ static void pend(sim_access_record *record)
     sim_check.pending_changes++;
 }
 
-/* The acts of a lane end in their order, but for those that are abandoned with their context. */
+/* The records of a component end in their order, but for those that are abandoned with their context. */
 static void unpend(sim_access_record *record)
 {
     sim_pending *pending = &record->component->pending;
@@ -230,7 +230,7 @@ uint64_t sim_access_record_knows(const sim_access_record *record, const sim_comp
     return asked > released ? asked : released;
 }
 
-/* Index of the lane's first pending act that does not come before this one. */
+/* Index of the component's first pending record that does not come before this one. */
 static size_t first_not_before(const sim_access_record *record, const sim_component *component)
 {
     uint64_t position = sim_access_record_knows(record, component);
@@ -246,7 +246,7 @@ static size_t first_not_before(const sim_access_record *record, const sim_compon
     return low;
 }
 
-/* If the first that does not come before this act comes after it, all later ones of that lane do. */
+/* If the first that does not come before this record comes after it, all later ones of that component do. */
 static bool is_open(const sim_access_record *record)
 {
     for (const sim_component *component = first_with_pending; component; component = component->pending.next) {
@@ -394,7 +394,7 @@ static void judge_submission(sim_op *op)
         judge(op);
 }
 
-/* Now and then, when there are twice as many acts as were left the last time. */
+/* Now and then, when there are twice as many records as were left the last time. */
 static void settle_at_times(void)
 {
     if (sim_check.records < sim_check.settle_at)
@@ -540,7 +540,7 @@ CUresult sim_check_begin(uint32_t modes)
     return result;
 }
 
-/* Operations that are under way keep their acts, which from now on say nothing. */
+/* Operations that are under way keep their records, which from now on say nothing. */
 void sim_check_end(void)
 {
     sim_check.modes = 0;

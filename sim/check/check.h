@@ -4,42 +4,42 @@
  * is totally ordered by its submission, and gets a point (clock.c) when it is submitted: its place, and everything that
  * comes before it. Two operations race if they touch the same bytes, one of them writes, and neither's point covers the
  * other. Because an edge of any origin, a stream's order, an event, the legacy stream, a graph, is made with
- * sim_op_depend, which teaches the point, whoever adds a new kind of edge has nothing to do for the checker. An edge of
- * the driver's own is made with sim_op_await and teaches nothing.
+ * sim_op_depend, which joins the point, whoever adds a new kind of edge has nothing to do for the checker. An edge of
+ * the driver's own is made with sim_op_await and joins nothing.
  *
- * An *act* is an operation, or an access or a call of the host, as the checker remembers it: its order number, point,
- * entry point, and call stack. Records of accesses point to acts and keep them alive; an act is a few words, and goes
- * with the last record.
+ * An *access record* is an operation, or an access or a call of the host, as the checker remembers it: its order
+ * number, point, entry point, and call stack. Records of accesses point to records and keep them alive; a record is a
+ * few words, and goes with the last record.
  *
- * The host is one more place. Its acts are ordered among each other, since the driver cannot see how threads order
- * themselves. Each act of a stream comes after all host acts before its submission, and after all that the host knew to
- * be done then, whichever thread had waited; so an act carries the host's clock of that moment. A host act comes only
- * after what the host knows.
+ * The host is one more place. Its records are ordered among each other, since the driver cannot see how threads order
+ * themselves. Each record of a stream comes after all host records before its submission, and after all that the host
+ * knew to be done then, whichever thread had waited; so a record carries the host's clock of that moment. A host record
+ * comes only after what the host knows.
  *
  * For each allocation there is a *shadow*: who allocated and freed it, and a map of byte ranges (*cells*), each with
  * its last write and the reads and atomic updates since, those that no later one comes after. What the program maps at
  * several addresses has a shadow for each of them, its *views*: an access is noted where it was made and judged against
  * all of them, since they are the same bytes; an unmapping is judged against its own view, since the others stay. That
- * one act suffices for many holds for each view by itself, and so for all. That is enough for acts
+ * one record suffices for many holds for each view by itself, and so for all. That is enough for records
  * that come in the order of submission: what does not come after an older write or read does not come after the newer
  * one either, because the newer one was found to come after the older, or was reported. Copies and fills are judged
  * when they are submitted.
  *
- * A kernel says what it touches when it runs, a host function while it runs. Such an act is *pending* from its
+ * A kernel says what it touches when it runs, a host function while it runs. Such a record is *pending* from its
  * submission until it is done, and says what it touches late, out of order. Then
  *  - it is judged against what the cells hold all the same, by both points: it may come after a record, before it, or
  *    neither, which is a race;
  *  - it becomes the last write only if none was submitted after it;
- *  - a record that another displaces, and that some pending act is neither known to come before nor after, is kept in
- *    the allocation's history until no such act is pending (history.c). So a race between a kernel and a write is
+ *  - a record that another displaces, and that some pending record is neither known to come before nor after, is kept
+ * in the allocation's history until no such record is pending (history.c). So a race between a kernel and a write is
  * found although a later write, which comes after both, has taken the place of the first by the time the kernel runs;
- *  - a shadow that is freed stays, with its cells, while an act is pending that was submitted before the free.
- * Hence for each pair of acts the second to say what it touches meets the first, in whichever order they ran.
+ *  - a shadow that is freed stays, with its cells, while a record is pending that was submitted before the free.
+ * Hence for each pair of records the second to say what it touches meets the first, in whichever order they ran.
  *
  * Memory is proportional to what is live: a cell has one write and few reads, cells that are alike
- * melt together, displaced records are dropped when no pending act needs them, of shadows of freed memory only the last
- * few are kept, and from time to time all records are dropped that the host knows to be done and that every pending act
- * comes after: everything submitted later comes after them.
+ * coalesce, displaced records are dropped when no pending record needs them, of shadows of freed memory only the last
+ * few are kept, and from time to time all records are dropped that the host knows to be done and that every pending
+ * record comes after: everything submitted later comes after them.
  *
  * Reads of bytes that nobody wrote are judged when the reading operation runs, when all that comes before it has said
  * what it touches. A cell knows the order number of the first write to it.
@@ -104,7 +104,7 @@ CUresult sim_check_begin(uint32_t modes);   /* after the hooks are set */
 void sim_check_end(void);
 void sim_check_give_up(void); /* for want of memory: from then on nothing is known for sure */
 
-/* ---- acts ---- */
+/* ---- records ---- */
 
 typedef enum sim_access_record_kind {
     SIM_RECORD_OPERATION, /* of the kind `operation` */
@@ -126,7 +126,7 @@ typedef struct sim_access_record {
     bool pending;
     bool late;                /* judged when it runs, since it waits for a value */
     uint64_t told;            /* when it runs: the order up to which the host may have been what it waited for */
-    uint64_t order;           /* in the order of submission, host acts included; from 1 */
+    uint64_t order;           /* in the order of submission, host records included; from 1 */
     sim_point at;             /* its clock is held */
     sim_component *component; /* held; NULL: the host's */
     sim_clock *host_knew;
@@ -152,26 +152,26 @@ uint64_t sim_access_record_knows(const sim_access_record *record,
 uint64_t sim_access_record_asked(const sim_access_record *record,
                                  const sim_component *component); /* the same without waits for values */
 
-/* Whether some pending act is neither known to come before nor after this one. */
+/* Whether some pending record is neither known to come before nor after this one. */
 bool sim_access_record_open(sim_access_record *record);
 bool sim_access_record_settled(
-    const sim_access_record *record);            /* all acts from now on come after it, and so do pending ones */
+    const sim_access_record *record);            /* all records from now on come after it, and so do pending ones */
 uint64_t sim_access_record_oldest_pending(void); /* its order; UINT64_MAX: there is none */
 
-/* Whether the first act waits for something that may come after the second in a way that nobody sees: behind a host
+/* Whether the first record waits for something that may come after the second in a way that nobody sees: behind a host
  * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
 bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_access_record *second);
 
 /* What comes before something, beside a point: by order numbers, too. */
 typedef struct sim_known {
     sim_clock *clock;    /* held */
-    uint64_t host_order; /* acts of the host up to this one */
+    uint64_t host_order; /* records of the host up to this one */
     uint64_t until;      /* and perhaps everything up to this one */
 } sim_known;
 
 /* ---- shadow_cells.c: who wrote and read which bytes; history.c: who did before ---- */
 
-/* Records that were displaced from cells, for pending acts. */
+/* Records that were displaced from cells, for pending records. */
 typedef struct sim_history {
     sim_component_history *components;
     size_t count;
@@ -221,7 +221,7 @@ typedef struct sim_shadow {
     struct sim_shadow *next; /* of a freed one, in the order of frees */
     uint64_t address;
     uint64_t bytes;
-    uint64_t born;                /* the order number of the last act before it was known */
+    uint64_t born;                /* the order number of the last record before it was known */
     uint64_t gone;                /* and before it was freed; UINT64_MAX: it is live */
     sim_access_record *allocated; /* held; NULL once settled */
     sim_access_record *freed;     /* held */
@@ -247,7 +247,7 @@ void sim_shadows_value_awaited(sim_op *op);
 void sim_shadows_value_runs(const sim_op *op, sim_known *known);
 const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after); /* so many had run */
 void sim_shadow_judge_free(sim_access_record *record); /* that was not judged when it was submitted */
-void sim_shadows_tidy(void);                           /* some act is no longer pending */
+void sim_shadows_tidy(void);                           /* some record is no longer pending */
 void sim_shadows_settle(void);                         /* forgets what is settled, everywhere */
 CUresult sim_shadows_open(void);
 void sim_shadows_close(void);
@@ -260,11 +260,11 @@ void sim_values_running(sim_op *op); /* a wait is over, or a write runs */
 void sim_values_ended(const sim_op *op);
 void sim_values_close(void);
 
-/* What acts come after because of that, besides what their clocks say. */
+/* What records come after because of that, besides what their clocks say. */
 bool sim_values_released(void); /* there is any */
 bool sim_values_after(const sim_access_record *later, const sim_access_record *earlier);
 uint64_t sim_values_known(const sim_access_record *record, const sim_component *component); /* how far into it */
-uint64_t sim_values_until(const sim_access_record *record); /* an order up to which acts may come before this one */
+uint64_t sim_values_until(const sim_access_record *record); /* an order up to which records may come before this one */
 
 typedef struct sim_finding {
     strata_sim_report_kind kind;
@@ -294,13 +294,13 @@ void sim_stacks_close(void);
 typedef struct sim_check_state {
     uint32_t modes;
     bool gave_up;
-    uint64_t order; /* of the last act */
+    uint64_t order; /* of the last record */
     uint64_t began; /* the order when it was turned on */
     uint64_t records;
     uint64_t cells;
     uint64_t shadows;
     uint64_t other_bytes;
-    uint64_t settle_at; /* acts, at which it is time to forget */
+    uint64_t settle_at; /* records, at which it is time to forget */
     uint64_t visits;
     uint64_t values_written;  /* by streams: writes that ran */
     uint64_t pending_changes; /* counts what became pending, or ceased to be */

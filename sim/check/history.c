@@ -1,7 +1,7 @@
-/* Records that others displaced from the cells of an allocation, kept while a pending act may have to be judged against
- * them. They are in trees, one for each lane, by their position in it: of a lane, those that are unordered with some
- * act lie side by side, between the last that comes before it and the first that comes after it. So an act that says
- * late what it touched meets those alone. */
+/* Records that others displaced from the cells of an allocation, kept while a pending record may have to be judged
+ * against them. They are in trees, one for each component, by their position in it: of a component, those that are
+ * unordered with some record lie side by side, between the last that comes before it and the first that comes after it.
+ * So a record that says late what it touched meets those alone. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -114,7 +114,7 @@ static sim_component_history *history_of(sim_history *history, sim_component *co
     return of_component;
 }
 
-/* Cells come in the order of their addresses, so that the parts of one access melt together again. */
+/* Cells come in the order of their addresses, so that the parts of one access coalesce again. */
 static bool extend(sim_component_history *of_component, const sim_access_record *record, uint64_t begin, uint64_t end,
                    sim_access_kind touch)
 {

@@ -81,7 +81,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
 }
 
-/* A fault in a kernel's twin, which runs with the lock held, and reached for memory by the host's address. */
+/* A fault in a host kernel, which runs with the lock held, and reached for memory by the host's address. */
 static _Thread_local bool locked;
 
 void sim_check_pages_locked(bool held)

@@ -1,5 +1,5 @@
 /* The life of allocations, as the checker follows it. A live one hangs on its block. A freed one stays in a list, in
- * the order of frees, and in a tree by address: with its cells while an act is pending that was submitted before the
+ * the order of frees, and in a tree by address: with its cells while a record is pending that was submitted before the
  * free, then as a few words that tell a use after the free from a wild address, among the last thousand. */
 #include "check/check.h"
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static void leave_view(sim_shadow *shadow)
     shadow->piece = NULL;
 }
 
-/* The next view beside this one that was there when the act of that order number was submitted, or came later; NULL
+/* The next view beside this one that was there when the record of that order number was submitted, or came later; NULL
  * begins and ends. */
 static sim_shadow *other_view(const sim_shadow *shadow, const sim_shadow *after, uint64_t order)
 {
@@ -176,7 +176,7 @@ static sim_node *begun_at_or_below(uint64_t address)
     return sim_tree_floor(&freed.by_address, address);
 }
 
-/* The allocation, freed since or hidden, that held the address when the act of that order number was submitted. */
+/* The allocation, freed since or hidden, that held the address when the record of that order number was submitted. */
 static sim_shadow *apart_around(uint64_t address, uint64_t order)
 {
     sim_node *node = begun_at_or_below(address);
@@ -219,7 +219,7 @@ static void report_stray(const sim_access_record *record, uint64_t address, uint
     sim_report(&finding);
 }
 
-/* The allocation that held the address when the act was submitted. */
+/* The allocation that held the address when the record was submitted. */
 static sim_shadow *shadow_around(const sim_access_record *record, uint64_t address)
 {
     const sim_block *block = sim_block_at(address);

@@ -1,5 +1,6 @@
 /* Who wrote and read which bytes of an allocation: a map from ranges to cells. Bytes that nothing touched are in no
- * cell. A cell is cut where an access begins or ends inside it, and melts with its neighbours where they are alike. */
+ * cell. A cell is cut where an access begins or ends inside it, and coalesces with its neighbours where they are alike.
+ */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -181,7 +182,7 @@ static void record_written(sim_shadow_cell *cell, const sim_access_record *recor
         cell->first_written = record->order;
 }
 
-/* Whether the act speaks for the record from now on: it was submitted later, or comes after it all the same. */
+/* Whether the record speaks for the stored one from now on: it was submitted later, or comes after it all the same. */
 static bool takes_over(const sim_access_record *record, const sim_access_record *stored)
 {
     return stored->order <= record->order || sim_access_record_after(record, stored);
@@ -353,7 +354,7 @@ void sim_shadow_cells_judge_free(const sim_shadow_cells *cells, const sim_shadow
     }
 }
 
-/* Reports the first bytes in the range that no write before this act wrote. */
+/* Reports the first bytes in the range that no write before this record wrote. */
 void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin,
                                       uint64_t end, sim_access_record *record)
 {

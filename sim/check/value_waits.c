@@ -1,11 +1,11 @@
 /* Waits for values: what comes before the end of one.
  *
  * What a wait comes after is known when it is over, not when it is submitted: then it comes after the write that let it
- * go on, and all that this write comes after. A *release* says so, for the place of the wait in its lane; whatever
+ * go on, and all that this write comes after. A *release* says so, for the place of the wait in its component; whatever
  * comes after that place, by the clocks, comes after what the release knows. Clocks are made at submission and learn
- * nothing later, so releases are looked up when two acts are compared (sim_access_record_after): of each lane the last
- * release that the act comes after, which knows what those before it know. All that comes before a write has run when
- * the write runs; so what a release knows is complete when it is made.
+ * nothing later, so releases are looked up when two records are compared (sim_access_record_after): of each component
+ * the last release that the record comes after, which knows what those before it know. All that comes before a write
+ * has run when the write runs; so what a release knows is complete when it is made.
  *
  * A wait looks at memory, and any time after its turn in the stream has come may be the time when it does. So it counts
  * from the first write of a stream that satisfies it then, whether or not the scheduler let it see that one. If the
@@ -16,12 +16,12 @@
 #include <stdlib.h>
 
 typedef struct value_release {
-    uint64_t position; /* of the wait, in its lane */
+    uint64_t position; /* of the wait, in its component */
     sim_known known;
     uint64_t over; /* the order when the host was first seen to know it all; 0: not yet */
 } value_release;
 
-/* The releases of one lane, by position. */
+/* The releases of one component, by position. */
 typedef struct released_component {
     struct released_component *next;
     sim_component *component; /* held */
@@ -72,7 +72,7 @@ static void join(sim_known *known, const sim_known *more)
     known->until = larger(known->until, more->until);
 }
 
-/* The last release of the lane at that position or before. */
+/* The last release of the component at that position or before. */
 static value_release *release_at(const released_component *of_component, uint64_t position)
 {
     size_t low = 0;
@@ -99,7 +99,7 @@ static void join_releases(sim_known *known)
     }
 }
 
-/* ---- what acts come after ---- */
+/* ---- what records come after ---- */
 
 bool sim_values_released(void)
 {
@@ -158,7 +158,7 @@ static void drop_first(released_component *of_component, size_t count)
         of_component->at[i] = of_component->at[i + count];
 }
 
-/* A release that the host knows, and no pending act is older than that, tells nobody anything: whoever comes later
+/* A release that the host knows, and no pending record is older than that, tells nobody anything: whoever comes later
  * comes after it all by what the host knows. */
 static void forget_known(released_component *of_component)
 {
@@ -232,7 +232,7 @@ static bool room_for_one(released_component *of_component)
     return true;
 }
 
-/* The waits of a lane are over in its order. Takes over what is known. */
+/* The waits of a component are over in its order. Takes over what is known. */
 static void enter_release(const sim_op *wait, sim_known *known)
 {
     forget_needless();

@@ -1,6 +1,6 @@
-/* The per-thread twins of the entry points that take a stream: what a program built with
- * CUDA_API_PER_THREAD_DEFAULT_STREAM calls. In them a NULL stream is the calling thread's own default stream. The twins
- * without a stream are with the copies and fills. */
+/* Variants of the entry points that take a stream, for per-thread streams: what a program built with
+ * CUDA_API_PER_THREAD_DEFAULT_STREAM calls. In them a NULL stream is the calling thread's own default stream. Variants
+ * of calls without a stream are with the copies and fills. */
 #include "driver/enter.h"
 
 static CUstream own_default(CUstream stream)

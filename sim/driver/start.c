@@ -39,7 +39,8 @@ static CUresult open_devices(void)
     return CUDA_SUCCESS;
 }
 
-/* What work has not said yet it touches, it says now. A kernel's twin may be called here; a host function is not. */
+/* What work has not said yet it touches, it says now. A host kernel may be called here; a host function is
+ * not. */
 static void finish_checking(void)
 {
     if (sim.checking) {

@@ -1,4 +1,4 @@
-/* The twins of the guard's kernels:
+/* The host kernels of the guard's kernels:
  *
  *   strata_guard_check(u64 pieces, u64 verdicts), a block of threads for each piece
  *   strata_guard_fill(u64 address, u64 front, u64 bytes, u64 back, u64 how)

@@ -1,4 +1,4 @@
-/* The twins of Strata's own kernels, registered from the start.
+/* The host kernels of Strata's own kernels, registered from the start.
  *
  *   strata_pattern_fill(u64 address, u64 bytes, u64 seed)
  *   strata_pattern_check(u64 address, u64 bytes, u64 seed, u64 result)

@@ -1,5 +1,5 @@
-/* Launching kernels, and what a kernel's twin is held to while it runs: the ranges that it declared, and memory that is
- * there.
+/* Launching kernels, and what a host kernel is held to while it runs: the ranges that it declared, and memory
+ * that is there.
  *
  * The parameters are copied at the launch, laid out behind the launch's own record, which the operation owns. */
 #include "kernels/kernels.h"
@@ -15,7 +15,7 @@ typedef struct touched_range {
 } touched_range;
 
 typedef struct sim_kernel_launch {
-    strata_sim_launch launch; /* what the twin sees; first, so that it leads back here */
+    strata_sim_launch launch; /* what the host kernel sees; first, so that it leads back here */
     CUfunction function;
     strata_sim_kernel host_kernel;
     const char *name;           /* interned */
@@ -35,8 +35,8 @@ static sim_kernel_launch *behind(strata_sim_launch *launch)
     return (sim_kernel_launch *)(void *)launch;
 }
 
-/* What a kernel writes is written, for Valgrind: a twin may be content with saying so. What it then stores itself is as
- * good as what it was made of. */
+/* What a kernel writes is written, for Valgrind: a host kernel may be content with saying so. What it then stores
+ * itself is as good as what it was made of. */
 static void expect_write(const sim_kernel_launch *kernel, uint64_t address, size_t bytes)
 {
     char *memory = NULL;

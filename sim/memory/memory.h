@@ -80,7 +80,7 @@ typedef struct sim_space {
     bool unseen; /* a queue went whose frees the host had not waited for */
     sim_extent *extents;
     sim_tree common; /* free spans that anybody may use */
-    sim_bin **bins;  /* by the slot of the queue's lane */
+    sim_bin **bins;  /* by the slot of the queue's component */
     uint32_t bin_slots;
     struct sim_space *previous; /* in the device's list */
     struct sim_space *next;

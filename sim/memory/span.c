@@ -5,7 +5,7 @@
  * none is a hole. A free span that anybody may use is in the pool's common tree. A span whose free is only submitted is
  * in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the bytes;
  * others may if they are known to come after the free, or by waiting for it. When the free is done the span moves to
- * the common tree. Both are searched for the best fit. Free neighbours melt together where the same users may have
+ * the common tree. Both are searched for the best fit. Free neighbours coalesce where the same users may have
  * both. */
 #include "memory/memory.h"
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Vector clocks: what comes before what, by what the program asked for.
  *
- * A lane is a row of operations that are ordered one after another: a stream's, or a chain of operations that no stream
- * holds, such as a path through a graph. An operation's place is its lane and its position in it. A clock says, for
- * each lane, up to which position everything comes before. A point is a place together with the clock of what comes
- * before it.
+ * A component is a row of operations that are ordered one after another: a stream's, or a chain of operations that no
+ * stream holds, such as a path through a graph. An operation's place is its component and its position in it. A clock
+ * says, for each component, up to which position everything comes before. A point is a place together with the clock of
+ * what comes before it.
  *
  * A stream's mark (the record of an event, a wait) by which the stream comes to know nothing new has no position of its
  * own: it shares that of the work before it. So a stream's position says what it knows: what the stream knows never
@@ -16,7 +16,7 @@
  *
  *   queue->knows       what the next operation of that stream comes after, besides its own stream's work
  *   op->at             the operation's point; of one in a stream it is complete once it is submitted
- *   context->ended     the work of streams that are gone, whose lane may still matter
+ *   context->ended     the work of streams that are gone, whose component may still matter
  *   sim_order.host_knows     what the host knows to be done, from waits and from queries that said so
  *
  * What the host knows stays apart, since pools do not look at it. It counts for every operation that is submitted
@@ -27,14 +27,15 @@
  * Two live on this: a pool hands memory that was freed on one stream to another that comes after the free, and the
  * checker tells a race from an order.
  *
- * Clocks find a lane by its slot and name its uid, so that an entry of a lane that has ended, whose slot another has
- * now, counts for nothing and is overwritten. A lane ends when its stream is gone and no record of an access is in it.
+ * Clocks find a component by its slot and name its uid, so that an entry of a component that has ended, whose slot
+ * another has now, counts for nothing and is overwritten. A component ends when its stream is gone and no record of an
+ * access is in it.
  */
 #include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lanes ---- */
+/* ---- components ---- */
 
 static bool find_slot(uint32_t *slot)
 {

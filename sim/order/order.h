@@ -25,8 +25,8 @@ typedef struct sim_edge sim_edge;
 
 /* ---- clock.c: what comes before what ---- */
 
-/* The checker's: the operations of a lane that have not said yet all that they touch, in a ring, and the neighbours in
- * the list of lanes that have any. */
+/* The checker's: the operations of a component that have not said yet all that they touch, in a ring, and the
+ * neighbours in the list of components that have any. */
 typedef struct sim_pending {
     sim_access_record **at;
     size_t first;
@@ -55,17 +55,17 @@ typedef struct sim_clock_entry {
     uint64_t position;
 } sim_clock_entry;
 
-/* Positions in lanes, by slot. Shared and immutable while it has more than one reference. */
+/* Positions in components, by slot. Shared and immutable while it has more than one reference. */
 typedef struct sim_clock {
     uint32_t references;
     uint32_t slots;
     sim_clock_entry at[];
 } sim_clock;
 
-/* One lane up to a position, and everything that comes before that. */
+/* One component up to a position, and everything that comes before that. */
 typedef struct sim_point {
     uint32_t slot;
-    uint64_t component; /* its uid; 0: a point in no lane, which is only what it comes after */
+    uint64_t component; /* its uid; 0: a point in no component, which is only what it comes after */
     uint64_t position;
     sim_clock *knows; /* may be NULL */
 } sim_point;
@@ -74,7 +74,7 @@ sim_clock *sim_clock_hold(sim_clock *clock);
 void sim_clock_drop(sim_clock *clock);
 uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t component);
 
-/* The owner of a clock comes after the point. Without memory the lesson is lost (sim_order.joins_lost): a pool reuses
+/* The owner of a clock comes after the point. Without memory the join is lost (sim_order.joins_lost): a pool reuses
  * less, and the checker stops. */
 void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *point);
 
@@ -160,7 +160,7 @@ typedef struct sim_op {
     sim_queue *queue;          /* NULL: ordered by its edges alone */
     uint64_t sequence;         /* order of submission in the process */
     sim_point at;              /* its place, and what it comes after; complete when it is submitted */
-    sim_component *chain;      /* of one without a queue: its lane; held */
+    sim_component *chain;      /* of one without a queue: its component; held */
     sim_access_record *record; /* how the checker knows it, or NULL; held */
     uint64_t told;  /* the checker's order when the last host function that it came after had returned, or 0 */
     CUresult fault; /* what the fault plan makes of it when it runs */
@@ -462,7 +462,7 @@ CUresult sim_fault_call(const char *entry);           /* what the call fails wit
 CUresult sim_fault_operation(const sim_queue *queue); /* what its newest operation fails with */
 bool sim_fault_drops(strata_sim_edge edge);           /* such a wait or record is asked for: forget it? */
 
-/* ---- faults, as driver/fault.c plans them ---- */
+/* ---- faults, as sim/driver/fault.c plans them ---- */
 
 enum { SIM_FAULT_NAME = 64 };
 

@@ -19,7 +19,7 @@ static sim_op *join(sim_context *context, bool only_blocking)
     return op;
 }
 
-/* With `teach` the host comes to know of it. */
+/* With `host_joins` the host comes to know of it. */
 static CUresult wait_for_join(sim_context *context, bool only_blocking, bool host_joins)
 {
     sim_op *op = join(context, only_blocking);

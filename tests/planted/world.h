@@ -45,7 +45,7 @@ static const char world_ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n
                                 ".visible .entry touch(.param .u64 a, .param .u64 b, .param .u64 c)\n{ ret; }\n";
 
 /* Only says what it touches: with a wild address, reaching for it would end the device for all programs after. */
-static void touch_twin(strata_sim_launch *launch)
+static void touch_host_kernel(strata_sim_launch *launch)
 {
     uint64_t parameters[3];
     for (int i = 0; i < 3; i++) {
@@ -350,7 +350,7 @@ static inline int run_programs(const struct program *programs, size_t count, voi
 {
     struct CMUnitTest tests[MOST_PROGRAMS];
     test_sim_open();
-    if (count > MOST_PROGRAMS || p_register_kernel("touch", touch_twin) != CUDA_SUCCESS ||
+    if (count > MOST_PROGRAMS || p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS ||
         p_cuInit(0) != CUDA_SUCCESS) {
         return 1;
     }

@@ -230,7 +230,7 @@ static void memory_follows_what_is_live_without_any_synchronization(void **state
 int main(void)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
+    if (p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_operations_take_at_most_ten_times_as_long),

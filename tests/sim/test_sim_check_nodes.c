@@ -311,7 +311,7 @@ int main(void)
 #define MORE_ASK(name, version) test_sim_ask(#name, version, &p_##name);
     MORE_ENTRIES(MORE_ASK)
 #undef MORE_ASK
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
+    if (p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_captured_nodes_and_the_missing_dependency),

@@ -679,7 +679,7 @@ static int end_as(const struct world *world, const char *program)
 static int child(const char *program)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
+    if (p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
     if (strcmp(program, "asked") == 0)
         OK(p_set_check(STRATA_SIM_CHECK_ON));
@@ -711,7 +711,7 @@ int main(int count, char **arguments)
     if (count > 1)
         return child(arguments[1]);
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
+    if (p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_both_operations_their_streams_and_the_missing_edge),

@@ -232,7 +232,7 @@ static void the_nth_operation_of_a_stream_ends_the_device(void **state)
 int main(void)
 {
     test_sim_open();
-    if (p_register_kernel("touch", touch_twin) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
+    if (p_register_kernel("touch", touch_host_kernel) != CUDA_SUCCESS || p_cuInit(0) != CUDA_SUCCESS)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_nth_call_of_one_entry_point_fails),
