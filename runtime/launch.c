@@ -118,7 +118,7 @@ static strata_status check_block(strata_launch *launch, const strata_block *bloc
                                    "the stack \"%s\" cannot track uses; strict launches refuse it",
                                    strata_stack_text(runtime->stack));
     }
-    const strata_table *table = runtime->stack->table;
+    const strata_table *table = runtime->stack->head.table;
     if (strata_table_state(table, block->id) == STRATA_BLOCK_LIVE)
         return STRATA_SUCCESS;
     bool foreign = strata_table_lookup(table, block->id) == NULL;
@@ -206,7 +206,7 @@ static strata_status finish_all(strata_launch *launch, size_t count, bool record
 
 static strata_status check_all(strata_launch *launch)
 {
-    const strata_table *table = launch->runtime->stack->table;
+    const strata_table *table = launch->runtime->stack->head.table;
     const strata_launch_entry *entries = entries_of(launch);
     for (size_t i = 0; i < launch->count; i++) {
         const strata_block *block = &entries[i].block;

@@ -69,7 +69,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     }
     strata_barriers_open();
     runtime->top = strata_stack_top(runtime->stack);
-    runtime->table = runtime->stack->table;
+    runtime->table = runtime->stack->head.table;
     runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
@@ -465,7 +465,7 @@ strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, 
 
 strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_block_id id)
 {
-    return runtime ? strata_table_state(runtime->stack->table, id) : STRATA_BLOCK_FREED;
+    return runtime ? strata_table_state(runtime->stack->head.table, id) : STRATA_BLOCK_FREED;
 }
 
 /* ---- uses ---- */
@@ -498,7 +498,7 @@ strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const st
     strata_status status = strata_usable();
     if (status != STRATA_SUCCESS)
         return status;
-    strata_table *table = runtime->stack->table;
+    strata_table *table = runtime->stack->head.table;
     bool live = strata_table_state(table, block->id) == STRATA_BLOCK_LIVE;
     if (live && !strata_uses_untouched(table, block->id))
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,

@@ -130,12 +130,6 @@ static strata_notice *take_notice(strata_thread *thread)
     return notice;
 }
 
-void strata_error_drop_notices(strata_thread *thread)
-{
-    for (strata_notice *notice; (notice = take_notice(thread));)
-        strata_host_free(notice);
-}
-
 static _Thread_local bool saying;
 
 bool strata_error_is_being_reported(void)

@@ -20,10 +20,6 @@ void strata_error_suppress_end(bool say);
  * place: the log callback hears it when that is over. It is dropped if too many wait, or there is no memory. */
 strata_error *strata_error_begin_finding(strata_status status);
 
-/* For a thread that ends. */
-struct strata_thread;
-void strata_error_drop_notices(struct strata_thread *thread);
-
 /* What was raised last between the two, for a copy before the second; SUCCESS if nothing was. Never NULL. */
 const strata_error *strata_error_suppressed(void);
 

@@ -1,15 +1,11 @@
 /* Thread states: made at a thread's first call, ended by a thread-specific key's destructor. */
 #include "core/base/thread.h"
 
-#include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
-#include "core/blocks/blocks.h"
 #include "driver/driver.h"
 
 #include <pthread.h>
-
-_Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));
 
 static strata_lock threads_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_THREADS);
 static strata_thread *threads;                   /* guarded by threads_lock */
@@ -41,8 +37,16 @@ static void drop_slots(strata_thread *thread)
     bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
     for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
         if (thread->slots[i] && !forked)
-            strata_table_take_back(thread->slots[i]);
+            thread->slots[i]->give_back(thread->slots[i]);
         strata_host_free(thread->slots[i]);
+    }
+}
+
+static void drop_notices(strata_thread *thread)
+{
+    for (strata_notice *notice = thread->notices, *next; notice; notice = next) {
+        next = notice->next;
+        strata_host_free(notice);
     }
 }
 
@@ -61,7 +65,7 @@ static void end_thread(void *state)
         threads = thread->next;
     strata_lock_release(&threads_lock);
     strata_thread_current = NULL;
-    strata_error_drop_notices(thread);
+    drop_notices(thread);
     strata_host_thread_exit(thread);
     strata_host_free(thread);
 }

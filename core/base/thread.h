@@ -22,6 +22,7 @@ struct strata_device;
 /* Free slots of one table that only this thread hands out. */
 typedef struct strata_slot_cache {
     struct strata_table *table;
+    void (*give_back)(struct strata_slot_cache *cache); /* returns all slots; the threads' lock is held */
     uint32_t count;
     uint32_t slots[STRATA_SLOT_CACHE_SIZE];
 } strata_slot_cache;

@@ -106,6 +106,12 @@ static void give_slots(strata_table *table, const uint32_t *slots, uint32_t coun
     strata_lock_release(&table->lock);
 }
 
+static void give_back_slots(strata_slot_cache *cache)
+{
+    give_slots(cache->table, cache->slots, cache->count);
+    cache->count = 0;
+}
+
 /* The calling thread's cache for this table, made at its first use; NULL without memory. */
 static strata_slot_cache *slot_cache(strata_table *table)
 {
@@ -117,7 +123,7 @@ static strata_slot_cache *slot_cache(strata_table *table)
         return cache;
     cache = strata_host_zalloc(sizeof *cache);
     if (cache)
-        cache->table = table;
+        *cache = (strata_slot_cache){.table = table, .give_back = give_back_slots};
     thread->slots[table->number] = cache;
     return cache;
 }
@@ -155,12 +161,6 @@ void strata_table_give_slot(strata_table *table, uint32_t slot)
         give_slots(table, &cache->slots[cache->count], STRATA_SLOT_CACHE_SIZE / 2);
     }
     cache->slots[cache->count++] = slot;
-}
-
-void strata_table_take_back(strata_slot_cache *cache)
-{
-    give_slots(cache->table, cache->slots, cache->count);
-    cache->count = 0;
 }
 
 /* ---- lives ---- */

@@ -116,6 +116,17 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
 /* Ends a table; no block of it is live and no call in flight. */
 void strata_table_destroy(strata_table *table);
 
+/* What a stack begins with: this floor knows no more of it. */
+typedef struct strata_stack_head {
+    strata_table *table;
+} strata_stack_head;
+
+/* The table of a resource that is part of a stack. */
+static inline strata_table *strata_resource_table(const strata_resource *resource)
+{
+    return ((const strata_stack_head *)(const void *)resource->stack)->table;
+}
+
 static inline uint32_t strata_table_id(const strata_table *table)
 {
     return table->id;
@@ -153,9 +164,6 @@ static inline bool strata_word_lives(uint64_t word, uint64_t generation)
 /* A free slot with the layers' bytes zeroed, 0 without memory; and back. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
-
-/* Gives a thread's cached slots back. The threads' lock is held. */
-void strata_table_take_back(strata_slot_cache *cache);
 
 /* The facts of a block that is about to be published. Word by word, where a copy of the struct, made of words a moment
  * ago, would stall its reader: a processor cannot forward two stores to one load. */

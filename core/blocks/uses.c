@@ -13,7 +13,6 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/stack/stack.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/own_stream.h"
 
@@ -311,7 +310,7 @@ __attribute__((noinline)) static strata_status prepare_slow(strata_table *table,
 strata_status strata_block_prepare_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                        strata_access access)
 {
-    strata_table *table = owner->stack->table;
+    strata_table *table = strata_resource_table(owner);
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
         return refuse_stale(table, block);
@@ -527,7 +526,7 @@ __attribute__((noinline)) static strata_status finish_slow(strata_table *table, 
 strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
-    strata_table *table = owner->stack->table;
+    strata_table *table = strata_resource_table(owner);
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (__builtin_expect(!entry || !lives(entry, block->id.generation), 0))
         return refuse_stale(table, block);
@@ -551,7 +550,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
 {
     if (!owner || !owner->stack || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use is noted without an owner or a block");
-    strata_table *table = owner->stack->table;
+    strata_table *table = strata_resource_table(owner);
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);

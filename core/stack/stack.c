@@ -291,7 +291,7 @@ strata_resource *strata_resource_charging(strata_resource *resource)
 static void free_stack(strata_stack *stack)
 {
     strata_capture_frees_destroy(&stack->deferred);
-    strata_table_destroy(stack->table);
+    strata_table_destroy(stack->head.table);
     strata_host_free(stack->text);
     strata_host_free(stack->ops);
     strata_host_free(stack->layers);
@@ -410,7 +410,7 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     uint32_t layer_bytes = 0;
     for (size_t i = 0; i < count; i++)
         layer_bytes += layer_bytes_of(stack, resources[i], i);
-    if ((status = strata_table_create(device, layer_bytes, &stack->table)) != STRATA_SUCCESS) {
+    if ((status = strata_table_create(device, layer_bytes, &stack->head.table)) != STRATA_SUCCESS) {
         strata_host_free(stack);
         return status;
     }
@@ -558,11 +558,11 @@ strata_status strata_stack_visit_blocks(strata_stack *stack, void (*visit)(const
     strata_status status = strata_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
-    const uint32_t end = strata_table_slot_limit(stack->table);
+    const uint32_t end = strata_table_slot_limit(stack->head.table);
     strata_entry *entry;
-    for (uint32_t slot = 1; (entry = strata_table_lock_next(stack->table, &slot, end));) {
+    for (uint32_t slot = 1; (entry = strata_table_lock_next(stack->head.table, &slot, end));) {
         strata_block block;
-        strata_entry_describe(stack->table, slot - 1, &block);
+        strata_entry_describe(stack->head.table, slot - 1, &block);
         strata_entry_unlock(entry);
         visit(&block, data);
     }

@@ -16,8 +16,8 @@ typedef struct strata_completion_sink {
 } strata_completion_sink;
 
 struct strata_stack {
+    strata_stack_head head;
     strata_device *device;
-    strata_table *table;
     strata_capture_frees deferred;
     char *text;
     size_t count;
@@ -31,12 +31,6 @@ struct strata_stack {
     uint32_t facts_from; /* layers from this position on see blocks as the table has them */
     _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */
 };
-
-/* What an owner needs, once it is part of a stack. */
-static inline strata_table *strata_resource_table(const strata_resource *resource)
-{
-    return resource->stack->table;
-}
 
 /* Whether what the table says of a block is what the layer sees of it: all between it and the owner pass facts on. */
 static inline bool strata_resource_sees_table(const strata_resource *resource)

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/lock.h"
+#include "core/streams/scope.h"
 
 #include <strata/info.h>
 
@@ -11,7 +12,7 @@ enum { STRATA_DEVICE_LIMIT = 64 };
 
 struct strata_timeline;
 
-typedef struct strata_device {
+struct strata_device {
     int ordinal;
     CUdevice handle;
     CUcontext context; /* the primary one, retained until the process ends */
@@ -21,102 +22,25 @@ typedef struct strata_device {
     strata_lock events_lock;
     CUevent *events; /* free ones; guarded by events_lock */
     size_t event_count, event_capacity;
-} strata_device;
+};
 
 /* The device `ordinal`, opened on first use: later calls take no lock. Opens the driver too.
  * Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN, FORKED, OUT_OF_HOST_MEMORY. */
 strata_status strata_device_get(int ordinal, strata_device **out);
 
+/* By ordinal. Set once each, under a lock of device.c; never freed. */
+extern _Atomic(strata_device *) strata_devices[STRATA_DEVICE_LIMIT] __attribute__((visibility("hidden")));
+
 /* The device if it was opened before, else NULL. */
-strata_device *strata_device_if_open(int ordinal);
-
-/* Waits on the host for everything that was submitted to the stream. Errors: DRIVER, STREAM_CAPTURE. */
-strata_status strata_stream_synchronize(strata_device *device, CUstream stream);
-
-/* A free event of the device's context, without timing; made if there is none. */
-strata_status strata_device_take_event(strata_device *device, CUevent *out);
-void strata_device_give_event(strata_device *device, CUevent event);
+static inline strata_device *strata_device_if_open(int ordinal)
+{
+    return atomic_load_explicit(&strata_devices[ordinal], memory_order_acquire);
+}
 
 /* Free bytes according to the driver; 0 if it does not say. */
 size_t strata_device_free_bytes(strata_device *device);
 
-/* What a driver call needs around it, restored by leave:
- *
- * CONTEXT: the device's context is current. Calls on a stream or event that was made by cuStreamCreate or cuEventCreate
- * carry their context with them and work with any other, or none, current (tests/answers/h200.txt, "without_context"
- * and "other_context"); the default streams and calls that make something do not. RELAXED: the thread's capture mode is
- * relaxed, for calls that a capture of somebody else's would not survive. LEGACY: no blocking stream of the context is
- * being captured, for such a capture survives no call on the legacy stream in any mode ("capture_legacy"). */
-enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2, STRATA_SCOPE_LEGACY = 4 };
-
-typedef struct strata_scope {
-    CUcontext restore;
-    CUstreamCaptureMode mode;
-    bool switched;
-    bool relaxed;
-} strata_scope;
-
-/* What a call on `stream` needs besides RELAXED. Errors of entering then: STREAM_CAPTURE too. */
-static inline unsigned strata_scope_for(CUstream stream)
-{
-    if (__builtin_expect((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD, 1))
-        return 0;
-    return stream == CU_STREAM_PER_THREAD ? STRATA_SCOPE_CONTEXT : STRATA_SCOPE_CONTEXT | STRATA_SCOPE_LEGACY;
-}
-
-strata_status strata_scope_enter_slow(strata_scope *scope, strata_device *device, unsigned needs);
-
-/* Puts back what could not be put back the first time: the caller's context and mode are the caller's, and nobody else
- * can do it later. */
-__attribute__((cold)) void strata_scope_leave_again(strata_scope *scope);
-
-static inline void strata_scope_leave(strata_scope *scope)
-{
-    bool left = !scope->relaxed || strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
-    scope->relaxed = !left;
-    if (__builtin_expect(scope->switched, 0))
-        scope->switched = strata_cu.CtxSetCurrent(scope->restore) != CUDA_SUCCESS;
-    if (__builtin_expect(scope->relaxed || scope->switched, 0))
-        strata_scope_leave_again(scope);
-}
-
-static inline strata_status strata_scope_enter(strata_scope *scope, strata_device *device, unsigned needs)
-{
-    scope->switched = scope->relaxed = false;
-    if (needs == 0)
-        return STRATA_SUCCESS;
-    if (__builtin_expect(needs != STRATA_SCOPE_RELAXED, 0))
-        return strata_scope_enter_slow(scope, device, needs);
-    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    if (__builtin_expect(strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS, 0))
-        return strata_scope_enter_slow(scope, device, needs);
-    scope->relaxed = scope->mode != CU_STREAM_CAPTURE_MODE_RELAXED;
-    return STRATA_SUCCESS;
-}
-
-/* Whether a scope can be entered: SUCCESS, or why not. */
-static inline strata_status strata_scope_check(strata_device *device, unsigned needs)
-{
-    if (__builtin_expect(needs == 0, 1))
-        return STRATA_SUCCESS;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, needs);
-    if (status == STRATA_SUCCESS)
-        strata_scope_leave(&scope);
-    return status;
-}
-
 /* An amount in bytes; shares are of all memory of the device. */
 uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device);
-
-/* To be said behind what failed for a stream: the likely cause, or nothing. */
-static inline const char *strata_stream_hint(CUresult result)
-{
-    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
-        return " (is it being captured? A registered stream is to be unregistered before that)";
-    return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED
-               ? " (was it destroyed? A registered stream is to be unregistered before that)"
-               : "";
-}
 
 #endif

@@ -1,6 +1,8 @@
 /* Finding, identifying and registering streams; what a call notes on one. */
 #include "core/streams/stream_map.h"
 
+#include "core/streams/events.h"
+
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"

@@ -6,6 +6,8 @@
  * a later event will. */
 #include "core/streams/timeline.h"
 
+#include "core/streams/events.h"
+
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"

@@ -187,7 +187,7 @@ static pthread_key_t at_thread_end;
 /* Between a few instructions of every allocation, a thread is where this one stays until the fork is over. */
 static void *hold_table(void *data)
 {
-    strata_table *table = strata_runtime_stack(scene.runtime)->table;
+    strata_table *table = strata_runtime_stack(scene.runtime)->head.table;
     strata_lock_take(&table->lock);
     sem_post(&table_held);
     sem_wait(&forked);

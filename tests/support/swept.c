@@ -127,7 +127,7 @@ static bool find_block(strata_runtime *runtime, strata_block *block)
 /* Frees what a case that failed half-way left alive, uses under way included. */
 static void free_blocks(strata_runtime *runtime)
 {
-    strata_table *table = runtime->stack->table;
+    strata_table *table = runtime->stack->head.table;
     for (uint32_t slot = 1; slot < table->fresh; slot++) {
         strata_block block;
         if (!strata_entry_describe(table, slot, &block) || !find_block(runtime, &block))

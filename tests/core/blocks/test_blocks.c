@@ -320,7 +320,7 @@ static void a_block_pinned_by_another_thread_is_not_freed(test_fixture *fixture)
 /* An entry's generations are many, so the test takes all but the last away. */
 static void an_entry_whose_generations_are_used_up_has_no_further_block(test_fixture *fixture)
 {
-    strata_table *table = strata_runtime_stack(fixture->runtime)->table;
+    strata_table *table = strata_runtime_stack(fixture->runtime)->head.table;
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     for (int reaped = 0; reaped < 2; reaped++) {
         strata_block last = test_allocate(fixture, BYTES, stream);

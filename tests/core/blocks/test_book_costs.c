@@ -103,7 +103,7 @@ static void an_entry_of_an_owner_alone_has_two_cache_lines(void **state)
         if (status == STRATA_ERROR_UNSUPPORTED)
             continue;
         check_ok(status);
-        assert_true(stack->table->stride <= 128);
+        assert_true(stack->head.table->stride <= 128);
         check_ok(strata_stack_destroy(stack));
     }
 }

@@ -345,7 +345,7 @@ static void what_a_block_remembers_of_a_stream_does_not_grow_with_its_reads(test
             check_ok(prepare(fixture, &other, follower, STRATA_ACCESS_WRITE)); /* which ends the reader's epoch */
             check_ok(finish(fixture, &other, follower, STRATA_ACCESS_WRITE));
         }
-    const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->table, block.id);
+    const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->head.table, block.id);
     const strata_more_points *more = entry->more;
     assert_true(more && more->count < READERS);
     for (size_t i = 0; i < READERS; i++)

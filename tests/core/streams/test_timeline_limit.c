@@ -32,7 +32,7 @@ static CUresult CUDAAPI call_it_pending(CUevent event)
 /* Timelines are made only when none is free, so after the one with the highest number there is none left. */
 static bool has_last_timeline(test_fixture *fixture, const strata_block *block)
 {
-    const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->table, block->id);
+    const strata_entry *entry = strata_table_lookup(strata_runtime_stack(fixture->runtime)->head.table, block->id);
     return entry->alloc_timeline == STRATA_TIMELINE_LAST;
 }
 
@@ -138,7 +138,7 @@ static void work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_
 
 static uint16_t home_of(strata_runtime *runtime, const strata_block *block)
 {
-    return strata_table_entry(strata_runtime_stack(runtime)->table, block->id.slot)->alloc_timeline;
+    return strata_table_entry(strata_runtime_stack(runtime)->head.table, block->id.slot)->alloc_timeline;
 }
 
 /* The stream that was made up last, again. */

@@ -61,7 +61,7 @@ static void watch_moves(void)
 
 static bool is_touched(const test_fixture *fixture, const strata_block *block)
 {
-    return !strata_uses_untouched(strata_runtime_stack(fixture->runtime)->table, block->id);
+    return !strata_uses_untouched(strata_runtime_stack(fixture->runtime)->head.table, block->id);
 }
 
 /* Whether a move did not come to the driver, as one of the calls before it failed. A sweep fails the question about
@@ -212,7 +212,7 @@ static void memory_that_is_not_managed_is_asked_about_once_and_never_moved(test_
         }
         assert_true(test_calls_of(&calls, "cuMemPrefetchAsync") == 0);
         assert_true(test_calls_of(&calls, "cuPointerGetAttribute") == 1 || was_hindered(runtime));
-        assert_true(strata_uses_untouched(strata_runtime_stack(runtime)->table, block.id));
+        assert_true(strata_uses_untouched(strata_runtime_stack(runtime)->head.table, block.id));
         check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
         check_ok(strata_runtime_destroy(runtime));
     }
