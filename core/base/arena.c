@@ -1,4 +1,4 @@
-/* The arena, and the caches of threads that ask often. */
+/* The arena, and the caches of threads that allocate often. */
 #include "core/base/arena.h"
 
 #include "core/base/thread.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 
 enum {
-    QUANTUM = 16,     /* what is no smaller is aligned to this without asking */
-    CACHE_AFTER = 16, /* calls of a thread before it gets a cache */
+    QUANTUM = 16,     /* alignment that every size gets */
+    CACHE_AFTER = 16, /* allocations of a thread before it gets a cache */
     NAME_SIZE = 64,
 };
 
@@ -27,7 +27,7 @@ const char *strata_arena_version(void)
 
 /* ---- caches of threads ---- */
 
-/* Once for each thread: one that gets none goes on without. */
+/* Once for each thread. Without a cache the thread goes on using the arena. */
 static void make_cache(strata_thread *thread)
 {
     unsigned cache;
@@ -36,7 +36,7 @@ static void make_cache(strata_thread *thread)
         thread->host_cache = cache + 1;
 }
 
-/* The flags that name the calling thread's cache, or say that it has none. */
+/* The flags that name the calling thread's cache, or none. */
 static inline int cache_flags(void)
 {
     strata_thread *thread = strata_thread_current;
@@ -80,7 +80,7 @@ static uint64_t statistic(const char *name)
     return value;
 }
 
-/* What jemalloc counts is added up when it is told that another epoch begins. */
+/* jemalloc updates its statistics when a new epoch begins. */
 static void begin_epoch(void)
 {
     uint64_t epoch = 1;
@@ -95,7 +95,7 @@ uint64_t strata_arena_bytes(void)
     snprintf(large, sizeof large, "stats.arenas.%u.large.allocated", arena);
     snprintf(cached, sizeof cached, "stats.arenas.%u.tcache_bytes", (unsigned)MALLCTL_ARENAS_ALL);
     begin_epoch();
-    uint64_t out = statistic(small) + statistic(large), kept = statistic(cached); /* the caches' pieces are out, too */
+    uint64_t out = statistic(small) + statistic(large), kept = statistic(cached); /* cached pieces are allocated, too */
     return out > kept ? out - kept : 0;
 }
 

@@ -1,16 +1,14 @@
-/* An arena of host memory in a jemalloc that only this library has.
+/* A jemalloc arena that holds only Strata's memory.
  *
- * All of Strata's memory comes from one arena of that jemalloc, and nothing else does: what jemalloc needs for itself
- * is in another. A thread that asks now and then goes to the arena, under a lock of jemalloc's; one that asks often
- * gets a cache of small pieces, which it gives back when it ends. An allocation and its free cost 95 to 241 ns
- * in the first case, 25 to 30 in the second (docs/host-memory.md).
+ * A jemalloc of the library's own serves it; jemalloc's own data live in another arena. A thread's first allocations go
+ * to the arena, under a jemalloc lock (95 to 241 ns for an allocation and its free). After CACHE_AFTER of them the
+ * thread gets a cache (25 to 30 ns, docs/host-memory.md), which it returns at its end.
  *
- * Forks. jemalloc takes its own locks around a fork, by handlers that it registers when it starts, which is when the
- * library is loaded: before the library's own, so its locks rank after all of the library's, and whoever holds one of
- * those may allocate. It calls nothing of the library.
+ * Forks: jemalloc registers its fork handlers when the library is loaded, before Strata's, so its locks rank after all
+ * of Strata's, and a thread that holds a Strata lock may allocate. jemalloc calls nothing of Strata.
  *
- * Ends of threads. jemalloc's data of a thread go when the thread ends, in no order with Strata's. What comes after
- * them makes them again, and they go once more. */
+ * Thread ends: jemalloc destroys its data of a thread in no order with Strata's. A later allocation creates them again,
+ * and they are destroyed once more. */
 #ifndef STRATA_CORE_BASE_ARENA_H
 #define STRATA_CORE_BASE_ARENA_H
 
@@ -22,7 +20,7 @@ struct strata_thread;
 
 #ifdef STRATA_HAVE_ARENA
 
-/* Before all others, once. False without memory. */
+/* Called once, before all others. False without memory. */
 bool strata_arena_make(void);
 
 /* As in core/base/host_memory.h. */
@@ -37,8 +35,7 @@ const char *strata_arena_version(void);
 
 #else
 
-/* A build without jemalloc has no arena. host_memory.c calls none of these then, but without optimization the compiler
- * keeps the calls, and they must link. */
+/* host_memory.c calls none of these without jemalloc, but an unoptimized build keeps the calls, so they must link. */
 static inline void *strata_arena_zalloc(size_t alignment, size_t bytes)
 {
     (void)alignment, (void)bytes;

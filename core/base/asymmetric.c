@@ -31,12 +31,12 @@ void strata_full_barrier(void)
 }
 #endif
 
-/* Some threads may not have seen yet that light barriers are full ones now; written before strata_barriers_are_full. */
+/* Other threads may not know yet that light barriers are full now; written before strata_barriers_are_full. */
 static _Atomic bool settling;
 
-/* The kernel does not agree any more. From here on all barriers are full ones. A thread that found them light just
- * before has stored what it stores; it is only not visible yet. A store leaves the buffer of a core within far less
- * than a microsecond, and the switch to another thread or to the hypervisor leaves none there; so it is waited for. */
+/* The kernel refuses membarrier: from now on all barriers are full. A thread that just used a light one has made its
+ * store, but the store may sit in its core's store buffer. That drains in far less than a microsecond, and on a switch
+ * to another thread or the hypervisor, so waiting is enough. */
 static void settle(void)
 {
     atomic_store(&settling, true);
@@ -53,7 +53,7 @@ void strata_heavy_barrier(void)
         if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
             settle();
     } else if (atomic_load(&settling)) {
-        settle(); /* another thread has begun to wait, and this one has to wait as long */
+        settle(); /* another thread has begun to wait; this one must wait as long */
     }
     strata_full_barrier();
 }

@@ -1,7 +1,6 @@
-/* The depot of call stacks. A stack is found by its hash in a table of chains that only grow at their heads, so that
- * looking up takes no lock; adding one does.
+/* The depot of call stacks: a hash table of chains that grow at their heads. A lookup takes no lock; an insertion does.
  *
- * libunwind walks a stack several times as fast as the C library does. It is opened at run time, where it is there. */
+ * libunwind walks a stack several times as fast as the C library. It is opened at run time if present. */
 #include "core/base/call_stack.h"
 
 #include "core/base/call_stack_names.h"
@@ -16,13 +15,13 @@
 #include <string.h>
 
 enum {
-    OWN_FRAMES = 16,     /* most that can be of the library or skipped */
+    OWN_FRAMES = 16,     /* most frames that can be skipped or belong to the library */
     CHAINS = 1 << 14,    /* a power of two */
     NUMBER_CHUNK = 1024, /* stacks */
     NUMBER_CHUNKS = 1024,
 };
 
-/* Constant once it is published. */
+/* Constant after it is published. */
 typedef struct call_stack {
     uint64_t hash;
     struct call_stack *next; /* in its chain */
@@ -33,7 +32,7 @@ typedef struct call_stack {
 
 static _Atomic(call_stack *) chains[CHAINS]; /* heads change under depot_lock */
 
-/* By number: chunks and places in them are set once each, under depot_lock. */
+/* By number. Chunks and entries are set once each, under depot_lock. */
 static _Atomic(_Atomic(const call_stack *) *) chunks[NUMBER_CHUNKS];
 
 static strata_lock depot_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CALL_STACKS);
@@ -44,7 +43,7 @@ static uint32_t last_number; /* guarded by depot_lock */
 /* Written once, by prepare(). */
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static int (*walk)(void **frames, int most);
-static uintptr_t own_begin, own_end; /* of the shared library's code; equal in a program that has it linked in */
+static uintptr_t own_begin, own_end; /* the shared library's code; equal in a program that links it statically */
 
 static bool contains(const struct dl_phdr_info *info, uintptr_t address, uintptr_t *begin, uintptr_t *end)
 {
@@ -60,7 +59,7 @@ static bool contains(const struct dl_phdr_info *info, uintptr_t address, uintptr
     return address >= *begin && address < *end;
 }
 
-/* In a program or library that Strata was linked into, whose frames are and are not its own cannot be told. */
+/* With static linking the library's frames cannot be told from the program's. */
 static int find_own(struct dl_phdr_info *info, size_t bytes, void *data)
 {
     (void)bytes, (void)data;
@@ -75,7 +74,7 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* libunwind frees what it keeps for a thread when the thread ends, after the thread sanitizer has left it. */
+/* libunwind frees its data of a thread when the thread ends, after the thread sanitizer has left the thread. */
 static bool libunwind_is_safe(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -172,7 +171,7 @@ static uint32_t number_of(void *const *frames, size_t depth)
     return number;
 }
 
-/* Where the caller's frame is: a walker may begin with frames of its own or of a sanitizer. */
+/* Index of the caller's frame: a walker may start with frames of its own or of a sanitizer. */
 static size_t frame_of(const void *caller, void *const *frames, size_t depth)
 {
     for (size_t i = 0; i < depth && i < OWN_FRAMES; i++)

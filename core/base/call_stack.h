@@ -1,23 +1,23 @@
-/* Call stacks of the host: taking one is cheap, since its frames are only addresses and equal ones are kept once; it is
- * given names and lines when somebody wants to read it.
+/* Call stacks of the host. Capturing is cheap: frames are addresses, and equal stacks are stored once. Names and lines
+ * are looked up when a stack is printed.
  *
- * A call stack is known by a number, for the life of the process. What is kept grows with the program's code and not
- * with its history. */
+ * A call stack has a number, valid for the life of the process. Memory grows with the program's code, not with its run
+ * time. */
 #ifndef STRATA_CORE_BASE_CALL_STACK_H
 #define STRATA_CORE_BASE_CALL_STACK_H
 
 #include <stdint.h>
 
-enum { STRATA_CALL_STACK_DEPTH = 32 }; /* frames, the innermost ones */
+enum { STRATA_CALL_STACK_DEPTH = 32 }; /* frames, innermost */
 
-/* The number of the calling thread's stack: from the caller of this function on, and outside of it `skip` frames
- * further; frames of the shared library itself are left out. 0 where there is no stack, or no host memory for a new
- * one. Any thread; takes no lock for a stack that was seen before. */
+/* The number of the calling thread's stack, from this function's caller outwards, without `skip` further frames and
+ * without frames of the shared library. 0: no stack, or no host memory. Any thread; no lock for a stack that is stored
+ * already. */
 uint32_t strata_call_stack_capture(unsigned skip);
 
-/* Calls line(text, data) for each frame, innermost first: "function (file:line)" where libdw is on the machine and the
- * program has debug information, else "function (module)" or "module+0x1234". `text` is good during the call. 0 and a
- * number that was never given: no line. Any thread; no lock is held around `line`. */
+/* Calls line(text, data) for each frame, innermost first: "function (file:line)" with libdw and debug information, else
+ * "function (module)" or "module+0x1234". `text` is valid during the call. Prints nothing for 0 and unknown numbers.
+ * Any thread; no lock is held during `line`. */
 void strata_call_stack_print(uint32_t number, void (*line)(const char *text, void *data), void *data);
 
 #endif

@@ -1,9 +1,8 @@
-/* Names and lines of return addresses, from debug information where libdw is on the machine.
+/* Names and lines of return addresses, from debug information if libdw is present.
  *
- * libdw (elfutils) is opened when a name is first asked for, and stays open: reading a program's debug information
- * again for each report would take seconds. It needs no header here. What is used of it is declared below as its
- * interface of version 0.122 has it, which later ones keep. Debug information outside of the modules themselves is not
- * looked for, least of all in the network. */
+ * libdw (elfutils) is opened at the first request and stays open: reading debug information again would take seconds.
+ * The declarations below are its interface of version 0.122, which later versions keep; no header is needed. Separate
+ * debug files are not searched, locally or on the network. */
 #include "core/base/call_stack_names.h"
 
 #include "core/base/lock.h"
@@ -28,14 +27,14 @@ typedef int (*find_debuginfo_function)(Dwfl_Module *module, void **data, const c
 typedef struct dwfl_callbacks {
     find_elf_function find_elf;
     find_debuginfo_function find_debuginfo;
-    void *section_address; /* for relocatable files alone */
+    void *section_address; /* relocatable files only */
     char **debuginfo_path;
 } dwfl_callbacks;
 
 /* Guarded by names_lock. */
 static struct {
     bool tried;
-    Dwfl *dwfl; /* NULL: there is no libdw, or it does not work */
+    Dwfl *dwfl; /* NULL: no libdw, or it failed */
     Dwfl *(*begin)(const dwfl_callbacks *callbacks);
     Dwfl_Module *(*addrmodule)(Dwfl *dwfl, uint64_t address);
     void (*report_begin_add)(Dwfl *dwfl);
@@ -94,7 +93,7 @@ static void open_names(void)
     dw.dwfl = dw.begin(&dw.callbacks);
 }
 
-/* The module of an address, also of one that was loaded since the modules were last looked at. */
+/* The module of an address, including modules loaded since the last look. */
 static Dwfl_Module *module_at(uint64_t address)
 {
     if (!dw.tried)
@@ -111,7 +110,7 @@ static Dwfl_Module *module_at(uint64_t address)
 /* names_lock is held. */
 static bool name_by_debug_information(const void *frame, char *text, size_t size)
 {
-    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* inside the call, not behind it */
+    uint64_t address = (uint64_t)(uintptr_t)frame - 1; /* inside the call, not after it */
     Dwfl_Module *module = module_at(address);
     const char *name = module ? dw.module_addrname(module, address) : NULL;
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
@@ -120,7 +119,7 @@ static bool name_by_debug_information(const void *frame, char *text, size_t size
     Dl_info info;
     if (file)
         snprintf(text, size, "%s (%s:%d)", name, file, number);
-    else if (name) /* lines are found through .debug_aranges, which clang writes only if it is told to */
+    else if (name) /* lines need .debug_aranges, which clang writes only on request */
         snprintf(text, size, "%s (%s)", name, dladdr(frame, &info) && info.dli_fname ? info.dli_fname : "?");
     return name != NULL;
 }

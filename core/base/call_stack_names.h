@@ -1,4 +1,4 @@
-/* What a return address is called: function, file and line. */
+/* Function, file and line of a return address. */
 #ifndef STRATA_CORE_BASE_CALL_STACK_NAMES_H
 #define STRATA_CORE_BASE_CALL_STACK_NAMES_H
 

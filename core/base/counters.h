@@ -1,5 +1,4 @@
-/* Counters that no two threads share a word of: each thread adds to a stripe of its own, and whoever reads adds them
- * up. */
+/* Counters without sharing: each thread adds to its own stripe, and a reader sums the stripes. */
 #ifndef STRATA_CORE_BASE_COUNTERS_H
 #define STRATA_CORE_BASE_COUNTERS_H
 
@@ -8,26 +7,26 @@
 #include <stdatomic.h>
 
 enum {
-    STRATA_COUNTERS_WIDTH = 8, /* counters in a stripe: one cache line */
+    STRATA_COUNTERS_WIDTH = 8, /* counters of a stripe: one cache line */
     STRATA_COUNTERS_CHUNK = 64,
 };
 
-/* Written by the thread whose number it is, read by any. A sum over threads is no snapshot, but whoever has seen an
- * addition sees everything that happened before it: of two totals the one that is never the larger is read first. When
- * a thread ends its stripe keeps its values and goes to the next thread with that number. */
+/* Written by the thread with its number, read by any. A sum is no snapshot, but a reader that has seen an addition sees
+ * everything that happened before it: of two totals, read first the one that is never the larger. When a thread ends,
+ * its stripe keeps its values and goes to the next thread with that number. */
 typedef struct strata_stripe {
     _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
 } strata_stripe;
 
 typedef struct strata_counters {
-    _Atomic(strata_stripe *) chunks[STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK]; /* made on demand, never moved */
-    strata_stripe shared; /* for threads without a stripe of their own: added to atomically */
+    _Atomic(strata_stripe *) chunks[STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK]; /* created on demand, never moved */
+    strata_stripe shared; /* for threads without a stripe; added to atomically */
 } strata_counters;
 
-/* The stripe of `thread`, or NULL if it has to use the shared one. */
+/* The stripe of `thread`, or NULL: use the shared one. */
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
 
-/* The calling thread's stripe, or NULL if it has to use the shared one. */
+/* The calling thread's stripe, or NULL: use the shared one. */
 static inline strata_stripe *strata_counters_self(strata_counters *counters, const strata_thread *thread)
 {
     if (__builtin_expect(!thread || !thread->index, 0))
@@ -38,8 +37,7 @@ static inline strata_stripe *strata_counters_self(strata_counters *counters, con
                                               : strata_counters_make_stripe(counters, thread);
 }
 
-/* Adds to one counter; `mine` is from strata_counters_self. Returns what it now is in this thread's stripe, or in the
- * shared one. */
+/* Adds to a counter of `mine` (from strata_counters_self), or of the shared stripe. Returns that stripe's new value. */
 static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
                                              int64_t delta)
 {
@@ -56,10 +54,10 @@ static inline void strata_counters_add(strata_counters *counters, const strata_t
     strata_counters_add_to(counters, strata_counters_self(counters, thread), which, delta);
 }
 
-/* The sum over all threads. Exact when none of them is adding. */
+/* The sum over all threads; exact while no thread adds. */
 int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
 
-/* How much `more` is above `less`, which was read before it: two totals of which less is never the larger. */
+/* more - less, 0 if negative. `less` was read first and is never the larger. */
 static inline size_t strata_counters_between(int64_t less, int64_t more)
 {
     return more > less ? (size_t)(more - less) : 0;

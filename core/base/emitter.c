@@ -1,4 +1,4 @@
-/* Text and JSON from the same calls. As text, an object is a line with its name and what is in it is indented below; an
+/* Text and JSON from the same calls. In text, an object is a line with its name, and its members are indented below; an
  * object in a list begins with '-'. */
 #include "core/base/emitter.h"
 
@@ -32,7 +32,7 @@ static void put_format(const strata_emitter *emitter, const char *format, ...)
     put(emitter, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
 }
 
-/* A text between quotes. */
+/* Writes text in quotes. */
 static void put_quoted(const strata_emitter *emitter, const char *text)
 {
     put(emitter, "\"", 1);
@@ -57,7 +57,7 @@ static void put_quoted(const strata_emitter *emitter, const char *text)
     put(emitter, "\"", 1);
 }
 
-/* A text in a line of its own: what would break the line is left out. */
+/* Writes text on one line; characters that would break the line are dropped. */
 static void put_line(const strata_emitter *emitter, const char *text)
 {
     while (*text) {
@@ -84,7 +84,7 @@ static bool too_deep(const strata_emitter *emitter)
     return emitter->depth >= STRATA_EMITTER_DEPTH;
 }
 
-/* What stands before a value: a comma, and its name. */
+/* Writes what precedes a value: a comma and its name. */
 static void begin_value(strata_emitter *emitter, const char *name)
 {
     unsigned inside = emitter->depth - 1;
@@ -157,7 +157,7 @@ void strata_emit_list_end(strata_emitter *emitter)
     close_one(emitter);
 }
 
-/* One value: `plain` as it stands in JSON; text gets a space before and the end of the line after it. */
+/* Writes one value. `plain` is its JSON; text output adds a space before and a newline after. */
 static void emit(strata_emitter *emitter, const char *name, const char *plain, const char *behind)
 {
     if (too_deep(emitter))

@@ -1,4 +1,4 @@
-/* The emitter's own state, and beginning and ending a report. */
+/* The emitter's state, and how a report begins and ends. */
 #ifndef STRATA_CORE_BASE_EMITTER_H
 #define STRATA_CORE_BASE_EMITTER_H
 
@@ -10,14 +10,14 @@ struct strata_emitter {
     strata_format format;
     strata_write_callback write;
     void *data;
-    unsigned depth; /* objects and lists that are open, also those too deep to be written */
+    unsigned depth; /* open objects and lists, including those too deep to be written */
     struct {
         bool list;
-        bool any; /* something stands in it already */
+        bool any; /* it already has an entry */
     } open[STRATA_EMITTER_DEPTH];
 };
 
-/* Opens the report's object, and closes it. */
+/* Open and close the report's object. */
 void strata_emitter_begin(strata_emitter *emitter, strata_format format, strata_write_callback write, void *data);
 void strata_emitter_end(strata_emitter *emitter);
 

@@ -1,4 +1,4 @@
-/* Status names and the calling thread's error record. */
+/* Names of statuses, and the calling thread's error record. */
 #include "core/base/error.h"
 
 #include "core/base/asymmetric.h"
@@ -40,7 +40,7 @@ const char *strata_status_text(strata_status status)
     return "an unknown status";
 }
 
-/* The callback and its data change together: guarded by callback_lock, copied out before the call. */
+/* The callback and its data change together; guarded by callback_lock, copied before the call. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
 static strata_log_callback log_callback;
 static void *log_data;
@@ -55,7 +55,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&callback_lock);
 }
 
-/* A forked child raises errors too, so it must not inherit the lock taken. Done before the lock is first taken. */
+/* A forked child raises errors too, so the lock must be free in it. Registered before the lock is first taken. */
 static pthread_once_t watching_forks = PTHREAD_ONCE_INIT;
 
 static void watch_forks(void)
@@ -72,7 +72,7 @@ void strata_set_log_callback(strata_log_callback callback, void *data)
     pthread_mutex_unlock(&callback_lock);
 }
 
-/* What a thread reports that could not even get its own state. Only ever holds this. */
+/* The record of a thread whose own state could not be allocated; constant. */
 static const strata_error no_thread_state = {
     .status = STRATA_ERROR_OUT_OF_HOST_MEMORY,
     .message = "the host has no memory for this thread's state",
@@ -84,7 +84,7 @@ const strata_error *strata_last_error(void)
     return thread ? &thread->error : &no_thread_state;
 }
 
-static _Thread_local strata_error spare; /* touched only when there is no memory for the right place */
+static _Thread_local strata_error spare; /* used only when there is no memory for the right place */
 
 strata_error *strata_error_begin(strata_status status)
 {
@@ -94,7 +94,7 @@ strata_error *strata_error_begin(strata_status status)
     return error;
 }
 
-/* A place for what waits until the thread is hushed no more. */
+/* A place in the queue of findings that wait for the end of suppression. */
 static strata_error *add_notice(strata_thread *thread)
 {
     enum { MOST = 64 };
@@ -168,7 +168,7 @@ static __attribute__((cold)) void say_notices(strata_thread *thread)
     }
 }
 
-/* A thread whose state could not be had when it was to be hushed, and could be since, was not hushed. */
+/* A thread that had no state at suppress_begin, and has one now, did not suppress anything. */
 void strata_error_suppress_end(bool say_it)
 {
     strata_thread *thread = strata_thread_current;
@@ -211,7 +211,7 @@ void strata_error_set_aside(strata_error_aside *aside)
     thread->notices = NULL;
 }
 
-/* Without an open hush no notice is left. */
+/* The queue is empty unless errors are suppressed. */
 void strata_error_take_back(const strata_error_aside *aside)
 {
     strata_thread *thread = aside->thread;
@@ -241,7 +241,7 @@ strata_status strata_error_raise_again(const strata_error *kept)
 
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
-    char text[sizeof error->message + 4]; /* where it is cut, it is cut again, between characters */
+    char text[sizeof error->message + 4]; /* truncated text is truncated again, between characters */
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
         strata_fault_candidates_append(text, sizeof text, (size_t)length);
@@ -320,7 +320,7 @@ strata_status strata_driver_open(void)
     strata_driver_failure failure;
     if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
         return STRATA_SUCCESS;
-    strata_barriers_open(); /* before the driver makes threads: of several the kernel takes some 10 ms */
+    strata_barriers_open(); /* before the driver starts threads: with several threads the kernel takes some 10 ms */
     if (strata_driver_load(&failure))
         return STRATA_SUCCESS;
     strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;

@@ -22,7 +22,7 @@ size_t strata_utf8_length(const char *text)
     return overlong || surrogate || beyond ? 0 : length;
 }
 
-/* Shows one character in out[5]; *taken is how many bytes of `from` it has. */
+/* Shows one character in out[5]; *taken is its length in `from`. */
 static size_t show_one(char out[5], const char *from, bool controls, size_t *taken)
 {
     const char c = *from;
@@ -69,7 +69,7 @@ size_t strata_text_cut(const char *text, size_t most)
     if (length <= most)
         return length;
     while (begin && most - begin < 3 && ((unsigned char)text[begin] & 0xc0) == 0x80)
-        begin--; /* to where the character begins of which this is a part */
+        begin--; /* back to the first byte of the character */
     unsigned first = (unsigned char)text[begin];
     size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
     return begin + whole > most ? begin : most;

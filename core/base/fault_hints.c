@@ -1,12 +1,12 @@
-/* The list of those who can name blocks. */
+/* The list of layers that can name fault candidates. */
 #include "core/base/fault_hints.h"
 
 #include "core/base/lock.h"
 
 #include <string.h>
 
-static strata_lock lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SUSPECTS);
-static strata_fault_candidates *all; /* guarded by lock, which is held while one is asked */
+static strata_lock lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_FAULT_CANDIDATES);
+static strata_fault_candidates *all; /* guarded by lock, which is held while a layer is asked */
 
 void strata_fault_candidates_enter(strata_fault_candidates *self)
 {

@@ -1,26 +1,25 @@
-/* Who can say what an illegal access of the device could have been about.
+/* Layers that can say which block an illegal access of the device may have hit.
  *
- * The driver answers CUDA_ERROR_ILLEGAL_ADDRESS to whatever is asked of it next, and not which address was meant. A
- * layer that puts blocks where such an access stops the device enters itself here, and its blocks are named in every
- * error that has this answer. */
+ * The driver reports CUDA_ERROR_ILLEGAL_ADDRESS at a later call, without the address. A layer whose blocks make such an
+ * access fault registers here, and every error with that code names its candidates. */
 #ifndef STRATA_CORE_BASE_FAULT_HINTS_H
 #define STRATA_CORE_BASE_FAULT_HINTS_H
 
 #include <stddef.h>
 
 typedef struct strata_fault_candidates {
-    /* Writes a sentence into `room` bytes, terminated, and returns its length; 0 where there is nothing to name. Called
-     * on the thread that raises the error, which may hold any lock that ranks before STRATA_RANK_SUSPECTS: it raises
-     * nothing and asks the driver nothing. */
+    /* Writes a terminated sentence into `room` bytes and returns its length; 0: no candidate. Called on the thread that
+     * raises the error, which may hold any lock that ranks before STRATA_RANK_FAULT_CANDIDATES: it must raise nothing
+     * and not call the driver. */
     size_t (*name)(struct strata_fault_candidates *self, char *text, size_t room);
     struct strata_fault_candidates *next; /* guarded by the list's lock */
 } strata_fault_candidates;
 
-/* Enters, and takes out again, which waits until nobody asks any more. */
+/* Register, and unregister, which waits until no call is in flight. */
 void strata_fault_candidates_enter(strata_fault_candidates *self);
 void strata_fault_candidates_leave(strata_fault_candidates *self);
 
-/* Appends to text[room], of which `length` bytes are used, what all of them have to say. */
+/* Appends to text[room], of which `length` bytes are used, the sentences of all candidates. */
 void strata_fault_candidates_append(char *text, size_t room, size_t length);
 
 #endif

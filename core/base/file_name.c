@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What stands for a letter. False if nothing does. */
+/* Writes what a letter stands for. False for an unknown letter. */
 static bool put_part(char letter, const strata_file_part *parts, size_t count, char part[16])
 {
     int number = (int)getpid();

@@ -1,4 +1,4 @@
-/* Book-keeping memory: from the arena, or from the C library. */
+/* Host memory from the arena or from the C library. */
 #include "core/base/host_memory.h"
 
 #include "core/base/arena.h"
@@ -13,7 +13,7 @@
 #include <valgrind/valgrind.h>
 #endif
 
-/* ---- the C library's ---- */
+/* ---- the C library ---- */
 
 static _Atomic uint64_t libc_bytes; /* any thread, relaxed: statistics */
 
@@ -48,17 +48,17 @@ static void libc_free(void *memory)
     free(memory);
 }
 
-/* ---- which of the two ---- */
+/* ---- the choice ---- */
 
 #ifdef STRATA_HAVE_ARENA
 
 typedef enum source { UNDECIDED, ARENA, LIBC } source;
 
-static _Atomic int decided; /* a source: written once, under decide_once; any thread reads it */
+static _Atomic int decided; /* a source; written once under decide_once, read by any thread */
 static pthread_once_t decide_once = PTHREAD_ONCE_INIT;
 static const char *reason; /* written before `decided`, constant then */
 
-/* Where there is a leak sanitizer, the program has this; where there is the thread sanitizer, that. */
+/* Defined by programs with a leak sanitizer; the second by those with the thread sanitizer. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __tsan_init(void) __attribute__((weak));
 

@@ -1,9 +1,9 @@
-/* Host memory for Strata's own book-keeping: the one place that says where it comes from.
+/* Host memory for Strata's own data.
  *
- * It is an arena of a jemalloc that only this library has (core/base/arena.h), so that it never mixes with the
- * program's own and its size is known. The C library's heap takes its place in builds that have none, where it cannot
- * be had, under Valgrind and the leak sanitizer, which follow pointers only through memory that they know of, and where
- * the environment says STRATA_HOST_MEMORY=libc. Which it is, is decided at the first call and holds for the process. */
+ * It comes from a jemalloc arena of the library (core/base/arena.h), so that it never mixes with the program's memory
+ * and its size is known. The C library's heap serves instead where jemalloc is missing, under Valgrind and the leak
+ * sanitizer, which only follow pointers through memory they know, and with STRATA_HOST_MEMORY=libc. The first call
+ * decides for the process. */
 #ifndef STRATA_CORE_BASE_HOST_MEMORY_H
 #define STRATA_CORE_BASE_HOST_MEMORY_H
 
@@ -17,21 +17,20 @@ void *strata_host_zalloc(size_t bytes);
 /* Zeroed memory at a multiple of `alignment`, a power of two, or NULL. Any thread. */
 void *strata_host_zalloc_aligned(size_t alignment, size_t bytes);
 
-/* Gives memory of either kind back; NULL is ignored. Any thread. */
+/* Frees memory of either kind; NULL is ignored. Any thread. */
 void strata_host_free(void *memory);
 
 struct strata_thread;
 
-/* Gives back what the allocator keeps for a thread that ends. By that thread, once its state is no longer the calling
- * thread's: what it frees from then on goes past it. */
+/* Returns what the allocator caches for a thread that ends. Called by that thread after its state is no longer the
+ * calling thread's, so that later frees bypass the cache. */
 void strata_host_thread_exit(struct strata_thread *thread);
 
-/* Bytes of all memory that is not given back, as the allocator rounded it. Any thread; of what changes meanwhile it is
- * some moment's. */
+/* Bytes allocated and not freed, as rounded by the allocator. Any thread; a moment's value. */
 uint64_t strata_host_bytes(void);
 
-/* Bytes of physical memory that the arena has, with what it keeps for later and its own books. False if nobody can say:
- * the C library's heap is the program's, too. The same. */
+/* Physical bytes of the arena, with its caches and metadata. False on the C library's heap, which the program shares.
+ * Any thread; a moment's value. */
 bool strata_host_resident(uint64_t *bytes);
 
 /* The allocator in use, for `strata info`: "jemalloc 5.3.0" or "libc"; and why it is not jemalloc, or NULL. */

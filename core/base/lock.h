@@ -1,16 +1,14 @@
-/* Locks, and their order.
+/* Locks and their order.
  *
- * The one list of the process's locks is strata_lock_rank, outermost first: a thread may take a lock only while all
- * that it holds rank before it. Those of the allocator (core/base/arena.h) come behind all of them. Builds without
- * NDEBUG check that at each lock and stop at a violation, naming both. Three are not in the list, since nothing of it
- * is taken inside them: the log callback's (core/base/error.c), that of opening the driver (driver/driver.c), and that
- * of loading kernels (driver/kernels).
+ * strata_lock_rank lists the process's locks, outermost first: a thread takes a lock only while all locks it holds rank
+ * before it. The allocator's locks (core/base/arena.h) rank after all of them. Builds without NDEBUG check the order at
+ * each lock and abort on a violation, naming both locks. Three locks are not listed, since no listed lock is taken
+ * inside them: the log callback's (core/base/error.c), the driver's opening (driver/driver.c) and the loading of
+ * kernels (driver/kernels).
  *
- * Two kinds. strata_lock sleeps: for sections that several threads may well want at once. strata_spin spins and then
- * yields: for what one thread nearly always has to itself, a timeline or an owner's index. Taking it is one locked
- * instruction and releasing it a plain store, 8.6 ns a pair where a mutex is 17.7 (H200 host). The lock bit of a
- * block's entry is of the same kind, and a leaf: nothing is taken inside it.
- */
+ * strata_lock sleeps: for sections that several threads enter at once. strata_spin spins, then yields: for data that
+ * one thread nearly always has to itself, such as a timeline or an owner's index; a pair costs 8.6 ns, a mutex 17.7
+ * (H200 host). The lock bit of a block's entry is a spin lock too, and a leaf. */
 #ifndef STRATA_CORE_BASE_LOCK_H
 #define STRATA_CORE_BASE_LOCK_H
 
@@ -23,35 +21,35 @@
 typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,   /* resources: layers that report leaks by themselves */
-    STRATA_RANK_EXIT_LOOKS,     /* resources: guards that are looked at when the process exits; held while they are */
-    STRATA_RANK_STREAMS,        /* runtime: the stream pool and what is registered */
+    STRATA_RANK_EXIT_LOOKS,     /* resources: guards checked at process exit; held during the check */
+    STRATA_RANK_STREAMS,        /* runtime: the stream pool and registered streams */
     STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
-    STRATA_RANK_ACCOUNT_LOCK,   /* resources: whether an account is locked; held for a moment */
+    STRATA_RANK_ACCOUNT_LOCK,   /* resources: whether an account is locked; held briefly */
     STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
-    STRATA_RANK_OWNER,          /* resources: what an owner makes when first needed */
-    STRATA_RANK_POOL_OOM,       /* resources: a pool that waits for memory to become complete */
-    STRATA_RANK_POOL_MAP,       /* resources: a pool that maps, moves or gives back memory */
+    STRATA_RANK_OWNER,          /* resources: what an owner creates on first use */
+    STRATA_RANK_POOL_OOM,       /* resources: a pool that waits for memory to complete */
+    STRATA_RANK_POOL_MAP,       /* resources: a pool that maps, moves or releases memory */
     STRATA_RANK_DEVICES,        /* core: opening a device */
     STRATA_RANK_LAYERS,         /* core: names of layers */
-    STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */
+    STRATA_RANK_STREAM_MAP,     /* core: known streams; creation and removal of timelines */
     STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
-    STRATA_RANK_TALLY,          /* resources: scopes and reservations of statistics */
+    STRATA_RANK_TAG_COUNTERS,          /* resources: scopes and reservations of statistics */
     STRATA_RANK_EVENTS,         /* core: free events of a device */
     STRATA_RANK_INDEX,          /* resources: an owner's addresses and its list of frees */
-    STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */
+    STRATA_RANK_THREADS,        /* core: the list of threads; creation and removal of tables */
     STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
-    STRATA_RANK_COUNTERS,       /* core: making a counter's stripes */
+    STRATA_RANK_COUNTERS,       /* core: creating a counter's stripes */
     STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
-    STRATA_RANK_CALL_STACKS,    /* core: entering a call stack */
-    STRATA_RANK_FRAME_NAMES,    /* core: naming the frames of one */
+    STRATA_RANK_CALL_STACKS,    /* core: inserting a call stack */
+    STRATA_RANK_FRAME_NAMES,    /* core: naming its frames */
     STRATA_RANK_LOG_LIST,       /* resources: the writers of logs */
-    STRATA_RANK_LOG,            /* resources: what a writer and its flushers or readers share */
-    STRATA_RANK_LOG_FILES,      /* resources: descriptors of logs that change */
+    STRATA_RANK_LOG,            /* resources: what a writer shares with its flushers or readers */
+    STRATA_RANK_LOG_FILES,      /* resources: descriptors of logs that rotate */
     STRATA_RANK_TAGS,           /* core: names of tags */
-    STRATA_RANK_SUSPECTS,       /* core: who can name the blocks of an illegal access; held while they do */
+    STRATA_RANK_FAULT_CANDIDATES,       /* core: layers that name fault candidates; held while they are asked */
     STRATA_RANK_GUARD,          /* resources: the lists of a guard */
     STRATA_RANK_EXIT_FINDINGS,  /* resources: what guards found when the process exits */
-    STRATA_RANK_STACK_ENDS,     /* core: whether a stack may end */
+    STRATA_RANK_STACK_ENDS,     /* core: whether a stack may be destroyed */
     STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;
@@ -102,7 +100,7 @@ static inline void strata_lock_take(strata_lock *lock)
     pthread_mutex_lock(&lock->mutex);
 }
 
-/* Takes it if nobody has it, and says whether. */
+/* Takes a free lock; false if it is taken. */
 static inline bool strata_lock_try(strata_lock *lock)
 {
     strata_lock_order_enter(lock->rank);
@@ -125,7 +123,7 @@ static inline void strata_pause(void)
 #endif
 }
 
-/* Waits a little longer each time it is asked; gives the core away after a while. */
+/* Waits a little longer at each call; yields after a while. */
 static inline void strata_backoff(unsigned *turn)
 {
     if (++*turn < 64)
@@ -149,7 +147,7 @@ static inline void strata_spin_take(strata_spin *spin)
             strata_backoff(&spins);
 }
 
-/* The same, and says whether another thread had it: for who can keep away from it for longer then. */
+/* Takes the lock. True if another thread had it: the caller can then avoid it for longer. */
 static inline bool strata_spin_take_meeting(strata_spin *spin)
 {
     strata_lock_order_enter(spin->rank);

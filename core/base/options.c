@@ -1,4 +1,4 @@
-/* Reading structs of options. */
+/* Copies option structs of any version. */
 #include "core/base/options.h"
 
 #include "core/base/error.h"
@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* How much longer a later version may be. What is far from any version is not read: the size is garbage then, and so
- * may be what lies behind the struct. */
+/* Most bytes by which a later version may be larger. Beyond it the size is garbage, and reading that far could fault. */
 enum { GROWTH = 256 };
 
 static bool is_zero(const char *bytes, size_t count)

@@ -1,4 +1,4 @@
-/* Making, walking and ending the cells. */
+/* Creating, walking and freeing the cells. */
 #include "core/base/per_thread.h"
 
 #include "core/base/host_memory.h"

@@ -1,5 +1,4 @@
-/* Sizes and durations from text. Digits are read exactly; only a fraction goes through a second, exact integer step.
- * What is not zero and would become zero is refused. */
+/* Sizes and durations from text. Integers are read exactly; a fraction takes a second, exact integer step. */
 #include "core/base/size_text.h"
 
 #include "core/base/error.h"
@@ -59,7 +58,7 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
 {
     size_t at = 0;
     uint64_t whole = 0, fraction = 0, scale = 1;
-    bool zero = true; /* as written: no digit says more */
+    bool zero = true; /* whether all digits are 0 */
     while (at < length && is_digit(text[at])) {
         zero = zero && text[at] == '0';
         if (!push_digit(&whole, text[at++]))
@@ -85,7 +84,7 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
     uint64_t part = found->factor / scale * fraction + found->factor % scale * fraction / scale;
     if (__builtin_add_overflow(value, part, out))
         return false;
-    return *out || zero; /* zero mostly means "no limit": half a byte must not */
+    return *out || zero; /* zero often means "no limit"; half a byte must not */
 }
 
 bool strata_read_size(const char *text, size_t length, uint64_t *bytes)

@@ -1,4 +1,4 @@
-/* Names of tags: interned once, numbered from 1, kept as long as the process. */
+/* Names of tags: interned once, numbered from 1, kept for the life of the process. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -20,9 +20,9 @@ typedef struct tag_name {
 
 static strata_lock tags_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_TAGS);
 static tag_name *by_name;   /* guarded by tags_lock */
-static strata_tag last_tag; /* the same */
+static strata_tag last_tag; /* guarded by tags_lock */
 
-/* By number, for readers without a lock: chunks and names are set once. */
+/* By number, for readers without a lock; chunks and names are set once. */
 static _Atomic(_Atomic(const tag_name *) *) chunks[TAG_CHUNKS];
 
 static strata_status refuse_name(const char *name)

@@ -1,4 +1,4 @@
-/* Thread states: made at a thread's first call, ended by a thread-specific key's destructor. */
+/* Thread states: created at a thread's first call, ended by the destructor of a thread-specific key. */
 #include "core/base/thread.h"
 
 #include "core/base/host_memory.h"
@@ -10,7 +10,7 @@
 static strata_lock threads_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_THREADS);
 static strata_thread *threads;                   /* guarded by threads_lock */
 static uint64_t taken[STRATA_THREAD_LIMIT / 64]; /* thread numbers in use, one bit each; guarded by threads_lock */
-static uint64_t last_serial;                     /* of the thread that started last; guarded by threads_lock */
+static uint64_t last_serial;                     /* of the latest thread; guarded by threads_lock */
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
@@ -30,8 +30,8 @@ static uint32_t take_number(void)
     return 0;
 }
 
-/* In a forked child slots are not given back: nobody will ever take one, and a thread that the child does not have may
- * have held the lock of their table. */
+/* Not in a forked child: no slot is needed there, and a thread that does not exist there may have held the table's
+ * lock. */
 static void drop_slots(strata_thread *thread)
 {
     bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
@@ -70,7 +70,7 @@ static void end_thread(void *state)
     strata_host_free(thread);
 }
 
-/* A forked child refuses every call, and to say so its thread needs a state: the list must not be left locked. */
+/* A forked child refuses every call, and needs a thread state to say so: the list's lock must be free in it. */
 static void before_fork(void)
 {
     strata_lock_take(&threads_lock);

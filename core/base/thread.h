@@ -1,5 +1,5 @@
-/* What Strata keeps for each thread: a small number that is the thread's own while it lives, its error record, and
- * caches that save the fast paths from shared words. Made at a thread's first call, given back when the thread ends. */
+/* Strata's state of each thread: its number, its error record, and caches that keep the fast paths away from shared
+ * words. Created at a thread's first call, freed when the thread ends. */
 #ifndef STRATA_CORE_BASE_THREAD_H
 #define STRATA_CORE_BASE_THREAD_H
 
@@ -8,9 +8,9 @@
 #include <stdint.h>
 
 enum {
-    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond that have none, and go the slow ways */
+    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond have none and take slow paths */
     STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
-    STRATA_SLOT_CACHE_SIZE = 64, /* free slots that a thread keeps of one table */
+    STRATA_SLOT_CACHE_SIZE = 64, /* free slots of one table that a thread caches */
     STRATA_STREAM_CACHE_SIZE = 8,
     STRATA_PER_THREAD_LIMIT = 128, /* numbers of cells, see core/base/per_thread.h */
 };
@@ -19,7 +19,7 @@ struct strata_table;
 struct strata_timeline;
 struct strata_device;
 
-/* Free slots of one table that only this thread hands out. */
+/* Free slots of one table, handed out by this thread only. */
 typedef struct strata_slot_cache {
     struct strata_table *table;
     void (*give_back)(struct strata_slot_cache *cache); /* returns all slots; the threads' lock is held */
@@ -33,48 +33,45 @@ typedef struct strata_stream_cache_line {
     struct strata_timeline *timeline;
 } strata_stream_cache_line;
 
-/* While a launch is checked or committed, its stream is identified once: see core/streams/stream_map.h. */
+/* During prepare and finish of a launch its stream is looked up once: core/streams/stream_map.h. */
 typedef struct strata_stream_batch {
     CUstream handle;
     struct strata_timeline *timeline; /* NULL: no batch */
     uint64_t stream_id;
-    uint64_t waited;            /* a point that the stream was made to wait for in this batch, or 0 */
-    struct strata_clock *clock; /* while noting: what the stream had waited for at the begin */
+    uint64_t waited;            /* a point that this batch made the stream wait for, or 0 */
+    struct strata_clock *clock; /* at finish: the stream's clock at the start */
     bool known;
     bool recording;
 } strata_stream_batch;
 
-/* What the log callback is to hear when the thread is hushed no more: core/base/error.h. */
+/* A finding that the log callback gets when suppression ends: core/base/error.h. */
 typedef struct strata_notice {
     struct strata_notice *next;
     strata_error error;
 } strata_notice;
 
-/* What those who wait for a thread's frees have seen of it: core/streams/inflight_frees.c. */
+/* What a waiter for this thread's in-flight frees saw of it: core/streams/inflight_frees.c. */
 typedef struct strata_inflight_frees_seen {
-    uint64_t wait; /* the last one that looked */
+    uint64_t wait; /* the last wait that looked */
     uint64_t word; /* at its first look */
-    uint64_t over; /* the last one that need not wait any more */
+    uint64_t over; /* the last wait that is done with this thread */
 } strata_inflight_frees_seen;
 
 typedef struct strata_thread {
-    uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, of no other living thread; 0: numbers ran out */
-    uint64_t serial; /* from 1, of no other thread ever */
+    uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, unique among living threads; 0: no number left */
+    uint64_t serial; /* from 1, unique for the process */
     strata_error error;
-    uint32_t suppress_depth; /* how many strata_error_suppress_begin are open */
-    strata_error suppressed; /* the last one raised since then */
+    uint32_t suppress_depth; /* open strata_error_suppress_begin calls */
+    strata_error suppressed; /* the last error raised since */
     strata_notice *notices, *last_notice;
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
-    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number: made and used by the thread itself, without a
-                                                     lock; dropped under the threads' lock, when it ends or no call that
-                                                     could use them is in flight any more, as the table ends */
-    uint32_t host_calls;             /* for host memory, until they are many: core/base/arena.c. The thread's own */
-    uint32_t host_cache;             /* the thread's cache of host memory, plus one; 0: it has none. The thread's own */
-    _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h. Written by the thread, read by any */
+    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; created and used by the thread itself without a lock; freed under the threads' lock, at the thread's end or, with no call in flight that could use them, at the table's */
+    uint32_t host_calls;             /* until it has many: core/base/arena.c; the thread's own */
+    uint32_t host_cache;             /* the thread's host memory cache plus one; 0: none; the thread's own */
+    _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, once it was looked for; NULL
-                                         for 0. The same rule */
+    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, after its first use; NULL for 0; freed as `slots` */
     struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
 } strata_thread;
 
@@ -90,7 +87,7 @@ static inline strata_thread *strata_thread_self(void)
     return __builtin_expect(thread != NULL, 1) ? thread : strata_thread_start();
 }
 
-/* Calls visit(thread, data) for each thread's state, with the threads' lock held. */
+/* Calls visit(thread, data) for each thread, with the threads' lock held. */
 void strata_thread_visit_all(void (*visit)(strata_thread *thread, void *data), void *data);
 
 #endif

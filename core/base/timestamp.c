@@ -1,4 +1,4 @@
-/* What stamps are on this machine, and taking points. */
+/* The choice of the clock, and taking points. */
 #include "core/base/timestamp.h"
 
 #include <pthread.h>
@@ -12,15 +12,14 @@
 bool strata_timestamp_is_counter;
 
 #if defined(__x86_64__)
-/* CPUID 80000007H, EDX bit 8: the counter runs at a constant rate in all states of the processor. */
+/* CPUID 80000007H, EDX bit 8: the counter runs at a constant rate in all processor states. */
 static bool counter_is_invariant(void)
 {
     unsigned a, b, c, d;
     return __get_cpuid(0x80000007u, &a, &b, &c, &d) && (d >> 8 & 1);
 }
 
-/* Linux takes the counter off this list when it finds that the cores do not agree about it. Where there is no list,
- * nothing is held against it. */
+/* Linux removes the counter from this list when cores disagree about it. Without the list the counter is trusted. */
 static bool counter_is_trusted(void)
 {
     char names[128] = "";
@@ -53,7 +52,7 @@ static uint64_t wall_clock(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Of a few tries the quickest, in which nothing came between the stamps and the clocks. */
+/* Takes the quickest of a few tries: the one with the least between the stamps and the clocks. */
 void strata_timestamp_take_point(strata_timestamp_point *point)
 {
     uint64_t best = UINT64_MAX;

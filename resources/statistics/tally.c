@@ -151,7 +151,7 @@ bool strata_tag_counters_init(strata_tag_counters *tally)
 {
     strata_per_thread_init(&tally->cells, sizeof(strata_tag_counters_thread));
     strata_per_thread_take_number(&tally->cells);
-    strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
+    strata_spin_init(&tally->lock, STRATA_RANK_TAG_COUNTERS);
     strata_barriers_open();
     tally->all = make_record(tally, 0);
     if (tally->all) {
