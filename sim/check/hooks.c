@@ -9,6 +9,7 @@ static uint64_t completed(sim_op *op)
 }
 
 static const sim_check_hooks hooks = {
+    .on = true,
     .submitting = sim_check_submitting,
     .submitted = sim_check_submitted,
     .running = sim_check_running,

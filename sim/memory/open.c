@@ -8,15 +8,17 @@ static void queue_gone(const sim_queue *queue)
             sim_space_forget_queue(space, queue);
 }
 
-static const sim_memory_hooks hooks = {
-    .submitted = sim_in_flight_begin,
-    .running = sim_in_flight_run,
+static sim_memory_hooks hooks = {
     .seen = sim_device_observe,
     .queue_gone = queue_gone,
 };
 
 bool sim_memory_open(void)
 {
+    if (sim_debugger_is_there()) {
+        hooks.submitted = sim_in_flight_begin;
+        hooks.running = sim_in_flight_run;
+    }
     sim_hooks.memory = &hooks;
     sim_memory_types_open();
     return sim_slab_open(&sim_memory.pools, sizeof(struct CUmemPoolHandle_st)) &&

@@ -1,17 +1,6 @@
 /* The hooks before higher rooms have set theirs: a checker that is off. */
 #include "order/order.h"
 
-static void no_op(sim_op *op)
-{
-    (void)op;
-}
-
-static uint64_t no_op_completed(sim_op *op)
-{
-    (void)op;
-    return 0;
-}
-
 static void no_host_function(const sim_op *op)
 {
     (void)op;
@@ -69,10 +58,6 @@ static void no_lock(bool held)
 }
 
 static const sim_check_hooks off = {
-    .submitting = no_op,
-    .submitted = no_op,
-    .running = no_op,
-    .completed = no_op_completed,
     .host_function = no_host_function,
     .made = no_made,
     .access = no_access,

@@ -530,6 +530,7 @@ extern sim_op_type sim_op_types[SIM_OP_KINDS];
 
 /* memory/ */
 typedef struct sim_memory_hooks {
+    /* NULL without a memory debugger. */
     void (*submitted)(const sim_op *op);
     void (*running)(const sim_op *op);
     void (*seen)(sim_device *device, const sim_point *seen); /* by the host; NULL: all work of the device */
@@ -556,6 +557,7 @@ typedef enum sim_access_kind { SIM_READS, SIM_WRITES, SIM_UPDATES_ATOMICALLY } s
 
 /* check/: the checker. Until it is turned on for the first time, functions that do nothing. */
 typedef struct sim_check_hooks {
+    bool on;                        /* else the next four need not be called */
     void (*submitting)(sim_op *op); /* before it has its point */
     void (*submitted)(sim_op *op);
     void (*running)(sim_op *op);

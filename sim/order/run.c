@@ -49,8 +49,10 @@ void sim_op_run(sim_op *op)
 {
     const sim_op_type *type = &sim_op_types[op->kind];
     op->context->device->time += duration(op);
-    sim_hooks.check->running(op);
-    sim_hooks.memory->running(op);
+    if (sim_hooks.check->on)
+        sim_hooks.check->running(op);
+    if (sim_hooks.memory->running)
+        sim_hooks.memory->running(op);
     if (op->fault != CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS)
         op->context->device->poison = op->fault;
     bool runs = type->run && (type->bookkeeping || op->context->device->poison == CUDA_SUCCESS);

@@ -187,11 +187,14 @@ void sim_op_submit(sim_op *op)
         sim_hooks.graph->capture_submit(op);
         return;
     }
-    sim_hooks.check->submitting(op);
+    if (sim_hooks.check->on)
+        sim_hooks.check->submitting(op);
     take_place(op);
-    sim_hooks.check->submitted(op);
+    if (sim_hooks.check->on)
+        sim_hooks.check->submitted(op);
     sim_order.held_by_host += held_by_host(op);
-    sim_hooks.memory->submitted(op);
+    if (sim_hooks.memory->submitted)
+        sim_hooks.memory->submitted(op);
     if (op->blockers > 0) {
         op->state = SIM_OP_BLOCKED;
         return;
@@ -208,7 +211,8 @@ sim_op *sim_op_hold(sim_op *op)
 /* What it holds in the order goes. */
 static void forget(sim_op *op)
 {
-    sim_hooks.check->completed(op);
+    if (sim_hooks.check->on)
+        sim_hooks.check->completed(op);
     sim_clock_drop(op->at.knows);
     op->at.knows = NULL;
     sim_component_drop(op->chain);
@@ -238,8 +242,10 @@ static void cut(sim_edge *edge)
 void sim_op_complete(sim_op *op)
 {
     op->state = SIM_OP_DONE;
-    uint64_t order = sim_hooks.check->completed(op);
-    op->told = op->kind == SIM_OP_HOST ? order : op->told;
+    if (sim_hooks.check->on) {
+        uint64_t order = sim_hooks.check->completed(op);
+        op->told = op->kind == SIM_OP_HOST ? order : op->told;
+    }
     sim_order.held_by_host -= held_by_host(op);
     op->finished_at = op->context->device->time;
     sim_order.unfinished--;
