@@ -1,7 +1,6 @@
 /* The statistics layer and several threads: what is live is exact when they are done, peaks are within their bounds,
  * and scopes and visits come in between at any moment. */
 #include "core/base/asymmetric.h"
-#include "resources/statistics/internal.h"
 #include "support/statistics.h"
 
 #include <sched.h>

@@ -1,5 +1,5 @@
-/* The slow paths of counting: making accounts, reserving, scopes, and adding up. */
-#include "resources/statistics/tally.h"
+/* The slow paths of counting: records, accounts, reservations, and counting without an account. */
+#include "resources/statistics/tag_counters.h"
 
 #include "core/base/host_memory.h"
 
@@ -13,37 +13,6 @@ enum {
     SOME_PASSED_ON = 8, /* blocks */
     MOST_DOUBLINGS = 6,
 };
-
-/* While a scope begins: below every current value, and not so far that their difference would not fit. */
-static const int64_t nothing_held = INT64_MIN / 2;
-
-static int64_t load(const _Atomic int64_t *number)
-{
-    return atomic_load_explicit(number, memory_order_acquire);
-}
-
-static void store(_Atomic int64_t *number, int64_t value)
-{
-    atomic_store_explicit(number, value, memory_order_relaxed);
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
-
-static bool has_its_numbers(const strata_tag_counters_account *account)
-{
-    return !account->record->all || !account->same;
-}
-
-/* Of an account in a record's list. */
-static strata_tag_counters_gauge *gauge_of(strata_tag_counters_account *account, unsigned unit)
-{
-    if (!has_its_numbers(account))
-        account = account->same;
-    return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
-}
 
 /* ---- records and accounts ---- */
 
@@ -68,7 +37,7 @@ static void add_account(strata_tag_counters_record *record, strata_tag_counters_
     atomic_store_explicit(&record->accounts, account, memory_order_release);
 }
 
-static bool make_room(strata_tag_counters_record *record, uint32_t scopes)
+bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scopes)
 {
     if (record->room >= scopes)
         return true;
@@ -105,7 +74,7 @@ static strata_tag_counters_record *make_record(strata_tag_counters *tally, strat
     if (!record)
         return NULL;
     record->tag = tag;
-    if (!make_room(record, tally->scopes > FIRST_MARKS ? tally->scopes : FIRST_MARKS)) {
+    if (!strata_tag_counters_make_room(record, tally->scopes > FIRST_MARKS ? tally->scopes : FIRST_MARKS)) {
         strata_host_free(record);
         return NULL;
     }
@@ -229,10 +198,10 @@ static strata_tag_counters_account *make_first(strata_tag_counters *tally, strat
 
 static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_gauge *from)
 {
-    store(&to->current, load(&from->current));
-    store(&to->top, load(&from->top));
-    store(&to->held, load(&from->held));
-    store(&to->low, load(&from->low));
+    strata_tag_counters_store(&to->current, strata_tag_counters_load(&from->current));
+    strata_tag_counters_store(&to->top, strata_tag_counters_load(&from->top));
+    strata_tag_counters_store(&to->held, strata_tag_counters_load(&from->held));
+    strata_tag_counters_store(&to->low, strata_tag_counters_load(&from->low));
 }
 
 /* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
@@ -283,26 +252,21 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally
 
 /* ---- reservations; the lock is held ---- */
 
-/* The most that the account can have had since `held` was set. */
-static int64_t bound(strata_tag_counters_gauge *gauge, int64_t held)
-{
-    int64_t top = load(&gauge->top);
-    return larger(top < held ? top : held, load(&gauge->current));
-}
-
 /* What an account reserves in a record: what it held becomes what it will. */
 static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
                               int64_t held, int64_t now)
 {
     int64_t others = record->sum[unit] - held;
-    record->peak[unit] = larger(record->peak[unit], others + bound(gauge, held));
+    record->peak[unit] =
+        strata_tag_counters_larger(record->peak[unit], others + strata_tag_counters_bound(gauge, held));
     record->sum[unit] = others + now;
 }
 
 static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t width)
 {
-    strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-    int64_t current = load(&gauge->current), held = load(&gauge->held), change = current - account->settled[unit];
+    strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
+    int64_t current = strata_tag_counters_load(&gauge->current), held = strata_tag_counters_load(&gauge->held),
+            change = current - account->settled[unit];
     count_reservation(account->record, unit, gauge, held, current + width);
     account->record->settled[unit] += change;
     if (account->same) {
@@ -310,9 +274,9 @@ static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t
         account->same->record->settled[unit] += change;
     }
     account->settled[unit] = current;
-    store(&gauge->top, current);
-    store(&gauge->low, current - width);
-    store(&gauge->held, current + width);
+    strata_tag_counters_store(&gauge->top, current);
+    strata_tag_counters_store(&gauge->low, current - width);
+    strata_tag_counters_store(&gauge->held, current + width);
 }
 
 static int64_t size_of(int64_t number)
@@ -323,17 +287,19 @@ static int64_t size_of(int64_t number)
 /* Of what the account has, as far as there is so much. */
 static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
-    const int64_t own = size_of(load(&gauge_of(account, unit)->current)), all = account->record->settled[unit];
-    return (own < all ? own : larger(all, 0)) / FINEST;
+    const int64_t own = size_of(strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current)),
+                  all = account->record->settled[unit];
+    return (own < all ? own : strata_tag_counters_larger(all, 0)) / FINEST;
 }
 
 /* Some blocks such as it lately had more or fewer of, if its thread passes blocks on, or frees those of others: it has
  * more, or less than nothing by more, than there is. */
 static int64_t some_passed_on(strata_tag_counters_account *account)
 {
-    const int64_t now = load(&account->bytes.current);
+    const int64_t now = strata_tag_counters_load(&account->bytes.current);
     const int64_t bytes = size_of(now - account->settled[STRATA_TAG_COUNTERS_BYTES]);
-    const int64_t blocks = size_of(load(&account->blocks.current) - account->settled[STRATA_TAG_COUNTERS_BLOCKS]);
+    const int64_t blocks =
+        size_of(strata_tag_counters_load(&account->blocks.current) - account->settled[STRATA_TAG_COUNTERS_BLOCKS]);
     const int64_t all =
         account->record->settled[STRATA_TAG_COUNTERS_BYTES] + now - account->settled[STRATA_TAG_COUNTERS_BYTES];
     return size_of(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
@@ -341,10 +307,12 @@ static int64_t some_passed_on(strata_tag_counters_account *account)
 
 static void reserve_both(strata_tag_counters_account *account, uint32_t spread, bool period)
 {
-    int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
-    reserve(account, STRATA_TAG_COUNTERS_BYTES, larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
+    int64_t recent = strata_tag_counters_larger(strata_tag_counters_larger(account->largest, account->largest_before),
+                                                some_passed_on(account));
+    reserve(account, STRATA_TAG_COUNTERS_BYTES,
+            strata_tag_counters_larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
     reserve(account, STRATA_TAG_COUNTERS_BLOCKS,
-            larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
+            strata_tag_counters_larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
     if (period) {
         account->largest_before = account->largest;
         account->largest = 0;
@@ -398,210 +366,6 @@ void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_count
     change_rest(record, -(int64_t)bytes, -1);
     change_rest(tally->all, -(int64_t)bytes, -1);
     strata_spin_release(&tally->lock);
-}
-
-/* ---- adding up; the lock is held ---- */
-
-static strata_tag_counters_account *first_account(const strata_tag_counters_record *record)
-{
-    return atomic_load_explicit(&record->accounts, memory_order_acquire);
-}
-
-static int64_t sum_current(const strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next)
-        sum += load(&gauge_of(account, unit)->current);
-    return sum;
-}
-
-/* Takes what every thread may have had since it last reserved into the peak. */
-static void bring_up_peak(strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-        sum += bound(gauge, load(&gauge->held));
-    }
-    record->peak[unit] = larger(record->peak[unit], sum);
-}
-
-static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
-{
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-        totals->total_bytes += load(&account->total_bytes);
-        totals->total_requested += load(&account->total_requested);
-        totals->total_blocks += load(&account->total_blocks);
-    }
-}
-
-static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record,
-                       strata_tag_counters_mark *totals)
-{
-    totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
-    if (!record->all) {
-        add_totals(record, totals);
-        return;
-    }
-    for (record = strata_tag_counters_next(tally, NULL); record; record = strata_tag_counters_next(tally, record))
-        add_totals(record, totals);
-}
-
-/* ---- scopes ---- */
-
-/* All records, the one of all tags first. */
-static strata_tag_counters_record *next_of_all(strata_tag_counters *tally, strata_tag_counters_record *record)
-{
-    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : tally->all;
-}
-
-static void take_reservations(strata_tag_counters *tally)
-{
-    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
-        for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-            if (!has_its_numbers(account))
-                continue;
-            for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-                account->kept[unit] = load(&gauge_of(account, unit)->held);
-                store(&gauge_of(account, unit)->held, nothing_held);
-            }
-        }
-    }
-}
-
-/* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
- * has by another one has been given by then. */
-static void give_reservations(strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t most = 0, sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-        const bool own = has_its_numbers(account);
-        most += bound(gauge, own ? account->kept[unit] : account->same->kept[unit]);
-        if (own)
-            store(&gauge->held, load(&gauge->current));
-        sum += load(&gauge->held);
-    }
-    record->peak[unit] = larger(record->peak[unit], most);
-    record->sum[unit] = sum;
-}
-
-/* Brings every reservation down to what its thread has. */
-static void settle_all(strata_tag_counters *tally)
-{
-    take_reservations(tally);
-    strata_heavy_barrier();
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(tally, record));)
-            give_reservations(record, unit);
-        give_reservations(tally->all, unit);
-    }
-}
-
-static void begin_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
-{
-    strata_tag_counters_mark *mark = &record->marks[tally->scopes];
-    sum_totals(tally, record, mark);
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        mark->current[unit] = record->sum[unit];
-        mark->peak[unit] = record->peak[unit];
-        record->peak[unit] = record->sum[unit];
-    }
-}
-
-bool strata_tag_counters_push(strata_tag_counters *tally)
-{
-    bool room = true;
-    strata_spin_take(&tally->lock);
-    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(tally, record));)
-        room = tally->scopes < UINT32_MAX - 1 && make_room(record, tally->scopes + 1);
-    if (room) {
-        settle_all(tally);
-        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
-            begin_scope(tally, record);
-        tally->scopes++;
-    }
-    strata_spin_release(&tally->lock);
-    return room;
-}
-
-/* The lock is held, and the scope is open. */
-static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
-                        strata_tag_counters_numbers *numbers)
-{
-    const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
-    strata_tag_counters_mark now;
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        int64_t current = sum_current(record, unit);
-        bring_up_peak(record, unit);
-        int64_t peak = larger(record->peak[unit], current);
-        for (uint32_t inner = scope; inner < tally->scopes; inner++)
-            peak = larger(peak, record->marks[inner].peak[unit]);
-        numbers->current[unit] = current - from->current[unit];
-        numbers->peak[unit] = peak - from->current[unit];
-    }
-    sum_totals(tally, record, &now);
-    numbers->total_bytes = now.total_bytes - from->total_bytes;
-    numbers->total_requested = now.total_requested - from->total_requested;
-    numbers->total_blocks = now.total_blocks - from->total_blocks;
-}
-
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
-                              strata_tag_counters_numbers *numbers)
-{
-    *numbers = (strata_tag_counters_numbers){0};
-    strata_spin_take(&tally->lock);
-    bool open = scope <= tally->scopes || scope == UINT32_MAX;
-    if (open && record)
-        read_record(tally, record, scope < tally->scopes ? scope : tally->scopes, numbers);
-    strata_spin_release(&tally->lock);
-    return open;
-}
-
-static void end_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
-{
-    const strata_tag_counters_mark *mark = &record->marks[tally->scopes - 1];
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        bring_up_peak(record, unit);
-        record->peak[unit] = larger(record->peak[unit], mark->peak[unit]);
-    }
-}
-
-bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers)
-{
-    *numbers = (strata_tag_counters_numbers){0};
-    strata_spin_take(&tally->lock);
-    bool open = tally->scopes > 0;
-    if (open) {
-        read_record(tally, tally->all, tally->scopes, numbers);
-        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
-            end_scope(tally, record);
-        tally->scopes--;
-    }
-    strata_spin_release(&tally->lock);
-    return open;
-}
-
-void strata_tag_counters_reset_peaks(strata_tag_counters *tally)
-{
-    strata_spin_take(&tally->lock);
-    settle_all(tally);
-    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
-        for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-            record->peak[unit] = record->sum[unit];
-            for (uint32_t i = 0; i < tally->scopes; i++)
-                record->marks[i].peak[unit] = record->sum[unit];
-        }
-    }
-    strata_spin_release(&tally->lock);
-}
-
-uint32_t strata_tag_counters_scopes(strata_tag_counters *tally)
-{
-    strata_spin_take(&tally->lock);
-    uint32_t scopes = tally->scopes;
-    strata_spin_release(&tally->lock);
-    return scopes;
 }
 
 /* ---- what needs no lock ---- */

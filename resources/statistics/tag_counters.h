@@ -33,8 +33,8 @@
  *
  * Threads that have no account, because there is no host memory for one or the numbers of threads have run out, count
  * in the record's own, under the lock. */
-#ifndef STRATA_RESOURCES_STATISTICS_TALLY_H
-#define STRATA_RESOURCES_STATISTICS_TALLY_H
+#ifndef STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
+#define STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/lock.h"
@@ -174,6 +174,52 @@ strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
 
 void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
 
+/* ---- shared with scopes.c ---- */
+
+/* Room for the marks of so many scopes; false without host memory. The lock is held. */
+bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scopes);
+
+static inline int64_t strata_tag_counters_load(const _Atomic int64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_acquire);
+}
+
+static inline void strata_tag_counters_store(_Atomic int64_t *number, int64_t value)
+{
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+static inline int64_t strata_tag_counters_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline bool strata_tag_counters_has_its_numbers(const strata_tag_counters_account *account)
+{
+    return !account->record->all || !account->same;
+}
+
+/* Of an account in a record's list. */
+static inline strata_tag_counters_gauge *strata_tag_counters_gauge_of(strata_tag_counters_account *account,
+                                                                      unsigned unit)
+{
+    if (!strata_tag_counters_has_its_numbers(account))
+        account = account->same;
+    return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
+}
+
+/* The most that the account can have had since `held` was set. */
+static inline int64_t strata_tag_counters_bound(strata_tag_counters_gauge *gauge, int64_t held)
+{
+    int64_t top = strata_tag_counters_load(&gauge->top);
+    return strata_tag_counters_larger(top < held ? top : held, strata_tag_counters_load(&gauge->current));
+}
+
+static inline strata_tag_counters_account *strata_tag_counters_first_account(const strata_tag_counters_record *record)
+{
+    return atomic_load_explicit(&record->accounts, memory_order_acquire);
+}
+
 /* ---- the fast path ---- */
 
 /* The calling thread's cell, NULL where it has none. */
@@ -240,6 +286,12 @@ static inline int64_t strata_tag_counters_lower(strata_tag_counters_gauge *gauge
 static inline unsigned strata_tag_counters_size_class(size_t bytes)
 {
     return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
+}
+
+/* The most that a block of a size class has; the last class has no such number. */
+static inline uint64_t strata_tag_counters_most_of(unsigned size_class)
+{
+    return size_class < 64 ? UINT64_C(1) << size_class : UINT64_MAX;
 }
 
 /* What an account has after a change. */

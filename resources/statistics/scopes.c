@@ -1,0 +1,209 @@
+/* Scopes of the tag counters, and adding up what the accounts have. The lock is held, but for the public functions. */
+#include "resources/statistics/tag_counters.h"
+
+/* While a scope begins: below every current value, and not so far that their difference would not fit. */
+static const int64_t nothing_held = INT64_MIN / 2;
+
+/* ---- adding up ---- */
+
+static int64_t sum_current(const strata_tag_counters_record *record, unsigned unit)
+{
+    int64_t sum = 0;
+    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
+         account = account->next)
+        sum += strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current);
+    return sum;
+}
+
+/* Takes what every thread may have had since it last reserved into the peak. */
+static void bring_up_peak(strata_tag_counters_record *record, unsigned unit)
+{
+    int64_t sum = 0;
+    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
+         account = account->next) {
+        strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
+        sum += strata_tag_counters_bound(gauge, strata_tag_counters_load(&gauge->held));
+    }
+    record->peak[unit] = strata_tag_counters_larger(record->peak[unit], sum);
+}
+
+static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
+{
+    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
+         account = account->next) {
+        totals->total_bytes += strata_tag_counters_load(&account->total_bytes);
+        totals->total_requested += strata_tag_counters_load(&account->total_requested);
+        totals->total_blocks += strata_tag_counters_load(&account->total_blocks);
+    }
+}
+
+static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record,
+                       strata_tag_counters_mark *totals)
+{
+    totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
+    if (!record->all) {
+        add_totals(record, totals);
+        return;
+    }
+    for (record = strata_tag_counters_next(tally, NULL); record; record = strata_tag_counters_next(tally, record))
+        add_totals(record, totals);
+}
+
+/* ---- scopes ---- */
+
+/* All records, the one of all tags first. */
+static strata_tag_counters_record *next_of_all(strata_tag_counters *tally, strata_tag_counters_record *record)
+{
+    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : tally->all;
+}
+
+static void take_reservations(strata_tag_counters *tally)
+{
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
+             account = account->next) {
+            if (!strata_tag_counters_has_its_numbers(account))
+                continue;
+            for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+                account->kept[unit] = strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->held);
+                strata_tag_counters_store(&strata_tag_counters_gauge_of(account, unit)->held, nothing_held);
+            }
+        }
+    }
+}
+
+/* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
+ * has by another one has been given by then. */
+static void give_reservations(strata_tag_counters_record *record, unsigned unit)
+{
+    int64_t most = 0, sum = 0;
+    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
+         account = account->next) {
+        strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
+        const bool own = strata_tag_counters_has_its_numbers(account);
+        most += strata_tag_counters_bound(gauge, own ? account->kept[unit] : account->same->kept[unit]);
+        if (own)
+            strata_tag_counters_store(&gauge->held, strata_tag_counters_load(&gauge->current));
+        sum += strata_tag_counters_load(&gauge->held);
+    }
+    record->peak[unit] = strata_tag_counters_larger(record->peak[unit], most);
+    record->sum[unit] = sum;
+}
+
+/* Brings every reservation down to what its thread has. */
+static void settle_all(strata_tag_counters *tally)
+{
+    take_reservations(tally);
+    strata_heavy_barrier();
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(tally, record));)
+            give_reservations(record, unit);
+        give_reservations(tally->all, unit);
+    }
+}
+
+static void begin_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
+{
+    strata_tag_counters_mark *mark = &record->marks[tally->scopes];
+    sum_totals(tally, record, mark);
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        mark->current[unit] = record->sum[unit];
+        mark->peak[unit] = record->peak[unit];
+        record->peak[unit] = record->sum[unit];
+    }
+}
+
+bool strata_tag_counters_push(strata_tag_counters *tally)
+{
+    bool room = true;
+    strata_spin_take(&tally->lock);
+    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(tally, record));)
+        room = tally->scopes < UINT32_MAX - 1 && strata_tag_counters_make_room(record, tally->scopes + 1);
+    if (room) {
+        settle_all(tally);
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
+            begin_scope(tally, record);
+        tally->scopes++;
+    }
+    strata_spin_release(&tally->lock);
+    return room;
+}
+
+/* The lock is held, and the scope is open. */
+static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+                        strata_tag_counters_numbers *numbers)
+{
+    const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
+    strata_tag_counters_mark now;
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        int64_t current = sum_current(record, unit);
+        bring_up_peak(record, unit);
+        int64_t peak = strata_tag_counters_larger(record->peak[unit], current);
+        for (uint32_t inner = scope; inner < tally->scopes; inner++)
+            peak = strata_tag_counters_larger(peak, record->marks[inner].peak[unit]);
+        numbers->current[unit] = current - from->current[unit];
+        numbers->peak[unit] = peak - from->current[unit];
+    }
+    sum_totals(tally, record, &now);
+    numbers->total_bytes = now.total_bytes - from->total_bytes;
+    numbers->total_requested = now.total_requested - from->total_requested;
+    numbers->total_blocks = now.total_blocks - from->total_blocks;
+}
+
+bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+                              strata_tag_counters_numbers *numbers)
+{
+    *numbers = (strata_tag_counters_numbers){0};
+    strata_spin_take(&tally->lock);
+    bool open = scope <= tally->scopes || scope == UINT32_MAX;
+    if (open && record)
+        read_record(tally, record, scope < tally->scopes ? scope : tally->scopes, numbers);
+    strata_spin_release(&tally->lock);
+    return open;
+}
+
+static void end_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
+{
+    const strata_tag_counters_mark *mark = &record->marks[tally->scopes - 1];
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        bring_up_peak(record, unit);
+        record->peak[unit] = strata_tag_counters_larger(record->peak[unit], mark->peak[unit]);
+    }
+}
+
+bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers)
+{
+    *numbers = (strata_tag_counters_numbers){0};
+    strata_spin_take(&tally->lock);
+    bool open = tally->scopes > 0;
+    if (open) {
+        read_record(tally, tally->all, tally->scopes, numbers);
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
+            end_scope(tally, record);
+        tally->scopes--;
+    }
+    strata_spin_release(&tally->lock);
+    return open;
+}
+
+void strata_tag_counters_reset_peaks(strata_tag_counters *tally)
+{
+    strata_spin_take(&tally->lock);
+    settle_all(tally);
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+        for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+            record->peak[unit] = record->sum[unit];
+            for (uint32_t i = 0; i < tally->scopes; i++)
+                record->marks[i].peak[unit] = record->sum[unit];
+        }
+    }
+    strata_spin_release(&tally->lock);
+}
+
+uint32_t strata_tag_counters_scopes(strata_tag_counters *tally)
+{
+    strata_spin_take(&tally->lock);
+    uint32_t scopes = tally->scopes;
+    strata_spin_release(&tally->lock);
+    return scopes;
+}
