@@ -4,34 +4,9 @@
  * reports while a call of this thread is under way in the layer, it reports under a lock of its own: nothing but a line
  * is written then, and its stamp is the next that the thread takes: of the call when it ends, or of another call of the
  * stack that is made meanwhile, by a function of the program's that a layer below has called. */
-#include <strata/logging.h>
-
-#include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/options.h"
-#include "core/stack/stack.h"
 #include "core/streams/known_streams.h"
-#include "resources/builtin.h"
-#include "resources/logging/writer.h"
-
-#include <inttypes.h>
-#include <string.h>
-
-/* What the layer keeps of a block, for reports of the owner, where that one's own address and size may be others.
- * Atomic, because the entry may become another block's while they are read; then they are not used. */
-typedef struct kept_block {
-    _Atomic uint64_t address, requested;
-} kept_block;
-
-typedef struct logging {
-    strata_resource resource;
-    strata_device *device;
-    _Atomic bool enabled; /* any thread */
-    _Atomic bool plain;   /* enabled, without durations, and stamps are simple: written with that */
-    bool duration;        /* constant */
-    bool keeps;           /* blocks have other facts in the table than in this layer; set when the stack is built */
-    log_writer writer;
-} logging;
+#include "resources/logging/internal.h"
 
 /* ---- lines ---- */
 
@@ -574,70 +549,6 @@ static void logging_completed(strata_resource *resource, const strata_completion
     report(self, completion);
 }
 
-/* ---- values ---- */
-
-enum { RECORDS, DROPPED_RECORDS, LATE_RECORDS, WRITTEN_BYTES, WRITE_ERROR, ENABLED };
-
-static const strata_value values[] = {
-    [RECORDS] = {"records", STRATA_VALUE_COUNT, false, "records made, without those that were dropped"},
-    [DROPPED_RECORDS] = {"dropped_records", STRATA_VALUE_COUNT, false, "records that are nowhere"},
-    [LATE_RECORDS] = {"late_records", STRATA_VALUE_COUNT, false, "records that stand behind younger ones"},
-    [WRITTEN_BYTES] = {"written_bytes", STRATA_VALUE_BYTES, false, "bytes written to files"},
-    [WRITE_ERROR] = {"write_error", STRATA_VALUE_COUNT, false, "the last errno of a file, 0 for none"},
-    [ENABLED] = {"enabled", STRATA_VALUE_SWITCH, true, "whether records are made"},
-};
-
-static strata_status logging_get(strata_resource *resource, size_t which, uint64_t *value)
-{
-    logging *self = (logging *)resource;
-    const log_sink *sink = self->writer.sink;
-    switch (which) {
-    case RECORDS:
-        *value = log_rings_recorded(&self->writer.rings);
-        break;
-    case DROPPED_RECORDS:
-        *value = log_writer_dropped(&self->writer);
-        break;
-    case LATE_RECORDS:
-        *value = atomic_load_explicit(&self->writer.late, memory_order_relaxed);
-        break;
-    case WRITTEN_BYTES:
-        *value = atomic_load_explicit(&sink->written_bytes, memory_order_relaxed);
-        break;
-    case WRITE_ERROR:
-        *value = (uint64_t)atomic_load_explicit(&sink->error, memory_order_relaxed);
-        break;
-    default:
-        *value = atomic_load_explicit(&self->enabled, memory_order_relaxed);
-    }
-    return STRATA_SUCCESS;
-}
-
-static bool is_plain(const logging *self, bool enabled)
-{
-    return enabled && !self->duration && strata_timestamp_is_simple();
-}
-
-/* The only one that can be set is the switch. */
-static strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
-{
-    (void)which;
-    logging *self = (logging *)resource;
-    atomic_store_explicit(&self->enabled, value != 0, memory_order_relaxed);
-    atomic_store_explicit(&self->plain, is_plain(self, value), memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-static void logging_describe(strata_resource *resource, strata_emitter *to)
-{
-    const logging *self = (const logging *)resource;
-    char text[128];
-    int error = atomic_load_explicit(&self->writer.sink->error, memory_order_relaxed);
-    strata_emit_text(to, "file", self->writer.sink->path);
-    if (error)
-        strata_emit_text(to, "write_error_text", strerror_r(error, text, sizeof text));
-}
-
 /* ---- making and ending ---- */
 
 static strata_status logging_begin(strata_resource *resource)
@@ -646,212 +557,25 @@ static strata_status logging_begin(strata_resource *resource)
     return STRATA_SUCCESS;
 }
 
-static void logging_destroy(strata_resource *resource)
+void logging_destroy(strata_resource *resource)
 {
     logging *self = (logging *)resource;
     log_writer_stop(&self->writer);
     strata_host_free(self);
 }
 
-#define LOGGING_OPS                                                                                               \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block),   \
-    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                \
-    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed, \
-    .destroy = logging_destroy, .values = values, .value_count = sizeof values / sizeof values[0],                \
-    .get_value = logging_get, .set_value = logging_set, .describe = logging_describe,                             \
-    .synchronize = logging_synchronize
+#define LOGGING_OPS                                                                                                \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block),    \
+    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                 \
+    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed,  \
+    .destroy = logging_destroy, .values = logging_values, .value_count = LOGGING_VALUES, .get_value = logging_get, \
+    .set_value = logging_set, .describe = logging_describe, .synchronize = logging_synchronize
 
-static const strata_resource_ops ops_without_uses = {LOGGING_OPS};
+const strata_resource_ops logging_ops_without_uses = {LOGGING_OPS};
 
-static const strata_resource_ops ops_with_uses = {
+const strata_resource_ops logging_ops_with_uses = {
     LOGGING_OPS,
     .prepare_use = logging_prepare,
     .finish_use = logging_finish,
     .record_use = logging_record,
-};
-
-enum {
-    RING_LEAST = 64,
-    RING_DEFAULT = 4096,
-    RING_MOST = 1 << 20,
-    MEMORY_DEFAULT = 1 << 16,
-    MEMORY_MOST = 1 << 24,
-    KEEP_MOST = 1000,
-    INTERVAL_DEFAULT_NS = 10000000,
-    INTERVAL_LEAST_NS = 100000,
-};
-
-static strata_status check_options(const strata_logging_options *options)
-{
-    bool calls = options->callback != NULL;
-    bool filed = !calls && options->format < STRATA_LOG_MEMORY;
-    if ((unsigned)options->format > STRATA_LOG_NULL || (unsigned)options->existing > STRATA_LOG_EXISTING_REPLACE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: there is no format %d or no treatment %d of a file",
-                           options->format, options->existing);
-    if (calls && options->format != STRATA_LOG_AUTO)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a callback is given, and a format, too");
-    if (!filed && (*options->file || options->rotate || options->keep || options->existing))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "logging: file, rotate, keep and existing are for the formats binary and csv");
-    if (strnlen(options->file, sizeof options->file) == sizeof options->file)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has no end");
-    if (options->ring && (options->ring < RING_LEAST || options->ring > RING_MOST))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a ring of %" PRIu64 " records; expected %d to %d",
-                           options->ring, RING_LEAST, RING_MOST);
-    if (options->memory > MEMORY_MOST || options->keep > KEEP_MOST)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: memory may be %d records, and keep %d files, at most",
-                           MEMORY_MOST, KEEP_MOST);
-    if (options->interval && options->interval < INTERVAL_LEAST_NS)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "logging: an interval of %" PRIu64 " ns; expected at least %d ns", options->interval,
-                           INTERVAL_LEAST_NS);
-    return STRATA_SUCCESS;
-}
-
-static strata_status make_sink(const strata_logging_options *options, int device, log_sink **out)
-{
-    if (!options->callback && options->format < STRATA_LOG_MEMORY)
-        return log_sink_file(options, device, out);
-    if (options->format == STRATA_LOG_MEMORY)
-        *out = log_sink_memory(options->memory ? options->memory : MEMORY_DEFAULT);
-    else
-        *out = log_sink_call(options->callback, options->callback_data);
-    return *out ? STRATA_SUCCESS : strata_fail_host_memory("the sink of a log");
-}
-
-static uint64_t ring_lines(uint64_t records)
-{
-    uint64_t lines = RING_LEAST;
-    while (lines < (records ? records : RING_DEFAULT))
-        lines *= 2;
-    return lines;
-}
-
-strata_status strata_logging_create(int ordinal, const strata_logging_options *given, strata_resource **out)
-{
-    strata_logging_options options;
-    strata_device *device;
-    strata_status status = strata_options_begin("logging", out, &options, sizeof options, given);
-    if (status == STRATA_SUCCESS)
-        status = check_options(&options);
-    if (status == STRATA_SUCCESS)
-        status = strata_device_get(ordinal, &device);
-    if (status != STRATA_SUCCESS)
-        return status;
-    logging *self = strata_host_zalloc_aligned(64, sizeof *self);
-    if (!self)
-        return strata_fail_host_memory("a logging resource");
-    self->resource.ops = options.without_uses ? &ops_without_uses : &ops_with_uses;
-    self->device = device;
-    self->duration = options.duration;
-    self->enabled = !options.disabled;
-    strata_timestamp_start();
-    self->plain = is_plain(self, self->enabled);
-    self->writer.resource = &self->resource;
-    self->writer.device = ordinal;
-    self->writer.interval_ns = options.interval ? options.interval : INTERVAL_DEFAULT_NS;
-    if ((status = make_sink(&options, ordinal, &self->writer.sink)) != STRATA_SUCCESS)
-        goto refuse;
-    if ((status = log_writer_start(&self->writer, ring_lines(options.ring))) == STRATA_SUCCESS) {
-        *out = &self->resource;
-        return STRATA_SUCCESS;
-    }
-    self->writer.sink->ops->close(self->writer.sink, false);
-refuse:
-    strata_host_free(self);
-    return status;
-}
-
-/* ---- from a stack ---- */
-
-static logging *as_logging(strata_resource *resource)
-{
-    return resource->ops->destroy == logging_destroy ? (logging *)resource : NULL;
-}
-
-static strata_status flush(logging *self)
-{
-    if (!log_writer_flush(&self->writer, 0))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the writer cannot wait for itself");
-    if (!atomic_load_explicit(&self->writer.failing, memory_order_relaxed))
-        return STRATA_SUCCESS;
-    char text[128];
-    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->writer.sink->path,
-                       strerror_r(atomic_load(&self->writer.sink->error), text, sizeof text));
-}
-
-static strata_status refuse_stack(const strata_resource *resource)
-{
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, resource ? "there is no such logging layer from %s downwards" : "%s",
-                       resource ? resource->ops->name : "a log without a resource");
-}
-
-strata_status strata_logging_flush(strata_resource *resource)
-{
-    strata_status status = strata_not_forked();
-    bool found = false;
-    for (strata_resource *layer = resource; layer && status == STRATA_SUCCESS; layer = layer->upstream) {
-        logging *self = as_logging(layer);
-        if (!self)
-            continue;
-        found = true;
-        status = flush(self);
-    }
-    return status != STRATA_SUCCESS || found ? status : refuse_stack(resource);
-}
-
-strata_status strata_logging_take(strata_resource *resource, strata_log_record *records, size_t capacity, size_t *count)
-{
-    if (!count)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for their number");
-    *count = 0;
-    if (!records && capacity)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for them");
-    strata_status status = strata_not_forked();
-    if (status != STRATA_SUCCESS)
-        return status;
-    for (strata_resource *layer = resource; layer; layer = layer->upstream) {
-        logging *self = as_logging(layer);
-        if (!self || !log_sink_is_memory(self->writer.sink))
-            continue;
-        if ((status = flush(self)) == STRATA_SUCCESS)
-            *count = log_sink_take(self->writer.sink, records, capacity);
-        return status;
-    }
-    return refuse_stack(resource);
-}
-
-/* ---- in stack texts ---- */
-
-static strata_status make_logging(int device, const void *options, strata_resource **out)
-{
-    return strata_logging_create(device, options, out);
-}
-
-static const strata_option texts[] = {
-    {"file", STRATA_OPTION_STRING, offsetof(strata_logging_options, file), NULL,
-     "where to; %p: the process, %d: the device, %n: a number; default: strata-%p.%n.slog"},
-    {"format", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, format), "auto|binary|csv|memory|null",
-     "of the file, or instead of one; auto: by its name"},
-    {"existing", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, existing), "auto|refuse|rotate|replace",
-     "what becomes of a file that is there already"},
-    {"ring", STRATA_OPTION_UINT, offsetof(strata_logging_options, ring), NULL, "records that a thread has room for"},
-    {"rotate", STRATA_OPTION_SIZE, offsetof(strata_logging_options, rotate), NULL, "bytes after which a file is full"},
-    {"keep", STRATA_OPTION_UINT, offsetof(strata_logging_options, keep), NULL, "full files to keep"},
-    {"memory", STRATA_OPTION_UINT, offsetof(strata_logging_options, memory), NULL, "records that format=memory keeps"},
-    {"interval", STRATA_OPTION_DURATION, offsetof(strata_logging_options, interval), NULL,
-     "time between two collections"},
-    {"duration", STRATA_OPTION_BOOL, offsetof(strata_logging_options, duration), NULL, "record how long calls took"},
-    {"uses", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, without_uses), "on|off", "record uses"},
-    {"enabled", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, disabled), "on|off", "record from the start"},
-};
-
-const strata_layer strata_logging_layer = {
-    .size = sizeof(strata_layer),
-    .name = "logging",
-    .help = "every call on record, by a thread of its own",
-    .options = texts,
-    .option_count = sizeof texts / sizeof texts[0],
-    .options_size = sizeof(strata_logging_options),
-    .create = make_logging,
 };
