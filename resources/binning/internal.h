@@ -20,8 +20,8 @@
  * this layer and those above it know. Its chunks are blocks of the layers below, held in quarantine, so that nobody
  * above meets one. They are allocated and freed on a stream of the layer's own.
  *
- * places.c has the lists, chunks.c what goes on with the layer below, layer.c the operations, options.c what the two
- * layers are made of. */
+ * slots.c has the lists, chunks.c what goes on with the layer below, operations.c the operations, options.c what the
+ * two layers are made of, report.c how full they are. */
 #ifndef STRATA_RESOURCES_BINNING_INTERNAL_H
 #define STRATA_RESOURCES_BINNING_INTERNAL_H
 
@@ -30,6 +30,7 @@
 #include "core/streams/stream_map.h"
 
 enum {
+    BINNING_VALUES = 12,
     BINS_MOST = 64,
     BIN_GRANULE = 256,           /* of sizes, and what blocks are aligned to */
     BIN_PLACES_MOST = 1 << 20,   /* in a chunk */
@@ -148,7 +149,7 @@ static inline strata_entry *bin_entry(const binning *self, const bin_place *plac
                               atomic_load_explicit(&place->slot, memory_order_relaxed));
 }
 
-/* ---- places.c ---- */
+/* ---- slots.c ---- */
 
 /* A bin of blocks of `size` bytes, a multiple of BIN_GRANULE, from chunks of `chunk_bytes`. NULL without memory. */
 bin *bin_make(size_t size, size_t chunk_bytes);
@@ -278,10 +279,17 @@ void bins_close(binning *self);
 /* The live block that contains an address of a chunk. *of_chunk: it is one. */
 bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out);
 
-/* ---- layer.c ---- */
+/* ---- operations.c ---- */
 
 extern const strata_resource_ops strata_fixed_ops, strata_binning_ops;
 
 void binning_destroy(strata_resource *resource);
+
+/* ---- report.c ---- */
+
+extern const strata_value binning_values[BINNING_VALUES];
+strata_status binning_get_value(strata_resource *resource, size_t which, uint64_t *value);
+void binning_describe(strata_resource *resource, strata_emitter *to);
+strata_status binning_usage(strata_resource *resource, strata_usage *usage);
 
 #endif
