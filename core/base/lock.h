@@ -35,7 +35,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_LAYERS,         /* core: names of layers */
     STRATA_RANK_STREAM_MAP,     /* core: known streams, and timelines coming and going */
     STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
-    STRATA_RANK_TALLY,          /* resources: scopes and reservations of statistics */
+    STRATA_RANK_TAG_COUNTERS,   /* resources: scopes and reservations of statistics */
     STRATA_RANK_EVENTS,         /* core: free events of a device */
     STRATA_RANK_INDEX,          /* resources: an owner's addresses and its list of frees */
     STRATA_RANK_THREADS,        /* core: the list of threads, and tables coming and going */

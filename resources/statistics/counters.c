@@ -39,7 +39,7 @@ bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_
                                    strata_statistics_counters *out)
 {
     strata_tag_counters_numbers numbers;
-    bool open = strata_tag_counters_read(&self->tally, record, scope, &numbers);
+    bool open = strata_tag_counters_read(&self->counters, record, scope, &numbers);
     *out = public_counters(&numbers);
     return open;
 }
@@ -54,11 +54,11 @@ static strata_status read_counters(strata_resource *resource, uint32_t scope, co
     strata_status status = strata_statistics_enter(resource, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_tag_counters_record *record = tag ? strata_tag_counters_find(&self->tally, *tag) : self->tally.all;
+    strata_tag_counters_record *record = tag ? strata_tag_counters_find(&self->counters, *tag) : self->counters.all;
     strata_tag_counters_numbers numbers;
-    if (!strata_tag_counters_read(&self->tally, record, scope, &numbers))
+    if (!strata_tag_counters_read(&self->counters, record, scope, &numbers))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: scope %u is not open, %u are", scope,
-                           strata_tag_counters_scopes(&self->tally));
+                           strata_tag_counters_scopes(&self->counters));
     *out = public_counters(&numbers);
     return STRATA_SUCCESS;
 }
@@ -80,7 +80,8 @@ strata_status strata_statistics_push(strata_resource *statistics)
     strata_status status = strata_statistics_enter(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    return strata_tag_counters_push(&self->tally) ? STRATA_SUCCESS : strata_fail_host_memory("a scope of statistics");
+    return strata_tag_counters_push(&self->counters) ? STRATA_SUCCESS
+                                                     : strata_fail_host_memory("a scope of statistics");
 }
 
 strata_status strata_statistics_pop(strata_resource *statistics, strata_statistics_counters *out)
@@ -92,7 +93,7 @@ strata_status strata_statistics_pop(strata_resource *statistics, strata_statisti
     strata_status status = strata_statistics_enter(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!strata_tag_counters_pop(&self->tally, &numbers))
+    if (!strata_tag_counters_pop(&self->counters, &numbers))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: a scope is popped that was not pushed");
     if (out)
         *out = public_counters(&numbers);
@@ -104,7 +105,7 @@ strata_status strata_statistics_reset_peaks(strata_resource *statistics)
     strata_statistics *self;
     strata_status status = strata_statistics_enter(statistics, &self);
     if (status == STRATA_SUCCESS)
-        strata_tag_counters_reset_peaks(&self->tally);
+        strata_tag_counters_reset_peaks(&self->counters);
     return status;
 }
 
@@ -117,7 +118,7 @@ strata_status strata_statistics_sizes(strata_resource *statistics, uint64_t coun
         counts[i] = 0;
     strata_status status = strata_statistics_enter(statistics, &self);
     if (status == STRATA_SUCCESS)
-        strata_tag_counters_sum_sizes(&self->tally, counts);
+        strata_tag_counters_sum_sizes(&self->counters, counts);
     return status;
 }
 

@@ -23,7 +23,7 @@ typedef struct strata_statistics {
                                                               of report.c */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed: statistics */
     _Atomic uint64_t free_failures;                        /* the same */
-    strata_tag_counters tally;
+    strata_tag_counters counters;
 } strata_statistics;
 
 /* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the

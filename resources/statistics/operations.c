@@ -43,7 +43,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
                                                                uint32_t call_stack, strata_block *out)
 {
     strata_resource *resource = &self->resource;
-    strata_tag_counters_record *record = strata_tag_counters_record_of(&self->tally, request->tag);
+    strata_tag_counters_record *record = strata_tag_counters_record_of(&self->counters, request->tag);
     if (!record) {
         *out = (strata_block){0};
         return count_failure(self, strata_fail_host_memory("the counters of a tag"));
@@ -53,7 +53,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     if (!note)
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
     write_note(self, note, out, request->tag, call_stack);
-    strata_tag_counters_add_shared(&self->tally, record, out->bytes, out->requested);
+    strata_tag_counters_add_shared(&self->counters, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
 
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void count_made(strata_statistics *
     const strata_table *table = strata_resource_table(&self->resource);
     write_note(self, note_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
                call_stack);
-    strata_tag_counters_add(&self->tally, cell, account, made->bytes, made->requested);
+    strata_tag_counters_add(&self->counters, cell, account, made->bytes, made->requested);
 }
 
 /* With call stacks, or by a thread whose account has to be looked for. */
@@ -78,8 +78,8 @@ static __attribute__((noinline)) strata_status allocate_otherwise(strata_statist
     uint32_t call_stack = 0;
     if (atomic_load_explicit(&self->stacks, memory_order_relaxed))
         call_stack = strata_call_stack_capture(0);
-    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->tally, strata_thread_self());
-    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->tally, cell, request->tag);
+    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->counters, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, cell, request->tag);
     if (__builtin_expect(!account, 0))
         return allocate_shared(self, request, call_stack, out);
     strata_status status = upstream->ops->allocate(upstream, request, out);
@@ -93,7 +93,7 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
 {
     strata_statistics *self = (strata_statistics *)resource;
     strata_tag_counters_thread *cell;
-    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->tally, request->tag, &cell);
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, request->tag, &cell);
     if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
         return allocate_otherwise(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
@@ -106,29 +106,29 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
 /* The record of a tag that an allocation had; of none, where a free came with a tag of its own making. */
 static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
-    strata_tag_counters_record *record = strata_tag_counters_find(&self->tally, tag);
-    return record ? record : strata_tag_counters_find(&self->tally, 0);
+    strata_tag_counters_record *record = strata_tag_counters_find(&self->counters, tag);
+    return record ? record : strata_tag_counters_find(&self->counters, 0);
 }
 
 static __attribute__((noinline)) strata_status count_free_otherwise(strata_statistics *self, strata_tag tag,
                                                                     size_t bytes)
 {
-    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->tally, strata_thread_self());
-    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->tally, cell, tag);
+    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->counters, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, cell, tag);
     if (account)
-        strata_tag_counters_sub(&self->tally, cell, account, bytes);
+        strata_tag_counters_sub(&self->counters, cell, account, bytes);
     else
-        strata_tag_counters_sub_shared(&self->tally, record_of(self, tag), bytes);
+        strata_tag_counters_sub_shared(&self->counters, record_of(self, tag), bytes);
     return STRATA_SUCCESS;
 }
 
 static inline strata_status count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tag_counters_thread *cell;
-    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->tally, tag, &cell);
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &cell);
     if (__builtin_expect(!account, 0))
         return count_free_otherwise(self, tag, bytes);
-    strata_tag_counters_sub(&self->tally, cell, account, bytes);
+    strata_tag_counters_sub(&self->counters, cell, account, bytes);
     return STRATA_SUCCESS;
 }
 
@@ -168,7 +168,7 @@ static void statistics_destroy(strata_resource *resource)
 {
     strata_statistics *self = (strata_statistics *)resource;
     strata_statistics_end_reports(self);
-    strata_tag_counters_destroy(&self->tally);
+    strata_tag_counters_destroy(&self->counters);
     strata_host_free(self);
 }
 

@@ -36,11 +36,11 @@ strata_status strata_statistics_create(const strata_statistics_options *options,
     self->stacks = read.stacks;
     self->leaks = read.leaks;
     self->file = -1;
-    status = strata_tag_counters_init(&self->tally) ? strata_statistics_begin_reports(self, read.file)
-                                                    : strata_fail_host_memory("the counters of a statistics layer");
+    status = strata_tag_counters_init(&self->counters) ? strata_statistics_begin_reports(self, read.file)
+                                                       : strata_fail_host_memory("the counters of a statistics layer");
     if (status != STRATA_SUCCESS) {
-        if (self->tally.all)
-            strata_tag_counters_destroy(&self->tally);
+        if (self->counters.all)
+            strata_tag_counters_destroy(&self->counters);
         strata_host_free(self);
         return status;
     }

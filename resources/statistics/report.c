@@ -95,7 +95,7 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
         *value = atomic_load_explicit(&self->free_failures, memory_order_relaxed);
         break;
     case SCOPES:
-        *value = strata_tag_counters_scopes(&self->tally);
+        *value = strata_tag_counters_scopes(&self->counters);
         break;
     case STACKS:
         *value = atomic_load_explicit(&self->stacks, memory_order_relaxed);
@@ -104,7 +104,7 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
         *value = 0;
         break;
     default:
-        strata_statistics_counters_of(self, self->tally.all, 0, &counters);
+        strata_statistics_counters_of(self, self->counters.all, 0, &counters);
         *value = counter_value(which, &counters);
     }
     return STRATA_SUCCESS;
@@ -116,7 +116,7 @@ strata_status strata_statistics_set_value(strata_resource *resource, size_t whic
     if (which == STACKS)
         atomic_store_explicit(&self->stacks, value != 0, memory_order_relaxed);
     else if (value)
-        strata_tag_counters_reset_peaks(&self->tally);
+        strata_tag_counters_reset_peaks(&self->counters);
     return STRATA_SUCCESS;
 }
 
@@ -142,7 +142,7 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
     strata_emit_list_begin(to, "tags");
-    for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(&self->tally, record));) {
+    for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(&self->counters, record));) {
         strata_statistics_counters_of(self, record, 0, &counters);
         if (!counters.blocks.total)
             continue;
@@ -157,7 +157,7 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 static void describe_sizes(strata_statistics *self, strata_emitter *to)
 {
     uint64_t counts[STRATA_TAG_COUNTERS_SIZES];
-    strata_tag_counters_sum_sizes(&self->tally, counts);
+    strata_tag_counters_sum_sizes(&self->counters, counts);
     strata_emit_list_begin(to, "sizes");
     for (unsigned i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++) {
         if (!counts[i])
@@ -186,12 +186,12 @@ static void describe_failures(const strata_statistics *self, strata_emitter *to)
 static void describe_scopes(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
-    uint32_t scopes = strata_tag_counters_scopes(&self->tally);
+    uint32_t scopes = strata_tag_counters_scopes(&self->counters);
     if (!scopes)
         return;
     strata_emit_list_begin(to, "open_scopes");
     for (uint32_t scope = 1; scope <= scopes; scope++) {
-        if (!strata_statistics_counters_of(self, self->tally.all, scope, &counters))
+        if (!strata_statistics_counters_of(self, self->counters.all, scope, &counters))
             break; /* popped meanwhile */
         strata_emit_object_begin(to, NULL);
         emit_counters(to, &counters);

@@ -37,7 +37,7 @@ static void add_totals(const strata_tag_counters_record *record, strata_tag_coun
     }
 }
 
-static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_record *record,
+static void sum_totals(strata_tag_counters *counters, const strata_tag_counters_record *record,
                        strata_tag_counters_mark *totals)
 {
     totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
@@ -45,21 +45,21 @@ static void sum_totals(strata_tag_counters *tally, const strata_tag_counters_rec
         add_totals(record, totals);
         return;
     }
-    for (record = strata_tag_counters_next(tally, NULL); record; record = strata_tag_counters_next(tally, record))
+    for (record = strata_tag_counters_next(counters, NULL); record; record = strata_tag_counters_next(counters, record))
         add_totals(record, totals);
 }
 
 /* ---- scopes ---- */
 
 /* All records, the one of all tags first. */
-static strata_tag_counters_record *next_of_all(strata_tag_counters *tally, strata_tag_counters_record *record)
+static strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : tally->all;
+    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
 }
 
-static void take_reservations(strata_tag_counters *tally)
+static void take_reservations(strata_tag_counters *counters)
 {
-    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
         for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
              account = account->next) {
             if (!strata_tag_counters_has_its_numbers(account))
@@ -91,21 +91,21 @@ static void give_reservations(strata_tag_counters_record *record, unsigned unit)
 }
 
 /* Brings every reservation down to what its thread has. */
-static void settle_all(strata_tag_counters *tally)
+static void settle_all(strata_tag_counters *counters)
 {
-    take_reservations(tally);
+    take_reservations(counters);
     strata_heavy_barrier();
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(tally, record));)
+        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(counters, record));)
             give_reservations(record, unit);
-        give_reservations(tally->all, unit);
+        give_reservations(counters->all, unit);
     }
 }
 
-static void begin_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
+static void begin_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    strata_tag_counters_mark *mark = &record->marks[tally->scopes];
-    sum_totals(tally, record, mark);
+    strata_tag_counters_mark *mark = &record->marks[counters->scopes];
+    sum_totals(counters, record, mark);
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         mark->current[unit] = record->sum[unit];
         mark->peak[unit] = record->peak[unit];
@@ -113,24 +113,24 @@ static void begin_scope(strata_tag_counters *tally, strata_tag_counters_record *
     }
 }
 
-bool strata_tag_counters_push(strata_tag_counters *tally)
+bool strata_tag_counters_push(strata_tag_counters *counters)
 {
     bool room = true;
-    strata_spin_take(&tally->lock);
-    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(tally, record));)
-        room = tally->scopes < UINT32_MAX - 1 && strata_tag_counters_make_room(record, tally->scopes + 1);
+    strata_spin_take(&counters->lock);
+    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(counters, record));)
+        room = counters->scopes < UINT32_MAX - 1 && strata_tag_counters_make_room(record, counters->scopes + 1);
     if (room) {
-        settle_all(tally);
-        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
-            begin_scope(tally, record);
-        tally->scopes++;
+        settle_all(counters);
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
+            begin_scope(counters, record);
+        counters->scopes++;
     }
-    strata_spin_release(&tally->lock);
+    strata_spin_release(&counters->lock);
     return room;
 }
 
 /* The lock is held, and the scope is open. */
-static void read_record(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {
     const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
@@ -139,71 +139,71 @@ static void read_record(strata_tag_counters *tally, strata_tag_counters_record *
         int64_t current = sum_current(record, unit);
         bring_up_peak(record, unit);
         int64_t peak = strata_tag_counters_larger(record->peak[unit], current);
-        for (uint32_t inner = scope; inner < tally->scopes; inner++)
+        for (uint32_t inner = scope; inner < counters->scopes; inner++)
             peak = strata_tag_counters_larger(peak, record->marks[inner].peak[unit]);
         numbers->current[unit] = current - from->current[unit];
         numbers->peak[unit] = peak - from->current[unit];
     }
-    sum_totals(tally, record, &now);
+    sum_totals(counters, record, &now);
     numbers->total_bytes = now.total_bytes - from->total_bytes;
     numbers->total_requested = now.total_requested - from->total_requested;
     numbers->total_blocks = now.total_blocks - from->total_blocks;
 }
 
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                               strata_tag_counters_numbers *numbers)
 {
     *numbers = (strata_tag_counters_numbers){0};
-    strata_spin_take(&tally->lock);
-    bool open = scope <= tally->scopes || scope == UINT32_MAX;
+    strata_spin_take(&counters->lock);
+    bool open = scope <= counters->scopes || scope == UINT32_MAX;
     if (open && record)
-        read_record(tally, record, scope < tally->scopes ? scope : tally->scopes, numbers);
-    strata_spin_release(&tally->lock);
+        read_record(counters, record, scope < counters->scopes ? scope : counters->scopes, numbers);
+    strata_spin_release(&counters->lock);
     return open;
 }
 
-static void end_scope(strata_tag_counters *tally, strata_tag_counters_record *record)
+static void end_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    const strata_tag_counters_mark *mark = &record->marks[tally->scopes - 1];
+    const strata_tag_counters_mark *mark = &record->marks[counters->scopes - 1];
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         bring_up_peak(record, unit);
         record->peak[unit] = strata_tag_counters_larger(record->peak[unit], mark->peak[unit]);
     }
 }
 
-bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers)
+bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers)
 {
     *numbers = (strata_tag_counters_numbers){0};
-    strata_spin_take(&tally->lock);
-    bool open = tally->scopes > 0;
+    strata_spin_take(&counters->lock);
+    bool open = counters->scopes > 0;
     if (open) {
-        read_record(tally, tally->all, tally->scopes, numbers);
-        for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));)
-            end_scope(tally, record);
-        tally->scopes--;
+        read_record(counters, counters->all, counters->scopes, numbers);
+        for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
+            end_scope(counters, record);
+        counters->scopes--;
     }
-    strata_spin_release(&tally->lock);
+    strata_spin_release(&counters->lock);
     return open;
 }
 
-void strata_tag_counters_reset_peaks(strata_tag_counters *tally)
+void strata_tag_counters_reset_peaks(strata_tag_counters *counters)
 {
-    strata_spin_take(&tally->lock);
-    settle_all(tally);
-    for (strata_tag_counters_record *record = NULL; (record = next_of_all(tally, record));) {
+    strata_spin_take(&counters->lock);
+    settle_all(counters);
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
         for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
             record->peak[unit] = record->sum[unit];
-            for (uint32_t i = 0; i < tally->scopes; i++)
+            for (uint32_t i = 0; i < counters->scopes; i++)
                 record->marks[i].peak[unit] = record->sum[unit];
         }
     }
-    strata_spin_release(&tally->lock);
+    strata_spin_release(&counters->lock);
 }
 
-uint32_t strata_tag_counters_scopes(strata_tag_counters *tally)
+uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
 {
-    strata_spin_take(&tally->lock);
-    uint32_t scopes = tally->scopes;
-    strata_spin_release(&tally->lock);
+    strata_spin_take(&counters->lock);
+    uint32_t scopes = counters->scopes;
+    strata_spin_release(&counters->lock);
     return scopes;
 }

@@ -16,14 +16,14 @@ enum {
 
 /* ---- records and accounts ---- */
 
-static _Atomic(strata_tag_counters_record *) *chain_of(strata_tag_counters *tally, strata_tag tag)
+static _Atomic(strata_tag_counters_record *) *chain_of(strata_tag_counters *counters, strata_tag tag)
 {
-    return &tally->chains[tag % STRATA_TAG_COUNTERS_CHAINS];
+    return &counters->chains[tag % STRATA_TAG_COUNTERS_CHAINS];
 }
 
-strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally, strata_tag tag)
+strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counters, strata_tag tag)
 {
-    strata_tag_counters_record *record = atomic_load_explicit(chain_of(tally, tag), memory_order_acquire);
+    strata_tag_counters_record *record = atomic_load_explicit(chain_of(counters, tag), memory_order_acquire);
     while (record && record->tag != tag)
         record = record->chain;
     return record;
@@ -67,14 +67,14 @@ static void free_record(strata_tag_counters_record *record)
 }
 
 /* The lock is held, or nobody else knows the tally. */
-static strata_tag_counters_record *make_record(strata_tag_counters *tally, strata_tag tag)
+static strata_tag_counters_record *make_record(strata_tag_counters *counters, strata_tag tag)
 {
     strata_tag_counters_record *record =
         strata_host_zalloc_aligned(_Alignof(strata_tag_counters_record), sizeof *record);
     if (!record)
         return NULL;
     record->tag = tag;
-    if (!strata_tag_counters_make_room(record, tally->scopes > FIRST_MARKS ? tally->scopes : FIRST_MARKS)) {
+    if (!strata_tag_counters_make_room(record, counters->scopes > FIRST_MARKS ? counters->scopes : FIRST_MARKS)) {
         strata_host_free(record);
         return NULL;
     }
@@ -82,69 +82,69 @@ static strata_tag_counters_record *make_record(strata_tag_counters *tally, strat
     return record;
 }
 
-static strata_tag_counters_record *enter_record(strata_tag_counters *tally, strata_tag tag)
+static strata_tag_counters_record *enter_record(strata_tag_counters *counters, strata_tag tag)
 {
-    strata_tag_counters_record *record = strata_tag_counters_find(tally, tag);
+    strata_tag_counters_record *record = strata_tag_counters_find(counters, tag);
     if (record)
         return record;
-    record = make_record(tally, tag);
+    record = make_record(counters, tag);
     if (!record)
         return NULL;
-    _Atomic(strata_tag_counters_record *) *chain = chain_of(tally, tag);
+    _Atomic(strata_tag_counters_record *) *chain = chain_of(counters, tag);
     record->chain = atomic_load_explicit(chain, memory_order_relaxed);
     atomic_store_explicit(chain, record, memory_order_release);
-    strata_tag_counters_record *last = atomic_load_explicit(&tally->last, memory_order_relaxed);
+    strata_tag_counters_record *last = atomic_load_explicit(&counters->last, memory_order_relaxed);
     atomic_store_explicit(&last->next, record, memory_order_release);
-    atomic_store_explicit(&tally->last, record, memory_order_relaxed);
+    atomic_store_explicit(&counters->last, record, memory_order_relaxed);
     return record;
 }
 
-strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag)
+strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag)
 {
-    strata_tag_counters_record *record = strata_tag_counters_find(tally, tag);
+    strata_tag_counters_record *record = strata_tag_counters_find(counters, tag);
     if (record)
         return record;
-    strata_spin_take(&tally->lock);
-    record = enter_record(tally, tag);
-    strata_spin_release(&tally->lock);
+    strata_spin_take(&counters->lock);
+    record = enter_record(counters, tag);
+    strata_spin_release(&counters->lock);
     return record;
 }
 
-strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counters,
                                                      const strata_tag_counters_record *record)
 {
-    return atomic_load_explicit(record ? &record->next : &tally->all->next, memory_order_acquire);
+    return atomic_load_explicit(record ? &record->next : &counters->all->next, memory_order_acquire);
 }
 
-bool strata_tag_counters_init(strata_tag_counters *tally)
+bool strata_tag_counters_init(strata_tag_counters *counters)
 {
-    strata_per_thread_init(&tally->cells, sizeof(strata_tag_counters_thread));
-    strata_per_thread_take_number(&tally->cells);
-    strata_spin_init(&tally->lock, STRATA_RANK_TALLY);
+    strata_per_thread_init(&counters->cells, sizeof(strata_tag_counters_thread));
+    strata_per_thread_take_number(&counters->cells);
+    strata_spin_init(&counters->lock, STRATA_RANK_TAG_COUNTERS);
     strata_barriers_open();
-    tally->all = make_record(tally, 0);
-    if (tally->all) {
-        tally->all->all = true;
-        atomic_store_explicit(&tally->last, tally->all, memory_order_relaxed);
-        if (strata_tag_counters_record_of(tally, 0))
+    counters->all = make_record(counters, 0);
+    if (counters->all) {
+        counters->all->all = true;
+        atomic_store_explicit(&counters->last, counters->all, memory_order_relaxed);
+        if (strata_tag_counters_record_of(counters, 0))
             return true;
     }
-    strata_tag_counters_destroy(tally);
+    strata_tag_counters_destroy(counters);
     return false;
 }
 
-void strata_tag_counters_destroy(strata_tag_counters *tally)
+void strata_tag_counters_destroy(strata_tag_counters *counters)
 {
     strata_tag_counters_thread *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&counters->cells, &position));)
         strata_host_free(cell->table);
-    strata_per_thread_destroy(&tally->cells);
-    for (strata_tag_counters_record *record = tally->all; record;) {
+    strata_per_thread_destroy(&counters->cells);
+    for (strata_tag_counters_record *record = counters->all; record;) {
         strata_tag_counters_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
         free_record(record);
         record = next;
     }
-    tally->all = NULL;
+    counters->all = NULL;
 }
 
 /* ---- a thread's accounts ---- */
@@ -182,7 +182,7 @@ static strata_tag_counters_account *make_account(strata_tag_counters_record *rec
 }
 
 /* The thread's first account, which has the numbers of all its tags for so long. */
-static strata_tag_counters_account *make_first(strata_tag_counters *tally, strata_tag_counters_record *record)
+static strata_tag_counters_account *make_first(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     strata_tag_counters_account *all = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *all);
     strata_tag_counters_account *account = all ? make_account(record) : NULL;
@@ -192,7 +192,7 @@ static strata_tag_counters_account *make_first(strata_tag_counters *tally, strat
     }
     all->same = account;
     account->same = all;
-    add_account(tally->all, all);
+    add_account(counters->all, all);
     return account;
 }
 
@@ -218,15 +218,15 @@ static strata_tag_counters_account *part_from(strata_tag_counters_account *first
 }
 
 /* The lock is held. */
-static strata_tag_counters_account *open_account(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+static strata_tag_counters_account *open_account(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                                  strata_tag tag)
 {
-    strata_tag_counters_record *record = enter_record(tally, tag);
+    strata_tag_counters_record *record = enter_record(counters, tag);
     if (!record)
         return NULL;
     if ((!cell->table || 2 * (cell->count + 1) > cell->mask + 1) && !grow_table(cell))
         return NULL;
-    strata_tag_counters_account *account = cell->first ? make_account(record) : make_first(tally, record);
+    strata_tag_counters_account *account = cell->first ? make_account(record) : make_first(counters, record);
     if (!account)
         return NULL;
     if (!cell->first)
@@ -238,15 +238,15 @@ static strata_tag_counters_account *open_account(strata_tag_counters *tally, str
     return account;
 }
 
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                                       strata_tag tag)
 {
     for (uint32_t at = tag & cell->mask; cell->table && cell->table[at]; at = (at + 1) & cell->mask)
         if (cell->table[at]->tag == tag)
             return cell->table[at];
-    strata_spin_take(&tally->lock);
-    strata_tag_counters_account *account = open_account(tally, cell, tag);
-    strata_spin_release(&tally->lock);
+    strata_spin_take(&counters->lock);
+    strata_tag_counters_account *account = open_account(counters, cell, tag);
+    strata_spin_release(&counters->lock);
     return account;
 }
 
@@ -319,10 +319,10 @@ static void reserve_both(strata_tag_counters_account *account, uint32_t spread, 
     }
 }
 
-void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                 strata_tag_counters_account *account, bool period)
 {
-    if (strata_spin_take_meeting(&tally->lock)) {
+    if (strata_spin_take_meeting(&counters->lock)) {
         cell->met = true;
         cell->spread += cell->spread < MOST_DOUBLINGS;
     }
@@ -333,7 +333,7 @@ void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_
     reserve_both(account, cell->spread, period);
     if (cell->all)
         reserve_both(cell->all, cell->spread, period);
-    strata_spin_release(&tally->lock);
+    strata_spin_release(&counters->lock);
 }
 
 /* ---- counting without an account ---- */
@@ -347,35 +347,35 @@ static void change_rest(strata_tag_counters_record *record, int64_t bytes, int64
     reserve(rest, STRATA_TAG_COUNTERS_BLOCKS, 0);
 }
 
-void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes,
+void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested)
 {
-    strata_spin_take(&tally->lock);
+    strata_spin_take(&counters->lock);
     strata_tag_counters_bump(&record->rest.total_bytes, (int64_t)bytes);
     strata_tag_counters_bump(&record->rest.total_requested, (int64_t)requested);
     strata_tag_counters_bump(&record->rest.total_blocks, 1);
     change_rest(record, (int64_t)bytes, 1);
-    change_rest(tally->all, (int64_t)bytes, 1);
-    strata_spin_release(&tally->lock);
-    atomic_fetch_add_explicit(&tally->sizes[strata_tag_counters_size_class(bytes)], 1, memory_order_relaxed);
+    change_rest(counters->all, (int64_t)bytes, 1);
+    strata_spin_release(&counters->lock);
+    atomic_fetch_add_explicit(&counters->sizes[strata_tag_counters_size_class(bytes)], 1, memory_order_relaxed);
 }
 
-void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes)
+void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes)
 {
-    strata_spin_take(&tally->lock);
+    strata_spin_take(&counters->lock);
     change_rest(record, -(int64_t)bytes, -1);
-    change_rest(tally->all, -(int64_t)bytes, -1);
-    strata_spin_release(&tally->lock);
+    change_rest(counters->all, -(int64_t)bytes, -1);
+    strata_spin_release(&counters->lock);
 }
 
 /* ---- what needs no lock ---- */
 
-void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES])
+void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t counts[STRATA_TAG_COUNTERS_SIZES])
 {
     const strata_tag_counters_thread *cell;
     for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
-        counts[i] = atomic_load_explicit(&tally->sizes[i], memory_order_relaxed);
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
+        counts[i] = atomic_load_explicit(&counters->sizes[i], memory_order_relaxed);
+    for (uint32_t position = 0; (cell = strata_per_thread_next(&counters->cells, &position));)
         for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
             counts[i] += atomic_load_explicit(&cell->sizes[i], memory_order_relaxed);
 }

@@ -126,53 +126,53 @@ typedef struct strata_tag_counters_numbers {
 } strata_tag_counters_numbers;
 
 /* Of a struct that is all zero. False without host memory; nothing is left then, and `all` is NULL. */
-bool strata_tag_counters_init(strata_tag_counters *tally);
+bool strata_tag_counters_init(strata_tag_counters *counters);
 
 /* No call is in flight. */
-void strata_tag_counters_destroy(strata_tag_counters *tally);
+void strata_tag_counters_destroy(strata_tag_counters *counters);
 
 /* The record of a tag; NULL if no block ever had it. */
-strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counters, strata_tag tag);
 
 /* The same, and makes it; NULL without host memory. */
-strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag);
 
 /* The calling thread's account for a tag, made now; NULL without host memory. */
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                                       strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                 strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
-void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes,
+void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested);
-void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes);
+void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes);
 
 /* ---- scopes; 0 is the time since the tally was made, n the n-th of those that are open ---- */
 
 /* Begins a scope; false without host memory. */
-bool strata_tag_counters_push(strata_tag_counters *tally);
+bool strata_tag_counters_push(strata_tag_counters *counters);
 
 /* Ends the innermost scope, and *numbers is what it came to. False if none is open. */
-bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers);
+bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers);
 
 /* Every peak of every scope becomes what is live. */
-void strata_tag_counters_reset_peaks(strata_tag_counters *tally);
+void strata_tag_counters_reset_peaks(strata_tag_counters *counters);
 
-uint32_t strata_tag_counters_scopes(strata_tag_counters *tally);
+uint32_t strata_tag_counters_scopes(strata_tag_counters *counters);
 
 /* Numbers of one tag, or of all, within a scope, UINT32_MAX being the innermost. Without a record they are zero. False
  * if the scope is not open. */
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                               strata_tag_counters_numbers *numbers);
 
 /* The records of tags, in the order in which they came: the first after `record`; the first one for NULL. */
-strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counters,
                                                      const strata_tag_counters_record *record);
 
-void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
+void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
 
 /* ---- shared with scopes.c ---- */
 
@@ -223,16 +223,16 @@ static inline strata_tag_counters_account *strata_tag_counters_first_account(con
 /* ---- the fast path ---- */
 
 /* The calling thread's cell, NULL where it has none. */
-static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *tally, strata_thread *thread)
+static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *counters, strata_thread *thread)
 {
-    return strata_per_thread_self(&tally->cells, thread);
+    return strata_per_thread_self(&counters->cells, thread);
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
 static inline strata_tag_counters_account *
-strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag tag, strata_tag_counters_thread **mine)
+strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
-    strata_tag_counters_thread *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
+    strata_tag_counters_thread *cell = strata_per_thread_if_present(&counters->cells, strata_thread_current);
     if (__builtin_expect(!cell || !cell->table, 0))
         return NULL;
     *mine = cell;
@@ -242,7 +242,7 @@ strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag ta
 
 /* The calling thread's account for a tag; NULL where it can have none. */
 static inline strata_tag_counters_account *
-strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
+strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *cell, strata_tag tag)
 {
     if (__builtin_expect(!cell, 0))
         return NULL;
@@ -251,7 +251,7 @@ strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_t
         if (__builtin_expect(account && account->tag == tag, 1))
             return account;
     }
-    return strata_tag_counters_open(tally, cell, tag);
+    return strata_tag_counters_open(counters, cell, tag);
 }
 
 /* Adds to a number that only the calling thread writes. */
@@ -314,7 +314,7 @@ static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *ac
 }
 
 /* A block of the account's tag was allocated. */
-static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *tally,
+static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
                                                                           strata_tag_counters_thread *cell,
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
@@ -338,11 +338,11 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
         room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(tally, cell, account, in_period == 0);
+        strata_tag_counters_settle(counters, cell, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
-static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata_tag_counters_thread *cell,
                                            strata_tag_counters_account *account, size_t bytes)
 {
     strata_tag_counters_account *all = cell->all;
@@ -350,7 +350,7 @@ static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_ta
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tag_counters_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(tally, cell, account, false);
+        strata_tag_counters_settle(counters, cell, account, false);
 }
 
 #endif
