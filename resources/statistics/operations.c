@@ -58,7 +58,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
 }
 
 /* A block that came from below, perhaps an empty one. */
-static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tag_counters_thread *cell,
+static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tag_counters_thread *local,
                                                              strata_tag_counters_account *account,
                                                              const strata_block *made, uint32_t call_stack)
 {
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) void count_made(strata_statistics *
     const strata_table *table = strata_resource_table(&self->resource);
     write_note(self, note_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
                call_stack);
-    strata_tag_counters_add(&self->counters, cell, account, made->bytes, made->requested);
+    strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
 /* With call stacks, or by a thread whose account has to be looked for. */
@@ -78,28 +78,29 @@ static __attribute__((noinline)) strata_status allocate_otherwise(strata_statist
     uint32_t call_stack = 0;
     if (atomic_load_explicit(&self->stacks, memory_order_relaxed))
         call_stack = strata_call_stack_capture(0);
-    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->counters, strata_thread_self());
-    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, cell, request->tag);
+    strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, request->tag);
     if (__builtin_expect(!account, 0))
         return allocate_shared(self, request, call_stack, out);
     strata_status status = upstream->ops->allocate(upstream, request, out);
     if (status != STRATA_SUCCESS)
         return count_failure(self, status);
-    count_made(self, cell, account, out, call_stack);
+    count_made(self, local, account, out, call_stack);
     return STRATA_SUCCESS;
 }
 
 static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     strata_statistics *self = (strata_statistics *)resource;
-    strata_tag_counters_thread *cell;
-    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, request->tag, &cell);
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account =
+        strata_tag_counters_account_if_present(&self->counters, request->tag, &local);
     if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
         return allocate_otherwise(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return count_failure(self, status);
-    count_made(self, cell, account, out, 0);
+    count_made(self, local, account, out, 0);
     return STRATA_SUCCESS;
 }
 
@@ -113,10 +114,10 @@ static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag
 static __attribute__((noinline)) strata_status count_free_otherwise(strata_statistics *self, strata_tag tag,
                                                                     size_t bytes)
 {
-    strata_tag_counters_thread *cell = strata_tag_counters_self(&self->counters, strata_thread_self());
-    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, cell, tag);
+    strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
+    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, tag);
     if (account)
-        strata_tag_counters_sub(&self->counters, cell, account, bytes);
+        strata_tag_counters_sub(&self->counters, local, account, bytes);
     else
         strata_tag_counters_sub_shared(&self->counters, record_of(self, tag), bytes);
     return STRATA_SUCCESS;
@@ -124,11 +125,11 @@ static __attribute__((noinline)) strata_status count_free_otherwise(strata_stati
 
 static inline strata_status count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
-    strata_tag_counters_thread *cell;
-    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &cell);
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
     if (__builtin_expect(!account, 0))
         return count_free_otherwise(self, tag, bytes);
-    strata_tag_counters_sub(&self->counters, cell, account, bytes);
+    strata_tag_counters_sub(&self->counters, local, account, bytes);
     return STRATA_SUCCESS;
 }
 

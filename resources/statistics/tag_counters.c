@@ -118,8 +118,8 @@ strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counte
 
 bool strata_tag_counters_init(strata_tag_counters *counters)
 {
-    strata_per_thread_init(&counters->cells, sizeof(strata_tag_counters_thread));
-    strata_per_thread_take_number(&counters->cells);
+    strata_per_thread_init(&counters->threads, sizeof(strata_tag_counters_thread));
+    strata_per_thread_take_number(&counters->threads);
     strata_spin_init(&counters->lock, STRATA_RANK_TAG_COUNTERS);
     strata_barriers_open();
     counters->all = make_record(counters, 0);
@@ -135,10 +135,10 @@ bool strata_tag_counters_init(strata_tag_counters *counters)
 
 void strata_tag_counters_destroy(strata_tag_counters *counters)
 {
-    strata_tag_counters_thread *cell;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&counters->cells, &position));)
-        strata_host_free(cell->table);
-    strata_per_thread_destroy(&counters->cells);
+    strata_tag_counters_thread *local;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&counters->threads, &position));)
+        strata_host_free(local->table);
+    strata_per_thread_destroy(&counters->threads);
     for (strata_tag_counters_record *record = counters->all; record;) {
         strata_tag_counters_record *next = atomic_load_explicit(&record->next, memory_order_relaxed);
         free_record(record);
@@ -157,18 +157,18 @@ static void enter_account(strata_tag_counters_account **table, uint32_t mask, st
     table[at] = account;
 }
 
-static bool grow_table(strata_tag_counters_thread *cell)
+static bool grow_table(strata_tag_counters_thread *local)
 {
-    uint32_t places = cell->table ? 2 * (cell->mask + 1) : FIRST_TABLE;
+    uint32_t places = local->table ? 2 * (local->mask + 1) : FIRST_TABLE;
     strata_tag_counters_account **table = strata_host_zalloc(places * sizeof(strata_tag_counters_account *));
     if (!table)
         return false;
-    for (uint32_t i = 0; cell->table && i <= cell->mask; i++)
-        if (cell->table[i])
-            enter_account(table, places - 1, cell->table[i]);
-    strata_host_free(cell->table);
-    cell->table = table;
-    cell->mask = places - 1;
+    for (uint32_t i = 0; local->table && i <= local->mask; i++)
+        if (local->table[i])
+            enter_account(table, places - 1, local->table[i]);
+    strata_host_free(local->table);
+    local->table = table;
+    local->mask = places - 1;
     return true;
 }
 
@@ -218,34 +218,34 @@ static strata_tag_counters_account *part_from(strata_tag_counters_account *first
 }
 
 /* The lock is held. */
-static strata_tag_counters_account *open_account(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+static strata_tag_counters_account *open_account(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                  strata_tag tag)
 {
     strata_tag_counters_record *record = enter_record(counters, tag);
     if (!record)
         return NULL;
-    if ((!cell->table || 2 * (cell->count + 1) > cell->mask + 1) && !grow_table(cell))
+    if ((!local->table || 2 * (local->count + 1) > local->mask + 1) && !grow_table(local))
         return NULL;
-    strata_tag_counters_account *account = cell->first ? make_account(record) : make_first(counters, record);
+    strata_tag_counters_account *account = local->first ? make_account(record) : make_first(counters, record);
     if (!account)
         return NULL;
-    if (!cell->first)
-        cell->first = account;
-    else if (!cell->all)
-        cell->all = part_from(cell->first);
-    enter_account(cell->table, cell->mask, account);
-    cell->count++;
+    if (!local->first)
+        local->first = account;
+    else if (!local->all)
+        local->all = part_from(local->first);
+    enter_account(local->table, local->mask, account);
+    local->count++;
     return account;
 }
 
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                       strata_tag tag)
 {
-    for (uint32_t at = tag & cell->mask; cell->table && cell->table[at]; at = (at + 1) & cell->mask)
-        if (cell->table[at]->tag == tag)
-            return cell->table[at];
+    for (uint32_t at = tag & local->mask; local->table && local->table[at]; at = (at + 1) & local->mask)
+        if (local->table[at]->tag == tag)
+            return local->table[at];
     strata_spin_take(&counters->lock);
-    strata_tag_counters_account *account = open_account(counters, cell, tag);
+    strata_tag_counters_account *account = open_account(counters, local, tag);
     strata_spin_release(&counters->lock);
     return account;
 }
@@ -319,20 +319,20 @@ static void reserve_both(strata_tag_counters_account *account, uint32_t spread, 
     }
 }
 
-void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                 strata_tag_counters_account *account, bool period)
 {
     if (strata_spin_take_meeting(&counters->lock)) {
-        cell->met = true;
-        cell->spread += cell->spread < MOST_DOUBLINGS;
+        local->met = true;
+        local->spread += local->spread < MOST_DOUBLINGS;
     }
     if (period) {
-        cell->spread -= !cell->met && cell->spread;
-        cell->met = false;
+        local->spread -= !local->met && local->spread;
+        local->met = false;
     }
-    reserve_both(account, cell->spread, period);
-    if (cell->all)
-        reserve_both(cell->all, cell->spread, period);
+    reserve_both(account, local->spread, period);
+    if (local->all)
+        reserve_both(local->all, local->spread, period);
     strata_spin_release(&counters->lock);
 }
 
@@ -372,10 +372,10 @@ void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_co
 
 void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t counts[STRATA_TAG_COUNTERS_SIZES])
 {
-    const strata_tag_counters_thread *cell;
+    const strata_tag_counters_thread *local;
     for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
         counts[i] = atomic_load_explicit(&counters->sizes[i], memory_order_relaxed);
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&counters->cells, &position));)
+    for (uint32_t position = 0; (local = strata_per_thread_next(&counters->threads, &position));)
         for (size_t i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++)
-            counts[i] += atomic_load_explicit(&cell->sizes[i], memory_order_relaxed);
+            counts[i] += atomic_load_explicit(&local->sizes[i], memory_order_relaxed);
 }

@@ -110,7 +110,7 @@ struct strata_tag_counters_record {
 };
 
 typedef struct strata_tag_counters {
-    strata_per_thread cells;
+    strata_per_thread threads;
     strata_tag_counters_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
@@ -138,11 +138,11 @@ strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counte
 strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag);
 
 /* The calling thread's account for a tag, made now; NULL without host memory. */
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                       strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                 strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
@@ -225,33 +225,33 @@ static inline strata_tag_counters_account *strata_tag_counters_first_account(con
 /* The calling thread's cell, NULL where it has none. */
 static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *counters, strata_thread *thread)
 {
-    return strata_per_thread_self(&counters->cells, thread);
+    return strata_per_thread_self(&counters->threads, thread);
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
-    strata_tag_counters_thread *cell = strata_per_thread_if_present(&counters->cells, strata_thread_current);
-    if (__builtin_expect(!cell || !cell->table, 0))
+    strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads, strata_thread_current);
+    if (__builtin_expect(!local || !local->table, 0))
         return NULL;
-    *mine = cell;
-    strata_tag_counters_account *account = cell->table[tag & cell->mask];
+    *mine = local;
+    strata_tag_counters_account *account = local->table[tag & local->mask];
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
 /* The calling thread's account for a tag; NULL where it can have none. */
 static inline strata_tag_counters_account *
-strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *cell, strata_tag tag)
+strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *local, strata_tag tag)
 {
-    if (__builtin_expect(!cell, 0))
+    if (__builtin_expect(!local, 0))
         return NULL;
-    if (__builtin_expect(cell->table != NULL, 1)) {
-        strata_tag_counters_account *account = cell->table[tag & cell->mask];
+    if (__builtin_expect(local->table != NULL, 1)) {
+        strata_tag_counters_account *account = local->table[tag & local->mask];
         if (__builtin_expect(account && account->tag == tag, 1))
             return account;
     }
-    return strata_tag_counters_open(counters, cell, tag);
+    return strata_tag_counters_open(counters, local, tag);
 }
 
 /* Adds to a number that only the calling thread writes. */
@@ -315,13 +315,13 @@ static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *ac
 
 /* A block of the account's tag was allocated. */
 static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
-                                                                          strata_tag_counters_thread *cell,
+                                                                          strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
 {
-    strata_tag_counters_account *all = cell->all;
+    strata_tag_counters_account *all = local->all;
     const int64_t amount = (int64_t)bytes;
-    _Atomic uint64_t *size = &cell->sizes[strata_tag_counters_size_class(bytes)];
+    _Atomic uint64_t *size = &local->sizes[strata_tag_counters_size_class(bytes)];
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
     strata_tag_counters_bump(&account->total_bytes, amount);
     strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
@@ -338,19 +338,19 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
         room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(counters, cell, account, in_period == 0);
+        strata_tag_counters_settle(counters, local, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
-static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata_tag_counters_thread *cell,
+static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                            strata_tag_counters_account *account, size_t bytes)
 {
-    strata_tag_counters_account *all = cell->all;
+    strata_tag_counters_account *all = local->all;
     int64_t room = strata_tag_counters_shrink(account, (int64_t)bytes);
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tag_counters_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(counters, cell, account, false);
+        strata_tag_counters_settle(counters, local, account, false);
 }
 
 #endif

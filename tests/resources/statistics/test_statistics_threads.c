@@ -383,10 +383,10 @@ static void scopes_that_begin_and_end_amid_threads_never_show_less_than_there_wa
 static uint32_t doublings(void)
 {
     strata_tag_counters *counters = &((strata_statistics *)layer)->counters;
-    const strata_tag_counters_thread *cell;
+    const strata_tag_counters_thread *local;
     uint32_t most = 0;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&counters->cells, &position));)
-        most = cell->spread > most ? cell->spread : most;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&counters->threads, &position));)
+        most = local->spread > most ? local->spread : most;
     return most;
 }
 
