@@ -19,7 +19,7 @@ typedef struct logging {
     _Atomic bool enabled; /* any thread */
     _Atomic bool plain;   /* enabled, without durations, and stamps are simple: written with that */
     bool duration;        /* constant */
-    bool keeps;           /* blocks have other facts in the table than in this layer; set when the stack is built */
+    bool stores_facts;    /* blocks have other facts in the table than in this layer; set when the stack is built */
     log_writer writer;
 } logging;
 

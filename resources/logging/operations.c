@@ -174,7 +174,7 @@ static inline unsigned duration_flag(const logging *self)
 static inline void keep(const logging *self, strata_entry *entry, const strata_block *block,
                         const strata_request *request)
 {
-    if (__builtin_expect(!self->keeps, 1))
+    if (__builtin_expect(!self->stores_facts, 1))
         return;
     kept_block *kept = kept_in(&self->resource, entry);
     atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
@@ -496,7 +496,7 @@ static reported about(const logging *self, strata_entry *entry)
 {
     if (!entry)
         return (reported){0};
-    if (!self->keeps)
+    if (!self->stores_facts)
         return (reported){atomic_load_explicit(&entry->address, memory_order_acquire),
                           atomic_load_explicit(&entry->requested, memory_order_acquire)};
     const kept_block *kept = kept_in(&self->resource, entry);
@@ -553,7 +553,7 @@ static void logging_completed(strata_resource *resource, const strata_completion
 
 static strata_status logging_begin(strata_resource *resource)
 {
-    ((logging *)resource)->keeps = !strata_resource_sees_table(resource);
+    ((logging *)resource)->stores_facts = !strata_resource_sees_table(resource);
     return STRATA_SUCCESS;
 }
 

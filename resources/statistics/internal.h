@@ -15,8 +15,8 @@ enum {
 typedef struct strata_statistics {
     strata_resource resource;
     _Atomic bool stacks;                                   /* any thread, relaxed: a switch */
-    bool keeps;                                            /* blocks have other facts in the table than in this layer;
-                                                              set when the stack is built */
+    bool stores_facts;                                     /* blocks have other facts in the table than in this layer;
+                                                       set when the stack is built */
     int leaks;                                             /* constant */
     int file;                                              /* constant; -1: none */
     struct strata_statistics *next, *previous;             /* of those that report by themselves; guarded by a lock
@@ -28,28 +28,28 @@ typedef struct strata_statistics {
 
 /* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the
  * block is not live here. Read with the entry's lock bit, or by the free. */
-typedef struct strata_statistics_note {
-    _Atomic uint64_t mark; /* strata_statistics_mark; 0: not yet, or not through this layer */
+typedef struct strata_statistics_facts {
+    _Atomic uint64_t origin; /* strata_statistics_origin; 0: not yet, or not through this layer */
     /* As this layer gave the block. Not there where the table has it so: `keeps` says. */
     _Atomic uint64_t bytes, requested, address;
-} strata_statistics_note;
+} strata_statistics_facts;
 
-enum { STRATA_STATISTICS_SPARED = sizeof(strata_statistics_note) - sizeof(uint64_t) };
+enum { STRATA_STATISTICS_OPTIONAL_BYTES = sizeof(strata_statistics_facts) - sizeof(uint64_t) };
 
 /* Numbers of call stacks end far below 2^31. */
-static inline uint64_t strata_statistics_mark(strata_tag tag, uint32_t call_stack)
+static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)
 {
     return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
 }
 
-static inline strata_tag strata_statistics_mark_tag(uint64_t mark)
+static inline strata_tag strata_statistics_origin_tag(uint64_t origin)
 {
-    return (strata_tag)(mark >> 32);
+    return (strata_tag)(origin >> 32);
 }
 
-static inline uint32_t strata_statistics_mark_stack(uint64_t mark)
+static inline uint32_t strata_statistics_origin_stack(uint64_t origin)
 {
-    return (uint32_t)mark >> 1;
+    return (uint32_t)origin >> 1;
 }
 
 static inline const char *strata_statistics_tag_text(strata_tag tag)

@@ -29,19 +29,19 @@ static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t en
     const strata_table *table = strata_resource_table(&self->resource);
     strata_entry *entry;
     while ((entry = strata_table_lock_next(table, slot, end))) {
-        const strata_statistics_note *note =
-            (const strata_statistics_note *)(const void *)((const char *)entry + self->resource.block_offset);
+        const strata_statistics_facts *facts =
+            (const strata_statistics_facts *)(const void *)((const char *)entry + self->resource.block_offset);
         strata_entry_describe(table, *slot - 1, block);
-        const uint64_t mark = atomic_load_explicit(&note->mark, memory_order_acquire);
-        if (self->keeps) {
-            block->bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
-            block->requested = (size_t)atomic_load_explicit(&note->requested, memory_order_relaxed);
-            block->address = atomic_load_explicit(&note->address, memory_order_relaxed);
+        const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
+        if (self->stores_facts) {
+            block->bytes = (size_t)atomic_load_explicit(&facts->bytes, memory_order_relaxed);
+            block->requested = (size_t)atomic_load_explicit(&facts->requested, memory_order_relaxed);
+            block->address = atomic_load_explicit(&facts->address, memory_order_relaxed);
         }
-        block->tag = strata_statistics_mark_tag(mark);
-        *call_stack = strata_statistics_mark_stack(mark);
+        block->tag = strata_statistics_origin_tag(origin);
+        *call_stack = strata_statistics_origin_stack(origin);
         strata_entry_unlock(entry);
-        if (mark)
+        if (origin)
             return true;
     }
     return false;

@@ -7,15 +7,15 @@
 #include "core/base/host_memory.h"
 #include "core/stack/stack.h"
 
-static inline strata_statistics_note *note_in(const strata_resource *resource, strata_entry *entry)
+static inline strata_statistics_facts *facts_in(const strata_resource *resource, strata_entry *entry)
 {
-    return (strata_statistics_note *)(void *)((char *)entry + resource->block_offset);
+    return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
-static inline strata_statistics_note *note_of(const strata_resource *resource, strata_block_id id)
+static inline strata_statistics_facts *facts_of(const strata_resource *resource, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return entry ? note_in(resource, entry) : NULL;
+    return entry ? facts_in(resource, entry) : NULL;
 }
 
 /* ---- allocating and freeing ---- */
@@ -27,15 +27,15 @@ static __attribute__((cold, noinline)) strata_status count_failure(strata_statis
     return status;
 }
 
-static inline void write_note(const strata_statistics *self, strata_statistics_note *note, const strata_block *block,
-                              strata_tag tag, uint32_t call_stack)
+static inline void write_facts(const strata_statistics *self, strata_statistics_facts *facts, const strata_block *block,
+                               strata_tag tag, uint32_t call_stack)
 {
-    if (__builtin_expect(self->keeps, 0)) {
-        atomic_store_explicit(&note->bytes, block->bytes, memory_order_relaxed);
-        atomic_store_explicit(&note->requested, block->requested, memory_order_relaxed);
-        atomic_store_explicit(&note->address, block->address, memory_order_relaxed);
+    if (__builtin_expect(self->stores_facts, 0)) {
+        atomic_store_explicit(&facts->bytes, block->bytes, memory_order_relaxed);
+        atomic_store_explicit(&facts->requested, block->requested, memory_order_relaxed);
+        atomic_store_explicit(&facts->address, block->address, memory_order_relaxed);
     }
-    atomic_store_explicit(&note->mark, strata_statistics_mark(tag, call_stack), memory_order_release);
+    atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack), memory_order_release);
 }
 
 /* On a thread without an account. What it takes to count a free later is made before the memory. */
@@ -49,10 +49,10 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
         return count_failure(self, strata_fail_host_memory("the counters of a tag"));
     }
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
-    strata_statistics_note *note = status == STRATA_SUCCESS ? note_of(resource, out->id) : NULL;
-    if (!note)
+    strata_statistics_facts *facts = status == STRATA_SUCCESS ? facts_of(resource, out->id) : NULL;
+    if (!facts)
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
-    write_note(self, note, out, request->tag, call_stack);
+    write_facts(self, facts, out, request->tag, call_stack);
     strata_tag_counters_add_shared(&self->counters, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
@@ -65,8 +65,8 @@ static inline __attribute__((always_inline)) void count_made(strata_statistics *
     if (__builtin_expect(!made->id.generation, 0))
         return;
     const strata_table *table = strata_resource_table(&self->resource);
-    write_note(self, note_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
-               call_stack);
+    write_facts(self, facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
+                call_stack);
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
@@ -142,15 +142,15 @@ static __attribute__((cold, noinline)) strata_status count_free_failure(strata_s
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     strata_statistics *self = (strata_statistics *)resource;
-    const strata_statistics_note *note = note_of(resource, block->id);
-    const uint64_t mark = note ? atomic_load_explicit(&note->mark, memory_order_acquire) : 0;
+    const strata_statistics_facts *facts = facts_of(resource, block->id);
+    const uint64_t origin = facts ? atomic_load_explicit(&facts->origin, memory_order_acquire) : 0;
     strata_tag tag = block->tag;
     size_t bytes = block->bytes; /* if these are not the block's, the free fails */
-    if (__builtin_expect(mark != 0,
+    if (__builtin_expect(origin != 0,
                          1)) { /* else: found by its address before the call that allocates it came back here */
-        tag = strata_statistics_mark_tag(mark);
-        if (__builtin_expect(self->keeps, 0))
-            bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
+        tag = strata_statistics_origin_tag(origin);
+        if (__builtin_expect(self->stores_facts, 0))
+            bytes = (size_t)atomic_load_explicit(&facts->bytes, memory_order_relaxed);
     }
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? count_free(self, tag, bytes)
@@ -161,7 +161,7 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
 
 static strata_status statistics_begin(strata_resource *resource)
 {
-    ((strata_statistics *)resource)->keeps = !strata_resource_sees_table(resource);
+    ((strata_statistics *)resource)->stores_facts = !strata_resource_sees_table(resource);
     return STRATA_SUCCESS;
 }
 
@@ -176,8 +176,8 @@ static void statistics_destroy(strata_resource *resource)
 const strata_resource_ops strata_statistics_ops = {
     .size = sizeof(strata_resource_ops),
     .passes_facts = true,
-    .block_bytes = sizeof(strata_statistics_note),
-    .spared_bytes = STRATA_STATISTICS_SPARED,
+    .block_bytes = sizeof(strata_statistics_facts),
+    .spared_bytes = STRATA_STATISTICS_OPTIONAL_BYTES,
     .begin = statistics_begin,
     .name = strata_statistics_name,
     .allocate = statistics_allocate,
