@@ -2,7 +2,7 @@
 #include "resources/statistics/tag_counters.h"
 
 /* While a scope begins: below every current value, and not so far that their difference would not fit. */
-static const int64_t nothing_held = INT64_MIN / 2;
+static const int64_t nothing_reserved = INT64_MIN / 2;
 
 /* ---- adding up ---- */
 
@@ -16,18 +16,18 @@ static int64_t sum_current(const strata_tag_counters_record *record, unsigned un
 }
 
 /* Takes what every thread may have had since it last reserved into the peak. */
-static void bring_up_peak(strata_tag_counters_record *record, unsigned unit)
+static void raise_peak(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
     for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
          account = account->next) {
         strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
-        sum += strata_tag_counters_bound(gauge, strata_tag_counters_load(&gauge->held));
+        sum += strata_tag_counters_bound(gauge, strata_tag_counters_load(&gauge->reserved));
     }
     record->peak[unit] = strata_tag_counters_larger(record->peak[unit], sum);
 }
 
-static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_mark *totals)
+static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_scope *totals)
 {
     for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
          account = account->next) {
@@ -38,7 +38,7 @@ static void add_totals(const strata_tag_counters_record *record, strata_tag_coun
 }
 
 static void sum_totals(strata_tag_counters *counters, const strata_tag_counters_record *record,
-                       strata_tag_counters_mark *totals)
+                       strata_tag_counters_scope *totals)
 {
     totals->total_bytes = totals->total_requested = totals->total_blocks = 0;
     if (!record->all) {
@@ -65,8 +65,8 @@ static void take_reservations(strata_tag_counters *counters)
             if (!strata_tag_counters_has_its_numbers(account))
                 continue;
             for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-                account->kept[unit] = strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->held);
-                strata_tag_counters_store(&strata_tag_counters_gauge_of(account, unit)->held, nothing_held);
+                account->saved[unit] = strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->reserved);
+                strata_tag_counters_store(&strata_tag_counters_gauge_of(account, unit)->reserved, nothing_reserved);
             }
         }
     }
@@ -74,41 +74,41 @@ static void take_reservations(strata_tag_counters *counters)
 
 /* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
  * has by another one has been given by then. */
-static void give_reservations(strata_tag_counters_record *record, unsigned unit)
+static void restore_reservations(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t most = 0, sum = 0;
     for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
          account = account->next) {
         strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
         const bool own = strata_tag_counters_has_its_numbers(account);
-        most += strata_tag_counters_bound(gauge, own ? account->kept[unit] : account->same->kept[unit]);
+        most += strata_tag_counters_bound(gauge, own ? account->saved[unit] : account->alias->saved[unit]);
         if (own)
-            strata_tag_counters_store(&gauge->held, strata_tag_counters_load(&gauge->current));
-        sum += strata_tag_counters_load(&gauge->held);
+            strata_tag_counters_store(&gauge->reserved, strata_tag_counters_load(&gauge->current));
+        sum += strata_tag_counters_load(&gauge->reserved);
     }
     record->peak[unit] = strata_tag_counters_larger(record->peak[unit], most);
     record->sum[unit] = sum;
 }
 
 /* Brings every reservation down to what its thread has. */
-static void settle_all(strata_tag_counters *counters)
+static void shrink_reservations(strata_tag_counters *counters)
 {
     take_reservations(counters);
     strata_heavy_barrier();
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(counters, record));)
-            give_reservations(record, unit);
-        give_reservations(counters->all, unit);
+            restore_reservations(record, unit);
+        restore_reservations(counters->all, unit);
     }
 }
 
 static void begin_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    strata_tag_counters_mark *mark = &record->marks[counters->scopes];
-    sum_totals(counters, record, mark);
+    strata_tag_counters_scope *scope = &record->scopes[counters->scope_count];
+    sum_totals(counters, record, scope);
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        mark->current[unit] = record->sum[unit];
-        mark->peak[unit] = record->peak[unit];
+        scope->current[unit] = record->sum[unit];
+        scope->peak[unit] = record->peak[unit];
         record->peak[unit] = record->sum[unit];
     }
 }
@@ -118,12 +118,13 @@ bool strata_tag_counters_push(strata_tag_counters *counters)
     bool room = true;
     strata_spin_take(&counters->lock);
     for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(counters, record));)
-        room = counters->scopes < UINT32_MAX - 1 && strata_tag_counters_make_room(record, counters->scopes + 1);
+        room =
+            counters->scope_count < UINT32_MAX - 1 && strata_tag_counters_make_room(record, counters->scope_count + 1);
     if (room) {
-        settle_all(counters);
+        shrink_reservations(counters);
         for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
             begin_scope(counters, record);
-        counters->scopes++;
+        counters->scope_count++;
     }
     strata_spin_release(&counters->lock);
     return room;
@@ -133,14 +134,14 @@ bool strata_tag_counters_push(strata_tag_counters *counters)
 static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {
-    const strata_tag_counters_mark *from = scope ? &record->marks[scope - 1] : &(strata_tag_counters_mark){0};
-    strata_tag_counters_mark now;
+    const strata_tag_counters_scope *from = scope ? &record->scopes[scope - 1] : &(strata_tag_counters_scope){0};
+    strata_tag_counters_scope now;
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         int64_t current = sum_current(record, unit);
-        bring_up_peak(record, unit);
+        raise_peak(record, unit);
         int64_t peak = strata_tag_counters_larger(record->peak[unit], current);
-        for (uint32_t inner = scope; inner < counters->scopes; inner++)
-            peak = strata_tag_counters_larger(peak, record->marks[inner].peak[unit]);
+        for (uint32_t inner = scope; inner < counters->scope_count; inner++)
+            peak = strata_tag_counters_larger(peak, record->scopes[inner].peak[unit]);
         numbers->current[unit] = current - from->current[unit];
         numbers->peak[unit] = peak - from->current[unit];
     }
@@ -155,19 +156,19 @@ bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters
 {
     *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&counters->lock);
-    bool open = scope <= counters->scopes || scope == UINT32_MAX;
+    bool open = scope <= counters->scope_count || scope == UINT32_MAX;
     if (open && record)
-        read_record(counters, record, scope < counters->scopes ? scope : counters->scopes, numbers);
+        read_record(counters, record, scope < counters->scope_count ? scope : counters->scope_count, numbers);
     strata_spin_release(&counters->lock);
     return open;
 }
 
 static void end_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    const strata_tag_counters_mark *mark = &record->marks[counters->scopes - 1];
+    const strata_tag_counters_scope *scope = &record->scopes[counters->scope_count - 1];
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        bring_up_peak(record, unit);
-        record->peak[unit] = strata_tag_counters_larger(record->peak[unit], mark->peak[unit]);
+        raise_peak(record, unit);
+        record->peak[unit] = strata_tag_counters_larger(record->peak[unit], scope->peak[unit]);
     }
 }
 
@@ -175,12 +176,12 @@ bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_
 {
     *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&counters->lock);
-    bool open = counters->scopes > 0;
+    bool open = counters->scope_count > 0;
     if (open) {
-        read_record(counters, counters->all, counters->scopes, numbers);
+        read_record(counters, counters->all, counters->scope_count, numbers);
         for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
             end_scope(counters, record);
-        counters->scopes--;
+        counters->scope_count--;
     }
     strata_spin_release(&counters->lock);
     return open;
@@ -189,12 +190,12 @@ bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_
 void strata_tag_counters_reset_peaks(strata_tag_counters *counters)
 {
     strata_spin_take(&counters->lock);
-    settle_all(counters);
+    shrink_reservations(counters);
     for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
         for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
             record->peak[unit] = record->sum[unit];
-            for (uint32_t i = 0; i < counters->scopes; i++)
-                record->marks[i].peak[unit] = record->sum[unit];
+            for (uint32_t i = 0; i < counters->scope_count; i++)
+                record->scopes[i].peak[unit] = record->sum[unit];
         }
     }
     strata_spin_release(&counters->lock);
@@ -203,7 +204,7 @@ void strata_tag_counters_reset_peaks(strata_tag_counters *counters)
 uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
 {
     strata_spin_take(&counters->lock);
-    uint32_t scopes = counters->scopes;
+    uint32_t scope_count = counters->scope_count;
     strata_spin_release(&counters->lock);
-    return scopes;
+    return scope_count;
 }

@@ -7,7 +7,7 @@
 
 enum {
     FIRST_TABLE = 16,
-    FIRST_MARKS = 4,
+    FIRST_SCOPES = 4,
     FINEST = 64,
     LEAST_BLOCKS = 16,
     SOME_PASSED_ON = 8, /* blocks */
@@ -37,18 +37,18 @@ static void add_account(strata_tag_counters_record *record, strata_tag_counters_
     atomic_store_explicit(&record->accounts, account, memory_order_release);
 }
 
-bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scopes)
+bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count)
 {
-    if (record->room >= scopes)
+    if (record->room >= scope_count)
         return true;
-    uint32_t room = scopes > 2 * record->room ? scopes : 2 * record->room;
-    strata_tag_counters_mark *marks = strata_host_zalloc(room * sizeof *marks);
-    if (!marks)
+    uint32_t room = scope_count > 2 * record->room ? scope_count : 2 * record->room;
+    strata_tag_counters_scope *scopes = strata_host_zalloc(room * sizeof *scopes);
+    if (!scopes)
         return false;
-    if (record->marks)
-        memcpy(marks, record->marks, record->room * sizeof *marks);
-    strata_host_free(record->marks);
-    record->marks = marks;
+    if (record->scopes)
+        memcpy(scopes, record->scopes, record->room * sizeof *scopes);
+    strata_host_free(record->scopes);
+    record->scopes = scopes;
     record->room = room;
     return true;
 }
@@ -58,11 +58,11 @@ static void free_record(strata_tag_counters_record *record)
     strata_tag_counters_account *account = atomic_load_explicit(&record->accounts, memory_order_relaxed);
     while (account) {
         strata_tag_counters_account *next = account->next;
-        if (account != &record->rest)
+        if (account != &record->shared)
             strata_host_free(account);
         account = next;
     }
-    strata_host_free(record->marks);
+    strata_host_free(record->scopes);
     strata_host_free(record);
 }
 
@@ -74,11 +74,12 @@ static strata_tag_counters_record *make_record(strata_tag_counters *counters, st
     if (!record)
         return NULL;
     record->tag = tag;
-    if (!strata_tag_counters_make_room(record, counters->scopes > FIRST_MARKS ? counters->scopes : FIRST_MARKS)) {
+    if (!strata_tag_counters_make_room(record,
+                                       counters->scope_count > FIRST_SCOPES ? counters->scope_count : FIRST_SCOPES)) {
         strata_host_free(record);
         return NULL;
     }
-    add_account(record, &record->rest);
+    add_account(record, &record->shared);
     return record;
 }
 
@@ -190,8 +191,8 @@ static strata_tag_counters_account *make_first(strata_tag_counters *counters, st
         strata_host_free(all);
         return NULL;
     }
-    all->same = account;
-    account->same = all;
+    all->alias = account;
+    account->alias = all;
     add_account(counters->all, all);
     return account;
 }
@@ -200,20 +201,20 @@ static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_
 {
     strata_tag_counters_store(&to->current, strata_tag_counters_load(&from->current));
     strata_tag_counters_store(&to->top, strata_tag_counters_load(&from->top));
-    strata_tag_counters_store(&to->held, strata_tag_counters_load(&from->held));
+    strata_tag_counters_store(&to->reserved, strata_tag_counters_load(&from->reserved));
     strata_tag_counters_store(&to->low, strata_tag_counters_load(&from->low));
 }
 
 /* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
-static strata_tag_counters_account *part_from(strata_tag_counters_account *first)
+static strata_tag_counters_account *split_from(strata_tag_counters_account *first)
 {
-    strata_tag_counters_account *all = first->same;
+    strata_tag_counters_account *all = first->alias;
     copy_gauge(&all->bytes, &first->bytes);
     copy_gauge(&all->blocks, &first->blocks);
-    memcpy(all->settled, first->settled, sizeof all->settled);
+    memcpy(all->reserved_at, first->reserved_at, sizeof all->reserved_at);
     all->largest = first->largest;
     all->largest_before = first->largest_before;
-    all->same = first->same = NULL;
+    all->alias = first->alias = NULL;
     return all;
 }
 
@@ -232,7 +233,7 @@ static strata_tag_counters_account *open_account(strata_tag_counters *counters, 
     if (!local->first)
         local->first = account;
     else if (!local->all)
-        local->all = part_from(local->first);
+        local->all = split_from(local->first);
     enter_account(local->table, local->mask, account);
     local->count++;
     return account;
@@ -254,32 +255,32 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
 
 /* What an account reserves in a record: what it held becomes what it will. */
 static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
-                              int64_t held, int64_t now)
+                              int64_t reserved, int64_t now)
 {
-    int64_t others = record->sum[unit] - held;
+    int64_t others = record->sum[unit] - reserved;
     record->peak[unit] =
-        strata_tag_counters_larger(record->peak[unit], others + strata_tag_counters_bound(gauge, held));
+        strata_tag_counters_larger(record->peak[unit], others + strata_tag_counters_bound(gauge, reserved));
     record->sum[unit] = others + now;
 }
 
 static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t width)
 {
     strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
-    int64_t current = strata_tag_counters_load(&gauge->current), held = strata_tag_counters_load(&gauge->held),
-            change = current - account->settled[unit];
-    count_reservation(account->record, unit, gauge, held, current + width);
-    account->record->settled[unit] += change;
-    if (account->same) {
-        count_reservation(account->same->record, unit, gauge, held, current + width);
-        account->same->record->settled[unit] += change;
+    int64_t current = strata_tag_counters_load(&gauge->current), reserved = strata_tag_counters_load(&gauge->reserved),
+            change = current - account->reserved_at[unit];
+    count_reservation(account->record, unit, gauge, reserved, current + width);
+    account->record->reserved_at[unit] += change;
+    if (account->alias) {
+        count_reservation(account->alias->record, unit, gauge, reserved, current + width);
+        account->alias->record->reserved_at[unit] += change;
     }
-    account->settled[unit] = current;
+    account->reserved_at[unit] = current;
     strata_tag_counters_store(&gauge->top, current);
     strata_tag_counters_store(&gauge->low, current - width);
-    strata_tag_counters_store(&gauge->held, current + width);
+    strata_tag_counters_store(&gauge->reserved, current + width);
 }
 
-static int64_t size_of(int64_t number)
+static int64_t magnitude(int64_t number)
 {
     return number < 0 ? -number : number;
 }
@@ -287,8 +288,8 @@ static int64_t size_of(int64_t number)
 /* Of what the account has, as far as there is so much. */
 static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
-    const int64_t own = size_of(strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current)),
-                  all = account->record->settled[unit];
+    const int64_t own = magnitude(strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current)),
+                  all = account->record->reserved_at[unit];
     return (own < all ? own : strata_tag_counters_larger(all, 0)) / FINEST;
 }
 
@@ -297,12 +298,12 @@ static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 static int64_t some_passed_on(strata_tag_counters_account *account)
 {
     const int64_t now = strata_tag_counters_load(&account->bytes.current);
-    const int64_t bytes = size_of(now - account->settled[STRATA_TAG_COUNTERS_BYTES]);
-    const int64_t blocks =
-        size_of(strata_tag_counters_load(&account->blocks.current) - account->settled[STRATA_TAG_COUNTERS_BLOCKS]);
+    const int64_t bytes = magnitude(now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES]);
+    const int64_t blocks = magnitude(strata_tag_counters_load(&account->blocks.current) -
+                                     account->reserved_at[STRATA_TAG_COUNTERS_BLOCKS]);
     const int64_t all =
-        account->record->settled[STRATA_TAG_COUNTERS_BYTES] + now - account->settled[STRATA_TAG_COUNTERS_BYTES];
-    return size_of(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
+        account->record->reserved_at[STRATA_TAG_COUNTERS_BYTES] + now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES];
+    return magnitude(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
 }
 
 static void reserve_both(strata_tag_counters_account *account, uint32_t spread, bool period)
@@ -319,16 +320,16 @@ static void reserve_both(strata_tag_counters_account *account, uint32_t spread, 
     }
 }
 
-void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                strata_tag_counters_account *account, bool period)
+void strata_tag_counters_reserve(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                                 strata_tag_counters_account *account, bool period)
 {
     if (strata_spin_take_meeting(&counters->lock)) {
-        local->met = true;
+        local->contended = true;
         local->spread += local->spread < MOST_DOUBLINGS;
     }
     if (period) {
-        local->spread -= !local->met && local->spread;
-        local->met = false;
+        local->spread -= !local->contended && local->spread;
+        local->contended = false;
     }
     reserve_both(account, local->spread, period);
     if (local->all)
@@ -338,24 +339,24 @@ void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counte
 
 /* ---- counting without an account ---- */
 
-static void change_rest(strata_tag_counters_record *record, int64_t bytes, int64_t blocks)
+static void change_shared(strata_tag_counters_record *record, int64_t bytes, int64_t blocks)
 {
-    strata_tag_counters_account *rest = &record->rest;
-    strata_tag_counters_raise(&rest->bytes, bytes);
-    strata_tag_counters_raise(&rest->blocks, blocks);
-    reserve(rest, STRATA_TAG_COUNTERS_BYTES, 0);
-    reserve(rest, STRATA_TAG_COUNTERS_BLOCKS, 0);
+    strata_tag_counters_account *shared = &record->shared;
+    strata_tag_counters_raise(&shared->bytes, bytes);
+    strata_tag_counters_raise(&shared->blocks, blocks);
+    reserve(shared, STRATA_TAG_COUNTERS_BYTES, 0);
+    reserve(shared, STRATA_TAG_COUNTERS_BLOCKS, 0);
 }
 
 void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested)
 {
     strata_spin_take(&counters->lock);
-    strata_tag_counters_bump(&record->rest.total_bytes, (int64_t)bytes);
-    strata_tag_counters_bump(&record->rest.total_requested, (int64_t)requested);
-    strata_tag_counters_bump(&record->rest.total_blocks, 1);
-    change_rest(record, (int64_t)bytes, 1);
-    change_rest(counters->all, (int64_t)bytes, 1);
+    strata_tag_counters_bump(&record->shared.total_bytes, (int64_t)bytes);
+    strata_tag_counters_bump(&record->shared.total_requested, (int64_t)requested);
+    strata_tag_counters_bump(&record->shared.total_blocks, 1);
+    change_shared(record, (int64_t)bytes, 1);
+    change_shared(counters->all, (int64_t)bytes, 1);
     strata_spin_release(&counters->lock);
     atomic_fetch_add_explicit(&counters->sizes[strata_tag_counters_size_class(bytes)], 1, memory_order_relaxed);
 }
@@ -363,8 +364,8 @@ void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_co
 void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes)
 {
     strata_spin_take(&counters->lock);
-    change_rest(record, -(int64_t)bytes, -1);
-    change_rest(counters->all, -(int64_t)bytes, -1);
+    change_shared(record, -(int64_t)bytes, -1);
+    change_shared(counters->all, -(int64_t)bytes, -1);
     strata_spin_release(&counters->lock);
 }
 

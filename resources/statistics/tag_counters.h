@@ -55,8 +55,8 @@ typedef struct strata_tag_counters_record strata_tag_counters_record;
  * gets some recent value. Those of a record's own account are written under the lock. */
 typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
-    _Atomic int64_t top;  /* highest current since held was set; stale where it is above held */
-    _Atomic int64_t held; /* written by any thread, under the lock */
+    _Atomic int64_t top;      /* highest current since held was set; stale where it is above held */
+    _Atomic int64_t reserved; /* written by any thread, under the lock */
     _Atomic int64_t low;
 } strata_tag_counters_gauge;
 
@@ -64,13 +64,13 @@ typedef struct strata_tag_counters_account {
     _Alignas(64) strata_tag_counters_gauge bytes;
     strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
-    int64_t largest, largest_before;          /* block in this period and the one before; the thread's alone */
-    strata_tag tag;                           /* constant */
-    int64_t kept[2];                          /* of held, while a scope begins; guarded by the lock */
-    int64_t settled[2];                       /* current values when it last reserved; the same */
-    strata_tag_counters_record *record;       /* constant */
-    struct strata_tag_counters_account *next; /* of the record's accounts; constant once it is among them */
-    struct strata_tag_counters_account *same; /* in the list of all tags: the thread's one account, which has the
+    int64_t largest, largest_before;           /* block in this period and the one before; the thread's alone */
+    strata_tag tag;                            /* constant */
+    int64_t saved[2];                          /* of held, while a scope begins; guarded by the lock */
+    int64_t reserved_at[2];                    /* current values when it last reserved; the same */
+    strata_tag_counters_record *record;        /* constant */
+    struct strata_tag_counters_account *next;  /* of the record's accounts; constant once it is among them */
+    struct strata_tag_counters_account *alias; /* in the list of all tags: the thread's one account, which has the
                                           numbers; NULL: this one has. Of a tag: that one in the list of all, of which
                                           the same is so; NULL: it has its own. Guarded by the lock */
 } strata_tag_counters_account;
@@ -82,18 +82,18 @@ typedef struct strata_tag_counters_thread {
     strata_tag_counters_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
     uint32_t mask, count;
     uint32_t spread; /* widths are this many times doubled; the thread's alone */
-    bool met;        /* another thread had the lock in this period; the thread's alone */
+    bool contended;  /* another thread had the lock in this period; the thread's alone */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* allocations by size class; written by the thread */
 } strata_tag_counters_thread;
 
 enum { STRATA_TAG_COUNTERS_BYTES, STRATA_TAG_COUNTERS_BLOCKS, STRATA_TAG_COUNTERS_UNITS };
 
 /* How a scope began. */
-typedef struct strata_tag_counters_mark {
+typedef struct strata_tag_counters_scope {
     int64_t current[STRATA_TAG_COUNTERS_UNITS];
     int64_t peak[STRATA_TAG_COUNTERS_UNITS]; /* until then, since the scope outside of it began */
     int64_t total_bytes, total_requested, total_blocks;
-} strata_tag_counters_mark;
+} strata_tag_counters_scope;
 
 struct strata_tag_counters_record {
     strata_tag tag;                                  /* constant */
@@ -102,11 +102,12 @@ struct strata_tag_counters_record {
     _Atomic(strata_tag_counters_record *) next;      /* in the order in which they came; set under the lock */
     _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
     int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all held; guarded by the lock */
-    int64_t settled[STRATA_TAG_COUNTERS_UNITS]; /* of all settled: what is live, but for what is between; the same */
+    int64_t
+        reserved_at[STRATA_TAG_COUNTERS_UNITS]; /* of all settled: what is live, but for what is between; the same */
     int64_t peak[STRATA_TAG_COUNTERS_UNITS];    /* since the innermost scope began; guarded by the lock */
-    strata_tag_counters_mark *marks;            /* one for each open scope; guarded by the lock */
+    strata_tag_counters_scope *scopes;          /* one for each open scope; guarded by the lock */
     uint32_t room;                              /* for marks; guarded by the lock */
-    strata_tag_counters_account rest;           /* of threads without an account; written under the lock */
+    strata_tag_counters_account shared;         /* of threads without an account; written under the lock */
 };
 
 typedef struct strata_tag_counters {
@@ -114,7 +115,7 @@ typedef struct strata_tag_counters {
     strata_tag_counters_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
-    uint32_t scopes;                                                          /* open ones; guarded by the lock */
+    uint32_t scope_count;                                                     /* open ones; guarded by the lock */
     _Atomic(strata_tag_counters_record *) last;                               /* guarded by the lock */
     _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
@@ -142,8 +143,8 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
                                                       strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tag_counters_settle(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                strata_tag_counters_account *account, bool period);
+void strata_tag_counters_reserve(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                                 strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
 void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
@@ -177,7 +178,7 @@ void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t count
 /* ---- shared with scopes.c ---- */
 
 /* Room for the marks of so many scopes; false without host memory. The lock is held. */
-bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scopes);
+bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count);
 
 static inline int64_t strata_tag_counters_load(const _Atomic int64_t *number)
 {
@@ -196,7 +197,7 @@ static inline int64_t strata_tag_counters_larger(int64_t a, int64_t b)
 
 static inline bool strata_tag_counters_has_its_numbers(const strata_tag_counters_account *account)
 {
-    return !account->record->all || !account->same;
+    return !account->record->all || !account->alias;
 }
 
 /* Of an account in a record's list. */
@@ -204,15 +205,15 @@ static inline strata_tag_counters_gauge *strata_tag_counters_gauge_of(strata_tag
                                                                       unsigned unit)
 {
     if (!strata_tag_counters_has_its_numbers(account))
-        account = account->same;
+        account = account->alias;
     return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
 }
 
 /* The most that the account can have had since `held` was set. */
-static inline int64_t strata_tag_counters_bound(strata_tag_counters_gauge *gauge, int64_t held)
+static inline int64_t strata_tag_counters_bound(strata_tag_counters_gauge *gauge, int64_t reserved)
 {
     int64_t top = strata_tag_counters_load(&gauge->top);
-    return strata_tag_counters_larger(top < held ? top : held, strata_tag_counters_load(&gauge->current));
+    return strata_tag_counters_larger(top < reserved ? top : reserved, strata_tag_counters_load(&gauge->current));
 }
 
 static inline strata_tag_counters_account *strata_tag_counters_first_account(const strata_tag_counters_record *record)
@@ -274,7 +275,7 @@ static inline int64_t strata_tag_counters_raise(strata_tag_counters_gauge *gauge
 /* Negative if the value is above what is held: several are looked at together. */
 static inline int64_t strata_tag_counters_room(strata_tag_counters_gauge *gauge, int64_t now)
 {
-    return atomic_load_explicit(&gauge->held, memory_order_relaxed) - now;
+    return atomic_load_explicit(&gauge->reserved, memory_order_relaxed) - now;
 }
 
 /* Negative if the value falls below what it may. */
@@ -338,7 +339,7 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
         room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(counters, local, account, in_period == 0);
+        strata_tag_counters_reserve(counters, local, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
@@ -350,7 +351,7 @@ static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tag_counters_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(counters, local, account, false);
+        strata_tag_counters_reserve(counters, local, account, false);
 }
 
 #endif
