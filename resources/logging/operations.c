@@ -227,8 +227,8 @@ static __attribute__((noinline)) strata_status finish_allocation(logging *self, 
     return status;
 }
 
-static __attribute__((noinline)) strata_status allocate_otherwise(logging *self, const strata_request *request,
-                                                                  strata_block *out)
+static __attribute__((noinline)) strata_status allocate_slow(logging *self, const strata_request *request,
+                                                             strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
     passage call;
@@ -243,7 +243,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     logging *self = (logging *)resource;
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring, 0))
-        return allocate_otherwise(self, request, out);
+        return allocate_slow(self, request, out);
     ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
     const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
@@ -292,8 +292,8 @@ static inline void fill_free(const logging *self, log_ring *ring, log_line *line
     line->stream_alone = freeing_stream_id(self, ring, stream);
 }
 
-static __attribute__((noinline)) strata_status deallocate_otherwise(logging *self, const strata_block *block,
-                                                                    CUstream stream)
+static __attribute__((noinline)) strata_status deallocate_slow(logging *self, const strata_block *block,
+                                                               CUstream stream)
 {
     strata_resource *upstream = self->resource.upstream;
     passage call;
@@ -358,7 +358,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     logging *self = (logging *)resource;
     log_ring *ring = common_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
-        return deallocate_otherwise(self, block, stream);
+        return deallocate_slow(self, block, stream);
     const uint64_t stamp = strata_timestamp_simple();
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->unstamped = ++ring->stored;

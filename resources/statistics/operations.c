@@ -58,9 +58,10 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
 }
 
 /* A block that came from below, perhaps an empty one. */
-static inline __attribute__((always_inline)) void count_made(strata_statistics *self, strata_tag_counters_thread *local,
-                                                             strata_tag_counters_account *account,
-                                                             const strata_block *made, uint32_t call_stack)
+static inline __attribute__((always_inline)) void count_allocation(strata_statistics *self,
+                                                                   strata_tag_counters_thread *local,
+                                                                   strata_tag_counters_account *account,
+                                                                   const strata_block *made, uint32_t call_stack)
 {
     if (__builtin_expect(!made->id.generation, 0))
         return;
@@ -71,8 +72,8 @@ static inline __attribute__((always_inline)) void count_made(strata_statistics *
 }
 
 /* With call stacks, or by a thread whose account has to be looked for. */
-static __attribute__((noinline)) strata_status allocate_otherwise(strata_statistics *self,
-                                                                  const strata_request *request, strata_block *out)
+static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *self, const strata_request *request,
+                                                             strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
     uint32_t call_stack = 0;
@@ -85,7 +86,7 @@ static __attribute__((noinline)) strata_status allocate_otherwise(strata_statist
     strata_status status = upstream->ops->allocate(upstream, request, out);
     if (status != STRATA_SUCCESS)
         return count_failure(self, status);
-    count_made(self, local, account, out, call_stack);
+    count_allocation(self, local, account, out, call_stack);
     return STRATA_SUCCESS;
 }
 
@@ -96,11 +97,11 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
     strata_tag_counters_account *account =
         strata_tag_counters_account_if_present(&self->counters, request->tag, &local);
     if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
-        return allocate_otherwise(self, request, out);
+        return allocate_slow(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return count_failure(self, status);
-    count_made(self, local, account, out, 0);
+    count_allocation(self, local, account, out, 0);
     return STRATA_SUCCESS;
 }
 
@@ -111,8 +112,7 @@ static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag
     return record ? record : strata_tag_counters_find(&self->counters, 0);
 }
 
-static __attribute__((noinline)) strata_status count_free_otherwise(strata_statistics *self, strata_tag tag,
-                                                                    size_t bytes)
+static __attribute__((noinline)) strata_status count_free_slow(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
     strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, tag);
@@ -128,7 +128,7 @@ static inline strata_status count_free(strata_statistics *self, strata_tag tag, 
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
     if (__builtin_expect(!account, 0))
-        return count_free_otherwise(self, tag, bytes);
+        return count_free_slow(self, tag, bytes);
     strata_tag_counters_sub(&self->counters, local, account, bytes);
     return STRATA_SUCCESS;
 }
