@@ -17,7 +17,7 @@ typedef struct logging {
     strata_resource resource;
     strata_device *device;
     _Atomic bool enabled; /* any thread */
-    _Atomic bool plain;   /* enabled, without durations, and stamps are simple: written with that */
+    _Atomic bool fast;    /* enabled, without durations, and stamps are simple: written with that */
     bool duration;        /* constant */
     bool stores_facts;    /* blocks have other facts in the table than in this layer; set when the stack is built */
     log_writer writer;

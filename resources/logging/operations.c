@@ -47,7 +47,7 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
 }
 
 /* Of the stream on which a block was made: its owner has found out. */
-static inline uint32_t home_id(const strata_entry *entry)
+static inline uint32_t alloc_stream_id(const strata_entry *entry)
 {
     return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
                          atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
@@ -84,18 +84,18 @@ static inline uint32_t units_of(uint64_t ticks)
 /* ---- calls ---- */
 
 /* A call on its way through the layer. */
-typedef struct passage {
+typedef struct recorded_call {
     log_ring *ring; /* NULL: the call is not recorded */
     uint64_t begun; /* stamp; only with durations, or of a free */
     uint8_t before; /* the ring's state: not 0 if a layer below has called something that calls the stack again */
-} passage;
+} recorded_call;
 
-static inline bool enter(logging *self, passage *call)
+static inline bool enter(logging *self, recorded_call *call)
 {
     call->ring = NULL;
     if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
         return false;
-    call->ring = log_ring_mine(&self->writer.rings);
+    call->ring = log_ring_self(&self->writer.rings);
     if (__builtin_expect(!call->ring, 0))
         return false;
     call->begun = self->duration ? strata_timestamp_now() : 0;
@@ -105,16 +105,16 @@ static inline bool enter(logging *self, passage *call)
 
 /* The ring of a call that goes the common way: recorded without durations, not inside of another call, by a thread that
  * has a ring. */
-static inline log_ring *common_ring(logging *self)
+static inline log_ring *fast_ring(logging *self)
 {
-    if (__builtin_expect(!atomic_load_explicit(&self->plain, memory_order_relaxed), 0))
+    if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
         return NULL;
     log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
 /* For all but frees, which take their line first. */
-static inline bool begin(logging *self, passage *call)
+static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
         return false;
@@ -136,14 +136,14 @@ static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end
 }
 
 /* Publishes what the call has stored, unless the line of a free around it is not complete yet. */
-static inline void publish(const passage *call)
+static inline void publish(const recorded_call *call)
 {
     if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
         log_ring_publish(call->ring);
 }
 
 /* The line of a call that has come back; NULL if there is no room for it. */
-static inline log_line *end(logging *self, const passage *call)
+static inline log_line *end(logging *self, const recorded_call *call)
 {
     log_ring *ring = call->ring;
     const uint64_t reported = ring->stored;
@@ -182,7 +182,7 @@ static inline void keep(const logging *self, strata_entry *entry, const strata_b
 }
 
 /* A block that was made. */
-static inline void record_made(logging *self, const passage *call, const strata_request *request,
+static inline void record_made(logging *self, const recorded_call *call, const strata_request *request,
                                const strata_block *made)
 {
     strata_entry *entry = entry_of(&self->resource, made->id);
@@ -192,7 +192,7 @@ static inline void record_made(logging *self, const passage *call, const strata_
     if (__builtin_expect(!line, 0))
         return;
     line->stream = (uint64_t)(uintptr_t)request->stream;
-    line->stream_id = entry ? home_id(entry) : 0;
+    line->stream_id = entry ? alloc_stream_id(entry) : 0;
     line->address = made->address;
     line->requested = request->bytes;
     line->bytes = made->bytes;
@@ -201,8 +201,8 @@ static inline void record_made(logging *self, const passage *call, const strata_
     publish(call);
 }
 
-static __attribute__((cold)) void record_refused(logging *self, const passage *call, const strata_request *request,
-                                                 strata_status status)
+static __attribute__((cold)) void record_refused(logging *self, const recorded_call *call,
+                                                 const strata_request *request, strata_status status)
 {
     log_line *line = end(self, call);
     if (!line)
@@ -216,7 +216,7 @@ static __attribute__((cold)) void record_refused(logging *self, const passage *c
     publish(call);
 }
 
-static __attribute__((noinline)) strata_status finish_allocation(logging *self, const passage *call,
+static __attribute__((noinline)) strata_status finish_allocation(logging *self, const recorded_call *call,
                                                                  const strata_request *request, strata_block *out,
                                                                  strata_status status)
 {
@@ -231,7 +231,7 @@ static __attribute__((noinline)) strata_status allocate_slow(logging *self, cons
                                                              strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->allocate(upstream, request, out);
     return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
@@ -241,7 +241,7 @@ static __attribute__((noinline)) strata_status allocate_slow(logging *self, cons
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = common_ring(self);
+    log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring, 0))
         return allocate_slow(self, request, out);
     ring->unstamped = ring->stored;
@@ -250,7 +250,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     const uint64_t stored = ring->stored;
     if (__builtin_expect(
             status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
-        return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
+        return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, status);
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
@@ -263,7 +263,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     line->bytes = out->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
     line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    line->stream_alone = home_id(entry);
+    line->stream_alone = alloc_stream_id(entry);
     ring->stored++;
     log_ring_publish(ring);
     return STRATA_SUCCESS;
@@ -296,7 +296,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
                                                                CUstream stream)
 {
     strata_resource *upstream = self->resource.upstream;
-    passage call;
+    recorded_call call;
     if (!enter(self, &call))
         return upstream->ops->deallocate(upstream, block, stream);
     log_ring *ring = call.ring;
@@ -356,7 +356,7 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = common_ring(self);
+    log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
         return deallocate_slow(self, block, stream);
     const uint64_t stamp = strata_timestamp_simple();
@@ -377,7 +377,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     return STRATA_SUCCESS;
 }
 
-static inline void record_use(logging *self, const passage *call, strata_log_kind kind, const strata_block *block,
+static inline void record_use(logging *self, const recorded_call *call, strata_log_kind kind, const strata_block *block,
                               CUstream stream, strata_access access, strata_status status)
 {
     const uint64_t place =
@@ -400,7 +400,7 @@ static strata_status logging_prepare(strata_resource *resource, const strata_blo
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->prepare_use(upstream, block, stream, access);
     strata_status status = upstream->ops->prepare_use(upstream, block, stream, access);
@@ -413,7 +413,7 @@ static strata_status logging_finish(strata_resource *resource, const strata_bloc
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->finish_use(upstream, block, stream, access);
     strata_status status = upstream->ops->finish_use(upstream, block, stream, access);
@@ -426,7 +426,7 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->record_use(upstream, block, stream, access);
     strata_status status = upstream->ops->record_use(upstream, block, stream, access);
@@ -435,8 +435,8 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
 }
 
 /* A call that names no block, and a stream, perhaps. */
-static void record_whole(logging *self, const passage *call, strata_log_kind kind, CUstream stream, uint64_t asked,
-                         uint64_t bytes, strata_status status)
+static void record_whole(logging *self, const recorded_call *call, strata_log_kind kind, CUstream stream,
+                         uint64_t asked, uint64_t bytes, strata_status status)
 {
     log_line *line = end(self, call);
     if (!line)
@@ -455,7 +455,7 @@ static strata_status logging_reap(strata_resource *resource, strata_reap_mode mo
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->reap(upstream, mode, bytes);
     strata_status status = upstream->ops->reap(upstream, mode, bytes);
@@ -467,7 +467,7 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->trim(upstream, keep_bytes, bytes);
     strata_status status = upstream->ops->trim(upstream, keep_bytes, bytes);
@@ -479,7 +479,7 @@ static strata_status logging_synchronize(strata_resource *resource, CUstream str
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->synchronize(upstream, stream);
     strata_status status = upstream->ops->synchronize(upstream, stream);
@@ -507,7 +507,7 @@ static reported about(const logging *self, strata_entry *entry)
 /* A record of its own: of a free that had returned before, or comes to its end in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
-    log_ring *ring = log_ring_mine(&self->writer.rings);
+    log_ring *ring = log_ring_self(&self->writer.rings);
     if (!ring)
         return;
     strata_entry *entry = entry_of(&self->resource, completion->id);

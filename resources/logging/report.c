@@ -43,7 +43,7 @@ strata_status logging_get(strata_resource *resource, size_t which, uint64_t *val
 void logging_enable(logging *self, bool enabled)
 {
     atomic_store_explicit(&self->enabled, enabled, memory_order_relaxed);
-    atomic_store_explicit(&self->plain, enabled && !self->duration && strata_timestamp_is_simple(),
+    atomic_store_explicit(&self->fast, enabled && !self->duration && strata_timestamp_is_simple(),
                           memory_order_relaxed);
 }
 

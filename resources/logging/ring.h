@@ -159,7 +159,7 @@ static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *threa
 }
 
 /* The same, and takes one. */
-static inline log_ring *log_ring_mine(log_rings *rings)
+static inline log_ring *log_ring_self(log_rings *rings)
 {
     log_ring *ring = log_ring_of(rings, strata_thread_current);
     return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);
