@@ -109,13 +109,13 @@ static void leave_files(file_sink *self)
 
 /* ---- what is counted ---- */
 
-static bool note_error(file_sink *self, int error)
+static bool set_error(file_sink *self, int error)
 {
     atomic_store_explicit(&self->sink.error, error, memory_order_relaxed);
     return false;
 }
 
-static void note_written(file_sink *self, size_t bytes)
+static void count_written(file_sink *self, size_t bytes)
 {
     self->end += bytes;
     atomic_fetch_add_explicit(&self->sink.written_bytes, bytes, memory_order_relaxed);
@@ -159,14 +159,14 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
-            note_error(self, wrote < 0 ? errno : ENOSPC);
+            set_error(self, wrote < 0 ? errno : ENOSPC);
             if (done && ftruncate(self->descriptor, (off_t)self->end) != 0)
                 return false; /* the next piece goes over it */
             return false;
         }
         done += (size_t)wrote;
     }
-    note_written(self, count);
+    count_written(self, count);
     return true;
 }
 
@@ -176,7 +176,7 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
  * opened anew, or it would go on with what its last reader left. */
 static void lose_reader(file_sink *self, int error)
 {
-    note_error(self, error);
+    set_error(self, error);
     atomic_fetch_add_explicit(&self->sink.lost, self->rest_records, memory_order_relaxed);
     self->rest = self->rest_records = 0;
     self->end = 0;
@@ -232,7 +232,7 @@ static bool put_rest(file_sink *self, int wait_ms)
         return true;
     size_t done = write_to_stream(self, self->buffer + self->rest_at, self->rest, wait_ms);
     int error = errno;
-    note_written(self, done);
+    count_written(self, done);
     self->rest_at += done;
     self->rest -= done;
     if (!self->rest) {
@@ -240,7 +240,7 @@ static bool put_rest(file_sink *self, int wait_ms)
         return true;
     }
     if (error == EAGAIN)
-        return note_error(self, error);
+        return set_error(self, error);
     lose_reader(self, error);
     return false;
 }
@@ -251,7 +251,7 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
     size_t done = write_to_stream(self, bytes, count, WAIT_MS);
     int error = errno;
     if (done == count) {
-        note_written(self, count);
+        count_written(self, count);
         return true;
     }
     if (error != EAGAIN) {
@@ -259,8 +259,8 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
         return false;
     }
     if (!done)
-        return note_error(self, error);
-    note_written(self, done);
+        return set_error(self, error);
+    count_written(self, done);
     memmove(self->buffer, (const char *)bytes + done, count - done);
     self->rest_at = 0;
     self->rest = count - done;
@@ -338,7 +338,7 @@ static void go_on_in(file_sink *self, int next)
     close(self->descriptor);
     self->descriptor = next;
     self->end = self->retry = 0;
-    note_written(self, make_header(self, header)); /* it is there already */
+    count_written(self, make_header(self, header)); /* it is there already */
 }
 
 /* It is locked until its name is gone: nobody else's is removed. */
@@ -355,7 +355,7 @@ static bool rotate(file_sink *self)
         go_on_in(self, next);
         return true;
     }
-    note_error(self, errno);
+    set_error(self, errno);
     if (next >= 0)
         drop_next(self, next);
     return false;
@@ -390,10 +390,10 @@ static bool take_place(file_sink *self)
 {
     if (self->empties) {
         if (ftruncate(self->descriptor, 0) != 0)
-            return note_error(self, errno);
+            return set_error(self, errno);
         self->empties = false;
     }
-    return self->next < 0 || put_next(self) || note_error(self, errno);
+    return self->next < 0 || put_next(self) || set_error(self, errno);
 }
 
 /* ---- records ---- */
@@ -405,7 +405,7 @@ static bool begin_piece(file_sink *self)
         return false;
     rotate_if_full(self);
     if (self->descriptor < 0 && !reopen_pipe(self))
-        return note_error(self, errno);
+        return set_error(self, errno);
     return (self->end > 0 || put_header(self)) && put_rest(self, WAIT_MS);
 }
 

@@ -9,9 +9,9 @@ enum { LOGGING_VALUES = 6 };
 
 /* What the layer keeps of a block, for reports of the owner, where that one's own address and size may be others.
  * Atomic, because the entry may become another block's while they are read; then they are not used. */
-typedef struct kept_block {
+typedef struct block_facts {
     _Atomic uint64_t address, requested;
-} kept_block;
+} block_facts;
 
 typedef struct logging {
     strata_resource resource;

@@ -15,9 +15,9 @@ static inline strata_entry *entry_of(const strata_resource *resource, strata_blo
     return strata_table_lookup(strata_resource_table(resource), id);
 }
 
-static inline kept_block *kept_in(const strata_resource *resource, strata_entry *entry)
+static inline block_facts *facts_in(const strata_resource *resource, strata_entry *entry)
 {
-    return (kept_block *)(void *)((char *)entry + resource->block_offset);
+    return (block_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
 static inline uint32_t stream_number(uint16_t number, uint32_t turn)
@@ -171,14 +171,14 @@ static inline unsigned duration_flag(const logging *self)
 
 /* ---- operations ---- */
 
-static inline void keep(const logging *self, strata_entry *entry, const strata_block *block,
-                        const strata_request *request)
+static inline void store_facts(const logging *self, strata_entry *entry, const strata_block *block,
+                               const strata_request *request)
 {
     if (__builtin_expect(!self->stores_facts, 1))
         return;
-    kept_block *kept = kept_in(&self->resource, entry);
-    atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
-    atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
+    block_facts *facts = facts_in(&self->resource, entry);
+    atomic_store_explicit(&facts->address, block->address, memory_order_relaxed);
+    atomic_store_explicit(&facts->requested, request->bytes, memory_order_relaxed);
 }
 
 /* A block that was made. */
@@ -187,7 +187,7 @@ static inline void record_made(logging *self, const recorded_call *call, const s
 {
     strata_entry *entry = entry_of(&self->resource, made->id);
     if (__builtin_expect(entry != NULL, 1))
-        keep(self, entry, made, request);
+        store_facts(self, entry, made, request);
     log_line *line = end(self, call);
     if (__builtin_expect(!line, 0))
         return;
@@ -254,7 +254,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
-    keep(self, entry, out, request);
+    store_facts(self, entry, out, request);
     log_line *line = &ring->lines[stored & ring->mask];
     line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)request->stream;
@@ -487,21 +487,21 @@ static strata_status logging_synchronize(strata_resource *resource, CUstream str
     return status;
 }
 
-typedef struct reported {
+typedef struct reported_block {
     uint64_t address, requested;
-} reported;
+} reported_block;
 
 /* A block whose completion is reported, as the layer sees it. */
-static reported about(const logging *self, strata_entry *entry)
+static reported_block about(const logging *self, strata_entry *entry)
 {
     if (!entry)
-        return (reported){0};
+        return (reported_block){0};
     if (!self->stores_facts)
-        return (reported){atomic_load_explicit(&entry->address, memory_order_acquire),
-                          atomic_load_explicit(&entry->requested, memory_order_acquire)};
-    const kept_block *kept = kept_in(&self->resource, entry);
-    return (reported){atomic_load_explicit(&kept->address, memory_order_relaxed),
-                      atomic_load_explicit(&kept->requested, memory_order_relaxed)};
+        return (reported_block){atomic_load_explicit(&entry->address, memory_order_acquire),
+                                atomic_load_explicit(&entry->requested, memory_order_acquire)};
+    const block_facts *facts = facts_in(&self->resource, entry);
+    return (reported_block){atomic_load_explicit(&facts->address, memory_order_relaxed),
+                            atomic_load_explicit(&facts->requested, memory_order_relaxed)};
 }
 
 /* A record of its own: of a free that had returned before, or comes to its end in parts. */
@@ -511,7 +511,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
     if (!ring)
         return;
     strata_entry *entry = entry_of(&self->resource, completion->id);
-    const reported block = about(self, entry);
+    const reported_block block = about(self, entry);
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
     if (!line)
         return;
@@ -565,7 +565,7 @@ void logging_destroy(strata_resource *resource)
 }
 
 #define LOGGING_OPS                                                                                                \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block),    \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts), .spared_bytes = sizeof(block_facts),  \
     .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                 \
     .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed,  \
     .destroy = logging_destroy, .values = logging_values, .value_count = LOGGING_VALUES, .get_value = logging_get, \

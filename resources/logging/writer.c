@@ -233,7 +233,7 @@ static void step_back(void)
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
 }
 
-static void note_done(log_writer *self, uint64_t done)
+static void set_done(log_writer *self, uint64_t done)
 {
     strata_lock_take(&self->lock);
     self->done = done;
@@ -256,7 +256,7 @@ static void *run(void *data)
     for (;;) {
         if (atomic_load(&self->stop)) {
             finish(self);
-            note_done(self, UINT64_MAX); /* whoever asks from now on */
+            set_done(self, UINT64_MAX); /* whoever asks from now on */
             return NULL;
         }
         uint64_t asked = atomic_load(&self->asked);
@@ -266,7 +266,7 @@ static void *run(void *data)
         if (asked != self->done) {
             if (self->resource->stack && self->sink->ops->settle)
                 self->sink->ops->settle(self->sink);
-            note_done(self, asked);
+            set_done(self, asked);
         }
         if (most < self->rings.lines / 2)
             sleep_until_needed(self, most >= self->rings.lines / 8);
