@@ -51,14 +51,14 @@ strata_status binning_usage(strata_resource *resource, strata_usage *usage)
     strata_resource *below = resource->upstream;
     strata_status status = below->ops->usage(below, usage);
     const standing own = add_up(self);
-    uint64_t places = atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
+    uint64_t slots = atomic_load_explicit(&self->slot_bytes, memory_order_relaxed);
     uint64_t taken = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed);
     usage->live_bytes = less(usage->live_bytes, taken) + own.live_bytes;
     usage->live_blocks = less(usage->live_blocks, own.chunks) + own.live_blocks;
     usage->retired_bytes += own.retired_bytes;
     usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
     if (status == STRATA_SUCCESS)
-        usage->reserved_free += less((size_t)places, own.live_bytes + own.retired_bytes);
+        usage->reserved_free += less((size_t)slots, own.live_bytes + own.retired_bytes);
     return status;
 }
 
@@ -82,12 +82,12 @@ strata_status binning_get_value(strata_resource *resource, size_t which, uint64_
 {
     binning *self = (binning *)resource;
     const standing own = add_up(self);
-    size_t places = (size_t)atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
+    size_t slots = (size_t)atomic_load_explicit(&self->slot_bytes, memory_order_relaxed);
     const uint64_t all[] = {
         [VALUE_LIVE_BLOCKS] = own.live_blocks,
         [VALUE_LIVE_BYTES] = own.live_bytes,
         [VALUE_RETIRED_BYTES] = own.retired_bytes,
-        [VALUE_FREE_BYTES] = less(places, own.live_bytes + own.retired_bytes),
+        [VALUE_FREE_BYTES] = less(slots, own.live_bytes + own.retired_bytes),
         [VALUE_CHUNKS] = own.chunks,
         [VALUE_CHUNK_BYTES] = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed),
         [VALUE_HITS] = less(own.allocated, own.from_clean + own.waited),
