@@ -68,14 +68,14 @@ typedef struct bin_chunk {
 } bin_chunk;
 
 /* Retired places, the oldest first. */
-typedef struct bin_list {
+typedef struct bin_free_list {
     _Alignas(64) strata_spin lock;
     _Atomic uint32_t count; /* written under the lock, read by any thread */
     bin_slot *oldest, *newest;
-    struct bin_list *next; /* of the bin's lists; constant once it is one */
-    uint16_t timeline;     /* whose it is, 0: the mixed one; the same */
-    _Atomic bool made;     /* it is one; set once */
-} bin_list;
+    struct bin_free_list *next; /* of the bin's lists; constant once it is one */
+    uint16_t timeline;          /* whose it is, 0: the mixed one; the same */
+    _Atomic bool made;          /* it is one; set once */
+} bin_free_list;
 
 /* Counted in this order and read in the opposite one, as in resources/owners/pending_frees.c. */
 enum { BIN_ALLOCATED, BIN_FREED, BIN_ENDED };
@@ -85,9 +85,9 @@ typedef struct bin {
     size_t chunk_bytes; /* of a chunk */
     uint32_t slots;     /* in it */
     strata_counters counters;
-    _Atomic(bin_list *) lists[STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE]; /* made on demand, never moved */
-    _Atomic(bin_list *) first_list;                                       /* of those that were made */
-    bin_list mixed;
+    _Atomic(bin_free_list *) lists[STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE]; /* made on demand, never moved */
+    _Atomic(bin_free_list *) first_list;                                       /* of those that were made */
+    bin_free_list mixed;
     strata_spin lock;
     bin_chunk *first_chunk, *last_chunk; /* guarded by lock, like the next one: those with clean places stand first */
     bin_chunk *whole;         /* those of which every place is clean, and orphans: they can be given back at once */
@@ -156,61 +156,61 @@ bin *bin_make(size_t size, size_t chunk_bytes);
 void bin_end(bin *self);
 
 /* The list of a timeline; NULL if none was made yet. */
-static inline bin_list *bin_list_of(bin *self, uint16_t timeline)
+static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
 {
-    bin_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_AT_ONCE], memory_order_acquire);
-    bin_list *list = lists ? &lists[timeline % BIN_LISTS_AT_ONCE] : NULL;
+    bin_free_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_AT_ONCE], memory_order_acquire);
+    bin_free_list *list = lists ? &lists[timeline % BIN_LISTS_AT_ONCE] : NULL;
     return list && atomic_load_explicit(&list->made, memory_order_acquire) ? list : NULL;
 }
 
 /* The same, made now; without host memory the mixed one, which does for every place. */
-bin_list *bin_list_made(bin *self, uint16_t timeline);
+bin_free_list *bin_free_list_make(bin *self, uint16_t timeline);
 
-static inline bool bin_list_is_empty(const bin_list *list)
+static inline bool bin_free_list_is_empty(const bin_free_list *list)
 {
     return atomic_load_explicit(&list->count, memory_order_relaxed) == 0;
 }
 
-static inline void bin_list_add(bin_list *list, int by)
+static inline void bin_free_list_add(bin_free_list *list, int by)
 {
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     atomic_store_explicit(&list->count, count + (uint32_t)by, memory_order_relaxed);
 }
 
 /* The lock is held. */
-static inline void bin_list_link_newest(bin_list *list, bin_slot *slot)
+static inline void bin_free_list_link_newest(bin_free_list *list, bin_slot *slot)
 {
     slot->older = list->newest;
     slot->newer = NULL;
     *(list->newest ? &list->newest->newer : &list->oldest) = slot;
     list->newest = slot;
-    bin_list_add(list, 1);
+    bin_free_list_add(list, 1);
 }
 
 /* Adds a place as the newest, and takes the newest out; NULL: there is none. */
-static inline void bin_list_put(bin_list *list, bin_slot *slot)
+static inline void bin_free_list_put(bin_free_list *list, bin_slot *slot)
 {
     strata_spin_take(&list->lock);
-    bin_list_link_newest(list, slot);
+    bin_free_list_link_newest(list, slot);
     strata_spin_release(&list->lock);
 }
 
-static inline bin_slot *bin_list_take(bin_list *list)
+static inline bin_slot *bin_free_list_take(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
     bin_slot *slot = list->newest;
     if (__builtin_expect(slot != NULL, 1)) {
         list->newest = slot->older;
         *(slot->older ? &slot->older->newer : &list->oldest) = NULL;
-        bin_list_add(list, -1);
+        bin_free_list_add(list, -1);
     }
     strata_spin_release(&list->lock);
     return slot;
 }
 
 /* The same at the other end. */
-bin_slot *bin_list_take_oldest(bin_list *list);
-void bin_list_put_oldest(bin_list *list, bin_slot *slot);
+bin_slot *bin_free_list_take_oldest(bin_free_list *list);
+void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot);
 
 /* Brackets the time in which the calling thread has retired places in hand which it may put back, or has not finished
  * yet: who waits for all that was freed waits for that, too. Begin waits while somebody looks through the lists. A hit,
@@ -222,11 +222,11 @@ static inline void bin_end_out(bin *self)
 }
 
 /* Calls visit(point, data) for what a retired place has still to wait for, or more, until one fails. */
-strata_status bin_slot_visit(const binning *layer, const bin_list *of, const bin_slot *slot,
+strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data);
 
 /* The longest of the lists; NULL if all are empty. */
-bin_list *bin_longest_list(bin *self);
+bin_free_list *bin_longest_free_list(bin *self);
 
 /* A clean place, of a chunk that is in use if there is one with such; and back. */
 bin_slot *bin_take_clean(bin *self);

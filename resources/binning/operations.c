@@ -96,9 +96,9 @@ typedef struct search {
     const strata_request *request;
     strata_stream_ref stream; /* as it was found last */
     bin_slot *slot;
-    bin_list *from; /* NULL: it is clean */
-    bool waits;     /* the stream was made to wait for it */
-    bool out;       /* see bin_begin_out */
+    bin_free_list *from; /* NULL: it is clean */
+    bool waits;          /* the stream was made to wait for it */
+    bool out;            /* see bin_begin_out */
 } search;
 
 /* An unknown stream was asked when it was identified. */
@@ -194,9 +194,9 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
 
 static bool take_own(bin *of, search *found)
 {
-    bin_list *list = bin_list_of(of, found->stream.timeline->number);
+    bin_free_list *list = bin_free_list_of(of, found->stream.timeline->number);
     found->from = list;
-    found->slot = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
+    found->slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
     return found->slot != NULL;
 }
 
@@ -212,19 +212,19 @@ static void put_back(bin *of, const search *found)
     if (!found->from)
         bin_put_clean(of, found->slot);
     else if (found->waits)
-        bin_list_put_oldest(found->from, found->slot);
+        bin_free_list_put_oldest(found->from, found->slot);
     else
-        bin_list_put(found->from, found->slot);
+        bin_free_list_put(found->from, found->slot);
 }
 
 /* A retired place of other streams, with what it waits for. What cannot be waited for is left to others. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
-    bin_list *list = bin_longest_list(of);
+    bin_free_list *list = bin_longest_free_list(of);
     if (!list || is_captured(self, found))
         return false;
     bin_begin_out(of);
-    if (!(found->slot = bin_list_take_oldest(list))) {
+    if (!(found->slot = bin_free_list_take_oldest(list))) {
         bin_end_out(of);
         return false;
     }
@@ -359,12 +359,12 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
     if (__builtin_expect(!of, 0))
         return pass(self, request, out);
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
-    bin_list *list = timeline && !timeline->early ? bin_list_of(of, timeline->number) : NULL;
-    bin_slot *slot = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
+    bin_free_list *list = timeline && !timeline->early ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_slot *slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
     if (__builtin_expect(slot != NULL, 1)) {
         if (__builtin_expect(hand_out_again(self, of, slot, timeline, request, out), 1))
             return STRATA_SUCCESS;
-        bin_list_put(list, slot);
+        bin_free_list_put(list, slot);
     }
     return allocate_slow(self, of, request, out);
 }
@@ -421,13 +421,13 @@ static inline void count_free(bin *of, int64_t by)
 }
 
 /* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
-static void let_go(bin *of, bin_slot *slot, strata_point point, bin_list *list)
+static void let_go(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
     if (!slot->deferred)
         count_free(of, 1);
     slot->deferred = false;
-    bin_list_put(list, slot);
+    bin_free_list_put(list, slot);
 }
 
 /* `finished`: what was submitted to the freeing stream is complete. */
@@ -447,7 +447,7 @@ static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *
         return status;
     bool alone = waits_for_alone(entry, &ref);
     if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
-        let_go(of, slot, point, alone ? bin_list_made(of, strata_point_timeline(point)) : &of->mixed);
+        let_go(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
 
@@ -507,12 +507,12 @@ static strata_status binning_deallocate(strata_resource *resource, const strata_
     bin_slot *slot = slot_of(self, entry);
     bin *of = slot->chunk->bin;
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
-    bin_list *list = timeline && only_saw(entry, timeline) ? bin_list_of(of, timeline->number) : NULL;
+    bin_free_list *list = timeline && only_saw(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     if (__builtin_expect(!list, 0))
         return free_or_defer(self, slot, entry, block, stream);
     slot->freed = strata_timeline_now(timeline);
     count_free(of, 1);
-    bin_list_put(list, slot);
+    bin_free_list_put(list, slot);
     return STRATA_SUCCESS;
 }
 
@@ -641,8 +641,8 @@ static strata_status binning_reusable(strata_resource *resource, const strata_re
     *bytes = 0;
     *of = (strata_block_id){0};
     const strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
-    bin_list *list = timeline ? bin_list_of(from, timeline->number) : NULL;
-    if (!list || bin_list_is_empty(list))
+    bin_free_list *list = timeline ? bin_free_list_of(from, timeline->number) : NULL;
+    if (!list || bin_free_list_is_empty(list))
         return STRATA_SUCCESS;
     strata_spin_take(&list->lock);
     if (list->newest) {

@@ -5,7 +5,7 @@
 #include "resources/binning/internal.h"
 #include "resources/owners/pending_points.h"
 
-static void list_init(bin_list *list, uint16_t timeline)
+static void list_init(bin_free_list *list, uint16_t timeline)
 {
     strata_spin_init(&list->lock, STRATA_RANK_INDEX);
     list->timeline = timeline;
@@ -47,13 +47,13 @@ void bin_end(bin *self)
 
 /* ---- lists ---- */
 
-static bin_list *lists_made(bin *self, uint16_t timeline)
+static bin_free_list *lists_made(bin *self, uint16_t timeline)
 {
-    _Atomic(bin_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
-    bin_list *now = atomic_load_explicit(at, memory_order_acquire);
+    _Atomic(bin_free_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
+    bin_free_list *now = atomic_load_explicit(at, memory_order_acquire);
     if (now)
         return now;
-    bin_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
+    bin_free_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
     if (!lists)
         return NULL;
     for (unsigned i = 0; i < BIN_LISTS_AT_ONCE; i++)
@@ -64,12 +64,12 @@ static bin_list *lists_made(bin *self, uint16_t timeline)
     return now;
 }
 
-bin_list *bin_list_made(bin *self, uint16_t timeline)
+bin_free_list *bin_free_list_make(bin *self, uint16_t timeline)
 {
-    bin_list *lists = lists_made(self, timeline);
+    bin_free_list *lists = lists_made(self, timeline);
     if (!lists)
         return &self->mixed;
-    bin_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
+    bin_free_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
     if (atomic_load_explicit(&list->made, memory_order_acquire))
         return list;
     strata_spin_take(&self->lock);
@@ -82,35 +82,35 @@ bin_list *bin_list_made(bin *self, uint16_t timeline)
     return list;
 }
 
-bin_slot *bin_list_take_oldest(bin_list *list)
+bin_slot *bin_free_list_take_oldest(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
     bin_slot *slot = list->oldest;
     if (slot) {
         list->oldest = slot->newer;
         *(slot->newer ? &slot->newer->older : &list->newest) = NULL;
-        bin_list_add(list, -1);
+        bin_free_list_add(list, -1);
     }
     strata_spin_release(&list->lock);
     return slot;
 }
 
-void bin_list_put_oldest(bin_list *list, bin_slot *slot)
+void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot)
 {
     strata_spin_take(&list->lock);
     slot->newer = list->oldest;
     slot->older = NULL;
     *(list->oldest ? &list->oldest->older : &list->newest) = slot;
     list->oldest = slot;
-    bin_list_add(list, 1);
+    bin_free_list_add(list, 1);
     strata_spin_release(&list->lock);
 }
 
-bin_list *bin_longest_list(bin *self)
+bin_free_list *bin_longest_free_list(bin *self)
 {
-    bin_list *longest = NULL;
+    bin_free_list *longest = NULL;
     uint32_t most = 0;
-    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+    for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
         uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
         if (count <= most)
             continue;
@@ -124,7 +124,7 @@ bin_list *bin_longest_list(bin *self)
 
 /* A free on a stream comes after all that the stream comes after, which for a place of the stream's list is every use.
  */
-strata_status bin_slot_visit(const binning *layer, const bin_list *of, const bin_slot *slot,
+strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data)
 {
     strata_status status = slot->freed ? visit(slot->freed, data) : STRATA_SUCCESS;
@@ -139,17 +139,17 @@ static strata_status look_whether_complete(strata_point point, void *data)
     return strata_point_known_complete(point) ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
 
-static bool is_complete(const binning *layer, const bin_list *of, const bin_slot *slot)
+static bool is_complete(const binning *layer, const bin_free_list *of, const bin_slot *slot)
 {
     return bin_slot_visit(layer, of, slot, look_whether_complete, NULL) == STRATA_SUCCESS;
 }
 
 /* Takes a place out of the middle. The lock is held. */
-static void unlink_slot(bin_list *list, bin_slot *slot)
+static void unlink_slot(bin_free_list *list, bin_slot *slot)
 {
     *(slot->older ? &slot->older->newer : &list->oldest) = slot->newer;
     *(slot->newer ? &slot->newer->older : &list->newest) = slot->older;
-    bin_list_add(list, -1);
+    bin_free_list_add(list, -1);
 }
 
 /* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
@@ -190,7 +190,7 @@ static void end_looking(bin *self)
 
 /* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
  * frees. The lock is held. False: somebody looks through the lists. */
-static inline bool unlink_complete(const binning *layer, bin *self, bin_list *list, bin_slot **chain)
+static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
     unsigned looked_at = 0;
@@ -211,10 +211,10 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_list *li
 }
 
 /* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
-static bin_slot *take_complete(const binning *layer, bin *self, bin_list *list)
+static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
-    while (!bin_list_is_empty(list)) {
+    while (!bin_free_list_is_empty(list)) {
         strata_spin_take(&list->lock);
         bool looked = unlink_complete(layer, self, list, &chain);
         strata_spin_release(&list->lock);
@@ -370,7 +370,7 @@ static strata_status ask_about(strata_point point, void *data)
 }
 
 /* The newest free on the stream that there is: the answer tells how far the stream is. */
-static void ask_stream(bin_list *list)
+static void ask_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
     strata_point point = list->newest ? list->newest->freed : 0;
@@ -386,7 +386,7 @@ static strata_status collect(strata_point point, void *pending)
 }
 
 /* Each of the first places has its turn. They stay in the list, where others find them. */
-static void ask_mixed(const binning *layer, bin_list *list)
+static void ask_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
     strata_pending_points pending = {0};
@@ -396,7 +396,7 @@ static void ask_mixed(const binning *layer, bin_list *list)
         bin_slot *slot = list->oldest;
         bin_slot_visit(layer, list, slot, collect, &pending);
         unlink_slot(list, slot);
-        bin_list_link_newest(list, slot);
+        bin_free_list_link_newest(list, slot);
     }
     strata_spin_release(&list->lock);
     for (size_t i = 0; i < pending.count; i++)
@@ -406,8 +406,8 @@ static void ask_mixed(const binning *layer, bin_list *list)
 size_t bin_sweep(const binning *layer, bin *self, bool ask)
 {
     size_t bytes = 0;
-    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
-        if (bin_list_is_empty(list))
+    for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+        if (bin_free_list_is_empty(list))
             continue;
         if (ask) {
             strata_error_suppress_begin();
@@ -426,7 +426,7 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
     return bytes;
 }
 
-static void collect_list(const binning *layer, bin_list *list, strata_pending_points *pending)
+static void collect_list(const binning *layer, bin_free_list *list, strata_pending_points *pending)
 {
     strata_spin_take(&list->lock);
     for (const bin_slot *slot = list->oldest; slot; slot = slot->newer)
@@ -450,7 +450,8 @@ static strata_status settle_all(const binning *layer, bin *self, strata_status (
     do { /* each stream once, whatever others free meanwhile */
         strata_pending_points_next(&pending);
         begin_to_look(self);
-        for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next)
+        for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list;
+             list = list->next)
             collect_list(layer, list, &pending);
         end_looking(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
