@@ -20,7 +20,8 @@ void strata_error_suppress_end(bool say);
  * callback gets it at the end; it is dropped if the queue is full or memory is short. */
 strata_error *strata_error_begin_finding(strata_status status);
 
-/* The last error raised since suppress_begin, to be copied before suppress_end; SUCCESS if there is none. Never NULL. */
+/* The last error raised since suppress_begin, to be copied before suppress_end; SUCCESS if there is none. Never NULL.
+ */
 const strata_error *strata_error_suppressed(void);
 
 /* The record of the thread's last failure, suppressed or not. Never NULL. */

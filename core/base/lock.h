@@ -19,38 +19,38 @@
 #include <stdint.h>
 
 typedef enum strata_lock_rank {
-    STRATA_RANK_SINGLETONS = 1, /* runtime: building the runtime of a device */
-    STRATA_RANK_LEAK_REPORTS,   /* resources: layers that report leaks by themselves */
-    STRATA_RANK_EXIT_LOOKS,     /* resources: guards checked at process exit; held during the check */
-    STRATA_RANK_STREAMS,        /* runtime: the stream pool and registered streams */
-    STRATA_RANK_ACCOUNTS,       /* resources: a budget's list of accounts */
-    STRATA_RANK_ACCOUNT_LOCK,   /* resources: whether an account is locked; held briefly */
-    STRATA_RANK_SHARED_FILES,   /* resources: the process's shared budgets */
-    STRATA_RANK_OWNER,          /* resources: what an owner creates on first use */
-    STRATA_RANK_POOL_OOM,       /* resources: a pool that waits for memory to complete */
-    STRATA_RANK_POOL_MAP,       /* resources: a pool that maps, moves or releases memory */
-    STRATA_RANK_DEVICES,        /* core: opening a device */
-    STRATA_RANK_LAYERS,         /* core: names of layers */
-    STRATA_RANK_STREAM_MAP,     /* core: known streams; creation and removal of timelines */
-    STRATA_RANK_TIMELINE,       /* core: one timeline; never two at once */
-    STRATA_RANK_TAG_COUNTERS,          /* resources: scopes and reservations of statistics */
-    STRATA_RANK_EVENTS,         /* core: free events of a device */
-    STRATA_RANK_INDEX,          /* resources: an owner's addresses and its list of frees */
-    STRATA_RANK_THREADS,        /* core: the list of threads; creation and removal of tables */
-    STRATA_RANK_TABLE,          /* core: free slots of one table of blocks */
-    STRATA_RANK_COUNTERS,       /* core: creating a counter's stripes */
-    STRATA_RANK_SHARED,         /* resources: a shared budget's file, by one thread of the process */
-    STRATA_RANK_CALL_STACKS,    /* core: inserting a call stack */
-    STRATA_RANK_FRAME_NAMES,    /* core: naming its frames */
-    STRATA_RANK_LOG_LIST,       /* resources: the writers of logs */
-    STRATA_RANK_LOG,            /* resources: what a writer shares with its flushers or readers */
-    STRATA_RANK_LOG_FILES,      /* resources: descriptors of logs that rotate */
-    STRATA_RANK_TAGS,           /* core: names of tags */
-    STRATA_RANK_FAULT_CANDIDATES,       /* core: layers that name fault candidates; held while they are asked */
-    STRATA_RANK_GUARD,          /* resources: the lists of a guard */
-    STRATA_RANK_EXIT_FINDINGS,  /* resources: what guards found when the process exits */
-    STRATA_RANK_STACK_ENDS,     /* core: whether a stack may be destroyed */
-    STRATA_RANK_LEAF,           /* the lock bit of a block's entry */
+    STRATA_RANK_SINGLETONS = 1,   /* runtime: building the runtime of a device */
+    STRATA_RANK_LEAK_REPORTS,     /* resources: layers that report leaks by themselves */
+    STRATA_RANK_EXIT_LOOKS,       /* resources: guards checked at process exit; held during the check */
+    STRATA_RANK_STREAMS,          /* runtime: the stream pool and registered streams */
+    STRATA_RANK_ACCOUNTS,         /* resources: a budget's list of accounts */
+    STRATA_RANK_ACCOUNT_LOCK,     /* resources: whether an account is locked; held briefly */
+    STRATA_RANK_SHARED_FILES,     /* resources: the process's shared budgets */
+    STRATA_RANK_OWNER,            /* resources: what an owner creates on first use */
+    STRATA_RANK_POOL_OOM,         /* resources: a pool that waits for memory to complete */
+    STRATA_RANK_POOL_MAP,         /* resources: a pool that maps, moves or releases memory */
+    STRATA_RANK_DEVICES,          /* core: opening a device */
+    STRATA_RANK_LAYERS,           /* core: names of layers */
+    STRATA_RANK_STREAM_MAP,       /* core: known streams; creation and removal of timelines */
+    STRATA_RANK_TIMELINE,         /* core: one timeline; never two at once */
+    STRATA_RANK_TAG_COUNTERS,     /* resources: scopes and reservations of statistics */
+    STRATA_RANK_EVENTS,           /* core: free events of a device */
+    STRATA_RANK_INDEX,            /* resources: an owner's addresses and its list of frees */
+    STRATA_RANK_THREADS,          /* core: the list of threads; creation and removal of tables */
+    STRATA_RANK_TABLE,            /* core: free slots of one table of blocks */
+    STRATA_RANK_COUNTERS,         /* core: creating a counter's stripes */
+    STRATA_RANK_SHARED,           /* resources: a shared budget's file, by one thread of the process */
+    STRATA_RANK_CALL_STACKS,      /* core: inserting a call stack */
+    STRATA_RANK_FRAME_NAMES,      /* core: naming its frames */
+    STRATA_RANK_LOG_LIST,         /* resources: the writers of logs */
+    STRATA_RANK_LOG,              /* resources: what a writer shares with its flushers or readers */
+    STRATA_RANK_LOG_FILES,        /* resources: descriptors of logs that rotate */
+    STRATA_RANK_TAGS,             /* core: names of tags */
+    STRATA_RANK_FAULT_CANDIDATES, /* core: layers that name fault candidates; held while they are asked */
+    STRATA_RANK_GUARD,            /* resources: the lists of a guard */
+    STRATA_RANK_EXIT_FINDINGS,    /* resources: what guards found when the process exits */
+    STRATA_RANK_STACK_ENDS,       /* core: whether a stack may be destroyed */
+    STRATA_RANK_LEAF,             /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;
 

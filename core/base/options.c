@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Most bytes by which a later version may be larger. Beyond it the size is garbage, and reading that far could fault. */
+/* Most bytes by which a later version may be larger. Beyond it the size is garbage, and reading that far could fault.
+ */
 enum { GROWTH = 256 };
 
 static bool is_zero(const char *bytes, size_t count)

@@ -66,12 +66,15 @@ typedef struct strata_thread {
     strata_notice *notices, *last_notice;
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
-    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; created and used by the thread itself without a lock; freed under the threads' lock, at the thread's end or, with no call in flight that could use them, at the table's */
-    uint32_t host_calls;             /* until it has many: core/base/arena.c; the thread's own */
+    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; created and used by the thread itself without a
+                                                     lock; freed under the threads' lock, at the thread's end or, with
+                                                     no call in flight that could use them, at the table's */
+    uint32_t host_calls;                          /* until it has many: core/base/arena.c; the thread's own */
     uint32_t host_cache;             /* the thread's host memory cache plus one; 0: none; the thread's own */
     _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, after its first use; NULL for 0; freed as `slots` */
+    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, after its first use; NULL for 0;
+                                              freed as `slots` */
     struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
 } strata_thread;
 

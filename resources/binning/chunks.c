@@ -50,7 +50,7 @@ static strata_status own_stream(binning *self, CUstream *out)
 /* ---- the index ---- */
 
 /* Where a chunk that begins at `address` stands, or would. The index is locked. */
-static size_t place_in_index(const binning *self, CUdeviceptr address)
+static size_t position_in_index(const binning *self, CUdeviceptr address)
 {
     size_t low = 0, high = self->indexed;
     while (low < high) {
@@ -85,7 +85,7 @@ static bool enter_index(binning *self, bin_chunk *chunk)
     strata_spin_take(&self->index_lock);
     bool room = make_room_in_index(self);
     if (room) {
-        size_t at = place_in_index(self, chunk->block.address);
+        size_t at = position_in_index(self, chunk->block.address);
         memmove(&self->index[at + 1], &self->index[at], (self->indexed++ - at) * sizeof *self->index);
         self->index[at] = chunk;
     }
@@ -96,7 +96,7 @@ static bool enter_index(binning *self, bin_chunk *chunk)
 static void leave_index(binning *self, const bin_chunk *chunk)
 {
     strata_spin_take(&self->index_lock);
-    size_t at = place_in_index(self, chunk->block.address);
+    size_t at = position_in_index(self, chunk->block.address);
     if (at < self->indexed && self->index[at] == chunk)
         memmove(&self->index[at], &self->index[at + 1], (--self->indexed - at) * sizeof *self->index);
     strata_spin_release(&self->index_lock);
@@ -105,7 +105,7 @@ static void leave_index(binning *self, const bin_chunk *chunk)
 /* The chunk that contains an address. The index is locked. */
 static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 {
-    size_t at = place_in_index(self, address);
+    size_t at = position_in_index(self, address);
     if (at < self->indexed && self->index[at]->block.address == address)
         return self->index[at];
     const bin_chunk *chunk = at ? self->index[at - 1] : NULL;
@@ -113,12 +113,12 @@ static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 }
 
 /* The block of a place, which may come to its end while it is looked at. */
-static bool describe(const binning *self, const bin_place *place, strata_block *out)
+static bool describe(const binning *self, const bin_slot *slot, strata_block *out)
 {
     strata_table *table = strata_resource_table(&self->resource);
-    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_acquire);
-    return slot && strata_entry_describe(table, slot, out) && strata_table_state(table, out->id) == STRATA_BLOCK_LIVE &&
-           out->address == bin_address(place);
+    uint32_t entry_slot = atomic_load_explicit(&slot->entry_slot, memory_order_acquire);
+    return entry_slot && strata_entry_describe(table, entry_slot, out) &&
+           strata_table_state(table, out->id) == STRATA_BLOCK_LIVE && out->address == bin_address(slot);
 }
 
 bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out)
@@ -129,7 +129,7 @@ bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block 
     if (chunk) {
         size_t which = (size_t)(address - chunk->block.address) / chunk->bin->size;
         found =
-            which < chunk->count && describe(self, &chunk->places[which], out) && address - out->address < out->bytes;
+            which < chunk->count && describe(self, &chunk->slots[which], out) && address - out->address < out->bytes;
     }
     strata_spin_release(&self->index_lock);
     *of_chunk = chunk != NULL;
@@ -142,9 +142,9 @@ bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block 
 
 static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
 {
-    uint64_t places = (uint64_t)chunk->count * chunk->bin->size;
+    uint64_t slots = (uint64_t)chunk->count * chunk->bin->size;
     atomic_fetch_add_explicit(&self->taken_bytes, comes ? chunk->taken : -chunk->taken, memory_order_relaxed);
-    atomic_fetch_add_explicit(&self->place_bytes, comes ? places : -places, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->slot_bytes, comes ? slots : -slots, memory_order_relaxed);
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
@@ -231,15 +231,15 @@ void bins_close(binning *self)
 
 /* ---- growing ---- */
 
-static bin_chunk *make_chunk(bin *self, uint32_t places)
+static bin_chunk *make_chunk(bin *self, uint32_t slots)
 {
-    bin_chunk *chunk = strata_host_zalloc(sizeof *chunk + places * sizeof chunk->places[0]);
+    bin_chunk *chunk = strata_host_zalloc(sizeof *chunk + slots * sizeof chunk->slots[0]);
     if (!chunk)
         return NULL;
     chunk->bin = self;
-    chunk->count = places;
-    for (uint32_t i = 0; i < places; i++)
-        chunk->places[i].chunk = chunk;
+    chunk->count = slots;
+    for (uint32_t i = 0; i < slots; i++)
+        chunk->slots[i].chunk = chunk;
     return chunk;
 }
 
@@ -265,11 +265,11 @@ static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *b
 }
 
 /* The first place is the caller's, the others are chained. */
-static void chain_places(bin_chunk *chunk)
+static void chain_slots(bin_chunk *chunk)
 {
     for (uint32_t i = chunk->count; --i > 0;) {
-        chunk->places[i].older = chunk->clean;
-        chunk->clean = &chunk->places[i];
+        chunk->slots[i].older = chunk->clean;
+        chunk->clean = &chunk->slots[i];
     }
     chunk->clean_count = chunk->count - 1;
 }
@@ -291,14 +291,14 @@ static __attribute__((cold)) void give_block_back(binning *self, const strata_bl
     strata_error_suppress_end(false);
 }
 
-static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t places, bin_place **out)
+static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t slots, bin_slot **out)
 {
     strata_request request = {.bytes = bytes, .tag = self->tag};
     strata_block block;
     strata_status status = own_stream(self, &request.stream);
     if (status != STRATA_SUCCESS)
         return status;
-    bin_chunk *chunk = make_chunk(of, places);
+    bin_chunk *chunk = make_chunk(of, slots);
     if (!chunk)
         return strata_fail_host_memory("a chunk");
     status = below(self)->ops->allocate(below(self), &request, &block);
@@ -315,8 +315,8 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t p
         return strata_fail_host_memory("the address of a chunk");
     }
     atomic_fetch_add_explicit(&self->grown, 1, memory_order_relaxed);
-    chain_places(chunk);
-    *out = &chunk->places[0];
+    chain_slots(chunk);
+    *out = &chunk->slots[0];
     bin_enter_chunk(of, chunk);
     return STRATA_SUCCESS;
 }
@@ -331,9 +331,9 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
 
 /* Where there is no room for a whole chunk there may be after others were given back, or for one place alone; or a
  * place is there by then. */
-static strata_status try_to_take(binning *self, bin *of, bin_place **out)
+static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
-    strata_status status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+    strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
     for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_suppressed();
         size_t given;
@@ -343,10 +343,10 @@ static strata_status try_to_take(binning *self, bin *of, bin_place **out)
         if ((*out = bin_take_clean(of)))
             return STRATA_SUCCESS;
         if (given)
-            status = take_chunk(self, of, of->chunk_bytes, of->places, out);
+            status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
         else if (why.status == status)
             strata_error_raise_again(&why); /* whatever was met meanwhile */
-        if (of->places > 1 && (given || effort == BIN_ASK) &&
+        if (of->slots > 1 && (given || effort == BIN_ASK) &&
             bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
     }
@@ -370,7 +370,7 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
                               self->resource.ops->name, of->size, strata_tag_name(request->tag), kept.message);
 }
 
-strata_status bin_grow(binning *self, bin *of, const strata_request *request, bin_place **out)
+strata_status bin_grow(binning *self, bin *of, const strata_request *request, bin_slot **out)
 {
     strata_error_suppress_begin();
     strata_status status = try_to_take(self, of, out);

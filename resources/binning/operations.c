@@ -36,54 +36,55 @@ static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 
 /* ---- making blocks ---- */
 
-static inline void fill_facts(strata_block *block, const bin *of, const bin_place *place, const strata_request *request)
+static inline void fill_facts(strata_block *block, const bin *of, const bin_slot *slot, const strata_request *request)
 {
-    strata_block_fill(block, request, bin_address(place), of->size, BIN_GRANULE);
+    strata_block_fill(block, request, bin_address(slot), of->size, BIN_GRANULE);
 }
 
 /* Brings a block to life in an entry of its own. */
-static inline void publish(binning *self, bin_place *place, uint32_t slot, strata_timeline *alloc_timeline,
+static inline void publish(binning *self, bin_slot *slot, uint32_t entry_slot, strata_timeline *alloc_timeline,
                            bool alloc_known, strata_block *block)
 {
-    strata_entry *entry = strata_table_entry(table_of(self), slot);
+    strata_entry *entry = strata_table_entry(table_of(self), entry_slot);
     bin_bytes *bytes = bin_bytes_in(&self->resource, entry);
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    atomic_store_explicit(&bytes->where, place, memory_order_relaxed);
+    atomic_store_explicit(&bytes->where, slot, memory_order_relaxed);
     atomic_store_explicit(&bytes->made, generation, memory_order_release);
-    strata_entry_publish(table_of(self), slot, alloc_timeline, alloc_known, block);
+    strata_entry_publish(table_of(self), entry_slot, alloc_timeline, alloc_known, block);
 }
 
 static __attribute__((cold)) void report_reused(const binning *self, const bin *of, const strata_entry *entry,
-                                                uint32_t slot)
+                                                uint32_t entry_slot)
 {
     uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
     strata_report_completion_above(
         &self->resource,
-        &(strata_completion){.kind = STRATA_COMPLETION_REUSED,
-                             .id = {.table = strata_table_id(table_of(self)), .slot = slot, .generation = generation},
-                             .bytes = of->size,
-                             .last = true});
+        &(strata_completion){
+            .kind = STRATA_COMPLETION_REUSED,
+            .id = {.table = strata_table_id(table_of(self)), .slot = entry_slot, .generation = generation},
+            .bytes = of->size,
+            .last = true});
 }
 
 /* The retired block of a place ends, because the place goes to another. */
-static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t slot)
+static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
-        report_reused(self, of, entry, slot);
+        report_reused(self, of, entry, entry_slot);
 }
 
 /* A block in the place that the stream's own list gave, in the same entry. */
-static inline bool hand_out_again(binning *self, bin *of, bin_place *place, strata_timeline *timeline,
+static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata_timeline *timeline,
                                   const strata_request *request, strata_block *out)
 {
-    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_relaxed);
-    strata_entry *entry = strata_table_entry(table_of(self), slot);
+    uint32_t entry_slot = atomic_load_explicit(&slot->entry_slot, memory_order_relaxed);
+    strata_entry *entry = strata_table_entry(table_of(self), entry_slot);
     if (__builtin_expect(!strata_entry_is_renewable(entry), 0))
         return false;
-    tell_reused(self, of, entry, slot);
+    tell_reused(self, of, entry, entry_slot);
     strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
-    fill_facts(out, of, place, request);
-    publish(self, place, slot, timeline, true, out);
+    fill_facts(out, of, slot, request);
+    publish(self, slot, entry_slot, timeline, true, out);
     strata_stripe *mine = strata_counters_self(&of->counters, strata_thread_current);
     strata_counters_add_to(&of->counters, mine, BIN_ENDED, 1);
     strata_counters_add_to(&of->counters, mine, BIN_ALLOCATED, 1);
@@ -94,10 +95,10 @@ static inline bool hand_out_again(binning *self, bin *of, bin_place *place, stra
 typedef struct search {
     const strata_request *request;
     strata_stream_ref stream; /* as it was found last */
-    bin_place *place;
-    bin_list *from; /* NULL: it is clean */
-    bool waits;     /* the stream was made to wait for it */
-    bool out;       /* see bin_begin_out */
+    bin_slot *slot;
+    bin_free_list *from; /* NULL: it is clean */
+    bool waits;          /* the stream was made to wait for it */
+    bool out;            /* see bin_begin_out */
 } search;
 
 /* An unknown stream was asked when it was identified. */
@@ -124,19 +125,19 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
  * the host can, since nothing but chunks keeps the layer's stream. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
-    strata_point point = atomic_load_explicit(&found->place->chunk->point, memory_order_relaxed);
+    strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
     if (!point || strata_point_known_complete(point) || follows(&found->stream, point))
         return STRATA_SUCCESS;
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
 }
 
 /* Orders the stream after all that the place waits for. */
-static __attribute__((cold)) strata_status follow_place(const binning *self, search *found)
+static __attribute__((cold)) strata_status follow_slot(const binning *self, search *found)
 {
     if (!found->from)
         return follow_chunk(self, found);
     found->waits = true;
-    return bin_place_visit(self, found->from, found->place, make_wait, &found->stream);
+    return bin_slot_visit(self, found->from, found->slot, make_wait, &found->stream);
 }
 
 /* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
@@ -148,7 +149,7 @@ static strata_status begin_note(const binning *self, search *found, strata_use_r
     while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
         strata_use_record_cancel(note);
         found->stream = note->stream;
-        if ((status = follow_place(self, found)) == STRATA_SUCCESS)
+        if ((status = follow_slot(self, found)) == STRATA_SUCCESS)
             status = strata_use_record_begin_on(note, &found->stream);
     }
     return status;
@@ -159,23 +160,24 @@ static strata_status begin_note(const binning *self, search *found, strata_use_r
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record note;
-    bin_place *place = found->place;
-    uint32_t before = atomic_load_explicit(&place->slot, memory_order_relaxed);
-    uint32_t slot = strata_table_take_slot(table_of(self));
-    if (!slot)
+    bin_slot *slot = found->slot;
+    uint32_t before = atomic_load_explicit(&slot->entry_slot, memory_order_relaxed);
+    uint32_t entry_slot = strata_table_take_slot(table_of(self));
+    if (!entry_slot)
         return strata_fail_host_memory("a block");
     strata_block block;
-    fill_facts(&block, of, place, found->request);
+    fill_facts(&block, of, slot, found->request);
     strata_status status = begin_note(self, found, &note);
     if (status == STRATA_SUCCESS) {
-        publish(self, place, slot, note.stream.timeline, note.stream.known, &block);
+        publish(self, slot, entry_slot, note.stream.timeline, note.stream.known, &block);
         status = strata_use_record_end(&note);
     }
     if (status != STRATA_SUCCESS) {
-        strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), slot), slot);
+        strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
         return status;
     }
-    atomic_store_explicit(&place->slot, slot, memory_order_release); /* from here on it is found by its address */
+    atomic_store_explicit(&slot->entry_slot, entry_slot,
+                          memory_order_release); /* from here on it is found by its address */
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
@@ -192,44 +194,44 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
 
 static bool take_own(bin *of, search *found)
 {
-    bin_list *list = bin_list_of(of, found->stream.timeline->number);
+    bin_free_list *list = bin_free_list_of(of, found->stream.timeline->number);
     found->from = list;
-    found->place = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
-    return found->place != NULL;
+    found->slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
+    return found->slot != NULL;
 }
 
 static bool take_clean(bin *of, search *found)
 {
     found->from = NULL;
-    found->place = bin_take_clean(of);
-    return found->place != NULL;
+    found->slot = bin_take_clean(of);
+    return found->slot != NULL;
 }
 
 static void put_back(bin *of, const search *found)
 {
     if (!found->from)
-        bin_put_clean(of, found->place);
+        bin_put_clean(of, found->slot);
     else if (found->waits)
-        bin_list_put_oldest(found->from, found->place);
+        bin_free_list_put_oldest(found->from, found->slot);
     else
-        bin_list_put(found->from, found->place);
+        bin_free_list_put(found->from, found->slot);
 }
 
 /* A retired place of other streams, with what it waits for. What cannot be waited for is left to others. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
-    bin_list *list = bin_longest_list(of);
+    bin_free_list *list = bin_longest_free_list(of);
     if (!list || is_captured(self, found))
         return false;
     bin_begin_out(of);
-    if (!(found->place = bin_list_take_oldest(list))) {
+    if (!(found->slot = bin_free_list_take_oldest(list))) {
         bin_end_out(of);
         return false;
     }
     found->from = list;
     found->waits = found->out = true;
     strata_error_suppress_begin();
-    strata_status status = bin_place_visit(self, list, found->place, make_wait, &found->stream);
+    strata_status status = bin_slot_visit(self, list, found->slot, make_wait, &found->stream);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;
@@ -261,7 +263,7 @@ static bool begin_to_grow(bin *of)
     return true;
 }
 
-static strata_status find_place(binning *self, bin *of, search *found)
+static strata_status find_slot(binning *self, bin *of, search *found)
 {
     enum { TIMES = 3 };
     for (int i = 0;; i++) {
@@ -272,7 +274,7 @@ static strata_status find_place(binning *self, bin *of, search *found)
     }
     strata_status status = STRATA_SUCCESS;
     if (!take_clean(of, found)) /* of a chunk that came a moment ago */
-        status = bin_grow(self, of, found->request, &found->place);
+        status = bin_grow(self, of, found->request, &found->slot);
     atomic_store_explicit(&of->growing, false, memory_order_release);
     return status;
 }
@@ -296,7 +298,7 @@ static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin 
     if (status != STRATA_SUCCESS)
         return status;
     strata_capture_frees_try_flush_any(&stack->deferred, request->stream);
-    if ((status = find_place(self, of, &found)) != STRATA_SUCCESS)
+    if ((status = find_slot(self, of, &found)) != STRATA_SUCCESS)
         return status;
     if (!found.from)
         status = follow_chunk(self, &found);
@@ -357,12 +359,12 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
     if (__builtin_expect(!of, 0))
         return pass(self, request, out);
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
-    bin_list *list = timeline && !timeline->early ? bin_list_of(of, timeline->number) : NULL;
-    bin_place *place = list && !bin_list_is_empty(list) ? bin_list_take(list) : NULL;
-    if (__builtin_expect(place != NULL, 1)) {
-        if (__builtin_expect(hand_out_again(self, of, place, timeline, request, out), 1))
+    bin_free_list *list = timeline && !timeline->early ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_slot *slot = list && !bin_free_list_is_empty(list) ? bin_free_list_take(list) : NULL;
+    if (__builtin_expect(slot != NULL, 1)) {
+        if (__builtin_expect(hand_out_again(self, of, slot, timeline, request, out), 1))
             return STRATA_SUCCESS;
-        bin_list_put(list, place);
+        bin_free_list_put(list, slot);
     }
     return allocate_slow(self, of, request, out);
 }
@@ -419,17 +421,17 @@ static inline void count_free(bin *of, int64_t by)
 }
 
 /* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
-static void let_go(bin *of, bin_place *place, strata_point point, bin_list *list)
+static void let_go(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
-    place->freed = point;
-    if (!place->deferred)
+    slot->freed = point;
+    if (!slot->deferred)
         count_free(of, 1);
-    place->deferred = false;
-    bin_list_put(list, place);
+    slot->deferred = false;
+    bin_free_list_put(list, slot);
 }
 
 /* `finished`: what was submitted to the freeing stream is complete. */
-static strata_status free_in_order(bin *of, bin_place *place, const strata_entry *entry, const strata_block *block,
+static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *entry, const strata_block *block,
                                    CUstream stream, strata_device *device, bool finished)
 {
     strata_stream_ref ref;
@@ -437,7 +439,7 @@ static strata_status free_in_order(bin *of, bin_place *place, const strata_entry
     if (finished || stream == STRATA_STREAM_GONE) {
         strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_alloc_stream(entry, block, &point);
         if (status == STRATA_SUCCESS)
-            let_go(of, place, point, &of->mixed);
+            let_go(of, slot, point, &of->mixed);
         return status;
     }
     strata_status status = strata_stream_resolve(device, stream, &ref);
@@ -445,11 +447,11 @@ static strata_status free_in_order(bin *of, bin_place *place, const strata_entry
         return status;
     bool alone = waits_for_alone(entry, &ref);
     if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
-        let_go(of, place, point, alone ? bin_list_made(of, strata_point_timeline(point)) : &of->mixed);
+        let_go(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
 
-static bin_place *place_of(const binning *self, const strata_entry *entry)
+static bin_slot *slot_of(const binning *self, const strata_entry *entry)
 {
     return atomic_load_explicit(&bin_bytes_in(&self->resource, entry)->where, memory_order_relaxed);
 }
@@ -457,37 +459,37 @@ static bin_place *place_of(const binning *self, const strata_entry *entry)
 static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
                                CUstream stream, bool finished)
 {
-    bin_place *place = place_of((binning *)resource, entry);
-    return free_in_order(place->chunk->bin, place, entry, block, stream, resource->stack->device, finished);
+    bin_slot *slot = slot_of((binning *)resource, entry);
+    return free_in_order(slot->chunk->bin, slot, entry, block, stream, resource->stack->device, finished);
 }
 
 /* The free waits for the end of a capture. */
-static strata_status defer(binning *self, bin_place *place, strata_entry *entry, const strata_block *block,
+static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, const strata_block *block,
                            CUstream stream)
 {
-    bin *of = place->chunk->bin;
-    place->deferred = true;
+    bin *of = slot->chunk->bin;
+    slot->deferred = true;
     count_free(of, 1); /* before another thread may carry it out */
     strata_status status =
         strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(of, -1);
-    place->deferred = false;
+    slot->deferred = false;
     return status;
 }
 
 /* The general way, with a retired entry. */
-static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_place *place, strata_entry *entry,
+static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_slot *slot, strata_entry *entry,
                                                              const strata_block *block, CUstream stream)
 {
     strata_stack *stack = self->resource.stack;
     strata_capture_frees_try_flush_any(&stack->deferred, stream);
     strata_error_suppress_begin();
-    strata_status status = free_in_order(place->chunk->bin, place, entry, block, stream, stack->device, false);
+    strata_status status = free_in_order(slot->chunk->bin, slot, entry, block, stream, stack->device, false);
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
     if (status == STRATA_ERROR_STREAM_CAPTURE)
-        status = defer(self, place, entry, block, stream);
+        status = defer(self, slot, entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_entry_revive(entry);
     return status;
@@ -502,15 +504,15 @@ static strata_status binning_deallocate(strata_resource *resource, const strata_
     strata_status status = strata_entry_retire(table_of(self), block, &entry);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
-    bin_place *place = place_of(self, entry);
-    bin *of = place->chunk->bin;
+    bin_slot *slot = slot_of(self, entry);
+    bin *of = slot->chunk->bin;
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
-    bin_list *list = timeline && only_saw(entry, timeline) ? bin_list_of(of, timeline->number) : NULL;
+    bin_free_list *list = timeline && only_saw(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     if (__builtin_expect(!list, 0))
-        return free_or_defer(self, place, entry, block, stream);
-    place->freed = strata_timeline_now(timeline);
+        return free_or_defer(self, slot, entry, block, stream);
+    slot->freed = strata_timeline_now(timeline);
     count_free(of, 1);
-    bin_list_put(list, place);
+    bin_free_list_put(list, slot);
     return STRATA_SUCCESS;
 }
 
@@ -619,52 +621,6 @@ void binning_destroy(strata_resource *resource)
 
 /* ---- asking ---- */
 
-typedef struct standing {
-    size_t live_blocks, live_bytes, retired_bytes;
-    uint64_t chunks, from_clean, waited, allocated;
-} standing;
-
-static standing add_up(const binning *self)
-{
-    standing sum = {0};
-    for (size_t i = 0; i < self->bin_count; i++) {
-        const bin *of = self->bins[i];
-        size_t live, retired;
-        sum.chunks += atomic_load_explicit(&of->chunks, memory_order_relaxed);
-        sum.from_clean += atomic_load_explicit(&of->from_clean, memory_order_relaxed);
-        sum.waited += atomic_load_explicit(&of->waited, memory_order_relaxed);
-        sum.allocated += (uint64_t)strata_counters_sum(&of->counters, BIN_ALLOCATED);
-        bin_count(of, &live, &retired);
-        sum.live_blocks += live;
-        sum.live_bytes += live * of->size;
-        sum.retired_bytes += retired * of->size;
-    }
-    return sum;
-}
-
-static size_t less(size_t from, uint64_t by)
-{
-    return from > by ? from - (size_t)by : 0;
-}
-
-/* The layers below count chunks as live. */
-static strata_status binning_usage(strata_resource *resource, strata_usage *usage)
-{
-    binning *self = (binning *)resource;
-    strata_resource *below = resource->upstream;
-    strata_status status = below->ops->usage(below, usage);
-    const standing own = add_up(self);
-    uint64_t places = atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
-    uint64_t taken = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed);
-    usage->live_bytes = less(usage->live_bytes, taken) + own.live_bytes;
-    usage->live_blocks = less(usage->live_blocks, own.chunks) + own.live_blocks;
-    usage->retired_bytes += own.retired_bytes;
-    usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
-    if (status == STRATA_SUCCESS)
-        usage->reserved_free += less((size_t)places, own.live_bytes + own.retired_bytes);
-    return status;
-}
-
 static strata_status binning_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     const bin *of = bin_for((binning *)resource, request);
@@ -685,15 +641,15 @@ static strata_status binning_reusable(strata_resource *resource, const strata_re
     *bytes = 0;
     *of = (strata_block_id){0};
     const strata_timeline *timeline = strata_known_timeline(resource->stack->device, request->stream);
-    bin_list *list = timeline ? bin_list_of(from, timeline->number) : NULL;
-    if (!list || bin_list_is_empty(list))
+    bin_free_list *list = timeline ? bin_free_list_of(from, timeline->number) : NULL;
+    if (!list || bin_free_list_is_empty(list))
         return STRATA_SUCCESS;
     strata_spin_take(&list->lock);
     if (list->newest) {
         const strata_entry *entry = bin_entry(self, list->newest);
         *bytes = from->size;
         *of = (strata_block_id){.table = strata_table_id(table_of(self)),
-                                .slot = atomic_load_explicit(&list->newest->slot, memory_order_relaxed),
+                                .slot = atomic_load_explicit(&list->newest->entry_slot, memory_order_relaxed),
                                 .generation =
                                     atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION};
     }
@@ -721,90 +677,13 @@ static bool binning_keeps(strata_resource *resource, strata_block_id id)
            atomic_load_explicit(&bytes->where, memory_order_relaxed);
 }
 
-/* ---- values ---- */
-
-enum {
-    VALUE_LIVE_BLOCKS,
-    VALUE_LIVE_BYTES,
-    VALUE_RETIRED_BYTES,
-    VALUE_FREE_BYTES,
-    VALUE_CHUNKS,
-    VALUE_CHUNK_BYTES,
-    VALUE_HITS,
-    VALUE_COMPLETE,
-    VALUE_WAITS,
-    VALUE_GROWN,
-    VALUE_GIVEN_BACK,
-    VALUE_PASSED,
-};
-
-static const strata_value values[] = {
-    [VALUE_LIVE_BLOCKS] = {"live_blocks", STRATA_VALUE_COUNT, false, "blocks of the layer's own sizes that live"},
-    [VALUE_LIVE_BYTES] = {"live_bytes", STRATA_VALUE_BYTES, false, "their bytes, each in the size of its bin"},
-    [VALUE_RETIRED_BYTES] = {"retired_bytes", STRATA_VALUE_BYTES, false,
-                             "in blocks that were freed, neither known complete nor handed out again"},
-    [VALUE_FREE_BYTES] = {"free_bytes", STRATA_VALUE_BYTES, false, "in chunks, and in no block"},
-    [VALUE_CHUNKS] = {"chunks", STRATA_VALUE_COUNT, false, "held from the layer below"},
-    [VALUE_CHUNK_BYTES] = {"chunk_bytes", STRATA_VALUE_BYTES, false, "their bytes"},
-    [VALUE_HITS] = {"hits", STRATA_VALUE_COUNT, false, "blocks that had been freed on the stream of the request"},
-    [VALUE_COMPLETE] = {"complete", STRATA_VALUE_COUNT, false, "fresh ones, and such as were known to be complete"},
-    [VALUE_WAITS] = {"waits", STRATA_VALUE_COUNT, false, "for which the stream of the request waits for others"},
-    [VALUE_GROWN] = {"grown", STRATA_VALUE_COUNT, false, "chunks that were taken"},
-    [VALUE_GIVEN_BACK] = {"given_back", STRATA_VALUE_COUNT, false, "chunks that were given back"},
-    [VALUE_PASSED] = {"passed", STRATA_VALUE_COUNT, false, "blocks that the layer below gave by itself"},
-};
-
-static strata_status binning_get_value(strata_resource *resource, size_t which, uint64_t *value)
-{
-    binning *self = (binning *)resource;
-    const standing own = add_up(self);
-    size_t places = (size_t)atomic_load_explicit(&self->place_bytes, memory_order_relaxed);
-    const uint64_t all[] = {
-        [VALUE_LIVE_BLOCKS] = own.live_blocks,
-        [VALUE_LIVE_BYTES] = own.live_bytes,
-        [VALUE_RETIRED_BYTES] = own.retired_bytes,
-        [VALUE_FREE_BYTES] = less(places, own.live_bytes + own.retired_bytes),
-        [VALUE_CHUNKS] = own.chunks,
-        [VALUE_CHUNK_BYTES] = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed),
-        [VALUE_HITS] = less(own.allocated, own.from_clean + own.waited),
-        [VALUE_COMPLETE] = own.from_clean,
-        [VALUE_WAITS] = own.waited,
-        [VALUE_GROWN] = atomic_load_explicit(&self->grown, memory_order_relaxed),
-        [VALUE_GIVEN_BACK] = atomic_load_explicit(&self->given_back, memory_order_relaxed),
-        [VALUE_PASSED] = atomic_load_explicit(&self->passed, memory_order_relaxed),
-    };
-    *value = all[which];
-    return STRATA_SUCCESS;
-}
-
-static void binning_describe(strata_resource *resource, strata_emitter *to)
-{
-    const binning *self = (binning *)resource;
-    strata_emit_list_begin(to, "bins");
-    for (size_t i = 0; i < self->bin_count; i++) {
-        const bin *of = self->bins[i];
-        size_t live, retired;
-        bin_count(of, &live, &retired);
-        strata_emit_object_begin(to, NULL);
-        strata_emit_bytes(to, "bytes", of->size);
-        strata_emit_bytes(to, "chunk", of->chunk_bytes);
-        strata_emit_count(to, "chunks", atomic_load_explicit(&of->chunks, memory_order_relaxed));
-        strata_emit_count(to, "live_blocks", live);
-        strata_emit_count(to, "retired_blocks", retired);
-        strata_emit_count(to, "complete", atomic_load_explicit(&of->from_clean, memory_order_relaxed));
-        strata_emit_count(to, "waits", atomic_load_explicit(&of->waited, memory_order_relaxed));
-        strata_emit_object_end(to);
-    }
-    strata_emit_list_end(to);
-}
-
 #define OPS(layer_name)                                                                                             \
     {                                                                                                               \
         .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),                \
         .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,             \
         .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,     \
         .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,         \
-        .reusable = binning_reusable, .values = values, .value_count = sizeof values / sizeof values[0],            \
+        .reusable = binning_reusable, .values = binning_values, .value_count = BINNING_VALUES,                      \
         .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps, .passes_facts = true, \
     }
 

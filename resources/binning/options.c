@@ -31,7 +31,7 @@ static uint64_t round_up(uint64_t bytes)
 /* Of one bin, where `chunk` bytes are asked for; 0: nobody says. */
 static uint64_t chunk_for(uint64_t size, uint64_t chunk)
 {
-    uint64_t usual = BIN_LEAST_PLACES * size > BIN_LEAST_CHUNK ? BIN_LEAST_PLACES * size : BIN_LEAST_CHUNK;
+    uint64_t usual = BIN_LEAST_SLOTS * size > BIN_LEAST_CHUNK ? BIN_LEAST_SLOTS * size : BIN_LEAST_CHUNK;
     return chunk ? (chunk > size ? chunk : size) : usual;
 }
 
@@ -88,7 +88,7 @@ static const char *problem_of(uint64_t size, uint64_t chunk)
         return "a block has at least one byte";
     if (size > MOST_BYTES || chunk > MOST_BYTES)
         return "no device has 64 TiB";
-    if (chunk_for(round_up(size), chunk) / round_up(size) > BIN_PLACES_MOST)
+    if (chunk_for(round_up(size), chunk) / round_up(size) > BIN_SLOTS_MOST)
         return "a chunk has at most 1048576 blocks";
     return NULL;
 }

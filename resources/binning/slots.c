@@ -5,7 +5,7 @@
 #include "resources/binning/internal.h"
 #include "resources/owners/pending_points.h"
 
-static void list_init(bin_list *list, uint16_t timeline)
+static void list_init(bin_free_list *list, uint16_t timeline)
 {
     strata_spin_init(&list->lock, STRATA_RANK_INDEX);
     list->timeline = timeline;
@@ -18,7 +18,7 @@ bin *bin_make(size_t size, size_t chunk_bytes)
         return NULL;
     self->size = size;
     self->chunk_bytes = chunk_bytes;
-    self->places = (uint32_t)(chunk_bytes / size);
+    self->slots = (uint32_t)(chunk_bytes / size);
     list_init(&self->mixed, 0);
     atomic_store_explicit(&self->first_list, &self->mixed, memory_order_relaxed);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);
@@ -47,13 +47,13 @@ void bin_end(bin *self)
 
 /* ---- lists ---- */
 
-static bin_list *lists_made(bin *self, uint16_t timeline)
+static bin_free_list *lists_made(bin *self, uint16_t timeline)
 {
-    _Atomic(bin_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
-    bin_list *now = atomic_load_explicit(at, memory_order_acquire);
+    _Atomic(bin_free_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
+    bin_free_list *now = atomic_load_explicit(at, memory_order_acquire);
     if (now)
         return now;
-    bin_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
+    bin_free_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
     if (!lists)
         return NULL;
     for (unsigned i = 0; i < BIN_LISTS_AT_ONCE; i++)
@@ -64,12 +64,12 @@ static bin_list *lists_made(bin *self, uint16_t timeline)
     return now;
 }
 
-bin_list *bin_list_made(bin *self, uint16_t timeline)
+bin_free_list *bin_free_list_make(bin *self, uint16_t timeline)
 {
-    bin_list *lists = lists_made(self, timeline);
+    bin_free_list *lists = lists_made(self, timeline);
     if (!lists)
         return &self->mixed;
-    bin_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
+    bin_free_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
     if (atomic_load_explicit(&list->made, memory_order_acquire))
         return list;
     strata_spin_take(&self->lock);
@@ -82,35 +82,35 @@ bin_list *bin_list_made(bin *self, uint16_t timeline)
     return list;
 }
 
-bin_place *bin_list_take_oldest(bin_list *list)
+bin_slot *bin_free_list_take_oldest(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
-    bin_place *place = list->oldest;
-    if (place) {
-        list->oldest = place->newer;
-        *(place->newer ? &place->newer->older : &list->newest) = NULL;
-        bin_list_add(list, -1);
+    bin_slot *slot = list->oldest;
+    if (slot) {
+        list->oldest = slot->newer;
+        *(slot->newer ? &slot->newer->older : &list->newest) = NULL;
+        bin_free_list_add(list, -1);
     }
     strata_spin_release(&list->lock);
-    return place;
+    return slot;
 }
 
-void bin_list_put_oldest(bin_list *list, bin_place *place)
+void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot)
 {
     strata_spin_take(&list->lock);
-    place->newer = list->oldest;
-    place->older = NULL;
-    *(list->oldest ? &list->oldest->older : &list->newest) = place;
-    list->oldest = place;
-    bin_list_add(list, 1);
+    slot->newer = list->oldest;
+    slot->older = NULL;
+    *(list->oldest ? &list->oldest->older : &list->newest) = slot;
+    list->oldest = slot;
+    bin_free_list_add(list, 1);
     strata_spin_release(&list->lock);
 }
 
-bin_list *bin_longest_list(bin *self)
+bin_free_list *bin_longest_free_list(bin *self)
 {
-    bin_list *longest = NULL;
+    bin_free_list *longest = NULL;
     uint32_t most = 0;
-    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+    for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
         uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
         if (count <= most)
             continue;
@@ -124,12 +124,12 @@ bin_list *bin_longest_list(bin *self)
 
 /* A free on a stream comes after all that the stream comes after, which for a place of the stream's list is every use.
  */
-strata_status bin_place_visit(const binning *layer, const bin_list *of, const bin_place *place,
-                              strata_status (*visit)(strata_point point, void *data), void *data)
+strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
+                             strata_status (*visit)(strata_point point, void *data), void *data)
 {
-    strata_status status = place->freed ? visit(place->freed, data) : STRATA_SUCCESS;
+    strata_status status = slot->freed ? visit(slot->freed, data) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS && !of->timeline)
-        status = strata_uses_visit(bin_entry(layer, place), visit, data);
+        status = strata_uses_visit(bin_entry(layer, slot), visit, data);
     return status;
 }
 
@@ -139,17 +139,17 @@ static strata_status look_whether_complete(strata_point point, void *data)
     return strata_point_known_complete(point) ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
 
-static bool is_complete(const binning *layer, const bin_list *of, const bin_place *place)
+static bool is_complete(const binning *layer, const bin_free_list *of, const bin_slot *slot)
 {
-    return bin_place_visit(layer, of, place, look_whether_complete, NULL) == STRATA_SUCCESS;
+    return bin_slot_visit(layer, of, slot, look_whether_complete, NULL) == STRATA_SUCCESS;
 }
 
 /* Takes a place out of the middle. The lock is held. */
-static void unlink_place(bin_list *list, bin_place *place)
+static void unlink_slot(bin_free_list *list, bin_slot *slot)
 {
-    *(place->older ? &place->older->newer : &list->oldest) = place->newer;
-    *(place->newer ? &place->newer->older : &list->newest) = place->older;
-    bin_list_add(list, -1);
+    *(slot->older ? &slot->older->newer : &list->oldest) = slot->newer;
+    *(slot->newer ? &slot->newer->older : &list->newest) = slot->older;
+    bin_free_list_add(list, -1);
 }
 
 /* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
@@ -190,18 +190,18 @@ static void end_looking(bin *self)
 
 /* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
  * frees. The lock is held. False: somebody looks through the lists. */
-static inline bool unlink_complete(const binning *layer, bin *self, bin_list *list, bin_place **chain)
+static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
-    bin_place *taken = NULL, *next;
+    bin_slot *taken = NULL, *next;
     unsigned looked_at = 0;
-    for (bin_place *place = list->oldest; place && looked_at++ < BIN_LOOKED_AT; place = next) {
-        next = place->newer;
-        if (is_complete(layer, list, place)) {
+    for (bin_slot *slot = list->oldest; slot && looked_at++ < BIN_LOOKED_AT; slot = next) {
+        next = slot->newer;
+        if (is_complete(layer, list, slot)) {
             if (!taken && !try_to_begin_out(self))
                 return false;
-            unlink_place(list, place);
-            place->older = taken;
-            taken = place;
+            unlink_slot(list, slot);
+            slot->older = taken;
+            taken = slot;
         } else if (list->timeline) {
             break;
         }
@@ -211,10 +211,10 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_list *li
 }
 
 /* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
-static bin_place *take_complete(const binning *layer, bin *self, bin_list *list)
+static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
-    bin_place *chain = NULL;
-    while (!bin_list_is_empty(list)) {
+    bin_slot *chain = NULL;
+    while (!bin_free_list_is_empty(list)) {
         strata_spin_take(&list->lock);
         bool looked = unlink_complete(layer, self, list, &chain);
         strata_spin_release(&list->lock);
@@ -277,15 +277,15 @@ static void link_chunk(bin *self, bin_chunk *chunk)
         link_last(self, chunk);
 }
 
-bin_place *bin_take_clean(bin *self)
+bin_slot *bin_take_clean(bin *self)
 {
     strata_spin_take(&self->lock);
     bin_chunk *chunk = self->first_chunk;
     const bool in_use = chunk && chunk->clean;
     chunk = in_use ? chunk : take_whole(self, false);
-    bin_place *place = chunk ? chunk->clean : NULL;
-    if (place) {
-        chunk->clean = place->older;
+    bin_slot *slot = chunk ? chunk->clean : NULL;
+    if (slot) {
+        chunk->clean = slot->older;
         chunk->clean_count--;
         if (in_use && !chunk->clean_count)
             unlink_chunk(self, chunk);
@@ -293,15 +293,15 @@ bin_place *bin_take_clean(bin *self)
             link_chunk(self, chunk);
     }
     strata_spin_release(&self->lock);
-    return place;
+    return slot;
 }
 
-void bin_put_clean(bin *self, bin_place *place)
+void bin_put_clean(bin *self, bin_slot *slot)
 {
-    bin_chunk *chunk = place->chunk;
+    bin_chunk *chunk = slot->chunk;
     strata_spin_take(&self->lock);
-    place->older = chunk->clean;
-    chunk->clean = place;
+    slot->older = chunk->clean;
+    chunk->clean = slot;
     chunk->clean_count++;
     if (chunk->clean_count == 1 || chunk->clean_count == chunk->count) {
         unlink_chunk(self, chunk);
@@ -325,36 +325,36 @@ bin_chunk *bin_take_whole_chunk(bin *self)
     return chunk;
 }
 
-void bin_finish(const binning *layer, bin *self, bin_place *place)
+void bin_finish(const binning *layer, bin *self, bin_slot *slot)
 {
     const strata_resource *resource = &layer->resource;
     strata_table *table = strata_resource_table(resource);
-    strata_entry *entry = bin_entry(layer, place);
-    uint32_t slot = atomic_load_explicit(&place->slot, memory_order_relaxed);
+    strata_entry *entry = bin_entry(layer, slot);
+    uint32_t entry_slot = atomic_load_explicit(&slot->entry_slot, memory_order_relaxed);
     uint64_t generation = atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION;
     if (resource->stack->completion_sink_count)
         strata_report_completion_above(
             resource,
             &(strata_completion){.kind = STRATA_COMPLETION_FINISHED,
-                                 .id = {.table = strata_table_id(table), .slot = slot, .generation = generation},
+                                 .id = {.table = strata_table_id(table), .slot = entry_slot, .generation = generation},
                                  .bytes = self->size,
                                  .last = true});
-    if (atomic_load_explicit(&place->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
-        atomic_store_explicit(&place->chunk->point, 0, memory_order_relaxed);
-    atomic_store_explicit(&place->slot, 0, memory_order_relaxed);
-    strata_entry_destroy(table, entry, slot);
+    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
+        atomic_store_explicit(&slot->chunk->point, 0, memory_order_relaxed);
+    atomic_store_explicit(&slot->entry_slot, 0, memory_order_relaxed);
+    strata_entry_destroy(table, entry, entry_slot);
     strata_counters_add(&self->counters, strata_thread_self(), BIN_ENDED, 1);
-    bin_put_clean(self, place);
+    bin_put_clean(self, slot);
 }
 
 /* ---- finding out what is complete ---- */
 
-static size_t finish_chain(const binning *layer, bin *self, bin_place *chain)
+static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
 {
     size_t bytes = 0;
-    for (bin_place *place = chain, *next; place; place = next) {
-        next = place->older;
-        bin_finish(layer, self, place);
+    for (bin_slot *slot = chain, *next; slot; slot = next) {
+        next = slot->older;
+        bin_finish(layer, self, slot);
         bytes += self->size;
     }
     return bytes;
@@ -370,7 +370,7 @@ static strata_status ask_about(strata_point point, void *data)
 }
 
 /* The newest free on the stream that there is: the answer tells how far the stream is. */
-static void ask_stream(bin_list *list)
+static void ask_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
     strata_point point = list->newest ? list->newest->freed : 0;
@@ -386,17 +386,17 @@ static strata_status collect(strata_point point, void *pending)
 }
 
 /* Each of the first places has its turn. They stay in the list, where others find them. */
-static void ask_mixed(const binning *layer, bin_list *list)
+static void ask_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
     strata_pending_points pending = {0};
     strata_spin_take(&list->lock);
     uint32_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
     for (uint32_t i = 0; i < count && i < MOST; i++) {
-        bin_place *place = list->oldest;
-        bin_place_visit(layer, list, place, collect, &pending);
-        unlink_place(list, place);
-        bin_list_link_newest(list, place);
+        bin_slot *slot = list->oldest;
+        bin_slot_visit(layer, list, slot, collect, &pending);
+        unlink_slot(list, slot);
+        bin_free_list_link_newest(list, slot);
     }
     strata_spin_release(&list->lock);
     for (size_t i = 0; i < pending.count; i++)
@@ -406,8 +406,8 @@ static void ask_mixed(const binning *layer, bin_list *list)
 size_t bin_sweep(const binning *layer, bin *self, bool ask)
 {
     size_t bytes = 0;
-    for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
-        if (bin_list_is_empty(list))
+    for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
+        if (bin_free_list_is_empty(list))
             continue;
         if (ask) {
             strata_error_suppress_begin();
@@ -417,7 +417,7 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
                 ask_mixed(layer, list);
             strata_error_suppress_end(false);
         }
-        bin_place *chain;
+        bin_slot *chain;
         while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
             bytes += finish_chain(layer, self, chain);
             bin_end_out(self);
@@ -426,11 +426,11 @@ size_t bin_sweep(const binning *layer, bin *self, bool ask)
     return bytes;
 }
 
-static void collect_list(const binning *layer, bin_list *list, strata_pending_points *pending)
+static void collect_list(const binning *layer, bin_free_list *list, strata_pending_points *pending)
 {
     strata_spin_take(&list->lock);
-    for (const bin_place *place = list->oldest; place; place = place->newer)
-        bin_place_visit(layer, list, place, collect, pending);
+    for (const bin_slot *slot = list->oldest; slot; slot = slot->newer)
+        bin_slot_visit(layer, list, slot, collect, pending);
     strata_spin_release(&list->lock);
 }
 
@@ -450,7 +450,8 @@ static strata_status settle_all(const binning *layer, bin *self, strata_status (
     do { /* each stream once, whatever others free meanwhile */
         strata_pending_points_next(&pending);
         begin_to_look(self);
-        for (bin_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next)
+        for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list;
+             list = list->next)
             collect_list(layer, list, &pending);
         end_looking(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)

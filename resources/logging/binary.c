@@ -68,41 +68,41 @@ static void put_text(output *to, const char *text, size_t length)
 
 /* ---- definitions ---- */
 
-static void define_thread(log_encoder *self, output *to, const strata_log_record *record, unsigned place)
+static void define_thread(log_encoder *self, output *to, const strata_log_record *record, unsigned index)
 {
-    if (self->threads[place].used && self->threads[place].thread == record->thread &&
-        self->threads[place].id == record->thread_id)
+    if (self->threads[index].used && self->threads[index].thread == record->thread &&
+        self->threads[index].id == record->thread_id)
         return;
-    self->threads[place].used = true;
-    self->threads[place].thread = record->thread;
-    self->threads[place].id = record->thread_id;
-    self->threads[place].number = 0;
+    self->threads[index].used = true;
+    self->threads[index].thread = record->thread;
+    self->threads[index].id = record->thread_id;
+    self->threads[index].number = 0;
     put_byte(to, LOG_ENTRY_THREAD);
-    put_byte(to, place);
+    put_byte(to, index);
     put_number(to, record->thread);
     put_number(to, record->thread_id);
 }
 
-static void define_stream(log_encoder *self, output *to, const strata_log_record *record, unsigned place)
+static void define_stream(log_encoder *self, output *to, const strata_log_record *record, unsigned index)
 {
-    if (self->streams[place].used && self->streams[place].handle == record->stream &&
-        self->streams[place].id == record->stream_id)
+    if (self->streams[index].used && self->streams[index].handle == record->stream &&
+        self->streams[index].id == record->stream_id)
         return;
-    self->streams[place].used = true;
-    self->streams[place].handle = record->stream;
-    self->streams[place].id = record->stream_id;
+    self->streams[index].used = true;
+    self->streams[index].handle = record->stream;
+    self->streams[index].id = record->stream_id;
     put_byte(to, LOG_ENTRY_STREAM);
-    put_byte(to, place);
+    put_byte(to, index);
     put_number(to, record->stream);
     put_number(to, record->stream_id);
 }
 
 static void define_tag(log_encoder *self, output *to, strata_tag tag)
 {
-    strata_tag *place = &self->tags[tag % LOG_TAGS];
-    if (tag == 0 || *place == tag)
+    strata_tag *known = &self->tags[tag % LOG_TAGS];
+    if (tag == 0 || *known == tag)
         return;
-    *place = tag;
+    *known = tag;
     const char *name = strata_tag_name(tag);
     put_byte(to, LOG_ENTRY_TAG);
     put_number(to, tag);
@@ -114,15 +114,15 @@ static void define_tag(log_encoder *self, output *to, strata_tag tag)
 /* What the record before in the batch was. */
 typedef struct previous {
     uint64_t time, address;
-    int thread_place, stream_place; /* -1: there is none */
+    int thread_index, stream_index; /* -1: there is none */
 } previous;
 
 static unsigned what_it_has(const log_encoder *self, const strata_log_record *record, const previous *before,
                             unsigned thread, unsigned stream)
 {
     unsigned has = 0;
-    has |= before->thread_place != (int)thread ? LOG_HAS_THREAD : 0;
-    has |= before->stream_place != (int)stream ? LOG_HAS_STREAM : 0;
+    has |= before->thread_index != (int)thread ? LOG_HAS_THREAD : 0;
+    has |= before->stream_index != (int)stream ? LOG_HAS_STREAM : 0;
     has |= record->number != self->threads[thread].number + 1 ? LOG_HAS_NUMBER : 0;
     has |= record->status != STRATA_SUCCESS ? LOG_HAS_STATUS : 0;
     has |= record->flags & STRATA_LOG_FLAG_DURATION ? LOG_HAS_DURATION : 0;
@@ -139,7 +139,7 @@ static unsigned logarithm(uint64_t power)
 
 static void put_record(log_encoder *self, output *to, const strata_log_record *record, previous *before)
 {
-    unsigned thread = log_thread_place(record->thread), stream = log_stream_place(record->stream, record->stream_id);
+    unsigned thread = log_thread_index(record->thread), stream = log_stream_index(record->stream, record->stream_id);
     define_thread(self, to, record, thread);
     define_stream(self, to, record, stream);
     define_tag(self, to, record->tag);
@@ -170,8 +170,8 @@ static void put_record(log_encoder *self, output *to, const strata_log_record *r
     put_number(to, record->requested);
     put_number(to, log_fold(record->bytes - record->requested));
     before->time = record->monotonic_ns;
-    before->thread_place = (int)thread;
-    before->stream_place = (int)stream;
+    before->thread_index = (int)thread;
+    before->stream_index = (int)stream;
     self->threads[thread].number = record->number;
 }
 
@@ -196,7 +196,7 @@ size_t log_encode_batch(log_encoder *self, const strata_log_record *records, siz
                         uint64_t dropped, unsigned char *to, size_t *bytes)
 {
     output out = {to + LOG_BATCH_HEADER};
-    previous before = {.time = records[0].monotonic_ns, .thread_place = -1, .stream_place = -1};
+    previous before = {.time = records[0].monotonic_ns, .thread_index = -1, .stream_index = -1};
     forget_definitions(self);
     put_stack(self, &out, stack_text);
     size_t written = 0;

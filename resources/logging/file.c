@@ -36,10 +36,10 @@ enum {
 /* The layer's writer alone uses it, but for the beginning and the end. */
 typedef struct file_sink {
     log_sink sink;
-    log_place place;
+    log_path path;
     int descriptor; /* -1: a pipe whose reader has gone. Written while files_lock is held */
     int next;       /* a file that will take the name from what has it now; -1: none. The same */
-    bool empties;   /* what is in the file goes as soon as there is something to write */
+    bool truncates; /* what is in the file goes as soon as there is something to write */
     bool made;      /* nobody had the name before */
     bool csv;
     bool regular;    /* has places to write at, and can be renamed */
@@ -48,9 +48,9 @@ typedef struct file_sink {
     uint64_t rotate; /* 0: never */
     uint64_t retry;  /* a rotation that failed is tried again at this end */
     int device;
-    size_t rest_at, rest;        /* of a piece in the buffer that has begun: where the rest is, and its bytes */
-    size_t rest_records;         /* of it */
-    struct file_sink *following; /* all files of the process; guarded by files_lock */
+    size_t remainder_at, remainder; /* of a piece in the buffer that has begun: where the rest is, and its bytes */
+    size_t remainder_records;       /* of it */
+    struct file_sink *next_file;    /* all files of the process; guarded by files_lock */
     log_encoder encoder;
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
@@ -82,7 +82,7 @@ static void close_if_open(int descriptor)
 
 static void in_child(void)
 {
-    for (const file_sink *file = files; file; file = file->following) {
+    for (const file_sink *file = files; file; file = file->next_file) {
         close_if_open(file->next);
         close_if_open(file->descriptor);
     }
@@ -102,20 +102,20 @@ static void leave_files(file_sink *self)
 {
     file_sink **at = &files;
     while (*at && *at != self)
-        at = &(*at)->following;
+        at = &(*at)->next_file;
     if (*at)
-        *at = self->following;
+        *at = self->next_file;
 }
 
 /* ---- what is counted ---- */
 
-static bool note_error(file_sink *self, int error)
+static bool set_error(file_sink *self, int error)
 {
     atomic_store_explicit(&self->sink.error, error, memory_order_relaxed);
     return false;
 }
 
-static void note_written(file_sink *self, size_t bytes)
+static void count_written(file_sink *self, size_t bytes)
 {
     self->end += bytes;
     atomic_fetch_add_explicit(&self->sink.written_bytes, bytes, memory_order_relaxed);
@@ -125,12 +125,12 @@ static void note_written(file_sink *self, size_t bytes)
 
 /* What a write that fails raises is nothing to a program that does not know of it: on the threads that are its own, the
  * signal is kept away, and taken back, unless one was pending already. */
-typedef struct quiet {
+typedef struct blocked_signal {
     sigset_t alone, before;
     bool pending;
-} quiet;
+} blocked_signal;
 
-static void begin_quiet(quiet *self, int signal)
+static void block_signal(blocked_signal *self, int signal)
 {
     sigset_t pending;
     sigemptyset(&self->alone);
@@ -140,7 +140,7 @@ static void begin_quiet(quiet *self, int signal)
     pthread_sigmask(SIG_BLOCK, &self->alone, &self->before);
 }
 
-static void end_quiet(const quiet *self, bool raised)
+static void restore_signals(const blocked_signal *self, bool raised)
 {
     int error = errno;
     if (raised && !self->pending)
@@ -159,14 +159,14 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
         if (wrote < 0 && errno == EINTR)
             continue;
         if (wrote <= 0) {
-            note_error(self, wrote < 0 ? errno : ENOSPC);
+            set_error(self, wrote < 0 ? errno : ENOSPC);
             if (done && ftruncate(self->descriptor, (off_t)self->end) != 0)
                 return false; /* the next piece goes over it */
             return false;
         }
         done += (size_t)wrote;
     }
-    note_written(self, count);
+    count_written(self, count);
     return true;
 }
 
@@ -176,14 +176,14 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
  * opened anew, or it would go on with what its last reader left. */
 static void lose_reader(file_sink *self, int error)
 {
-    note_error(self, error);
-    atomic_fetch_add_explicit(&self->sink.lost, self->rest_records, memory_order_relaxed);
-    self->rest = self->rest_records = 0;
+    set_error(self, error);
+    atomic_fetch_add_explicit(&self->sink.lost, self->remainder_records, memory_order_relaxed);
+    self->remainder = self->remainder_records = 0;
     self->end = 0;
     self->encoder.text = false;
     struct stat is;
     if (error != EPIPE || fstat(self->descriptor, &is) != 0 || !S_ISFIFO(is.st_mode) ||
-        log_place_standard(&self->place) >= 0)
+        log_path_standard(&self->path) >= 0)
         return;
     strata_lock_take(&files_lock);
     close(self->descriptor);
@@ -192,12 +192,12 @@ static void lose_reader(file_sink *self, int error)
 }
 
 /* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
-static ssize_t write_quietly(int descriptor, const void *bytes, size_t count)
+static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t count)
 {
-    quiet without;
-    begin_quiet(&without, SIGPIPE);
+    blocked_signal without;
+    block_signal(&without, SIGPIPE);
     ssize_t wrote = write(descriptor, bytes, count);
-    end_quiet(&without, wrote < 0 && errno == EPIPE);
+    restore_signals(&without, wrote < 0 && errno == EPIPE);
     return wrote;
 }
 
@@ -212,7 +212,7 @@ static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_
         if (ready < 0 && errno == EINTR)
             continue;
         size_t most = count - done < PIPE_BUF ? count - done : PIPE_BUF;
-        ssize_t wrote = ready > 0 ? write_quietly(self->descriptor, bytes + done, most) : 0;
+        ssize_t wrote = ready > 0 ? write_without_sigpipe(self->descriptor, bytes + done, most) : 0;
         if (wrote < 0 && errno == EINTR)
             continue;
         self->stuck = wrote == 0 || (wrote < 0 && errno == EAGAIN);
@@ -226,21 +226,21 @@ static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_
 }
 
 /* The rest of a piece that has begun; false while it is not all written. */
-static bool put_rest(file_sink *self, int wait_ms)
+static bool put_remainder(file_sink *self, int wait_ms)
 {
-    if (!self->rest)
+    if (!self->remainder)
         return true;
-    size_t done = write_to_stream(self, self->buffer + self->rest_at, self->rest, wait_ms);
+    size_t done = write_to_stream(self, self->buffer + self->remainder_at, self->remainder, wait_ms);
     int error = errno;
-    note_written(self, done);
-    self->rest_at += done;
-    self->rest -= done;
-    if (!self->rest) {
-        self->rest_records = 0;
+    count_written(self, done);
+    self->remainder_at += done;
+    self->remainder -= done;
+    if (!self->remainder) {
+        self->remainder_records = 0;
         return true;
     }
     if (error == EAGAIN)
-        return note_error(self, error);
+        return set_error(self, error);
     lose_reader(self, error);
     return false;
 }
@@ -251,7 +251,7 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
     size_t done = write_to_stream(self, bytes, count, WAIT_MS);
     int error = errno;
     if (done == count) {
-        note_written(self, count);
+        count_written(self, count);
         return true;
     }
     if (error != EAGAIN) {
@@ -259,19 +259,19 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
         return false;
     }
     if (!done)
-        return note_error(self, error);
-    note_written(self, done);
+        return set_error(self, error);
+    count_written(self, done);
     memmove(self->buffer, (const char *)bytes + done, count - done);
-    self->rest_at = 0;
-    self->rest = count - done;
-    self->rest_records = records;
+    self->remainder_at = 0;
+    self->remainder = count - done;
+    self->remainder_records = records;
     return true;
 }
 
 static int open_pipe(const file_sink *self)
 {
     struct stat is;
-    int descriptor = open(self->place.path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    int descriptor = open(self->path.text, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0 || (fstat(descriptor, &is) == 0 && S_ISFIFO(is.st_mode)))
         return descriptor;
     close(descriptor);
@@ -322,13 +322,13 @@ static bool put_header(file_sink *self)
 
 /* ---- another file ---- */
 
-static int make_next(file_sink *self)
+static int create_next(file_sink *self)
 {
     unsigned char header[HEADER_ROOM];
-    quiet without;
-    begin_quiet(&without, SIGXFSZ);
-    int next = log_place_make_next(&self->place, header, make_header(self, header));
-    end_quiet(&without, next < 0 && errno == EFBIG);
+    blocked_signal without;
+    block_signal(&without, SIGXFSZ);
+    int next = log_path_create_next(&self->path, header, make_header(self, header));
+    restore_signals(&without, next < 0 && errno == EFBIG);
     return next;
 }
 
@@ -338,24 +338,24 @@ static void go_on_in(file_sink *self, int next)
     close(self->descriptor);
     self->descriptor = next;
     self->end = self->retry = 0;
-    note_written(self, make_header(self, header)); /* it is there already */
+    count_written(self, make_header(self, header)); /* it is there already */
 }
 
 /* It is locked until its name is gone: nobody else's is removed. */
 static void drop_next(const file_sink *self, int next)
 {
-    log_place_remove_next(&self->place);
+    log_path_remove_next(&self->path);
     close(next);
 }
 
 static bool rotate(file_sink *self)
 {
-    int next = make_next(self);
-    if (next >= 0 && log_place_put_next(&self->place, self->descriptor)) {
+    int next = create_next(self);
+    if (next >= 0 && log_path_install_next(&self->path, self->descriptor)) {
         go_on_in(self, next);
         return true;
     }
-    note_error(self, errno);
+    set_error(self, errno);
     if (next >= 0)
         drop_next(self, next);
     return false;
@@ -373,10 +373,10 @@ static void rotate_if_full(file_sink *self)
         self->retry = self->end + self->rotate / 8 + 1;
 }
 
-static bool put_next(file_sink *self)
+static bool install_next(file_sink *self)
 {
     strata_lock_take(&files_lock);
-    bool put = log_place_put_next(&self->place, self->descriptor);
+    bool put = log_path_install_next(&self->path, self->descriptor);
     if (put) {
         go_on_in(self, self->next);
         self->next = -1;
@@ -386,14 +386,14 @@ static bool put_next(file_sink *self)
 }
 
 /* What has the name makes way, if that was asked for. */
-static bool take_place(file_sink *self)
+static bool claim_path(file_sink *self)
 {
-    if (self->empties) {
+    if (self->truncates) {
         if (ftruncate(self->descriptor, 0) != 0)
-            return note_error(self, errno);
-        self->empties = false;
+            return set_error(self, errno);
+        self->truncates = false;
     }
-    return self->next < 0 || put_next(self) || note_error(self, errno);
+    return self->next < 0 || install_next(self) || set_error(self, errno);
 }
 
 /* ---- records ---- */
@@ -401,12 +401,12 @@ static bool take_place(file_sink *self)
 /* A file that could not be begun is begun with the next records. */
 static bool begin_piece(file_sink *self)
 {
-    if (!put_rest(self, WAIT_MS) || !take_place(self))
+    if (!put_remainder(self, WAIT_MS) || !claim_path(self))
         return false;
     rotate_if_full(self);
     if (self->descriptor < 0 && !reopen_pipe(self))
-        return note_error(self, errno);
-    return (self->end > 0 || put_header(self)) && put_rest(self, WAIT_MS);
+        return set_error(self, errno);
+    return (self->end > 0 || put_header(self)) && put_remainder(self, WAIT_MS);
 }
 
 static size_t write_binary(file_sink *self, const strata_log_record *records, size_t count)
@@ -447,11 +447,11 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
 
 /* A reader that leaves while nothing is written is noticed, so that the next one does not begin in the middle; and that
  * one does not wait for records before it can open the pipe. */
-static void file_look(log_sink *sink)
+static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
     struct stat is;
-    if (self->regular || log_place_standard(&self->place) >= 0 || stat(self->place.path, &is) != 0 ||
+    if (self->regular || log_path_standard(&self->path) >= 0 || stat(self->path.text, &is) != 0 ||
         !S_ISFIFO(is.st_mode))
         return;
     struct pollfd reader = {.fd = self->descriptor}; /* POLLERR: none */
@@ -462,19 +462,19 @@ static void file_look(log_sink *sink)
 }
 
 /* A failure is met again by the first record, and told then. */
-static void file_settle(log_sink *sink)
+static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
-    if (take_place(self) && self->regular && self->end == 0)
+    if (claim_path(self) && self->regular && self->end == 0)
         put_header(self);
 }
 
-static void file_end(log_sink *sink)
+static void file_finish(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
-    file_settle(sink);
+    file_flush(sink);
     self->stuck = false;
-    put_rest(self, LAST_WAIT_MS);
+    put_remainder(self, LAST_WAIT_MS);
 }
 
 static void file_close(log_sink *sink, bool built)
@@ -482,7 +482,7 @@ static void file_close(log_sink *sink, bool built)
     file_sink *self = (file_sink *)sink;
     strata_lock_take(&files_lock);
     if (!built && self->made)
-        log_place_remove(&self->place, self->descriptor);
+        log_path_remove(&self->path, self->descriptor);
     if (self->next >= 0)
         drop_next(self, self->next);
     close_if_open(self->descriptor);
@@ -491,7 +491,7 @@ static void file_close(log_sink *sink, bool built)
     strata_host_free(self);
 }
 
-static const log_sink_ops file_ops = {file_write, file_look, file_settle, file_end, file_close};
+static const log_sink_ops file_ops = {file_write, file_poll, file_flush, file_finish, file_close};
 
 /* ---- opening ---- */
 
@@ -502,13 +502,13 @@ static strata_status refuse_file(const file_sink *self, int error)
         return strata_fail(STRATA_ERROR_BUSY,
                            "logging: %s: another log is writing to this file; put %%p (the process) or %%d (the "
                            "device) into the name",
-                           self->place.path);
+                           self->path.text);
     if (error == ENXIO)
         return strata_fail(STRATA_ERROR_IO,
                            "logging: %s: this is a pipe that nobody reads, or a device that is not there; start the "
                            "reader first",
-                           self->place.path);
-    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->place.path, strerror_r(error, text, sizeof text));
+                           self->path.text);
+    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->path.text, strerror_r(error, text, sizeof text));
 }
 
 static strata_status refuse_existing(const file_sink *self)
@@ -516,7 +516,7 @@ static strata_status refuse_existing(const file_sink *self)
     return strata_fail(STRATA_ERROR_IO,
                        "logging: %s: there is such a file already; say existing=rotate or existing=replace, or put %%p "
                        "(the process) into the name",
-                       self->place.path);
+                       self->path.text);
 }
 
 /* The policy for a plain file that has the name, open and locked. */
@@ -525,37 +525,37 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
     switch (existing) {
     case STRATA_LOG_EXISTING_ROTATE:
         strata_lock_take(&files_lock);
-        self->next = make_next(self);
+        self->next = create_next(self);
         strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
             return strata_fail(
                 STRATA_ERROR_IO,
                 "logging: %s.new: File exists: the next file is made under this name; move away what has it",
-                self->place.path);
+                self->path.text);
         return self->next >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
     case STRATA_LOG_EXISTING_REPLACE:
-        self->empties = true;
+        self->truncates = true;
         return STRATA_SUCCESS;
     default:
         return refuse_existing(self);
     }
 }
 
-static int open_place(file_sink *self)
+static int open_path(file_sink *self)
 {
-    int standard = log_place_standard(&self->place);
+    int standard = log_path_standard(&self->path);
     if (standard >= 0)
         return fcntl(standard, F_DUPFD_CLOEXEC, 3);
-    int descriptor = log_place_make(&self->place);
+    int descriptor = log_path_create(&self->path);
     self->made = self->regular = descriptor >= 0;
-    return descriptor < 0 && errno == EEXIST ? log_place_hold(&self->place, &self->regular) : descriptor;
+    return descriptor < 0 && errno == EEXIST ? log_path_open(&self->path, &self->regular) : descriptor;
 }
 
 static strata_status open_file(file_sink *self, strata_log_existing existing)
 {
     strata_lock_take(&files_lock);
-    self->descriptor = open_place(self);
-    self->following = files;
+    self->descriptor = open_path(self);
+    self->next_file = files;
     files = self;
     strata_lock_release(&files_lock);
     if (self->descriptor < 0)
@@ -580,11 +580,11 @@ static bool is_csv(const strata_logging_options *options)
 /* On the thread that makes the stack. */
 static strata_status put_first_header(file_sink *self)
 {
-    quiet without;
-    begin_quiet(&without, SIGXFSZ);
+    blocked_signal without;
+    block_signal(&without, SIGXFSZ);
     bool put = put_header(self);
     int error = put ? 0 : atomic_load(&self->sink.error);
-    end_quiet(&without, error == EFBIG);
+    restore_signals(&without, error == EFBIG);
     return put ? STRATA_SUCCESS : refuse_file(self, error);
 }
 
@@ -596,13 +596,13 @@ strata_status log_sink_file(const strata_logging_options *options, int device, l
     if (!self)
         return strata_fail_host_memory("the file of a log");
     self->sink.ops = &file_ops;
-    self->sink.path = self->place.path;
+    self->sink.path = self->path.text;
     self->descriptor = self->next = -1;
     self->csv = is_csv(options);
     self->rotate = options->rotate;
-    self->place.keep = options->keep ? options->keep : KEEP;
+    self->path.keep = options->keep ? options->keep : KEEP;
     self->device = device;
-    strata_status status = log_place_name(&self->place, options->file, device);
+    strata_status status = log_path_expand(&self->path, options->file, device);
     if (status == STRATA_SUCCESS)
         status = open_file(self, policy(options));
     if (status == STRATA_SUCCESS && (self->made || !self->regular))

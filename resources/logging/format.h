@@ -92,12 +92,12 @@ static inline uint64_t log_unfold(uint64_t folded)
 }
 
 /* Where threads, streams and tags have their places. */
-static inline unsigned log_thread_place(uint64_t thread)
+static inline unsigned log_thread_index(uint64_t thread)
 {
     return (unsigned)(thread % LOG_THREADS);
 }
 
-static inline unsigned log_stream_place(uint64_t handle, uint32_t id)
+static inline unsigned log_stream_index(uint64_t handle, uint32_t id)
 {
     return (unsigned)((handle ^ handle >> 6 ^ handle >> 12 ^ (uint64_t)id * 31) % LOG_STREAMS);
 }

@@ -4,34 +4,9 @@
  * reports while a call of this thread is under way in the layer, it reports under a lock of its own: nothing but a line
  * is written then, and its stamp is the next that the thread takes: of the call when it ends, or of another call of the
  * stack that is made meanwhile, by a function of the program's that a layer below has called. */
-#include <strata/logging.h>
-
-#include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/options.h"
-#include "core/stack/stack.h"
 #include "core/streams/known_streams.h"
-#include "resources/builtin.h"
-#include "resources/logging/writer.h"
-
-#include <inttypes.h>
-#include <string.h>
-
-/* What the layer keeps of a block, for reports of the owner, where that one's own address and size may be others.
- * Atomic, because the entry may become another block's while they are read; then they are not used. */
-typedef struct kept_block {
-    _Atomic uint64_t address, requested;
-} kept_block;
-
-typedef struct logging {
-    strata_resource resource;
-    strata_device *device;
-    _Atomic bool enabled; /* any thread */
-    _Atomic bool plain;   /* enabled, without durations, and stamps are simple: written with that */
-    bool duration;        /* constant */
-    bool keeps;           /* blocks have other facts in the table than in this layer; set when the stack is built */
-    log_writer writer;
-} logging;
+#include "resources/logging/internal.h"
 
 /* ---- lines ---- */
 
@@ -40,9 +15,9 @@ static inline strata_entry *entry_of(const strata_resource *resource, strata_blo
     return strata_table_lookup(strata_resource_table(resource), id);
 }
 
-static inline kept_block *kept_in(const strata_resource *resource, strata_entry *entry)
+static inline block_facts *facts_in(const strata_resource *resource, strata_entry *entry)
 {
-    return (kept_block *)(void *)((char *)entry + resource->block_offset);
+    return (block_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
 static inline uint32_t stream_number(uint16_t number, uint32_t turn)
@@ -72,7 +47,7 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
 }
 
 /* Of the stream on which a block was made: its owner has found out. */
-static inline uint32_t home_id(const strata_entry *entry)
+static inline uint32_t alloc_stream_id(const strata_entry *entry)
 {
     return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
                          atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
@@ -109,18 +84,18 @@ static inline uint32_t units_of(uint64_t ticks)
 /* ---- calls ---- */
 
 /* A call on its way through the layer. */
-typedef struct passage {
+typedef struct recorded_call {
     log_ring *ring; /* NULL: the call is not recorded */
     uint64_t begun; /* stamp; only with durations, or of a free */
     uint8_t before; /* the ring's state: not 0 if a layer below has called something that calls the stack again */
-} passage;
+} recorded_call;
 
-static inline bool enter(logging *self, passage *call)
+static inline bool enter(logging *self, recorded_call *call)
 {
     call->ring = NULL;
     if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
         return false;
-    call->ring = log_ring_mine(&self->writer.rings);
+    call->ring = log_ring_self(&self->writer.rings);
     if (__builtin_expect(!call->ring, 0))
         return false;
     call->begun = self->duration ? strata_timestamp_now() : 0;
@@ -130,16 +105,16 @@ static inline bool enter(logging *self, passage *call)
 
 /* The ring of a call that goes the common way: recorded without durations, not inside of another call, by a thread that
  * has a ring. */
-static inline log_ring *common_ring(logging *self)
+static inline log_ring *fast_ring(logging *self)
 {
-    if (__builtin_expect(!atomic_load_explicit(&self->plain, memory_order_relaxed), 0))
+    if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
         return NULL;
     log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
 /* For all but frees, which take their line first. */
-static inline bool begin(logging *self, passage *call)
+static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
         return false;
@@ -161,14 +136,14 @@ static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end
 }
 
 /* Publishes what the call has stored, unless the line of a free around it is not complete yet. */
-static inline void publish(const passage *call)
+static inline void publish(const recorded_call *call)
 {
     if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
         log_ring_publish(call->ring);
 }
 
 /* The line of a call that has come back; NULL if there is no room for it. */
-static inline log_line *end(logging *self, const passage *call)
+static inline log_line *end(logging *self, const recorded_call *call)
 {
     log_ring *ring = call->ring;
     const uint64_t reported = ring->stored;
@@ -196,28 +171,28 @@ static inline unsigned duration_flag(const logging *self)
 
 /* ---- operations ---- */
 
-static inline void keep(const logging *self, strata_entry *entry, const strata_block *block,
-                        const strata_request *request)
+static inline void store_facts(const logging *self, strata_entry *entry, const strata_block *block,
+                               const strata_request *request)
 {
-    if (__builtin_expect(!self->keeps, 1))
+    if (__builtin_expect(!self->stores_facts, 1))
         return;
-    kept_block *kept = kept_in(&self->resource, entry);
-    atomic_store_explicit(&kept->address, block->address, memory_order_relaxed);
-    atomic_store_explicit(&kept->requested, request->bytes, memory_order_relaxed);
+    block_facts *facts = facts_in(&self->resource, entry);
+    atomic_store_explicit(&facts->address, block->address, memory_order_relaxed);
+    atomic_store_explicit(&facts->requested, request->bytes, memory_order_relaxed);
 }
 
 /* A block that was made. */
-static inline void record_made(logging *self, const passage *call, const strata_request *request,
+static inline void record_made(logging *self, const recorded_call *call, const strata_request *request,
                                const strata_block *made)
 {
     strata_entry *entry = entry_of(&self->resource, made->id);
     if (__builtin_expect(entry != NULL, 1))
-        keep(self, entry, made, request);
+        store_facts(self, entry, made, request);
     log_line *line = end(self, call);
     if (__builtin_expect(!line, 0))
         return;
     line->stream = (uint64_t)(uintptr_t)request->stream;
-    line->stream_id = entry ? home_id(entry) : 0;
+    line->stream_id = entry ? alloc_stream_id(entry) : 0;
     line->address = made->address;
     line->requested = request->bytes;
     line->bytes = made->bytes;
@@ -226,8 +201,8 @@ static inline void record_made(logging *self, const passage *call, const strata_
     publish(call);
 }
 
-static __attribute__((cold)) void record_refused(logging *self, const passage *call, const strata_request *request,
-                                                 strata_status status)
+static __attribute__((cold)) void record_refused(logging *self, const recorded_call *call,
+                                                 const strata_request *request, strata_status status)
 {
     log_line *line = end(self, call);
     if (!line)
@@ -241,7 +216,7 @@ static __attribute__((cold)) void record_refused(logging *self, const passage *c
     publish(call);
 }
 
-static __attribute__((noinline)) strata_status finish_allocation(logging *self, const passage *call,
+static __attribute__((noinline)) strata_status finish_allocation(logging *self, const recorded_call *call,
                                                                  const strata_request *request, strata_block *out,
                                                                  strata_status status)
 {
@@ -252,11 +227,11 @@ static __attribute__((noinline)) strata_status finish_allocation(logging *self, 
     return status;
 }
 
-static __attribute__((noinline)) strata_status allocate_otherwise(logging *self, const strata_request *request,
-                                                                  strata_block *out)
+static __attribute__((noinline)) strata_status allocate_slow(logging *self, const strata_request *request,
+                                                             strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->allocate(upstream, request, out);
     return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
@@ -266,20 +241,20 @@ static __attribute__((noinline)) strata_status allocate_otherwise(logging *self,
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = common_ring(self);
+    log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring, 0))
-        return allocate_otherwise(self, request, out);
+        return allocate_slow(self, request, out);
     ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
     const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     const uint64_t stored = ring->stored;
     if (__builtin_expect(
             status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
-        return finish_allocation(self, &(passage){.ring = ring}, request, out, status);
+        return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, status);
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
-    keep(self, entry, out, request);
+    store_facts(self, entry, out, request);
     log_line *line = &ring->lines[stored & ring->mask];
     line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)request->stream;
@@ -288,7 +263,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     line->bytes = out->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
     line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    line->stream_alone = home_id(entry);
+    line->stream_alone = alloc_stream_id(entry);
     ring->stored++;
     log_ring_publish(ring);
     return STRATA_SUCCESS;
@@ -317,11 +292,11 @@ static inline void fill_free(const logging *self, log_ring *ring, log_line *line
     line->stream_alone = freeing_stream_id(self, ring, stream);
 }
 
-static __attribute__((noinline)) strata_status deallocate_otherwise(logging *self, const strata_block *block,
-                                                                    CUstream stream)
+static __attribute__((noinline)) strata_status deallocate_slow(logging *self, const strata_block *block,
+                                                               CUstream stream)
 {
     strata_resource *upstream = self->resource.upstream;
-    passage call;
+    recorded_call call;
     if (!enter(self, &call))
         return upstream->ops->deallocate(upstream, block, stream);
     log_ring *ring = call.ring;
@@ -381,9 +356,9 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = common_ring(self);
+    log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
-        return deallocate_otherwise(self, block, stream);
+        return deallocate_slow(self, block, stream);
     const uint64_t stamp = strata_timestamp_simple();
     log_line *line = &ring->lines[ring->stored & ring->mask];
     ring->unstamped = ++ring->stored;
@@ -402,7 +377,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
     return STRATA_SUCCESS;
 }
 
-static inline void record_use(logging *self, const passage *call, strata_log_kind kind, const strata_block *block,
+static inline void record_use(logging *self, const recorded_call *call, strata_log_kind kind, const strata_block *block,
                               CUstream stream, strata_access access, strata_status status)
 {
     const uint64_t place =
@@ -425,7 +400,7 @@ static strata_status logging_prepare(strata_resource *resource, const strata_blo
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->prepare_use(upstream, block, stream, access);
     strata_status status = upstream->ops->prepare_use(upstream, block, stream, access);
@@ -438,7 +413,7 @@ static strata_status logging_finish(strata_resource *resource, const strata_bloc
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->finish_use(upstream, block, stream, access);
     strata_status status = upstream->ops->finish_use(upstream, block, stream, access);
@@ -451,7 +426,7 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->record_use(upstream, block, stream, access);
     strata_status status = upstream->ops->record_use(upstream, block, stream, access);
@@ -460,8 +435,8 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
 }
 
 /* A call that names no block, and a stream, perhaps. */
-static void record_whole(logging *self, const passage *call, strata_log_kind kind, CUstream stream, uint64_t asked,
-                         uint64_t bytes, strata_status status)
+static void record_whole(logging *self, const recorded_call *call, strata_log_kind kind, CUstream stream,
+                         uint64_t asked, uint64_t bytes, strata_status status)
 {
     log_line *line = end(self, call);
     if (!line)
@@ -480,7 +455,7 @@ static strata_status logging_reap(strata_resource *resource, strata_reap_mode mo
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->reap(upstream, mode, bytes);
     strata_status status = upstream->ops->reap(upstream, mode, bytes);
@@ -492,7 +467,7 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->trim(upstream, keep_bytes, bytes);
     strata_status status = upstream->ops->trim(upstream, keep_bytes, bytes);
@@ -504,7 +479,7 @@ static strata_status logging_synchronize(strata_resource *resource, CUstream str
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
-    passage call;
+    recorded_call call;
     if (!begin(self, &call))
         return upstream->ops->synchronize(upstream, stream);
     strata_status status = upstream->ops->synchronize(upstream, stream);
@@ -512,31 +487,31 @@ static strata_status logging_synchronize(strata_resource *resource, CUstream str
     return status;
 }
 
-typedef struct reported {
+typedef struct reported_block {
     uint64_t address, requested;
-} reported;
+} reported_block;
 
 /* A block whose completion is reported, as the layer sees it. */
-static reported about(const logging *self, strata_entry *entry)
+static reported_block about(const logging *self, strata_entry *entry)
 {
     if (!entry)
-        return (reported){0};
-    if (!self->keeps)
-        return (reported){atomic_load_explicit(&entry->address, memory_order_acquire),
-                          atomic_load_explicit(&entry->requested, memory_order_acquire)};
-    const kept_block *kept = kept_in(&self->resource, entry);
-    return (reported){atomic_load_explicit(&kept->address, memory_order_relaxed),
-                      atomic_load_explicit(&kept->requested, memory_order_relaxed)};
+        return (reported_block){0};
+    if (!self->stores_facts)
+        return (reported_block){atomic_load_explicit(&entry->address, memory_order_acquire),
+                                atomic_load_explicit(&entry->requested, memory_order_acquire)};
+    const block_facts *facts = facts_in(&self->resource, entry);
+    return (reported_block){atomic_load_explicit(&facts->address, memory_order_relaxed),
+                            atomic_load_explicit(&facts->requested, memory_order_relaxed)};
 }
 
 /* A record of its own: of a free that had returned before, or comes to its end in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
-    log_ring *ring = log_ring_mine(&self->writer.rings);
+    log_ring *ring = log_ring_self(&self->writer.rings);
     if (!ring)
         return;
     strata_entry *entry = entry_of(&self->resource, completion->id);
-    const reported block = about(self, entry);
+    const reported_block block = about(self, entry);
     log_line *line = log_ring_line(&self->writer.rings, ring, false);
     if (!line)
         return;
@@ -574,284 +549,33 @@ static void logging_completed(strata_resource *resource, const strata_completion
     report(self, completion);
 }
 
-/* ---- values ---- */
-
-enum { RECORDS, DROPPED_RECORDS, LATE_RECORDS, WRITTEN_BYTES, WRITE_ERROR, ENABLED };
-
-static const strata_value values[] = {
-    [RECORDS] = {"records", STRATA_VALUE_COUNT, false, "records made, without those that were dropped"},
-    [DROPPED_RECORDS] = {"dropped_records", STRATA_VALUE_COUNT, false, "records that are nowhere"},
-    [LATE_RECORDS] = {"late_records", STRATA_VALUE_COUNT, false, "records that stand behind younger ones"},
-    [WRITTEN_BYTES] = {"written_bytes", STRATA_VALUE_BYTES, false, "bytes written to files"},
-    [WRITE_ERROR] = {"write_error", STRATA_VALUE_COUNT, false, "the last errno of a file, 0 for none"},
-    [ENABLED] = {"enabled", STRATA_VALUE_SWITCH, true, "whether records are made"},
-};
-
-static strata_status logging_get(strata_resource *resource, size_t which, uint64_t *value)
-{
-    logging *self = (logging *)resource;
-    const log_sink *sink = self->writer.sink;
-    switch (which) {
-    case RECORDS:
-        *value = log_rings_recorded(&self->writer.rings);
-        break;
-    case DROPPED_RECORDS:
-        *value = log_writer_dropped(&self->writer);
-        break;
-    case LATE_RECORDS:
-        *value = atomic_load_explicit(&self->writer.late, memory_order_relaxed);
-        break;
-    case WRITTEN_BYTES:
-        *value = atomic_load_explicit(&sink->written_bytes, memory_order_relaxed);
-        break;
-    case WRITE_ERROR:
-        *value = (uint64_t)atomic_load_explicit(&sink->error, memory_order_relaxed);
-        break;
-    default:
-        *value = atomic_load_explicit(&self->enabled, memory_order_relaxed);
-    }
-    return STRATA_SUCCESS;
-}
-
-static bool is_plain(const logging *self, bool enabled)
-{
-    return enabled && !self->duration && strata_timestamp_is_simple();
-}
-
-/* The only one that can be set is the switch. */
-static strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
-{
-    (void)which;
-    logging *self = (logging *)resource;
-    atomic_store_explicit(&self->enabled, value != 0, memory_order_relaxed);
-    atomic_store_explicit(&self->plain, is_plain(self, value), memory_order_relaxed);
-    return STRATA_SUCCESS;
-}
-
-static void logging_describe(strata_resource *resource, strata_emitter *to)
-{
-    const logging *self = (const logging *)resource;
-    char text[128];
-    int error = atomic_load_explicit(&self->writer.sink->error, memory_order_relaxed);
-    strata_emit_text(to, "file", self->writer.sink->path);
-    if (error)
-        strata_emit_text(to, "write_error_text", strerror_r(error, text, sizeof text));
-}
-
 /* ---- making and ending ---- */
 
 static strata_status logging_begin(strata_resource *resource)
 {
-    ((logging *)resource)->keeps = !strata_resource_sees_table(resource);
+    ((logging *)resource)->stores_facts = !strata_resource_sees_table(resource);
     return STRATA_SUCCESS;
 }
 
-static void logging_destroy(strata_resource *resource)
+void logging_destroy(strata_resource *resource)
 {
     logging *self = (logging *)resource;
     log_writer_stop(&self->writer);
     strata_host_free(self);
 }
 
-#define LOGGING_OPS                                                                                               \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(kept_block), .spared_bytes = sizeof(kept_block),   \
-    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                \
-    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed, \
-    .destroy = logging_destroy, .values = values, .value_count = sizeof values / sizeof values[0],                \
-    .get_value = logging_get, .set_value = logging_set, .describe = logging_describe,                             \
-    .synchronize = logging_synchronize
+#define LOGGING_OPS                                                                                                \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts), .spared_bytes = sizeof(block_facts),  \
+    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                 \
+    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed,  \
+    .destroy = logging_destroy, .values = logging_values, .value_count = LOGGING_VALUES, .get_value = logging_get, \
+    .set_value = logging_set, .describe = logging_describe, .synchronize = logging_synchronize
 
-static const strata_resource_ops ops_without_uses = {LOGGING_OPS};
+const strata_resource_ops logging_ops_without_uses = {LOGGING_OPS};
 
-static const strata_resource_ops ops_with_uses = {
+const strata_resource_ops logging_ops_with_uses = {
     LOGGING_OPS,
     .prepare_use = logging_prepare,
     .finish_use = logging_finish,
     .record_use = logging_record,
-};
-
-enum {
-    RING_LEAST = 64,
-    RING_DEFAULT = 4096,
-    RING_MOST = 1 << 20,
-    MEMORY_DEFAULT = 1 << 16,
-    MEMORY_MOST = 1 << 24,
-    KEEP_MOST = 1000,
-    INTERVAL_DEFAULT_NS = 10000000,
-    INTERVAL_LEAST_NS = 100000,
-};
-
-static strata_status check_options(const strata_logging_options *options)
-{
-    bool calls = options->callback != NULL;
-    bool filed = !calls && options->format < STRATA_LOG_MEMORY;
-    if ((unsigned)options->format > STRATA_LOG_NULL || (unsigned)options->existing > STRATA_LOG_EXISTING_REPLACE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: there is no format %d or no treatment %d of a file",
-                           options->format, options->existing);
-    if (calls && options->format != STRATA_LOG_AUTO)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a callback is given, and a format, too");
-    if (!filed && (*options->file || options->rotate || options->keep || options->existing))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "logging: file, rotate, keep and existing are for the formats binary and csv");
-    if (strnlen(options->file, sizeof options->file) == sizeof options->file)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has no end");
-    if (options->ring && (options->ring < RING_LEAST || options->ring > RING_MOST))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a ring of %" PRIu64 " records; expected %d to %d",
-                           options->ring, RING_LEAST, RING_MOST);
-    if (options->memory > MEMORY_MOST || options->keep > KEEP_MOST)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: memory may be %d records, and keep %d files, at most",
-                           MEMORY_MOST, KEEP_MOST);
-    if (options->interval && options->interval < INTERVAL_LEAST_NS)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "logging: an interval of %" PRIu64 " ns; expected at least %d ns", options->interval,
-                           INTERVAL_LEAST_NS);
-    return STRATA_SUCCESS;
-}
-
-static strata_status make_sink(const strata_logging_options *options, int device, log_sink **out)
-{
-    if (!options->callback && options->format < STRATA_LOG_MEMORY)
-        return log_sink_file(options, device, out);
-    if (options->format == STRATA_LOG_MEMORY)
-        *out = log_sink_memory(options->memory ? options->memory : MEMORY_DEFAULT);
-    else
-        *out = log_sink_call(options->callback, options->callback_data);
-    return *out ? STRATA_SUCCESS : strata_fail_host_memory("the sink of a log");
-}
-
-static uint64_t ring_lines(uint64_t records)
-{
-    uint64_t lines = RING_LEAST;
-    while (lines < (records ? records : RING_DEFAULT))
-        lines *= 2;
-    return lines;
-}
-
-strata_status strata_logging_create(int ordinal, const strata_logging_options *given, strata_resource **out)
-{
-    strata_logging_options options;
-    strata_device *device;
-    strata_status status = strata_options_begin("logging", out, &options, sizeof options, given);
-    if (status == STRATA_SUCCESS)
-        status = check_options(&options);
-    if (status == STRATA_SUCCESS)
-        status = strata_device_get(ordinal, &device);
-    if (status != STRATA_SUCCESS)
-        return status;
-    logging *self = strata_host_zalloc_aligned(64, sizeof *self);
-    if (!self)
-        return strata_fail_host_memory("a logging resource");
-    self->resource.ops = options.without_uses ? &ops_without_uses : &ops_with_uses;
-    self->device = device;
-    self->duration = options.duration;
-    self->enabled = !options.disabled;
-    strata_timestamp_start();
-    self->plain = is_plain(self, self->enabled);
-    self->writer.resource = &self->resource;
-    self->writer.device = ordinal;
-    self->writer.interval_ns = options.interval ? options.interval : INTERVAL_DEFAULT_NS;
-    if ((status = make_sink(&options, ordinal, &self->writer.sink)) != STRATA_SUCCESS)
-        goto refuse;
-    if ((status = log_writer_start(&self->writer, ring_lines(options.ring))) == STRATA_SUCCESS) {
-        *out = &self->resource;
-        return STRATA_SUCCESS;
-    }
-    self->writer.sink->ops->close(self->writer.sink, false);
-refuse:
-    strata_host_free(self);
-    return status;
-}
-
-/* ---- from a stack ---- */
-
-static logging *as_logging(strata_resource *resource)
-{
-    return resource->ops->destroy == logging_destroy ? (logging *)resource : NULL;
-}
-
-static strata_status flush(logging *self)
-{
-    if (!log_writer_flush(&self->writer, 0))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the writer cannot wait for itself");
-    if (!atomic_load_explicit(&self->writer.failing, memory_order_relaxed))
-        return STRATA_SUCCESS;
-    char text[128];
-    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->writer.sink->path,
-                       strerror_r(atomic_load(&self->writer.sink->error), text, sizeof text));
-}
-
-static strata_status refuse_stack(const strata_resource *resource)
-{
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, resource ? "there is no such logging layer from %s downwards" : "%s",
-                       resource ? resource->ops->name : "a log without a resource");
-}
-
-strata_status strata_logging_flush(strata_resource *resource)
-{
-    strata_status status = strata_not_forked();
-    bool found = false;
-    for (strata_resource *layer = resource; layer && status == STRATA_SUCCESS; layer = layer->upstream) {
-        logging *self = as_logging(layer);
-        if (!self)
-            continue;
-        found = true;
-        status = flush(self);
-    }
-    return status != STRATA_SUCCESS || found ? status : refuse_stack(resource);
-}
-
-strata_status strata_logging_take(strata_resource *resource, strata_log_record *records, size_t capacity, size_t *count)
-{
-    if (!count)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for their number");
-    *count = 0;
-    if (!records && capacity)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "records of a log without a place for them");
-    strata_status status = strata_not_forked();
-    if (status != STRATA_SUCCESS)
-        return status;
-    for (strata_resource *layer = resource; layer; layer = layer->upstream) {
-        logging *self = as_logging(layer);
-        if (!self || !log_sink_is_memory(self->writer.sink))
-            continue;
-        if ((status = flush(self)) == STRATA_SUCCESS)
-            *count = log_sink_take(self->writer.sink, records, capacity);
-        return status;
-    }
-    return refuse_stack(resource);
-}
-
-/* ---- in stack texts ---- */
-
-static strata_status make_logging(int device, const void *options, strata_resource **out)
-{
-    return strata_logging_create(device, options, out);
-}
-
-static const strata_option texts[] = {
-    {"file", STRATA_OPTION_STRING, offsetof(strata_logging_options, file), NULL,
-     "where to; %p: the process, %d: the device, %n: a number; default: strata-%p.%n.slog"},
-    {"format", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, format), "auto|binary|csv|memory|null",
-     "of the file, or instead of one; auto: by its name"},
-    {"existing", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, existing), "auto|refuse|rotate|replace",
-     "what becomes of a file that is there already"},
-    {"ring", STRATA_OPTION_UINT, offsetof(strata_logging_options, ring), NULL, "records that a thread has room for"},
-    {"rotate", STRATA_OPTION_SIZE, offsetof(strata_logging_options, rotate), NULL, "bytes after which a file is full"},
-    {"keep", STRATA_OPTION_UINT, offsetof(strata_logging_options, keep), NULL, "full files to keep"},
-    {"memory", STRATA_OPTION_UINT, offsetof(strata_logging_options, memory), NULL, "records that format=memory keeps"},
-    {"interval", STRATA_OPTION_DURATION, offsetof(strata_logging_options, interval), NULL,
-     "time between two collections"},
-    {"duration", STRATA_OPTION_BOOL, offsetof(strata_logging_options, duration), NULL, "record how long calls took"},
-    {"uses", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, without_uses), "on|off", "record uses"},
-    {"enabled", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, disabled), "on|off", "record from the start"},
-};
-
-const strata_layer strata_logging_layer = {
-    .size = sizeof(strata_layer),
-    .name = "logging",
-    .help = "every call on record, by a thread of its own",
-    .options = texts,
-    .option_count = sizeof texts / sizeof texts[0],
-    .options_size = sizeof(strata_logging_options),
-    .create = make_logging,
 };

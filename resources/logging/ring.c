@@ -42,25 +42,25 @@ bool log_rings_init(log_rings *rings, uint64_t lines)
         return false;
     if (log_rings_refill(rings))
         return true;
-    log_rings_end(rings);
+    log_rings_destroy(rings);
     return false;
 }
 
-static void end_ring(log_ring *ring)
+static void destroy_ring(log_ring *ring)
 {
     if (ring)
         strata_host_free(ring->memory);
     strata_host_free(ring);
 }
 
-void log_rings_end(log_rings *rings)
+void log_rings_destroy(log_rings *rings)
 {
     for (size_t i = 0; i < LOG_MOST_SPARES; i++)
-        end_ring(atomic_load_explicit(&rings->spares[i], memory_order_relaxed));
+        destroy_ring(atomic_load_explicit(&rings->spares[i], memory_order_relaxed));
     log_ring *next, *ring = atomic_load_explicit(&rings->used, memory_order_relaxed);
     for (; ring; ring = next) {
         next = ring->next;
-        end_ring(ring);
+        destroy_ring(ring);
     }
     sem_destroy(&rings->wake);
 }
@@ -98,7 +98,7 @@ static void enter_ring(log_rings *rings, log_ring *ring)
         !atomic_compare_exchange_weak_explicit(&rings->used, &first, ring, memory_order_release, memory_order_relaxed));
 }
 
-static void lose(log_ring *ring)
+static void drop_record(log_ring *ring)
 {
     add(&ring->dropped, 1);
     add(&ring->gap, 1);
@@ -124,14 +124,14 @@ static void hand_over(log_ring *ring, uint64_t serial)
     ring->limit = ring->stored;
     ring->state = 0;
     ring->freeing = (log_freeing){0};
-    ring->blind = 0;
+    ring->drops_left = 0;
     ring->changes = UINT64_MAX;
-    ring->unsaid = true;
+    ring->needs_control = true;
 }
 
 static log_ring *refuse_ring(log_rings *rings)
 {
-    atomic_fetch_add_explicit(&rings->homeless, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&rings->unassigned, 1, memory_order_relaxed);
     log_rings_wake(rings);
     return NULL;
 }
@@ -141,21 +141,21 @@ log_ring *log_ring_attach(log_rings *rings)
     const strata_thread *thread = strata_thread_self();
     if (!thread || !thread->index)
         return refuse_ring(rings);
-    log_seat *seat = &rings->seats[thread->index];
-    log_ring *ring = atomic_load_explicit(&seat->ring, memory_order_relaxed);
+    log_thread_slot *slot = &rings->slots[thread->index];
+    log_ring *ring = atomic_load_explicit(&slot->ring, memory_order_relaxed);
     bool fresh = !ring;
-    uint64_t lost = seat->lost_serial == thread->serial ? seat->lost : 0;
+    uint64_t lost = slot->lost_serial == thread->serial ? slot->lost : 0;
     if (fresh && !(ring = take_spare(rings))) {
         if (!lost)
             atomic_fetch_add_explicit(&rings->wanted, 1, memory_order_relaxed);
-        seat->lost = lost + 1;
-        seat->lost_serial = thread->serial;
+        slot->lost = lost + 1;
+        slot->lost_serial = thread->serial;
         return refuse_ring(rings);
     }
     hand_over(ring, thread->serial);
     atomic_store_explicit(&ring->gap, fresh ? lost : 0, memory_order_relaxed);
     if (fresh) {
-        atomic_store_explicit(&seat->ring, ring, memory_order_release);
+        atomic_store_explicit(&slot->ring, ring, memory_order_release);
         enter_ring(rings, ring);
         log_rings_wake(rings); /* to make another spare */
     }
@@ -165,23 +165,23 @@ log_ring *log_ring_attach(log_rings *rings)
 bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
 {
     const uint64_t size = ring->mask + 1;
-    if (ring->blind) {
-        ring->blind--;
-        lose(ring);
+    if (ring->drops_left) {
+        ring->drops_left--;
+        drop_record(ring);
         return false;
     }
     uint64_t tail = atomic_load_explicit(&ring->tail, memory_order_acquire);
-    bool unsaid = ring->unsaid || atomic_load_explicit(&ring->gap, memory_order_relaxed);
-    if (size - (ring->stored - tail) < (unsaid ? 2u : 1u)) {
-        lose(ring);
-        ring->blind = size > 16 * LOG_BLIND ? LOG_BLIND : 0;
+    bool needs_control = ring->needs_control || atomic_load_explicit(&ring->gap, memory_order_relaxed);
+    if (size - (ring->stored - tail) < (needs_control ? 2u : 1u)) {
+        drop_record(ring);
+        ring->drops_left = size > 16 * LOG_DROP_RUN ? LOG_DROP_RUN : 0;
         if (may_wake)
             log_rings_wake(rings);
         return false;
     }
-    if (unsaid)
+    if (needs_control)
         store_control(ring);
-    ring->unsaid = false;
+    ring->needs_control = false;
     bool pressed = ring->stored - tail >= size - size / 4;
     if (pressed && may_wake)
         log_rings_wake(rings);
@@ -194,7 +194,7 @@ bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake)
 
 uint64_t log_rings_dropped(const log_rings *rings)
 {
-    uint64_t sum = atomic_load_explicit(&rings->homeless, memory_order_relaxed);
+    uint64_t sum = atomic_load_explicit(&rings->unassigned, memory_order_relaxed);
     for (const log_ring *ring = atomic_load_explicit(&rings->used, memory_order_acquire); ring; ring = ring->next)
         sum += atomic_load_explicit(&ring->dropped, memory_order_relaxed);
     return sum;

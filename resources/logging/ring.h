@@ -27,7 +27,7 @@ enum {
     LOG_LINE_BYTES = 64,
     LOG_SPARES = 8,         /* rings that are made in advance */
     LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
-    LOG_BLIND = 32,         /* records that are dropped at a time when a ring is full */
+    LOG_DROP_RUN = 32,      /* records that are dropped at a time when a ring is full */
     LOG_AHEAD = 16,         /* lines that are asked for ahead of the one that is written */
     LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
 };
@@ -84,11 +84,11 @@ typedef struct log_ring {
     const void *stream;                             /* on which the thread freed last */
     uint32_t stream_id;                             /* what the log calls that one */
     log_freeing freeing;
-    uint8_t state;   /* LOG_INSIDE, LOG_FREE_OPEN; 0: no call of this thread is under way in the layer */
-    bool unsaid;     /* whose the lines are */
-    uint32_t blind;  /* records to drop without a look at the tail, which another thread writes */
-    uint64_t mask;   /* lines - 1; constant */
-    log_line *lines; /* constant */
+    uint8_t state;       /* LOG_INSIDE, LOG_FREE_OPEN; 0: no call of this thread is under way in the layer */
+    bool needs_control;  /* whose the lines are */
+    uint32_t drops_left; /* records to drop without a look at the tail, which another thread writes */
+    uint64_t mask;       /* lines - 1; constant */
+    log_line *lines;     /* constant */
     /* Seldom written, by the thread; read by any, relaxed: statistics. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t dropped; /* records */
     _Atomic uint64_t controls;                         /* control lines published or stored */
@@ -105,19 +105,19 @@ typedef struct log_ring {
 } log_ring;
 
 /* What a thread has without a ring. */
-typedef struct log_seat {
+typedef struct log_thread_slot {
     _Atomic(log_ring *) ring; /* written once, by the thread with that number; read by any */
     uint64_t lost_serial;     /* of the thread that dropped records for want of a ring; its own, like lost */
     uint64_t lost;            /* how many: a gap in its numbers once it has a ring */
-} log_seat;
+} log_thread_slot;
 
 typedef struct log_rings {
-    log_seat seats[STRATA_THREAD_LIMIT];         /* by thread number; 0 is not used */
+    log_thread_slot slots[STRATA_THREAD_LIMIT];  /* by thread number; 0 is not used */
     _Atomic(log_ring *) used;                    /* through next: grows at the front, shrinks never; any thread */
     _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* taken by threads, put there by the collector */
-    _Atomic uint64_t homeless; /* records dropped for want of a ring; any thread, relaxed: statistics */
-    _Atomic uint32_t wanted;   /* rings that threads have asked for and not got; any thread */
-    _Atomic bool asleep;       /* the collector waits on `wake`; any thread */
+    _Atomic uint64_t unassigned; /* records dropped for want of a ring; any thread, relaxed: statistics */
+    _Atomic uint32_t wanted;     /* rings that threads have asked for and not got; any thread */
+    _Atomic bool asleep;         /* the collector waits on `wake`; any thread */
     sem_t wake;
     uint64_t lines; /* of a ring; constant */
 } log_rings;
@@ -126,7 +126,7 @@ typedef struct log_rings {
 bool log_rings_init(log_rings *rings, uint64_t lines);
 
 /* No thread records any more. */
-void log_rings_end(log_rings *rings);
+void log_rings_destroy(log_rings *rings);
 
 /* Makes rings until there are as many spares as there should be. Not for threads that record. False without host
  * memory. */
@@ -154,12 +154,12 @@ static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *threa
 {
     if (__builtin_expect(!thread, 0))
         return NULL;
-    log_ring *ring = atomic_load_explicit(&rings->seats[thread->index].ring, memory_order_relaxed);
+    log_ring *ring = atomic_load_explicit(&rings->slots[thread->index].ring, memory_order_relaxed);
     return __builtin_expect(ring && ring->serial == thread->serial, 1) ? ring : NULL;
 }
 
 /* The same, and takes one. */
-static inline log_ring *log_ring_mine(log_rings *rings)
+static inline log_ring *log_ring_self(log_rings *rings)
 {
     log_ring *ring = log_ring_of(rings, strata_thread_current);
     return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);

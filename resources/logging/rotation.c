@@ -19,34 +19,34 @@ enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
 
 /* ---- names ---- */
 
-strata_status log_place_name(log_place *place, const char *given, int device)
+strata_status log_path_expand(log_path *path, const char *given, int device)
 {
     static _Atomic int turns; /* log files of this process; any thread */
     const strata_file_part parts[] = {
         {'d', device, "device"},
         {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
     };
-    return strata_file_name(place->path, sizeof place->path, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
+    return strata_file_name(path->text, sizeof path->text, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
 }
 
-int log_place_standard(const log_place *place)
+int log_path_standard(const log_path *path)
 {
-    if (strcmp(place->path, "/dev/stdout") == 0)
+    if (strcmp(path->text, "/dev/stdout") == 0)
         return STDOUT_FILENO;
-    return strcmp(place->path, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
+    return strcmp(path->text, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
 }
 
-static void numbered(const log_place *place, uint64_t number, char name[NUMBERED_ROOM])
+static void numbered(const log_path *path, uint64_t number, char name[NUMBERED_ROOM])
 {
     if (number)
-        snprintf(name, NUMBERED_ROOM, "%s.%llu", place->path, (unsigned long long)number);
+        snprintf(name, NUMBERED_ROOM, "%s.%llu", path->text, (unsigned long long)number);
     else
-        snprintf(name, NUMBERED_ROOM, "%s", place->path);
+        snprintf(name, NUMBERED_ROOM, "%s", path->text);
 }
 
-static void next_name(const log_place *place, char name[NUMBERED_ROOM])
+static void next_name(const log_path *path, char name[NUMBERED_ROOM])
 {
-    snprintf(name, NUMBERED_ROOM, "%s.new", place->path);
+    snprintf(name, NUMBERED_ROOM, "%s.new", path->text);
 }
 
 /* ---- who has it ---- */
@@ -82,18 +82,18 @@ static int make_locked(const char *path)
     return descriptor < 0 || lock_file(descriptor) ? descriptor : refuse(descriptor);
 }
 
-int log_place_make(const log_place *place)
+int log_path_create(const log_path *path)
 {
-    return make_locked(place->path);
+    return make_locked(path->text);
 }
 
 /* Whoever had it may have moved it on between our opening and locking it. */
-int log_place_hold(const log_place *place, bool *regular)
+int log_path_open(const log_path *path, bool *regular)
 {
     enum { TURNS = 100 };
     for (int turn = 0; turn < TURNS; turn++) {
         struct stat is;
-        int descriptor = open(place->path, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        int descriptor = open(path->text, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
         if (descriptor < 0)
             return -1;
         if (fstat(descriptor, &is) != 0)
@@ -103,7 +103,7 @@ int log_place_hold(const log_place *place, bool *regular)
             return descriptor;
         if (!lock_file(descriptor))
             return refuse(descriptor);
-        if (is_at(place->path, descriptor))
+        if (is_at(path->text, descriptor))
             return descriptor;
         close(descriptor);
     }
@@ -147,10 +147,10 @@ static bool remove_leftover(const char *path)
     return removed;
 }
 
-int log_place_make_next(const log_place *place, const void *header, size_t bytes)
+int log_path_create_next(const log_path *path, const void *header, size_t bytes)
 {
     char name[NUMBERED_ROOM];
-    next_name(place, name);
+    next_name(path, name);
     int descriptor = make_locked(name);
     if (descriptor < 0 && errno == EEXIST && remove_leftover(name))
         descriptor = make_locked(name);
@@ -174,15 +174,15 @@ static bool exists(const char *path)
 }
 
 /* Up to the first number that is free, files move on by one. Stops where one cannot be moved: none goes over it. */
-static bool move_on(const log_place *place)
+static bool move_on(const log_path *path)
 {
     char from[NUMBERED_ROOM], to[NUMBERED_ROOM];
     uint64_t last = 1;
-    for (numbered(place, last, to); last < place->keep && exists(to); numbered(place, last, to))
+    for (numbered(path, last, to); last < path->keep && exists(to); numbered(path, last, to))
         last++;
     for (uint64_t number = last; number-- > 0;) {
-        numbered(place, number, from);
-        numbered(place, number + 1, to);
+        numbered(path, number, from);
+        numbered(path, number + 1, to);
         if (rename(from, to) != 0)
             return false;
     }
@@ -197,36 +197,36 @@ static bool rename_to_free(const char *from, const char *to)
     return (errno == EINVAL || errno == ENOSYS) && rename(from, to) == 0;
 }
 
-bool log_place_put_next(const log_place *place, int descriptor)
+bool log_path_install_next(const log_path *path, int descriptor)
 {
     char first[NUMBERED_ROOM], next[NUMBERED_ROOM];
-    bool stands = exists(place->path);
-    if (stands && !is_at(place->path, descriptor)) {
+    bool stands = exists(path->text);
+    if (stands && !is_at(path->text, descriptor)) {
         errno = EEXIST; /* somebody else's by now */
         return false;
     }
-    if (stands && !move_on(place))
+    if (stands && !move_on(path))
         return false;
-    next_name(place, next);
-    if (rename_to_free(next, place->path))
+    next_name(path, next);
+    if (rename_to_free(next, path->text))
         return true;
     int error = errno;
-    numbered(place, 1, first);
+    numbered(path, 1, first);
     if (stands)
-        rename_to_free(first, place->path);
+        rename_to_free(first, path->text);
     errno = error;
     return false;
 }
 
-void log_place_remove(const log_place *place, int descriptor)
+void log_path_remove(const log_path *path, int descriptor)
 {
-    if (is_at(place->path, descriptor))
-        unlink(place->path);
+    if (is_at(path->text, descriptor))
+        unlink(path->text);
 }
 
-void log_place_remove_next(const log_place *place)
+void log_path_remove_next(const log_path *path)
 {
     char name[NUMBERED_ROOM];
-    next_name(place, name);
+    next_name(path, name);
     unlink(name);
 }

@@ -14,13 +14,13 @@ typedef struct log_sink_ops {
     /* Takes the records; returns how many it took, fewer with `error` set. */
     size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
     /* Behind each collection, whether there was something to write or not: looks after who reads. NULL: nobody does. */
-    void (*look)(log_sink *self);
+    void (*poll)(log_sink *self);
     /* The stack is built and somebody waits for all that was recorded, if only nothing: what the sink has put off is
      * done. NULL: nothing is. */
-    void (*settle)(log_sink *self);
+    void (*flush)(log_sink *self);
     /* The stack is built, and no more comes, or the process exits: does what settle does, and ends what has begun.
      * Waits for a slow reader for a second. NULL: nothing is to be ended. */
-    void (*end)(log_sink *self);
+    void (*finish)(log_sink *self);
     /* Frees the sink. Without a stack that was `built` it leaves nothing behind. Any thread: the writer has ended. */
     void (*close)(log_sink *self, bool built);
 } log_sink_ops;

@@ -233,7 +233,7 @@ static void step_back(void)
     setpriority(PRIO_PROCESS, (id_t)gettid(), NICENESS);
 }
 
-static void note_done(log_writer *self, uint64_t done)
+static void set_done(log_writer *self, uint64_t done)
 {
     strata_lock_take(&self->lock);
     self->done = done;
@@ -245,8 +245,8 @@ static void note_done(log_writer *self, uint64_t done)
 static void finish(log_writer *self)
 {
     collect(self, true);
-    if (self->resource->stack && self->sink->ops->end)
-        self->sink->ops->end(self->sink);
+    if (self->resource->stack && self->sink->ops->finish)
+        self->sink->ops->finish(self->sink);
 }
 
 static void *run(void *data)
@@ -256,17 +256,17 @@ static void *run(void *data)
     for (;;) {
         if (atomic_load(&self->stop)) {
             finish(self);
-            note_done(self, UINT64_MAX); /* whoever asks from now on */
+            set_done(self, UINT64_MAX); /* whoever asks from now on */
             return NULL;
         }
         uint64_t asked = atomic_load(&self->asked);
         uint64_t most = collect(self, asked != self->done);
-        if (self->sink->ops->look)
-            self->sink->ops->look(self->sink);
+        if (self->sink->ops->poll)
+            self->sink->ops->poll(self->sink);
         if (asked != self->done) {
-            if (self->resource->stack && self->sink->ops->settle)
-                self->sink->ops->settle(self->sink);
-            note_done(self, asked);
+            if (self->resource->stack && self->sink->ops->flush)
+                self->sink->ops->flush(self->sink);
+            set_done(self, asked);
         }
         if (most < self->rings.lines / 2)
             sleep_until_needed(self, most >= self->rings.lines / 8);
@@ -350,7 +350,7 @@ end_finished:
     strata_lock_destroy(&self->lock);
     pthread_cond_destroy(&self->finished);
 end_rings:
-    log_rings_end(&self->rings);
+    log_rings_destroy(&self->rings);
 free_batch:
     strata_host_free(self->batch);
 refuse:
@@ -380,7 +380,7 @@ void log_writer_stop(log_writer *self)
     self->sink->ops->close(self->sink, self->resource->stack != NULL);
     strata_lock_destroy(&self->lock);
     pthread_cond_destroy(&self->finished);
-    log_rings_end(&self->rings);
+    log_rings_destroy(&self->rings);
     strata_host_free(self->heap);
     strata_host_free(self->batch);
 }

@@ -1,56 +1,72 @@
-/* What the parts of the statistics layer share: counting in statistics.c, reports in report.c. */
+/* What the files of the statistics layer share. */
 #ifndef STRATA_RESOURCES_STATISTICS_INTERNAL_H
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
 #include "core/base/lock.h"
-#include "resources/statistics/tally.h"
+#include "resources/statistics/tag_counters.h"
 
 #include <strata/statistics.h>
 
-enum { STRATA_STATISTICS_STATUSES = 64 }; /* more than there are */
+enum {
+    STRATA_STATISTICS_STATUSES = 64, /* more than there are */
+    STRATA_STATISTICS_VALUES = 13,
+};
 
 typedef struct strata_statistics {
     strata_resource resource;
     _Atomic bool stacks;                                   /* any thread, relaxed: a switch */
-    bool keeps;                                            /* blocks have other facts in the table than in this layer;
-                                                              set when the stack is built */
+    bool stores_facts;                                     /* blocks have other facts in the table than in this layer;
+                                                       set when the stack is built */
     int leaks;                                             /* constant */
     int file;                                              /* constant; -1: none */
     struct strata_statistics *next, *previous;             /* of those that report by themselves; guarded by a lock
                                                               of report.c */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed: statistics */
     _Atomic uint64_t free_failures;                        /* the same */
-    strata_tag_counters tally;
+    strata_tag_counters counters;
 } strata_statistics;
 
 /* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the
  * block is not live here. Read with the entry's lock bit, or by the free. */
-typedef struct strata_statistics_note {
-    _Atomic uint64_t mark; /* strata_statistics_mark; 0: not yet, or not through this layer */
+typedef struct strata_statistics_facts {
+    _Atomic uint64_t origin; /* strata_statistics_origin; 0: not yet, or not through this layer */
     /* As this layer gave the block. Not there where the table has it so: `keeps` says. */
     _Atomic uint64_t bytes, requested, address;
-} strata_statistics_note;
+} strata_statistics_facts;
 
-enum { STRATA_STATISTICS_SPARED = sizeof(strata_statistics_note) - sizeof(uint64_t) };
+enum { STRATA_STATISTICS_OPTIONAL_BYTES = sizeof(strata_statistics_facts) - sizeof(uint64_t) };
 
 /* Numbers of call stacks end far below 2^31. */
-static inline uint64_t strata_statistics_mark(strata_tag tag, uint32_t call_stack)
+static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)
 {
     return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
 }
 
-static inline strata_tag strata_statistics_mark_tag(uint64_t mark)
+static inline strata_tag strata_statistics_origin_tag(uint64_t origin)
 {
-    return (strata_tag)(mark >> 32);
+    return (strata_tag)(origin >> 32);
 }
 
-static inline uint32_t strata_statistics_mark_stack(uint64_t mark)
+static inline uint32_t strata_statistics_origin_stack(uint64_t origin)
 {
-    return (uint32_t)mark >> 1;
+    return (uint32_t)origin >> 1;
 }
 
-/* The layer behind a resource; NULL, raised, if it is another one. */
-strata_statistics *strata_statistics_of(strata_resource *resource);
+static inline const char *strata_statistics_tag_text(strata_tag tag)
+{
+    return tag ? strata_tag_name(tag) : NULL;
+}
+
+/* ---- operations.c ---- */
+
+extern const strata_resource_ops strata_statistics_ops;
+
+/* ---- counters.c ---- */
+
+extern const char strata_statistics_name[]; /* in the ops of this layer alone */
+
+/* The head of public functions. Errors: FORKED, INVALID_VALUE if it is another layer. */
+strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self);
 
 /* Reads a public struct of counters; false if the scope is not open. `record` is the tally's own for all tags. */
 bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
@@ -59,8 +75,15 @@ bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_
 /* How many values of these statuses there are in all; the number of one that is none is 0. */
 uint64_t strata_statistics_failed(const strata_statistics *self);
 
-/* describe() and end_refused() of the layer. */
+/* ---- report.c ---- */
+
+extern const strata_value strata_statistics_values[STRATA_STATISTICS_VALUES];
+strata_status strata_statistics_get_value(strata_resource *resource, size_t which, uint64_t *value);
+strata_status strata_statistics_set_value(strata_resource *resource, size_t which, uint64_t value);
 void strata_statistics_describe(strata_resource *resource, strata_emitter *to);
+
+/* ---- leaks.c ---- */
+
 void strata_statistics_end_refused(strata_resource *resource);
 
 /* Opens and closes what reporting by itself takes. Errors: IO, OUT_OF_HOST_MEMORY. */

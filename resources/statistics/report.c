@@ -1,250 +1,122 @@
-/* Reports of the statistics layer: its tables in a report of the stack, and what is live, in groups.
- *
- * Live blocks are found by walking the stack's table of blocks. A group is what has its call stack and tag in common,
- * or tag and size class where there are no call stacks: the items are collected, sorted by that and merged. */
-#include "resources/statistics/internal.h"
-
-#include "core/base/call_stack.h"
+/* The values of the statistics layer, and its tables in a report of the stack. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
-#include "core/base/file_name.h"
-#include "core/base/host_memory.h"
 #include "core/stack/stack.h"
+#include "resources/statistics/internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+/* ---- values ---- */
 
-enum { FIRST_ROOM = 256, MOST_LOGGED = 16 };
+enum {
+    BYTES_CURRENT,
+    BYTES_PEAK,
+    BYTES_TOTAL,
+    BLOCKS_CURRENT,
+    BLOCKS_PEAK,
+    BLOCKS_TOTAL,
+    REQUESTED_TOTAL,
+    RETIRED_BYTES,
+    FAILURES,
+    FREE_FAILURES,
+    SCOPES,
+    STACKS,
+    RESET_PEAKS,
+};
+_Static_assert(RESET_PEAKS + 1 == STRATA_STATISTICS_VALUES, "the values that there are");
 
-/* ---- walking ---- */
+const strata_value strata_statistics_values[STRATA_STATISTICS_VALUES] = {
+    [BYTES_CURRENT] = {"bytes.current", STRATA_VALUE_BYTES, false, "usable bytes in live blocks"},
+    [BYTES_PEAK] = {"bytes.peak", STRATA_VALUE_BYTES, false, "the most that was live at a time"},
+    [BYTES_TOTAL] = {"bytes.total", STRATA_VALUE_BYTES, false, "ever allocated"},
+    [BLOCKS_CURRENT] = {"blocks.current", STRATA_VALUE_COUNT, false, "live blocks"},
+    [BLOCKS_PEAK] = {"blocks.peak", STRATA_VALUE_COUNT, false, "the most that were live at a time"},
+    [BLOCKS_TOTAL] = {"blocks.total", STRATA_VALUE_COUNT, false, "ever allocated"},
+    [REQUESTED_TOTAL] = {"requested.total", STRATA_VALUE_BYTES, false, "ever asked for, of what was allocated"},
+    [RETIRED_BYTES] = {"retired.bytes", STRATA_VALUE_BYTES, false, "freed in stream order and not complete"},
+    [FAILURES] = {"failures", STRATA_VALUE_COUNT, false, "allocations that failed"},
+    [FREE_FAILURES] = {"free_failures", STRATA_VALUE_COUNT, false, "frees that failed"},
+    [SCOPES] = {"scopes", STRATA_VALUE_COUNT, false, "scopes that are open"},
+    [STACKS] = {"stacks", STRATA_VALUE_SWITCH, true, "take the call stack of each allocation"},
+    [RESET_PEAKS] = {"reset_peaks", STRATA_VALUE_SWITCH, true, "set to 1: every peak becomes what is live"},
+};
 
-/* The next live block as this layer knows it, from *slot on. */
-static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t end, strata_block *block,
-                      uint32_t *call_stack)
+static uint64_t not_negative(int64_t number)
 {
-    const strata_table *table = strata_resource_table(&self->resource);
-    strata_entry *entry;
-    while ((entry = strata_table_lock_next(table, slot, end))) {
-        const strata_statistics_note *note =
-            (const strata_statistics_note *)(const void *)((const char *)entry + self->resource.block_offset);
-        strata_entry_describe(table, *slot - 1, block);
-        const uint64_t mark = atomic_load_explicit(&note->mark, memory_order_acquire);
-        if (self->keeps) {
-            block->bytes = (size_t)atomic_load_explicit(&note->bytes, memory_order_relaxed);
-            block->requested = (size_t)atomic_load_explicit(&note->requested, memory_order_relaxed);
-            block->address = atomic_load_explicit(&note->address, memory_order_relaxed);
-        }
-        block->tag = strata_statistics_mark_tag(mark);
-        *call_stack = strata_statistics_mark_stack(mark);
-        strata_entry_unlock(entry);
-        if (mark)
-            return true;
-    }
-    return false;
+    return number > 0 ? (uint64_t)number : 0;
 }
 
-/* The head of functions that look at blocks. */
-static strata_status begin(strata_resource *resource, strata_statistics **self)
+static uint64_t counter_value(size_t which, const strata_statistics_counters *counters)
 {
-    strata_status status = strata_not_forked();
-    if (status != STRATA_SUCCESS)
+    switch (which) {
+    case BYTES_CURRENT:
+        return not_negative(counters->bytes.current);
+    case BYTES_PEAK:
+        return not_negative(counters->bytes.peak);
+    case BYTES_TOTAL:
+        return not_negative(counters->bytes.total);
+    case BLOCKS_CURRENT:
+        return not_negative(counters->blocks.current);
+    case BLOCKS_PEAK:
+        return not_negative(counters->blocks.peak);
+    case BLOCKS_TOTAL:
+        return not_negative(counters->blocks.total);
+    default:
+        return not_negative(counters->requested);
+    }
+}
+
+/* The owner of the memory knows, also where the driver cannot be asked for the rest of a usage. Asking it when somebody
+ * looks costs the frees nothing. */
+static strata_status get_retired(const strata_resource *resource, uint64_t *value)
+{
+    strata_resource *upstream = resource->upstream;
+    strata_usage usage = {0};
+    *value = 0;
+    strata_status status = upstream ? strata_usable() : STRATA_SUCCESS;
+    if (!upstream || status != STRATA_SUCCESS)
         return status;
-    *self = strata_statistics_of(resource);
-    if (!*self)
-        return STRATA_ERROR_INVALID_VALUE;
-    if (!resource->stack)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "statistics: the layer is not part of a stack, so it has no blocks");
+    strata_error_suppress_begin();
+    upstream->ops->usage(upstream, &usage);
+    strata_error_suppress_end(false);
+    *value = usage.retired_bytes;
     return STRATA_SUCCESS;
 }
 
-strata_status strata_statistics_visit(strata_resource *statistics,
-                                      void (*visit)(const strata_block *block, uint32_t call_stack, void *data),
-                                      void *data)
+strata_status strata_statistics_get_value(strata_resource *resource, size_t which, uint64_t *value)
 {
-    strata_statistics *self;
-    if (!visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: a visit without a function");
-    strata_status status = begin(statistics, &self);
-    if (status != STRATA_SUCCESS)
-        return status;
-    const uint32_t end = strata_table_slot_limit(strata_resource_table(statistics));
-    strata_block block;
-    uint32_t call_stack, slot = 1;
-    while (next_live(self, &slot, end, &block, &call_stack))
-        visit(&block, call_stack, data);
+    strata_statistics *self = (strata_statistics *)resource;
+    strata_statistics_counters counters;
+    switch (which) {
+    case RETIRED_BYTES:
+        return get_retired(resource, value);
+    case FAILURES:
+        *value = strata_statistics_failed(self);
+        break;
+    case FREE_FAILURES:
+        *value = atomic_load_explicit(&self->free_failures, memory_order_relaxed);
+        break;
+    case SCOPES:
+        *value = strata_tag_counters_scopes(&self->counters);
+        break;
+    case STACKS:
+        *value = atomic_load_explicit(&self->stacks, memory_order_relaxed);
+        break;
+    case RESET_PEAKS:
+        *value = 0;
+        break;
+    default:
+        strata_statistics_counters_of(self, self->counters.all, 0, &counters);
+        *value = counter_value(which, &counters);
+    }
     return STRATA_SUCCESS;
 }
 
-void strata_statistics_call_stack(uint32_t call_stack, void (*line)(const char *text, void *data), void *data)
+strata_status strata_statistics_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
-    if (line)
-        strata_call_stack_print(call_stack, line, data);
-}
-
-/* ---- groups ---- */
-
-typedef struct leak_group {
-    uint32_t call_stack;
-    strata_tag tag;
-    uint32_t size_class; /* 0 where there is a call stack */
-    uint64_t blocks, bytes;
-} leak_group;
-
-typedef struct leak_list {
-    leak_group *groups; /* freed by its maker */
-    size_t count, room;
-    uint64_t blocks, bytes;
-} leak_list;
-
-static bool add_item(leak_list *list, const leak_group *item)
-{
-    if (list->count == list->room) {
-        size_t room = list->room ? 2 * list->room : FIRST_ROOM;
-        leak_group *groups = strata_host_zalloc(room * sizeof *groups);
-        if (!groups)
-            return false;
-        if (list->groups)
-            memcpy(groups, list->groups, list->count * sizeof *groups);
-        strata_host_free(list->groups);
-        list->groups = groups;
-        list->room = room;
-    }
-    list->groups[list->count++] = *item;
-    list->blocks += item->blocks;
-    list->bytes += item->bytes;
-    return true;
-}
-
-static int compare(uint64_t a, uint64_t b)
-{
-    return a < b ? -1 : a > b;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const leak_group *one = a, *other = b;
-    int order = compare(one->call_stack, other->call_stack);
-    if (!order)
-        order = compare(one->tag, other->tag);
-    return order ? order : compare(one->size_class, other->size_class);
-}
-
-static int by_bytes(const void *a, const void *b)
-{
-    int order = compare(((const leak_group *)b)->bytes, ((const leak_group *)a)->bytes);
-    return order ? order : by_key(a, b);
-}
-
-static void merge(leak_list *list)
-{
-    size_t count = 0;
-    if (!list->count)
-        return;
-    qsort(list->groups, list->count, sizeof *list->groups, by_key);
-    for (size_t i = 1; i < list->count; i++) {
-        if (by_key(&list->groups[count], &list->groups[i]) != 0) {
-            list->groups[++count] = list->groups[i];
-            continue;
-        }
-        list->groups[count].blocks += list->groups[i].blocks;
-        list->groups[count].bytes += list->groups[i].bytes;
-    }
-    list->count = count + 1;
-    qsort(list->groups, list->count, sizeof *list->groups, by_bytes);
-}
-
-static strata_status collect(const strata_statistics *self, leak_list *list)
-{
-    *list = (leak_list){0};
-    const uint32_t end = strata_table_slot_limit(strata_resource_table(&self->resource));
-    strata_block block;
-    uint32_t slot = 1;
-    for (leak_group item = {0}; next_live(self, &slot, end, &block, &item.call_stack);) {
-        item.tag = block.tag;
-        item.size_class = item.call_stack ? 0 : strata_tag_counters_size_class(block.bytes);
-        item.blocks = 1;
-        item.bytes = block.bytes;
-        if (add_item(list, &item))
-            continue;
-        strata_host_free(list->groups);
-        *list = (leak_list){0};
-        return strata_fail_host_memory("a report of what is live");
-    }
-    merge(list);
-    return STRATA_SUCCESS;
-}
-
-/* ---- the report ---- */
-
-static const char *tag_text(strata_tag tag)
-{
-    return tag ? strata_tag_name(tag) : NULL;
-}
-
-/* The most that a block of a size class has; the last class has no such number. */
-static uint64_t most_of(unsigned size_class)
-{
-    return size_class < 64 ? UINT64_C(1) << size_class : UINT64_MAX;
-}
-
-static void emit_line(const char *text, void *data)
-{
-    strata_emit_text(data, NULL, text);
-}
-
-static void emit_group(strata_emitter *to, const leak_group *group)
-{
-    strata_emit_object_begin(to, NULL);
-    strata_emit_bytes(to, "bytes", group->bytes);
-    strata_emit_count(to, "blocks", group->blocks);
-    strata_emit_text(to, "tag", tag_text(group->tag));
-    if (group->call_stack) {
-        strata_emit_list_begin(to, "call_stack");
-        strata_call_stack_print(group->call_stack, emit_line, to);
-        strata_emit_list_end(to);
-    } else {
-        strata_emit_bytes(to, "largest_up_to", most_of(group->size_class));
-    }
-    strata_emit_object_end(to);
-}
-
-/* Reports of several processes may be in one file. */
-static void emit_leaks(strata_emitter *to, const strata_statistics *self, const leak_list *list)
-{
-    strata_emit_count(to, "process", (uint64_t)getpid());
-    strata_emit_text(to, "command", program_invocation_name);
-    strata_emit_text(to, "stack", strata_stack_text(self->resource.stack));
-    strata_emit_count(to, "live_blocks", list->blocks);
-    strata_emit_bytes(to, "live_bytes", list->bytes);
-    strata_emit_list_begin(to, "groups");
-    for (size_t i = 0; i < list->count; i++)
-        emit_group(to, &list->groups[i]);
-    strata_emit_list_end(to);
-}
-
-strata_status strata_statistics_leaks(strata_resource *statistics, strata_format format, strata_write_callback write,
-                                      void *data)
-{
-    strata_statistics *self;
-    leak_list list;
-    if (!write || (unsigned)format > STRATA_FORMAT_JSON)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "statistics: a report without a callback, or without a format that there is");
-    strata_status status = begin(statistics, &self);
-    if (status == STRATA_SUCCESS)
-        status = collect(self, &list);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_emitter to;
-    strata_emitter_begin(&to, format, write, data);
-    emit_leaks(&to, self, &list);
-    strata_emitter_end(&to);
-    strata_host_free(list.groups);
+    strata_statistics *self = (strata_statistics *)resource;
+    if (which == STACKS)
+        atomic_store_explicit(&self->stacks, value != 0, memory_order_relaxed);
+    else if (value)
+        strata_tag_counters_reset_peaks(&self->counters);
     return STRATA_SUCCESS;
 }
 
@@ -270,12 +142,12 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
     strata_emit_list_begin(to, "tags");
-    for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(&self->tally, record));) {
+    for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(&self->counters, record));) {
         strata_statistics_counters_of(self, record, 0, &counters);
         if (!counters.blocks.total)
             continue;
         strata_emit_object_begin(to, NULL);
-        strata_emit_text(to, "tag", tag_text(record->tag));
+        strata_emit_text(to, "tag", strata_statistics_tag_text(record->tag));
         emit_counters(to, &counters);
         strata_emit_object_end(to);
     }
@@ -285,13 +157,13 @@ static void describe_tags(strata_statistics *self, strata_emitter *to)
 static void describe_sizes(strata_statistics *self, strata_emitter *to)
 {
     uint64_t counts[STRATA_TAG_COUNTERS_SIZES];
-    strata_tag_counters_sum_sizes(&self->tally, counts);
+    strata_tag_counters_sum_sizes(&self->counters, counts);
     strata_emit_list_begin(to, "sizes");
     for (unsigned i = 0; i < STRATA_TAG_COUNTERS_SIZES; i++) {
         if (!counts[i])
             continue;
         strata_emit_object_begin(to, NULL);
-        strata_emit_bytes(to, "up_to", most_of(i));
+        strata_emit_bytes(to, "up_to", strata_tag_counters_most_of(i));
         strata_emit_count(to, "allocations", counts[i]);
         strata_emit_object_end(to);
     }
@@ -314,12 +186,12 @@ static void describe_failures(const strata_statistics *self, strata_emitter *to)
 static void describe_scopes(strata_statistics *self, strata_emitter *to)
 {
     strata_statistics_counters counters;
-    uint32_t scopes = strata_tag_counters_scopes(&self->tally);
+    uint32_t scopes = strata_tag_counters_scopes(&self->counters);
     if (!scopes)
         return;
     strata_emit_list_begin(to, "open_scopes");
     for (uint32_t scope = 1; scope <= scopes; scope++) {
-        if (!strata_statistics_counters_of(self, self->tally.all, scope, &counters))
+        if (!strata_statistics_counters_of(self, self->counters.all, scope, &counters))
             break; /* popped meanwhile */
         strata_emit_object_begin(to, NULL);
         emit_counters(to, &counters);
@@ -335,178 +207,4 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to)
     describe_sizes(self, to);
     describe_failures(self, to);
     describe_scopes(self, to);
-}
-
-/* ---- reporting by itself ---- */
-
-static strata_lock reporting_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LEAK_REPORTS);
-static strata_statistics *reporting; /* layers that are asked to; guarded by reporting_lock */
-
-typedef struct file_writer {
-    int file;
-    int error; /* the first one */
-} file_writer;
-
-static void write_file(const char *text, size_t length, void *data)
-{
-    file_writer *writer = data;
-    while (length && !writer->error) {
-        ssize_t written = write(writer->file, text, length);
-        if (written < 0 && errno != EINTR)
-            writer->error = errno;
-        if (written <= 0)
-            continue;
-        text += written;
-        length -= (size_t)written;
-    }
-}
-
-/* The report goes to the file piece by piece; what is gathered here first is written in one. */
-typedef struct gathered {
-    char text[4096];
-    size_t used;
-    file_writer writer;
-} gathered;
-
-static void gather(const char *text, size_t length, void *data)
-{
-    gathered *to = data;
-    if (length > sizeof to->text - to->used) {
-        write_file(to->text, to->used, &to->writer);
-        to->used = 0;
-    }
-    if (length > sizeof to->text) {
-        write_file(text, length, &to->writer);
-        return;
-    }
-    memcpy(to->text + to->used, text, length);
-    to->used += length;
-}
-
-static void report_to_file(const strata_statistics *self, const leak_list *list)
-{
-    gathered to = {.writer = {.file = self->file}};
-    strata_emitter emitter;
-    strata_emitter_begin(&emitter, STRATA_FORMAT_TEXT, gather, &to);
-    emit_leaks(&emitter, self, list);
-    strata_emitter_end(&emitter);
-    gather("\n", 1, &to);
-    write_file(to.text, to.used, &to.writer);
-    if (to.writer.error)
-        strata_fail(STRATA_ERROR_IO, "statistics: the report of leaks could not be written: %s",
-                    strerror(to.writer.error));
-}
-
-typedef struct joined_frames {
-    char text[320];
-    size_t used;
-} joined_frames;
-
-static void join(const char *text, void *data)
-{
-    joined_frames *to = data;
-    if (to->used >= sizeof to->text)
-        return;
-    int length = snprintf(to->text + to->used, sizeof to->text - to->used, "%s%s", to->used ? ", " : "", text);
-    to->used += length > 0 ? (size_t)length : 0;
-}
-
-static void log_group(const leak_group *group)
-{
-    joined_frames frames = {0};
-    strata_call_stack_print(group->call_stack, join, &frames);
-    strata_error *error = strata_error_begin(STRATA_ERROR_BUSY);
-    error->in_use = (size_t)group->bytes;
-    error->tag = group->tag;
-    strata_error_raise(error, "statistics: %llu block%s of %llu bytes in all still live, tag \"%s\"%s%s",
-                       (unsigned long long)group->blocks, group->blocks == 1 ? "" : "s",
-                       (unsigned long long)group->bytes, strata_tag_name(group->tag),
-                       group->call_stack ? ", allocated by " : "", frames.text);
-}
-
-static void report_to_log(const leak_list *list)
-{
-    size_t logged = list->count < MOST_LOGGED ? list->count : MOST_LOGGED;
-    for (size_t i = 0; i < logged; i++)
-        log_group(&list->groups[i]);
-    if (list->count > logged)
-        strata_fail(STRATA_ERROR_BUSY, "statistics: %zu more groups of live blocks; strata_statistics_leaks has all",
-                    list->count - logged);
-}
-
-static void report(const strata_statistics *self)
-{
-    leak_list list;
-    if (!self->resource.stack || collect(self, &list) != STRATA_SUCCESS)
-        return;
-    if (list.count && self->leaks == STRATA_STATISTICS_LEAKS_FILE)
-        report_to_file(self, &list);
-    else if (list.count)
-        report_to_log(&list);
-    strata_host_free(list.groups);
-}
-
-void strata_statistics_end_refused(strata_resource *resource)
-{
-    const strata_statistics *self = (const strata_statistics *)resource;
-    if (self->leaks != STRATA_STATISTICS_LEAKS_OFF)
-        report(self);
-}
-
-/* Destructors run after all exit handlers, whenever those were registered: what they free is no leak. The driver is
- * gone by then, and nothing here asks it. A forked child has no blocks of its own, and another thread may have held the
- * lock at the fork. */
-static __attribute__((destructor)) void report_at_exit(void)
-{
-    if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
-        return;
-    strata_lock_take(&reporting_lock);
-    for (const strata_statistics *self = reporting; self; self = self->next)
-        report(self);
-    strata_lock_release(&reporting_lock);
-}
-
-static strata_status open_file(strata_statistics *self, const char *given)
-{
-    char file[2048];
-    strata_status status = strata_file_name(file, sizeof file, "statistics", given, NULL, 0);
-    if (status != STRATA_SUCCESS)
-        return status;
-    self->file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (self->file >= 0)
-        return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_IO, "statistics: file \"%.200s\" cannot be made or written to: %s", file,
-                       strerror(errno));
-}
-
-strata_status strata_statistics_begin_reports(strata_statistics *self, const char *file)
-{
-    if (self->leaks == STRATA_STATISTICS_LEAKS_OFF)
-        return STRATA_SUCCESS;
-    strata_status status = self->leaks == STRATA_STATISTICS_LEAKS_FILE ? open_file(self, file) : STRATA_SUCCESS;
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_lock_take(&reporting_lock);
-    self->next = reporting;
-    if (reporting)
-        reporting->previous = self;
-    reporting = self;
-    strata_lock_release(&reporting_lock);
-    return STRATA_SUCCESS;
-}
-
-void strata_statistics_end_reports(strata_statistics *self)
-{
-    if (self->leaks == STRATA_STATISTICS_LEAKS_OFF)
-        return;
-    strata_lock_take(&reporting_lock);
-    if (self->next)
-        self->next->previous = self->previous;
-    if (self->previous)
-        self->previous->next = self->next;
-    else
-        reporting = self->next;
-    strata_lock_release(&reporting_lock);
-    if (self->file >= 0)
-        close(self->file);
 }

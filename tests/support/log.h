@@ -4,6 +4,7 @@
 
 #include "support/fixture.h"
 
+#include "resources/logging/csv.h"
 #include "tools/log/log_reader.h"
 
 #include <dirent.h>

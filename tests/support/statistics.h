@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "resources/statistics/internal.h"
 #include "support/effort.h"
 #include "support/fixture.h"
 #include "support/sweep.h"

@@ -4,7 +4,6 @@
 #include "support/log.h"
 
 #include "core/stack/stack.h"
-#include "resources/logging/csv.h"
 
 #include <semaphore.h>
 #include <sys/wait.h>

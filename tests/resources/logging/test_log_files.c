@@ -7,7 +7,6 @@
 #include "support/log.h"
 
 #include "core/base/timestamp.h"
-#include "resources/logging/csv.h"
 #include "tools/log/log_reader.h"
 
 #include <errno.h>

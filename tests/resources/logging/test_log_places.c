@@ -5,9 +5,6 @@
 #include "support/itself.h"
 #include "support/log.h"
 
-#include "resources/logging/csv.h"
-#include "resources/logging/format.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

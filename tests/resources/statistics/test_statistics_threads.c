@@ -1,7 +1,6 @@
 /* The statistics layer and several threads: what is live is exact when they are done, peaks are within their bounds,
  * and scopes and visits come in between at any moment. */
 #include "core/base/asymmetric.h"
-#include "resources/statistics/internal.h"
 #include "support/statistics.h"
 
 #include <sched.h>
@@ -383,11 +382,11 @@ static void scopes_that_begin_and_end_amid_threads_never_show_less_than_there_wa
 /* The most doublings that a thread is at. */
 static uint32_t doublings(void)
 {
-    strata_tag_counters *tally = &((strata_statistics *)layer)->tally;
-    const strata_tag_counters_thread *cell;
+    strata_tag_counters *counters = &((strata_statistics *)layer)->counters;
+    const strata_tag_counters_thread *local;
     uint32_t most = 0;
-    for (uint32_t position = 0; (cell = strata_per_thread_next(&tally->cells, &position));)
-        most = cell->spread > most ? cell->spread : most;
+    for (uint32_t position = 0; (local = strata_per_thread_next(&counters->threads, &position));)
+        most = local->spread > most ? local->spread : most;
     return most;
 }
 
@@ -395,15 +394,15 @@ static uint32_t doublings(void)
 static void a_thread_that_meets_others_at_the_lock_keeps_away_from_it_for_a_while(void **state)
 {
     (void)state;
-    strata_tag_counters *tally = &((strata_statistics *)layer)->tally;
+    strata_tag_counters *counters = &((strata_statistics *)layer)->counters;
     worker *other = worker_begin();
     for (size_t i = 0; doublings() == 0; i++) {
         assert_true(i < 200);
         other->bytes = (size_t)10000 << (i % 20);
-        strata_spin_take(&tally->lock);
+        strata_spin_take(&counters->lock);
         worker_start(other, allocates);
         usleep(2000);
-        strata_spin_release(&tally->lock);
+        strata_spin_release(&counters->lock);
         worker_wait(other);
         worker_do(other, frees);
         if (i % 20 == 19)

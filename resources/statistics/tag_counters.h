@@ -33,8 +33,8 @@
  *
  * Threads that have no account, because there is no host memory for one or the numbers of threads have run out, count
  * in the record's own, under the lock. */
-#ifndef STRATA_RESOURCES_STATISTICS_TALLY_H
-#define STRATA_RESOURCES_STATISTICS_TALLY_H
+#ifndef STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
+#define STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/lock.h"
@@ -55,8 +55,8 @@ typedef struct strata_tag_counters_record strata_tag_counters_record;
  * gets some recent value. Those of a record's own account are written under the lock. */
 typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
-    _Atomic int64_t top;  /* highest current since held was set; stale where it is above held */
-    _Atomic int64_t held; /* written by any thread, under the lock */
+    _Atomic int64_t top;      /* highest current since held was set; stale where it is above held */
+    _Atomic int64_t reserved; /* written by any thread, under the lock */
     _Atomic int64_t low;
 } strata_tag_counters_gauge;
 
@@ -64,13 +64,13 @@ typedef struct strata_tag_counters_account {
     _Alignas(64) strata_tag_counters_gauge bytes;
     strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts of all tags together */
-    int64_t largest, largest_before;          /* block in this period and the one before; the thread's alone */
-    strata_tag tag;                           /* constant */
-    int64_t kept[2];                          /* of held, while a scope begins; guarded by the lock */
-    int64_t settled[2];                       /* current values when it last reserved; the same */
-    strata_tag_counters_record *record;       /* constant */
-    struct strata_tag_counters_account *next; /* of the record's accounts; constant once it is among them */
-    struct strata_tag_counters_account *same; /* in the list of all tags: the thread's one account, which has the
+    int64_t largest, largest_before;           /* block in this period and the one before; the thread's alone */
+    strata_tag tag;                            /* constant */
+    int64_t saved[2];                          /* of held, while a scope begins; guarded by the lock */
+    int64_t reserved_at[2];                    /* current values when it last reserved; the same */
+    strata_tag_counters_record *record;        /* constant */
+    struct strata_tag_counters_account *next;  /* of the record's accounts; constant once it is among them */
+    struct strata_tag_counters_account *alias; /* in the list of all tags: the thread's one account, which has the
                                           numbers; NULL: this one has. Of a tag: that one in the list of all, of which
                                           the same is so; NULL: it has its own. Guarded by the lock */
 } strata_tag_counters_account;
@@ -82,18 +82,18 @@ typedef struct strata_tag_counters_thread {
     strata_tag_counters_account **table; /* by tag, open addressing, mask + 1 places; the thread's alone */
     uint32_t mask, count;
     uint32_t spread; /* widths are this many times doubled; the thread's alone */
-    bool met;        /* another thread had the lock in this period; the thread's alone */
+    bool contended;  /* another thread had the lock in this period; the thread's alone */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* allocations by size class; written by the thread */
 } strata_tag_counters_thread;
 
 enum { STRATA_TAG_COUNTERS_BYTES, STRATA_TAG_COUNTERS_BLOCKS, STRATA_TAG_COUNTERS_UNITS };
 
 /* How a scope began. */
-typedef struct strata_tag_counters_mark {
+typedef struct strata_tag_counters_scope {
     int64_t current[STRATA_TAG_COUNTERS_UNITS];
     int64_t peak[STRATA_TAG_COUNTERS_UNITS]; /* until then, since the scope outside of it began */
     int64_t total_bytes, total_requested, total_blocks;
-} strata_tag_counters_mark;
+} strata_tag_counters_scope;
 
 struct strata_tag_counters_record {
     strata_tag tag;                                  /* constant */
@@ -102,19 +102,20 @@ struct strata_tag_counters_record {
     _Atomic(strata_tag_counters_record *) next;      /* in the order in which they came; set under the lock */
     _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
     int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all held; guarded by the lock */
-    int64_t settled[STRATA_TAG_COUNTERS_UNITS]; /* of all settled: what is live, but for what is between; the same */
+    int64_t
+        reserved_at[STRATA_TAG_COUNTERS_UNITS]; /* of all settled: what is live, but for what is between; the same */
     int64_t peak[STRATA_TAG_COUNTERS_UNITS];    /* since the innermost scope began; guarded by the lock */
-    strata_tag_counters_mark *marks;            /* one for each open scope; guarded by the lock */
+    strata_tag_counters_scope *scopes;          /* one for each open scope; guarded by the lock */
     uint32_t room;                              /* for marks; guarded by the lock */
-    strata_tag_counters_account rest;           /* of threads without an account; written under the lock */
+    strata_tag_counters_account shared;         /* of threads without an account; written under the lock */
 };
 
 typedef struct strata_tag_counters {
-    strata_per_thread cells;
+    strata_per_thread threads;
     strata_tag_counters_record *all; /* constant */
     /* Spins: threads keep away from it. Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
-    uint32_t scopes;                                                          /* open ones; guarded by the lock */
+    uint32_t scope_count;                                                     /* open ones; guarded by the lock */
     _Atomic(strata_tag_counters_record *) last;                               /* guarded by the lock */
     _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without a cell; any thread, relaxed: statistics */
@@ -126,86 +127,132 @@ typedef struct strata_tag_counters_numbers {
 } strata_tag_counters_numbers;
 
 /* Of a struct that is all zero. False without host memory; nothing is left then, and `all` is NULL. */
-bool strata_tag_counters_init(strata_tag_counters *tally);
+bool strata_tag_counters_init(strata_tag_counters *counters);
 
 /* No call is in flight. */
-void strata_tag_counters_destroy(strata_tag_counters *tally);
+void strata_tag_counters_destroy(strata_tag_counters *counters);
 
 /* The record of a tag; NULL if no block ever had it. */
-strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counters, strata_tag tag);
 
 /* The same, and makes it; NULL without host memory. */
-strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *tally, strata_tag tag);
+strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag);
 
 /* The calling thread's account for a tag, made now; NULL without host memory. */
-strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                       strata_tag tag);
 
 /* For a thread that left its reservation, or whose period is over. */
-void strata_tag_counters_settle(strata_tag_counters *tally, strata_tag_counters_thread *cell,
-                                strata_tag_counters_account *account, bool period);
+void strata_tag_counters_reserve(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                                 strata_tag_counters_account *account, bool period);
 
 /* Count without an account. */
-void strata_tag_counters_add_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes,
+void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested);
-void strata_tag_counters_sub_shared(strata_tag_counters *tally, strata_tag_counters_record *record, size_t bytes);
+void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes);
 
 /* ---- scopes; 0 is the time since the tally was made, n the n-th of those that are open ---- */
 
 /* Begins a scope; false without host memory. */
-bool strata_tag_counters_push(strata_tag_counters *tally);
+bool strata_tag_counters_push(strata_tag_counters *counters);
 
 /* Ends the innermost scope, and *numbers is what it came to. False if none is open. */
-bool strata_tag_counters_pop(strata_tag_counters *tally, strata_tag_counters_numbers *numbers);
+bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers);
 
 /* Every peak of every scope becomes what is live. */
-void strata_tag_counters_reset_peaks(strata_tag_counters *tally);
+void strata_tag_counters_reset_peaks(strata_tag_counters *counters);
 
-uint32_t strata_tag_counters_scopes(strata_tag_counters *tally);
+uint32_t strata_tag_counters_scopes(strata_tag_counters *counters);
 
 /* Numbers of one tag, or of all, within a scope, UINT32_MAX being the innermost. Without a record they are zero. False
  * if the scope is not open. */
-bool strata_tag_counters_read(strata_tag_counters *tally, strata_tag_counters_record *record, uint32_t scope,
+bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                               strata_tag_counters_numbers *numbers);
 
 /* The records of tags, in the order in which they came: the first after `record`; the first one for NULL. */
-strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *tally,
+strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counters,
                                                      const strata_tag_counters_record *record);
 
-void strata_tag_counters_sum_sizes(strata_tag_counters *tally, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
+void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
+
+/* ---- shared with scopes.c ---- */
+
+/* Room for the marks of so many scopes; false without host memory. The lock is held. */
+bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count);
+
+static inline int64_t strata_tag_counters_load(const _Atomic int64_t *number)
+{
+    return atomic_load_explicit(number, memory_order_acquire);
+}
+
+static inline void strata_tag_counters_store(_Atomic int64_t *number, int64_t value)
+{
+    atomic_store_explicit(number, value, memory_order_relaxed);
+}
+
+static inline int64_t strata_tag_counters_larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline bool strata_tag_counters_has_its_numbers(const strata_tag_counters_account *account)
+{
+    return !account->record->all || !account->alias;
+}
+
+/* Of an account in a record's list. */
+static inline strata_tag_counters_gauge *strata_tag_counters_gauge_of(strata_tag_counters_account *account,
+                                                                      unsigned unit)
+{
+    if (!strata_tag_counters_has_its_numbers(account))
+        account = account->alias;
+    return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
+}
+
+/* The most that the account can have had since `held` was set. */
+static inline int64_t strata_tag_counters_bound(strata_tag_counters_gauge *gauge, int64_t reserved)
+{
+    int64_t top = strata_tag_counters_load(&gauge->top);
+    return strata_tag_counters_larger(top < reserved ? top : reserved, strata_tag_counters_load(&gauge->current));
+}
+
+static inline strata_tag_counters_account *strata_tag_counters_first_account(const strata_tag_counters_record *record)
+{
+    return atomic_load_explicit(&record->accounts, memory_order_acquire);
+}
 
 /* ---- the fast path ---- */
 
 /* The calling thread's cell, NULL where it has none. */
-static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *tally, strata_thread *thread)
+static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_counters *counters, strata_thread *thread)
 {
-    return strata_per_thread_self(&tally->cells, thread);
+    return strata_per_thread_self(&counters->threads, thread);
 }
 
 /* The calling thread's account for a tag, if that is where it is looked for first. *mine: its cell. */
 static inline strata_tag_counters_account *
-strata_tag_counters_account_if_present(strata_tag_counters *tally, strata_tag tag, strata_tag_counters_thread **mine)
+strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
-    strata_tag_counters_thread *cell = strata_per_thread_if_present(&tally->cells, strata_thread_current);
-    if (__builtin_expect(!cell || !cell->table, 0))
+    strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads, strata_thread_current);
+    if (__builtin_expect(!local || !local->table, 0))
         return NULL;
-    *mine = cell;
-    strata_tag_counters_account *account = cell->table[tag & cell->mask];
+    *mine = local;
+    strata_tag_counters_account *account = local->table[tag & local->mask];
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
 /* The calling thread's account for a tag; NULL where it can have none. */
 static inline strata_tag_counters_account *
-strata_tag_counters_account_of(strata_tag_counters *tally, strata_tag_counters_thread *cell, strata_tag tag)
+strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *local, strata_tag tag)
 {
-    if (__builtin_expect(!cell, 0))
+    if (__builtin_expect(!local, 0))
         return NULL;
-    if (__builtin_expect(cell->table != NULL, 1)) {
-        strata_tag_counters_account *account = cell->table[tag & cell->mask];
+    if (__builtin_expect(local->table != NULL, 1)) {
+        strata_tag_counters_account *account = local->table[tag & local->mask];
         if (__builtin_expect(account && account->tag == tag, 1))
             return account;
     }
-    return strata_tag_counters_open(tally, cell, tag);
+    return strata_tag_counters_open(counters, local, tag);
 }
 
 /* Adds to a number that only the calling thread writes. */
@@ -228,7 +275,7 @@ static inline int64_t strata_tag_counters_raise(strata_tag_counters_gauge *gauge
 /* Negative if the value is above what is held: several are looked at together. */
 static inline int64_t strata_tag_counters_room(strata_tag_counters_gauge *gauge, int64_t now)
 {
-    return atomic_load_explicit(&gauge->held, memory_order_relaxed) - now;
+    return atomic_load_explicit(&gauge->reserved, memory_order_relaxed) - now;
 }
 
 /* Negative if the value falls below what it may. */
@@ -240,6 +287,12 @@ static inline int64_t strata_tag_counters_lower(strata_tag_counters_gauge *gauge
 static inline unsigned strata_tag_counters_size_class(size_t bytes)
 {
     return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
+}
+
+/* The most that a block of a size class has; the last class has no such number. */
+static inline uint64_t strata_tag_counters_most_of(unsigned size_class)
+{
+    return size_class < 64 ? UINT64_C(1) << size_class : UINT64_MAX;
 }
 
 /* What an account has after a change. */
@@ -262,14 +315,14 @@ static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *ac
 }
 
 /* A block of the account's tag was allocated. */
-static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *tally,
-                                                                          strata_tag_counters_thread *cell,
+static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
+                                                                          strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
 {
-    strata_tag_counters_account *all = cell->all;
+    strata_tag_counters_account *all = local->all;
     const int64_t amount = (int64_t)bytes;
-    _Atomic uint64_t *size = &cell->sizes[strata_tag_counters_size_class(bytes)];
+    _Atomic uint64_t *size = &local->sizes[strata_tag_counters_size_class(bytes)];
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
     strata_tag_counters_bump(&account->total_bytes, amount);
     strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
@@ -286,19 +339,19 @@ static inline __attribute__((always_inline)) void strata_tag_counters_add(strata
         room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
     room |= (int64_t)in_period - 1; /* negative at the end of a period, too */
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(tally, cell, account, in_period == 0);
+        strata_tag_counters_reserve(counters, local, account, in_period == 0);
 }
 
 /* A block of the account's tag was freed. */
-static inline void strata_tag_counters_sub(strata_tag_counters *tally, strata_tag_counters_thread *cell,
+static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                            strata_tag_counters_account *account, size_t bytes)
 {
-    strata_tag_counters_account *all = cell->all;
+    strata_tag_counters_account *all = local->all;
     int64_t room = strata_tag_counters_shrink(account, (int64_t)bytes);
     if (__builtin_expect(all != NULL, 0))
         room |= strata_tag_counters_shrink(all, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_settle(tally, cell, account, false);
+        strata_tag_counters_reserve(counters, local, account, false);
 }
 
 #endif
