@@ -246,7 +246,7 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
         problem = "is part of a stack already";
     else if (ops->block_bytes > LAYER_BYTES_LIMIT)
         problem = "asks for too many bytes in each block";
-    else if (known_ops(ops).spared_bytes > ops->block_bytes)
+    else if (known_ops(ops).optional_block_bytes > ops->block_bytes)
         problem = "does without more bytes in each block than it asks for";
     else if (!has_its_values(resource))
         problem = "names values and cannot read or set them";
@@ -305,7 +305,7 @@ static uint32_t find_facts(strata_resource *const *resources, size_t count)
 {
     uint32_t from = 0;
     for (size_t i = 0; i + 1 < count; i++)
-        if (!known_ops(resources[i]->ops).passes_facts)
+        if (!known_ops(resources[i]->ops).transparent)
             from = (uint32_t)i;
     return from;
 }
@@ -314,7 +314,7 @@ static uint32_t find_facts(strata_resource *const *resources, size_t count)
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
-    uint32_t bytes = ops.block_bytes - (position >= stack->facts_from ? ops.spared_bytes : 0);
+    uint32_t bytes = ops.block_bytes - (position >= stack->facts_from ? ops.optional_block_bytes : 0);
     return (bytes + 7) & ~7u;
 }
 
@@ -351,7 +351,7 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
             stack->completion_sinks[stack->completion_sink_count++] =
                 (strata_completion_sink){stack->ops[i].completed, resources[i], (uint32_t)i};
     for (size_t i = stack->count; i-- > 0;)
-        if (stack->ops[i].keeps)
+        if (stack->ops[i].owns_internally)
             stack->internal_owners[stack->internal_owner_count++] = resources[i];
     stack->reporter = find_reporter(stack);
 }
@@ -589,7 +589,7 @@ const char *strata_stack_text(const strata_stack *stack)
 static uint32_t position_of_internal_owner(const strata_stack *stack, strata_block_id id)
 {
     for (size_t i = 0; i < stack->internal_owner_count; i++)
-        if (stack->internal_owners[i]->ops->keeps(stack->internal_owners[i], id))
+        if (stack->internal_owners[i]->ops->owns_internally(stack->internal_owners[i], id))
             return stack->internal_owners[i]->position;
     return 0;
 }

@@ -669,7 +669,7 @@ static strata_status binning_find(strata_resource *resource, CUdeviceptr address
 }
 
 /* Chunks are the layer's own affair. */
-static bool binning_keeps(strata_resource *resource, strata_block_id id)
+static bool binning_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
     const bin_bytes *bytes = entry ? bin_bytes_in(resource, entry) : NULL;
@@ -677,14 +677,15 @@ static bool binning_keeps(strata_resource *resource, strata_block_id id)
            atomic_load_explicit(&bytes->where, memory_order_relaxed);
 }
 
-#define OPS(layer_name)                                                                                             \
-    {                                                                                                               \
-        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),                \
-        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,             \
-        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,     \
-        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,         \
-        .reusable = binning_reusable, .values = binning_values, .value_count = BINNING_VALUES,                      \
-        .get_value = binning_get_value, .describe = binning_describe, .keeps = binning_keeps, .passes_facts = true, \
+#define OPS(layer_name)                                                                                           \
+    {                                                                                                             \
+        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),              \
+        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,           \
+        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,   \
+        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,       \
+        .reusable = binning_reusable, .values = binning_values, .value_count = BINNING_VALUES,                    \
+        .get_value = binning_get_value, .describe = binning_describe, .owns_internally = binning_owns_internally, \
+        .transparent = true,                                                                                      \
     }
 
 const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

@@ -205,7 +205,7 @@ static void budget_destroy(strata_resource *resource)
 
 #define BUDGET_OPS(bytes)                                                                                             \
     {                                                                                                                 \
-        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .passes_facts = true, .name = "budget",          \
+        .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot, \
         .completed = budget_completed, .destroy = budget_destroy, .values = budget_values,                            \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \

@@ -136,7 +136,7 @@ static const strata_value failure_callback_values[] = {
 
 static const strata_resource_ops failure_callback_ops = {
     .size = sizeof(strata_resource_ops),
-    .passes_facts = true,
+    .transparent = true,
     .name = "failure_callback",
     .allocate = failure_callback_allocate,
     .destroy = failure_callback_destroy,

@@ -191,7 +191,7 @@ static const strata_value fault_values[VALUES] = {
 
 static const strata_resource_ops fault_ops = {
     .size = sizeof(strata_resource_ops),
-    .passes_facts = true,
+    .transparent = true,
     .block_bytes = sizeof(requested_bytes),
     .name = "fault",
     .allocate = fault_allocate,

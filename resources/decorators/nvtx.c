@@ -394,7 +394,7 @@ static void nvtx_destroy(strata_resource *resource)
 
 static const strata_resource_ops nvtx_ops = {
     .size = sizeof(strata_resource_ops),
-    .passes_facts = true,
+    .transparent = true,
     .block_bytes = sizeof(nvtx_region),
     .name = "nvtx",
     .allocate = nvtx_allocate,

@@ -176,7 +176,7 @@ static const strata_value prefetch_values[] = {
 
 static const strata_resource_ops prefetch_ops = {
     .size = sizeof(strata_resource_ops),
-    .passes_facts = true,
+    .transparent = true,
     .block_bytes = sizeof(managed_block),
     .name = "prefetch",
     .allocate = prefetch_allocate,

@@ -564,12 +564,13 @@ void logging_destroy(strata_resource *resource)
     strata_host_free(self);
 }
 
-#define LOGGING_OPS                                                                                                \
-    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts), .spared_bytes = sizeof(block_facts),  \
-    .passes_facts = true, .name = "logging", .begin = logging_begin, .allocate = logging_allocate,                 \
-    .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim, .completed = logging_completed,  \
-    .destroy = logging_destroy, .values = logging_values, .value_count = LOGGING_VALUES, .get_value = logging_get, \
-    .set_value = logging_set, .describe = logging_describe, .synchronize = logging_synchronize
+#define LOGGING_OPS                                                                                                  \
+    .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts),                                         \
+    .optional_block_bytes = sizeof(block_facts), .transparent = true, .name = "logging", .begin = logging_begin,     \
+    .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim,      \
+    .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
+    .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
+    .synchronize = logging_synchronize
 
 const strata_resource_ops logging_ops_without_uses = {LOGGING_OPS};
 

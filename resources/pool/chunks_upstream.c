@@ -69,7 +69,8 @@ static void set_range(pool_chunk *chunk)
     chunk->units = end > chunk->address ? pool_chunk_units(end - chunk->address) : 0;
 }
 
-/* Hides the block from all layers above under a new identity. Its entry is marked before that, for pool_keeps. */
+/* Hides the block from all layers above under a new identity. Its entry is marked before that, for
+ * pool_owns_internally. */
 static strata_status hold(pool_chunk_store *store, strata_block *block)
 {
     pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);

@@ -132,7 +132,7 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
 }
 
 /* Blocks that extents are cut from are internal. */
-static bool pool_keeps(strata_resource *resource, strata_block_id id)
+static bool pool_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const pool_extent *extent = strata_block_layer_bytes(resource, id);
     return extent && extent->state == POOL_CHUNK;
@@ -222,7 +222,7 @@ const strata_resource_ops pool_ops = {
     .find = pool_find_block,
     .destroy = pool_destroy,
     .reusable = pool_reusable,
-    .keeps = pool_keeps,
+    .owns_internally = pool_owns_internally,
     .begin = pool_begin,
     .values = pool_values,
     .value_count = POOL_VALUE_COUNT,

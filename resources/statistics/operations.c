@@ -175,9 +175,9 @@ static void statistics_destroy(strata_resource *resource)
 
 const strata_resource_ops strata_statistics_ops = {
     .size = sizeof(strata_resource_ops),
-    .passes_facts = true,
+    .transparent = true,
     .block_bytes = sizeof(strata_statistics_facts),
-    .spared_bytes = STRATA_STATISTICS_OPTIONAL_BYTES,
+    .optional_block_bytes = STRATA_STATISTICS_OPTIONAL_BYTES,
     .begin = statistics_begin,
     .name = strata_statistics_name,
     .allocate = statistics_allocate,

@@ -621,8 +621,8 @@ static void each_layer_keeps_its_own_bytes_of_each_block(test_fixture *fixture)
     for (size_t i = 0; i < LAYERS; i++) {
         ops[i] = (strata_resource_ops){.size = sizeof ops[i],
                                        .block_bytes = sizes[i],
-                                       .passes_facts = i != 0 && i != SEES_TABLE,
-                                       .spared_bytes = spared[i],
+                                       .transparent = i != 0 && i != SEES_TABLE,
+                                       .optional_block_bytes = spared[i],
                                        .name = "keeping",
                                        .allocate = keeping_allocate,
                                        .completed = keeping_completed,
