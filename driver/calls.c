@@ -1,5 +1,5 @@
-/* Counts the calls that go through the door, each entry point by name: one wrapper an entry, generated from the list,
- * put between the table and the driver when somebody asked for it before the door opened. */
+/* Counts driver calls by name: one wrapper for each entry point, generated from the list, put between the table and the
+ * driver if counting was enabled before the driver was opened. */
 #include "driver/driver.h"
 
 #include <stddef.h>
@@ -12,7 +12,7 @@ enum {
 };
 
 static _Atomic bool wanted;
-static strata_entry_table real;             /* written once, before the door opens */
+static strata_entry_table real;             /* written once, before the driver state is OPEN */
 static _Atomic uint64_t counts[CALL_COUNT]; /* any thread, relaxed: statistics */
 
 #define WRAPPER(need, name, version, parameters, arguments)                       \

@@ -1,4 +1,5 @@
-/* Opening the door: choose a library, open it, ask cuGetProcAddress for every entry point by name and version. */
+/* Opening the driver: choose a library, open it, look every entry point up with cuGetProcAddress, by name and version.
+ */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -16,22 +17,22 @@
 strata_entry_table strata_cu;
 _Atomic int strata_driver_state_word;
 
-/* Serializes opening and choosing. First in the lock order: nothing else of Strata's is held while it is taken. */
+/* Serializes opening and choosing. Outermost lock: no other lock of Strata is held when it is taken. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
-/* Guarded by `opening` until the door is open, constant afterwards. */
+/* Guarded by `opening` until the state is OPEN, constant afterwards. */
 static struct {
     char choice[PATH_MAX];
     char library[PATH_MAX];
     bool simulated;
     int version;
     int device_count;
-} door;
+} opened;
 
-/* Threads that hold `opening`, or are about to: a child that is forked meanwhile may find it taken for ever. */
+/* Threads that hold or are about to take `opening`: a child forked meanwhile may find it locked forever. */
 static _Atomic unsigned busy;
 static pthread_once_t watched = PTHREAD_ONCE_INIT;
-static bool watching; /* forks; written once */
+static bool watching; /* for forks; written once */
 
 typedef struct entry_name {
     const char *name;
@@ -95,7 +96,7 @@ static void say(strata_driver_failure *failure, CUresult code, const char *call,
     va_end(arguments);
 }
 
-/* A function pointer out of a data pointer, as POSIX dlsym promises and ISO C does not spell. */
+/* Converts a data pointer to a function pointer: POSIX dlsym guarantees it, ISO C has no syntax for it. */
 static void store_entry(void *field, void *symbol)
 {
     memcpy(field, &symbol, sizeof symbol);
@@ -146,8 +147,8 @@ static void *try_library(const char *path, strata_entry_table *table, strata_dri
             text ? text : "without a text");
         goto refuse;
     }
-    if ((result = table->DriverGetVersion(&door.version)) != CUDA_SUCCESS ||
-        (result = table->DeviceGetCount(&door.device_count)) != CUDA_SUCCESS) {
+    if ((result = table->DriverGetVersion(&opened.version)) != CUDA_SUCCESS ||
+        (result = table->DeviceGetCount(&opened.device_count)) != CUDA_SUCCESS) {
         say(failure, result, "cuDeviceGetCount", "%s: the driver does not say its version and devices", path);
         goto refuse;
     }
@@ -157,8 +158,8 @@ refuse:
     return NULL;
 }
 
-/* The file that this code was loaded from: the shared library, or the program that it is linked into, which the loader
- * knows by no more than the first word of its command line. */
+/* The file that contains this code: the shared library, or the program that links it. The loader knows the latter only
+ * by the first word of its command line. */
 static bool own_file(char *path, size_t size)
 {
     Dl_info symbol;
@@ -179,14 +180,14 @@ static void add_words(strata_driver_failure *failure, const char *words)
     snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
 }
 
-/* The simulated driver: $STRATA_SIM_LIBRARY, or beside this library, or wherever the loader finds it. */
+/* The simulated driver: $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
 static void *try_simulated(strata_entry_table *table, strata_driver_failure *failure)
 {
     static const char name[] = "libstrata-sim.so.0";
     const char *given = getenv("STRATA_SIM_LIBRARY");
     if (given && *given) {
-        snprintf(door.library, sizeof door.library, "%s", given);
-        void *library = try_library(door.library, table, failure);
+        snprintf(opened.library, sizeof opened.library, "%s", given);
+        void *library = try_library(opened.library, table, failure);
         if (!library && !failure->call)
             add_words(failure, "; STRATA_SIM_LIBRARY names it");
         return library;
@@ -197,15 +198,15 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
         int directory = (int)(slash - self) + 1;
         static const char *const beside[] = {"", "../lib/"};
         for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-            int length = snprintf(door.library, sizeof door.library, "%.*s%s%s", directory, self, beside[i], name);
-            if (length < 0 || (size_t)length >= sizeof door.library)
+            int length = snprintf(opened.library, sizeof opened.library, "%.*s%s%s", directory, self, beside[i], name);
+            if (length < 0 || (size_t)length >= sizeof opened.library)
                 continue;
-            void *library = try_library(door.library, table, failure);
+            void *library = try_library(opened.library, table, failure);
             if (library || failure->call)
                 return library;
         }
     }
-    snprintf(door.library, sizeof door.library, "%s", name);
+    snprintf(opened.library, sizeof opened.library, "%s", name);
     void *library = try_library(name, table, failure);
     if (!library && !failure->call)
         add_words(failure, "; STRATA_SIM_LIBRARY can name where the simulated driver is");
@@ -214,11 +215,11 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
 
 static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
 {
-    snprintf(door.library, sizeof door.library, "libcuda.so.1");
-    return try_library(door.library, table, failure);
+    snprintf(opened.library, sizeof opened.library, "libcuda.so.1");
+    return try_library(opened.library, table, failure);
 }
 
-/* What somebody without a GPU needs to know first. */
+/* Adds a hint for users without a GPU. */
 static void point_to_simulation(strata_driver_failure *failure)
 {
     add_words(failure,
@@ -243,7 +244,7 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_dr
         return try_simulated(table, failure);
     if (strcmp(choice, "auto") == 0) {
         void *library = try_cuda(table, failure);
-        if (library && door.device_count > 0)
+        if (library && opened.device_count > 0)
             return library;
         if (library)
             dlclose(library);
@@ -254,37 +255,37 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_dr
             choice);
         return NULL;
     }
-    snprintf(door.library, sizeof door.library, "%s", choice);
-    return try_library(door.library, table, failure);
+    snprintf(opened.library, sizeof opened.library, "%s", choice);
+    return try_library(opened.library, table, failure);
 }
 
 static bool open_locked(strata_driver_failure *failure)
 {
     const char *environment = getenv("STRATA_DRIVER");
     if (environment && *environment) {
-        if (strlen(environment) >= sizeof door.choice) {
+        if (strlen(environment) >= sizeof opened.choice) {
             say(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
             return false;
         }
-        strcpy(door.choice, environment);
-    } else if (!door.choice[0]) {
-        strcpy(door.choice, "cuda");
+        strcpy(opened.choice, environment);
+    } else if (!opened.choice[0]) {
+        strcpy(opened.choice, "cuda");
     }
     if (!watching) {
         say(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
         return false;
     }
     strata_entry_table table = {0};
-    void *library = try_choice(door.choice, &table, failure);
+    void *library = try_choice(opened.choice, &table, failure);
     if (!library)
         return false;
-    door.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
+    opened.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
     strata_cu = table;
     if (strata_calls_wanted())
         strata_calls_wrap(&table, &strata_cu);
     atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_OPEN, memory_order_release);
-    /* Handlers run last registered first: this one just before the driver's own, which cuInit registered. Should it not
-     * be registered, the driver's answers say the same later. */
+    /* Exit handlers run in reverse order: this one just before the driver's own, which cuInit registered. If it cannot
+     * be registered, the driver's results report the shutdown later. */
     (void)atexit(strata_driver_set_shut_down);
     return true;
 }
@@ -312,7 +313,7 @@ bool strata_driver_load(strata_driver_failure *failure)
 
 bool strata_driver_accepts(const char *choice)
 {
-    return is_choice(choice) && strlen(choice) < sizeof door.choice;
+    return is_choice(choice) && strlen(choice) < sizeof opened.choice;
 }
 
 bool strata_driver_set_choice(const char *choice)
@@ -320,9 +321,9 @@ bool strata_driver_set_choice(const char *choice)
     bool chosen = false;
     lock_opening();
     if (strata_driver_state_now() == STRATA_DRIVER_CLOSED) {
-        strcpy(door.choice, choice);
+        strcpy(opened.choice, choice);
         chosen = true;
-    } else if (strcmp(choice, door.choice) == 0) {
+    } else if (strcmp(choice, opened.choice) == 0) {
         chosen = true;
     }
     unlock_opening();
@@ -345,11 +346,11 @@ void strata_driver_describe(strata_driver_facts *facts)
     if (strata_driver_state_now() == STRATA_DRIVER_CLOSED)
         return;
     *facts = (strata_driver_facts){
-        .choice = door.choice,
-        .library = door.library,
-        .simulated = door.simulated,
-        .version = door.version,
-        .device_count = door.device_count,
+        .choice = opened.choice,
+        .library = opened.library,
+        .simulated = opened.simulated,
+        .version = opened.version,
+        .device_count = opened.device_count,
     };
 }
 

@@ -1,13 +1,13 @@
-/* Every CUDA driver entry point that Strata, its tools, examples and tests call, and the only place where one is named.
+/* Every CUDA driver entry point that Strata, its tools, examples and tests call; the only place where one is named.
  *
  * X(need, name, version, parameters, arguments)
- *   need        REQUIRED: a driver without it cannot be used. OPTIONAL: its absence is a capability that is false.
+ *   need        REQUIRED: a driver without it is refused. OPTIONAL: its absence is a capability that is false.
  *   name        the driver's name without "cu"
- *   version     the CUDA version whose ABI of that entry point is asked for, as in PFN_cu<name>_v<version>
+ *   version     the CUDA version of the requested ABI, as in PFN_cu<name>_v<version>
  *   parameters, arguments   for the counting wrappers of driver/calls.c
  *
- * cuGetProcAddress itself is found with dlsym. Streams are always asked for in their legacy meaning; the public headers
- * translate stream 0 for programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM. */
+ * cuGetProcAddress itself is found with dlsym. Streams have their legacy meaning; the public headers translate stream 0
+ * for programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM. */
 #ifndef STRATA_DRIVER_ENTRY_POINTS_H
 #define STRATA_DRIVER_ENTRY_POINTS_H
 

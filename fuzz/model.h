@@ -62,11 +62,11 @@ typedef struct model_block {
     unsigned runtime;
     model_piece pieces[PIECES]; /* what it holds, as far as that is known */
     size_t piece_count;
-    uint64_t home;     /* number of the stream on which it was allocated */
-    bool home_known;   /* when it was allocated */
-    uint64_t only;     /* number of the one stream that ever used it; 0 if several did */
-    bool saw_legacy;   /* the legacy stream has allocated or used it */
-    model_touch touch; /* whether a use was noted since it was allocated */
+    uint64_t alloc_stream; /* number of the stream on which it was allocated */
+    bool home_known;       /* when it was allocated */
+    uint64_t only;         /* number of the one stream that ever used it; 0 if several did */
+    bool saw_legacy;       /* the legacy stream has allocated or used it */
+    model_touch touch;     /* whether a use was noted since it was allocated */
 } model_block;
 
 typedef struct model_stale {

@@ -58,7 +58,7 @@ model_block *model_enter(const strata_block *block, unsigned runtime, const mode
     *entered = (model_block){
         .block = *block,
         .runtime = runtime,
-        .home = stream->number,
+        .alloc_stream = stream->number,
         .home_known = model_is_known(stream),
         .only = stream->number,
         .saw_legacy = model_is_legacy(stream),

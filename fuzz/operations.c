@@ -459,10 +459,10 @@ static bool cannot_be_identified(const model_block *block)
 
 static strata_status free_at_home_wants(const model_block *block, strata_status got)
 {
-    const model_stream *home = model_player_stream(block->home);
+    const model_stream *alloc_stream = model_player_stream(block->alloc_stream);
     if (cannot_be_identified(block))
         return STRATA_ERROR_STREAM_CAPTURE;
-    bool may = block->home_known || (home && home->kind != UNKNOWN);
+    bool may = block->home_known || (alloc_stream && alloc_stream->kind != UNKNOWN);
     /* What a stream left behind that is long gone may have come to another one with the same handle. */
     bool might = got != STRATA_ERROR_STREAM_MISUSE && model_is_known_handle(block->block.stream);
     if (!may && !might)
@@ -470,18 +470,18 @@ static strata_status free_at_home_wants(const model_block *block, strata_status 
     return model_is_pinned(&block->block) ? STRATA_ERROR_BLOCK_IN_USE : STRATA_SUCCESS;
 }
 
-static void free_at_home(void)
+static void free_on_alloc_stream(void)
 {
     model_block *block = model_pick_block();
     unsigned how = byte();
     if (!block)
         return;
     look(block, how);
-    fuzz_tell("  slot %u of stream %llu", block->block.id.slot, (unsigned long long)block->home);
+    fuzz_tell("  slot %u of stream %llu", block->block.id.slot, (unsigned long long)block->alloc_stream);
     trouble_begin();
     strata_status status = trouble_end(strata_runtime_deallocate(handle_of(block->runtime), &block->block));
     if (model_did(status, free_at_home_wants(block, status), "strata_runtime_deallocate", __FILE__, __LINE__)) {
-        captures_note_free(block, &(model_stream){.number = block->home});
+        captures_note_free(block, &(model_stream){.number = block->alloc_stream});
         model_leave(block);
     } else
         assert_int_equal(strata_runtime_block_state(handle_of(block->runtime), block->block.id), STRATA_BLOCK_LIVE);
@@ -769,7 +769,7 @@ const operation operations[] = {
     {"copy", 2, copy, NULL},
     {"launch", 4, launch, NULL},
     {"free", 5, operation_free, NULL},
-    {"free at home", 4, free_at_home, NULL},
+    {"free at home", 4, free_on_alloc_stream, NULL},
     {"touch a freed block", 1, touch_stale, NULL},
     {"touch a foreign block", 1, touch_foreign, NULL},
     {"free with wrong facts", 1, free_with_wrong_facts, NULL},

@@ -1,4 +1,4 @@
-/* The launch recorder: all checks, then all waits, then one note for everything that the work touches. */
+/* The launch recorder: all checks, then all waits, then one use record for all blocks of the work. */
 #include <strata/launch.h>
 
 #include "core/base/error.h"
@@ -44,7 +44,7 @@ static strata_status refuse_state(const strata_launch *launch, const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: %s", call, state);
 }
 
-/* A recorder holds no pointer into itself: it may be returned or copied to another place. */
+/* No pointer into the recorder is stored: a recorder may be copied. */
 static inline strata_launch_entry *entries_of(strata_launch *launch)
 {
     return launch->entries ? launch->entries : launch->storage;
@@ -55,7 +55,7 @@ static bool same_block(const strata_block *a, const strata_block *b)
     return a->id.slot == b->id.slot && a->id.generation == b->id.generation && a->id.table == b->id.table;
 }
 
-/* Where a block stands among the buckets, or where it would: the first bucket from its own on that is its or empty. */
+/* The block's bucket, or the first empty one where it belongs. */
 static uint32_t *find_bucket(const strata_launch *launch, const strata_block *block)
 {
     size_t mask = 2 * launch->capacity - 1;
@@ -66,8 +66,7 @@ static uint32_t *find_bucket(const strata_launch *launch, const strata_block *bl
     }
 }
 
-/* Twice the room, and from then on buckets, so that a launch of many blocks is not searched from end to end for each.
- */
+/* Doubles the room, and adds buckets so that a launch of many blocks needs no linear search. */
 static bool grow(strata_launch *launch)
 {
     size_t capacity = 2 * launch->capacity;
@@ -98,7 +97,7 @@ static strata_launch_entry *find_entry(strata_launch *launch, const strata_block
     return NULL;
 }
 
-/* A failed use is remembered, so that a launch whose use was refused cannot be prepared by accident. */
+/* A failed use is remembered, so that the launch cannot be prepared. */
 static strata_status remember(strata_launch *launch, strata_status status)
 {
     if (status != STRATA_SUCCESS && launch->failed == STRATA_SUCCESS)
@@ -106,7 +105,7 @@ static strata_status remember(strata_launch *launch, strata_status status)
     return status;
 }
 
-/* Whether the block can be tracked here. In permissive mode what cannot is left out. */
+/* Whether the block can be tracked here; in permissive mode other blocks are skipped. */
 static strata_status check_block(strata_launch *launch, const strata_block *block, bool *skip)
 {
     strata_runtime *runtime = launch->runtime;
@@ -189,7 +188,7 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
     return remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access) : status);
 }
 
-/* Calls finish for the first `count` blocks; the first failure is returned, the rest is finished all the same. */
+/* Finishes the first `count` blocks, all of them even after a failure; returns the first failure. */
 static strata_status finish_all(strata_launch *launch, size_t count, bool recording)
 {
     strata_resource *top = launch->runtime->top;
@@ -252,7 +251,7 @@ strata_status strata_launch_preflight(strata_launch *launch)
     return status;
 }
 
-/* Notes all uses under one event. */
+/* Records all uses under one event. */
 static strata_status note_all(strata_launch *launch)
 {
     if (!launch->count)

@@ -1,4 +1,4 @@
-/* The runtime: one for each device, and private ones. It forwards to its stack and holds no lock around that. */
+/* The runtime: one for each device, and private ones. It forwards to its stack and holds no lock while it does. */
 #include "runtime/runtime.h"
 
 #include "core/base/error.h"
@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The newest records stay in memory: no program that names no stack finds files of ours. */
+/* Records stay in memory: a program that names no stack gets no files. */
 static const char default_stack[] = "budget, logging(format=memory), statistics, pool";
 
 static strata_lock singletons_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SINGLETONS);
 static _Atomic(strata_runtime *) singletons[STRATA_DEVICE_LIMIT]; /* set once, under singletons_lock; never freed */
 
-/* ---- making and ending ---- */
+/* ---- creation and destruction ---- */
 
 const char *strata_runtime_environment_stack(void)
 {
@@ -31,7 +31,7 @@ const char *strata_runtime_default_stack(void)
     return environment ? environment : default_stack;
 }
 
-/* The stack that the environment names: what is wrong with its text is said with where that stands. */
+/* The stack that the environment names; an error in its text says where the text is from. */
 static strata_status make_environment_stack(const char *text, int device, strata_stack **out)
 {
     strata_error_suppress_begin();
@@ -105,7 +105,7 @@ strata_status strata_runtime_create(const strata_runtime_config *given, strata_r
     return status == STRATA_SUCCESS ? make_runtime(&config, out) : status;
 }
 
-static _Thread_local bool building; /* the calling thread has singletons_lock, and is in layers' and users' code */
+static _Thread_local bool building; /* the calling thread holds singletons_lock and runs code of layers or the user */
 
 static strata_status build_singleton(int ordinal, strata_runtime **out)
 {
@@ -162,7 +162,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
         status = strata_streams_check_released(runtime);
     size_t bytes;
     if (status == STRATA_SUCCESS && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* while nothing is half done */
+        status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* before anything is undone */
     if (status == STRATA_SUCCESS || status == STRATA_ERROR_SHUT_DOWN)
         status = strata_streams_destroy(runtime);
     if (status == STRATA_SUCCESS)
@@ -233,7 +233,7 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
     return strata_free_from_top(runtime->top, block, stream);
 }
 
-/* After the driver has shut down there is nothing to free but the books' entry, if the block is still found. */
+/* After the driver's shutdown only the table's entry can be freed, if the block is still found. */
 static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
 {
     strata_block block;
@@ -264,22 +264,22 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
-/* Whether no other stream has had the block's home timeline since. */
+/* Whether no other stream has had the block's allocation timeline since. */
 static inline bool is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
     return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
-/* Whether the block was allocated on the stream that has the timeline now, and not on one that had it before. */
+/* Whether the block was allocated on the timeline's current stream. */
 static inline bool is_alloc_timeline(const strata_entry *entry, const strata_timeline *timeline)
 {
     return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) &&
            is_incarnation(entry, timeline);
 }
 
-/* Whether a block's own stream is known now and still the one on which it was allocated. Its timeline mostly knows that
- * by itself, which takes less than to find the handle's. */
+/* Whether a block's allocation stream is known and still the same stream. Its timeline usually tells, which is cheaper
+ * than looking the handle up. */
 static inline bool alloc_stream_is_known(const strata_runtime *runtime, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
@@ -292,10 +292,9 @@ static inline bool alloc_stream_is_known(const strata_runtime *runtime, const st
             strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
 }
 
-/* The handle of a block's own stream is known, with another timeline. If the block's own timeline has gone to another
- * stream since, all that was noted there is complete, and the handle is that of the same stream, registered again, or
- * of one that has nothing to do with the block: freeing on it is right. If not, it is another stream; but where the
- * driver gives streams no ids, nobody can tell, and then the free comes after both. */
+/* The handle of the block's allocation stream is known with another timeline. If the block's timeline has gone to
+ * another stream, all its points are complete, and freeing on the handle is right, whichever stream it names. Otherwise
+ * it names another stream; but without stream ids from the driver that is uncertain, and the free waits for both. */
 static strata_status came_back(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
 {
     uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
@@ -308,8 +307,8 @@ static strata_status came_back(const strata_entry *entry, const strata_stream_re
     return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 
-/* Whether a block's own stream, which was known, is so no more. While it is being unregistered neither holds for a
- * moment: it is not found, and nothing says yet what it had been given. */
+/* Whether the block's allocation stream was known and is no longer. During unregistration neither this nor
+ * alloc_stream_is_known holds for a moment. */
 static bool alloc_stream_has_ended(const strata_entry *entry)
 {
     return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -332,7 +331,7 @@ static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *bl
                               (unsigned long long)block->id.generation, why);
 }
 
-/* The stream on which a live block is freed in the order of its allocation: its own, if that can still be named. */
+/* The stream on which a live block is freed: its allocation stream, if that still has a name. */
 static strata_status alloc_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
                                   CUstream *stream)
 {
@@ -355,7 +354,7 @@ static strata_status alloc_stream(strata_runtime *runtime, const strata_block *b
     }
 }
 
-/* Frees a block whose stream has ended. *again: it has not, as the same stream was registered again meanwhile. */
+/* Frees a block whose stream has ended. *again: the stream was registered again meanwhile. */
 static strata_status deallocate_gone(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
                                      bool *again)
 {
@@ -366,8 +365,8 @@ static strata_status deallocate_gone(strata_runtime *runtime, const strata_block
     return status;
 }
 
-/* Within a free that has begun as core/streams/inflight_frees.h has it. Of a block that does not live the free itself
- * says what is wrong. */
+/* Runs inside an in-flight free (core/streams/inflight_frees.h). If the block is not live, the free itself raises the
+ * error. */
 static __attribute__((noinline)) strata_status deallocate_on_alloc_stream(strata_runtime *runtime,
                                                                           const strata_block *block)
 {

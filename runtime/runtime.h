@@ -1,4 +1,4 @@
-/* What the files of the runtime share. */
+/* What the runtime's files share. */
 #ifndef STRATA_RUNTIME_RUNTIME_H
 #define STRATA_RUNTIME_RUNTIME_H
 
@@ -10,7 +10,7 @@
 
 typedef struct strata_stream_slot {
     CUstream stream;
-    bool pooled; /* made here; else the user's own */
+    bool pooled; /* created here; else the user's own */
     bool taken;
 } strata_stream_slot;
 
@@ -25,21 +25,21 @@ struct strata_runtime {
     uint32_t stream_capacity;
 
     strata_lock streams_lock;
-    strata_stream_slot *streams; /* pooled and registered ones; guarded by streams_lock */
+    strata_stream_slot *streams; /* pooled and registered streams; guarded by streams_lock */
     size_t stream_count, stream_room;
 };
 
-/* The stack that the environment names: NULL if STRATA_STACK is not set, or blank. */
+/* The stack that the environment names; NULL if STRATA_STACK is unset or blank. */
 const char *strata_runtime_environment_stack(void);
 
-/* BUSY while streams of the pool are taken. */
+/* BUSY while pooled streams are acquired. */
 strata_status strata_streams_check_released(strata_runtime *runtime);
 
-/* Ends what runtime/streams.c made for the runtime. On an error the streams that are left stay as they were, for the
- * next try; one that the driver would not destroy is reported once, and is none of them. */
+/* Destroys and unregisters the runtime's streams. On an error the remaining streams are unchanged, for another try; a
+ * stream that the driver fails to destroy is reported once and dropped. */
 strata_status strata_streams_destroy(strata_runtime *runtime);
 
-/* SUCCESS, or why this call cannot be made: no runtime, shut down, forked. */
+/* SUCCESS, or an error: no runtime, shut down, forked. */
 static inline strata_status strata_runtime_usable(const strata_runtime *runtime)
 {
     return __builtin_expect(runtime != NULL, 1) ? strata_usable()

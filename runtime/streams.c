@@ -1,4 +1,4 @@
-/* The runtime's streams: a pool of non-blocking ones, and the user's own that were registered. */
+/* The runtime's streams: a pool of non-blocking ones, and registered ones of the user. */
 #include "runtime/runtime.h"
 
 #include "core/base/error.h"
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* The slot of a stream, NULL if it has none. The lock is held. */
+/* The stream's slot, or NULL. The lock is held. */
 static strata_stream_slot *find_slot(strata_runtime *runtime, CUstream stream, bool pooled)
 {
     for (size_t i = 0; i < runtime->stream_count; i++)
@@ -18,7 +18,7 @@ static strata_stream_slot *find_slot(strata_runtime *runtime, CUstream stream, b
     return NULL;
 }
 
-/* Room for one more slot; false without host memory. The lock is held. */
+/* Makes room for one more slot; false without host memory. The lock is held. */
 static bool reserve_slot(strata_runtime *runtime)
 {
     if (runtime->stream_count < runtime->stream_room)
@@ -150,7 +150,7 @@ strata_status strata_streams_check_released(strata_runtime *runtime)
     return status;
 }
 
-/* Ends what a slot stands for. *gone: there is nothing left of it that could be ended at another try. */
+/* Destroys or unregisters the slot's stream. *gone: no other try is possible. */
 static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot *slot, bool *gone)
 {
     *gone = true;

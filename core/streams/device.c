@@ -63,12 +63,12 @@ static strata_status describe(CUdevice handle, int ordinal, strata_device_info *
 
 static strata_status open_device(int ordinal, strata_device **out)
 {
-    strata_driver_facts door;
-    strata_driver_describe(&door);
-    if (ordinal < 0 || ordinal >= door.device_count || ordinal >= STRATA_DEVICE_LIMIT)
+    strata_driver_facts driver;
+    strata_driver_describe(&driver);
+    if (ordinal < 0 || ordinal >= driver.device_count || ordinal >= STRATA_DEVICE_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "there is no device %d: the driver has %d device%s, counted from 0", ordinal,
-                           door.device_count, door.device_count == 1 ? "" : "s");
+                           driver.device_count, driver.device_count == 1 ? "" : "s");
     strata_device *device = strata_host_zalloc(sizeof *device);
     if (!device)
         return strata_fail_host_memory("a device");

@@ -9,14 +9,14 @@ strata_status strata_driver_get_info(strata_driver_info *info)
     strata_status status = strata_driver_open();
     if (status != STRATA_SUCCESS)
         return status;
-    strata_driver_facts door;
-    strata_driver_describe(&door);
+    strata_driver_facts driver;
+    strata_driver_describe(&driver);
     *info = (strata_driver_info){
-        .choice = door.choice,
-        .library = door.library,
-        .simulated = door.simulated,
-        .version = door.version,
-        .device_count = door.device_count,
+        .choice = driver.choice,
+        .library = driver.library,
+        .simulated = driver.simulated,
+        .version = driver.version,
+        .device_count = driver.device_count,
     };
     return STRATA_SUCCESS;
 }

@@ -174,7 +174,7 @@ void strata_timeline_hold(strata_timeline *timeline)
     strata_spin_release(&timeline->lock);
 }
 
-static bool has_homes(const strata_timeline *timeline)
+static bool has_live_blocks(const strata_timeline *timeline)
 {
     return atomic_load_explicit(&timeline->holders, memory_order_acquire) ||
            atomic_load_explicit(&timeline->live_blocks, memory_order_relaxed);
@@ -187,7 +187,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
-    done = done && !(keep_with_blocks && has_homes(timeline));
+    done = done && !(keep_with_blocks && has_live_blocks(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
         done = !timeline->events[i] || is_alone(timeline->events[i]);
     if (done)

@@ -40,7 +40,7 @@ CUresult strata_guard_kernel_check(const strata_guard_kernel *kernel, const stra
     return strata_cu.LaunchKernel(kernel->check, count, 1, 1, THREADS, 1, 1, 0, stream, (void *[]){&from, &to}, NULL);
 }
 
-/* One thread for 16 bytes until the device is full; the kernel goes around for the rest. */
+/* One thread for 16 bytes, up to a full device; the kernel loops over the rest. */
 CUresult strata_guard_kernel_fill(const strata_guard_kernel *kernel, const strata_guard_extents *extents, unsigned how,
                                   CUstream stream)
 {

@@ -1,6 +1,5 @@
-/* The kernel with which the guard checks its red zones: pieces of memory that must still hold one byte, many in a
- * launch. Carried as PTX (driver/kernels/guard.ptx), loaded through the door; the simulated driver runs a C function of
- * the same name. */
+/* The kernels with which the guard fills and checks its red zones, many in a launch. Carried as PTX
+ * (driver/kernels/guard.ptx); the simulated driver runs C functions of the same names. */
 #ifndef STRATA_DRIVER_KERNELS_GUARD_H
 #define STRATA_DRIVER_KERNELS_GUARD_H
 
@@ -16,11 +15,11 @@ typedef struct strata_guard_piece {
     uint64_t expected; /* a byte */
 } strata_guard_piece;
 
-/* Written by the kernel whole, but for `found` where nothing is wrong. */
+/* Written by the kernel as a whole, except `found` if no byte is wrong. */
 typedef struct strata_guard_verdict {
     uint64_t wrong;                          /* bytes that differ */
     uint64_t first;                          /* offset of the first of them */
-    unsigned char found[STRATA_GUARD_SHOWN]; /* from there on; zeros behind the piece's end */
+    unsigned char found[STRATA_GUARD_SHOWN]; /* from there on; zeros after the piece's end */
 } strata_guard_verdict;
 
 typedef struct strata_guard_kernel {
@@ -30,31 +29,30 @@ typedef struct strata_guard_kernel {
 
 /* A block between two zones. */
 typedef struct strata_guard_extents {
-    uint64_t address; /* of the front zone */
+    uint64_t address; /* of the front red zone */
     uint64_t front, bytes, back;
 } strata_guard_extents;
 
-/* Bits of `how` above the two bytes. The last two change no memory: they are for what a simulated driver tells of the
- * bytes to a memory debugger. */
+/* Bits of `how` above the two bytes. The last two change no memory: a simulated driver passes them on to memory
+ * debuggers. */
 enum strata_guard_fill_how {
-    STRATA_GUARD_FILL_BLOCK = 0x10000,  /* not the zones alone */
-    STRATA_GUARD_FILL_DEAD = 0x20000,   /* the block was freed */
-    STRATA_GUARD_FILL_SILENT = 0x40000, /* nobody is to be told */
+    STRATA_GUARD_FILL_BLOCK = 0x10000,  /* the block, too, not only the red zones */
+    STRATA_GUARD_FILL_DEAD = 0x20000,   /* the block is freed */
+    STRATA_GUARD_FILL_SILENT = 0x40000, /* no memory debugger is told */
 };
 
-/* Loads the kernels into the current context. Nothing is left on failure. */
+/* Loads the kernels into the current context; nothing is left on failure. */
 CUresult strata_guard_kernel_load(strata_guard_kernel *kernel);
 
-/* Unloads it, if it is loaded; no launch of it is under way. */
+/* Unloads them if loaded; no launch may be in flight. */
 void strata_guard_kernel_unload(strata_guard_kernel *kernel);
 
-/* Checks `count` pieces, at least one, in the order of `stream`; verdict i is of piece i. The context must be current.
- */
+/* Checks `count` > 0 pieces on `stream`; verdict i belongs to piece i. The context must be current. */
 CUresult strata_guard_kernel_check(const strata_guard_kernel *kernel, const strata_guard_piece *pieces, unsigned count,
                                    strata_guard_verdict *verdicts, CUstream stream);
 
-/* Fills zones, and with FILL_BLOCK the block, in the order of `stream`. `how`: the byte of the zones, that of the block
- * shifted by 8, and bits. */
+/* Fills red zones, and with FILL_BLOCK the block, on `stream`. `how`: the red zones' byte, the block's byte shifted by
+ * 8, and bits. */
 CUresult strata_guard_kernel_fill(const strata_guard_kernel *kernel, const strata_guard_extents *extents, unsigned how,
                                   CUstream stream);
 

@@ -17,7 +17,7 @@ typedef struct loaded {
     CUfunction fill, check;
 } loaded;
 
-/* Entries are written once, before `count` covers them, under `loading`; read by any thread. */
+/* Entries are written once under `loading`, before `count` covers them; read by any thread. */
 static loaded contexts[CONTEXT_LIMIT];
 static _Atomic unsigned count;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
@@ -73,7 +73,7 @@ static CUresult current(const loaded **out)
     return *out ? CUDA_SUCCESS : load(context, out);
 }
 
-/* One thread for 16 bytes until the device is full; kernels go around for the rest. */
+/* One thread for 16 bytes, up to a full device; the kernels loop over the rest. */
 static CUresult launch(CUfunction function, size_t bytes, CUstream stream, void **parameters)
 {
     size_t grid = bytes / (THREADS * BYTES_A_THREAD) + 1;

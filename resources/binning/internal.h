@@ -153,7 +153,7 @@ static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 
 /* A bin of blocks of `size` bytes, a multiple of BIN_GRANULE, from chunks of `chunk_bytes`. NULL without memory. */
 bin *bin_make(size_t size, size_t chunk_bytes);
-void bin_end(bin *self);
+void bin_destroy(bin *self);
 
 /* The list of a timeline; NULL if none was made yet. */
 static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)

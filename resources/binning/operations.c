@@ -612,7 +612,7 @@ void binning_destroy(strata_resource *resource)
     binning *self = (binning *)resource;
     binning_destroy_chunks(self);
     for (size_t i = 0; i < self->bin_count; i++)
-        bin_end(self->bins[i]);
+        bin_destroy(self->bins[i]);
     strata_host_free(self->index);
     strata_lock_destroy(&self->making);
     strata_host_free(self->bins);

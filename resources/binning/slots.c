@@ -33,7 +33,7 @@ static void free_chunks(bin_chunk *first)
     }
 }
 
-void bin_end(bin *self)
+void bin_destroy(bin *self)
 {
     if (!self)
         return;

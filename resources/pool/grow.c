@@ -300,7 +300,7 @@ static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint6
     get_chunks(self, need, &how, &making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
     if (!may_wait) /* a wait, which releases map_lock */
-        pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
+        pool_overhead_record_remaps(self, began + chunks.making_ns, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;

@@ -64,7 +64,7 @@ static void restart(pool *self, uint64_t now)
     self->adaptive.remap_window = (pool_remap_window){.began = now, .seen = now, .misses_seen = requests_of(self)};
 }
 
-void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes)
+void pool_overhead_record_remaps(pool *self, uint64_t began, uint64_t bytes)
 {
     pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t now = pool_overhead_clock(self);

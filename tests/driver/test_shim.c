@@ -52,10 +52,10 @@ static uint64_t waits_of_a_free_after_finished_uses(void)
     strata_runtime *runtime;
     strata_block block;
     test_calls calls;
-    CUstream home, user = make_stream();
+    CUstream alloc_stream, user = make_stream();
     child_ok(strata_runtime_get(0, &runtime));
-    child_ok(strata_runtime_stream_acquire(runtime, &home));
-    child_ok(strata_runtime_allocate(runtime, BYTES, home, &block));
+    child_ok(strata_runtime_stream_acquire(runtime, &alloc_stream));
+    child_ok(strata_runtime_allocate(runtime, BYTES, alloc_stream, &block));
     child_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     child_check(strata_cu.MemsetD8Async(block.address, 1, BYTES, user) == CUDA_SUCCESS);
     child_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
@@ -65,7 +65,7 @@ static uint64_t waits_of_a_free_after_finished_uses(void)
     uint64_t waits = test_calls_of(&calls, "cuStreamWaitEvent");
     child_ok(strata_runtime_reap_pending(runtime));
     child_check(strata_runtime_bytes_outstanding(runtime) == 0);
-    child_ok(strata_runtime_stream_release(runtime, home));
+    child_ok(strata_runtime_stream_release(runtime, alloc_stream));
     child_check(strata_cu.StreamDestroy(user) == CUDA_SUCCESS);
     return waits;
 }

@@ -36,10 +36,10 @@ typedef struct model_stream {
 
 typedef struct model_block {
     strata_block block;
-    int value;       /* of its bytes; -1 before the first write */
-    uint64_t home;   /* number of the stream */
-    bool home_known; /* when it was allocated */
-    uint64_t only;   /* number of the one stream that ever used it, 0 if several did */
+    int value;             /* of its bytes; -1 before the first write */
+    uint64_t alloc_stream; /* number of the stream */
+    bool home_known;       /* when it was allocated */
+    uint64_t only;         /* number of the one stream that ever used it, 0 if several did */
 } model_block;
 
 typedef struct model_read {
@@ -250,8 +250,11 @@ static void check_apart(const strata_block *block)
 static void enter(const strata_block *block, const model_stream *stream)
 {
     check_apart(block);
-    model.blocks[model.block_count++] = (model_block){
-        .block = *block, .value = -1, .home = stream->number, .home_known = is_known(stream), .only = stream->number};
+    model.blocks[model.block_count++] = (model_block){.block = *block,
+                                                      .value = -1,
+                                                      .alloc_stream = stream->number,
+                                                      .home_known = is_known(stream),
+                                                      .only = stream->number};
     model.live_bytes += block->bytes;
 }
 
@@ -304,12 +307,12 @@ static void free_on_some_stream(void)
     leave(one);
 }
 
-static void free_at_home(void)
+static void free_on_alloc_stream(void)
 {
     model_block *one = pick_block();
-    const model_stream *home = stream_of(one->home);
+    const model_stream *alloc_stream = stream_of(one->alloc_stream);
     strata_status status = strata_runtime_deallocate(model.runtime, &one->block);
-    bool may = one->home_known || (home && home->kind != UNKNOWN);
+    bool may = one->home_known || (alloc_stream && alloc_stream->kind != UNKNOWN);
     /* What a stream left behind that is long gone may have come to another one with the same handle. */
     bool might = handle_is_of_known_stream(one->block.stream);
     if (may || (might && status == STRATA_SUCCESS)) {
@@ -450,7 +453,7 @@ static void operate(void)
     else if (what < 38)
         free_on_some_stream();
     else if (what < 46)
-        free_at_home();
+        free_on_alloc_stream();
     else if (what < 68)
         use();
     else if (what < 72)

@@ -153,7 +153,7 @@ static void stream_0_of_one_thread_comes_after_stream_0_of_another(test_fixture 
     check_ok(strata_runtime_deallocate(fixture->runtime, &one.block));
 }
 
-static void *free_at_home(void *data)
+static void *free_on_alloc_stream(void *data)
 {
     passage *one = data;
     test_make_current();
@@ -170,11 +170,11 @@ static void *free_on_own_stream(void *data)
     return NULL;
 }
 
-static void only_the_allocating_thread_can_name_the_home_of_its_block(test_fixture *fixture)
+static void only_the_allocating_thread_can_name_the_stream_of_its_block(test_fixture *fixture)
 {
     passage one = {.fixture = fixture};
     check_ok(strata_runtime_allocate(fixture->runtime, BYTES, 0, &one.block));
-    run_thread(free_at_home, &one);
+    run_thread(free_on_alloc_stream, &one);
     assert_true(one.fine);
     run_thread(free_on_own_stream, &one);
     assert_true(one.fine);
@@ -189,7 +189,7 @@ int main(void)
         TEST_CASE(calls_through_a_stack_mean_the_same),
         TEST_CASE(every_call_on_stream_0_looks_at_the_threads_own_stream),
         TEST_CASE(stream_0_of_one_thread_comes_after_stream_0_of_another),
-        TEST_CASE(only_the_allocating_thread_can_name_the_home_of_its_block),
+        TEST_CASE(only_the_allocating_thread_can_name_the_stream_of_its_block),
         TEST_CASE(waiting_for_stream_0_is_waiting_for_the_threads_own),
         TEST_CASE(captures_that_ended_on_stream_0_are_those_of_the_threads_own),
     };

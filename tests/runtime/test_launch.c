@@ -113,13 +113,13 @@ static void a_launch_waits_for_each_event_of_a_producer_that_it_needs(test_fixtu
 
 static void a_block_named_twice_counts_once_with_the_stronger_access(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
-    test_synchronize(home);
-    test_stall *stall = test_stall_begin(home);
-    const unsigned char *before = test_read(fixture, &block, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
+    test_synchronize(alloc_stream);
+    test_stall *stall = test_stall_begin(alloc_stream);
+    const unsigned char *before = test_read(fixture, &block, alloc_stream);
     strata_launch launch;
     begin(fixture, &launch, user);
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ));
@@ -214,13 +214,14 @@ static void a_strict_launch_refuses_what_it_cannot_track_and_says_so_again(test_
 
 static void a_permissive_launch_skips_what_it_cannot_track(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home), freed = test_allocate(fixture, BYTES, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream),
+                 freed = test_allocate(fixture, BYTES, alloc_stream);
     strata_block foreign = block;
     foreign.id.table ^= 1;
     strata_launch launch;
-    test_stall *stall = test_stall_begin(home);
-    test_write(fixture, &block, 0x11, home);
+    test_stall *stall = test_stall_begin(alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_PERMISSIVE));
     check_ok(strata_launch_use(&launch, &foreign, STRATA_ACCESS_WRITE));
     check_ok(strata_launch_use_address(&launch, ~(CUdeviceptr)0, STRATA_ACCESS_WRITE));
@@ -236,12 +237,12 @@ static void a_permissive_launch_skips_what_it_cannot_track(test_fixture *fixture
     check_bytes(seen, 0x11, BYTES);
     test_stall_end(stall);
     /* A block that was freed is a mistake in any mode. */
-    test_free_on(fixture, &freed, home);
+    test_free_on(fixture, &freed, alloc_stream);
     check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_PERMISSIVE));
     check_status(strata_launch_use(&launch, &freed, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
     check_status(strata_launch_preflight(&launch), STRATA_ERROR_USE_AFTER_FREE);
     check_ok(strata_launch_end(&launch));
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
 }
 
 static void count_findings(const strata_error *error, void *data)
@@ -357,16 +358,16 @@ static void a_resource_that_cannot_track_is_refused_or_skipped_and_never_passed_
 static void a_preflight_with_one_stale_block_waits_for_nothing_and_pins_nothing(test_fixture *fixture)
 {
     enum { COUNT = 12 };
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t stale = 0; stale < COUNT; stale++) {
         strata_block blocks[COUNT];
         strata_launch launch;
         begin(fixture, &launch, stream);
         for (size_t i = 0; i < COUNT; i++) {
-            blocks[i] = test_allocate(fixture, BYTES, home);
+            blocks[i] = test_allocate(fixture, BYTES, alloc_stream);
             check_ok(strata_launch_use(&launch, &blocks[i], STRATA_ACCESS_WRITE));
         }
-        test_free_on(fixture, &blocks[stale], home);
+        test_free_on(fixture, &blocks[stale], alloc_stream);
         test_calls calls;
         test_calls_begin(&calls);
         check_status(strata_launch_preflight(&launch), STRATA_ERROR_USE_AFTER_FREE);
@@ -375,7 +376,7 @@ static void a_preflight_with_one_stale_block_waits_for_nothing_and_pins_nothing(
         check_ok(strata_launch_end(&launch));
         for (size_t i = 0; i < COUNT; i++)
             if (i != stale)
-                test_free_on(fixture, &blocks[i], home);
+                test_free_on(fixture, &blocks[i], alloc_stream);
     }
 }
 
@@ -384,9 +385,9 @@ static void a_preflight_that_fails_at_any_wait_notes_no_use_and_pins_nothing(tes
 {
     enum { COUNT = 12 };
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
-    CUstream homes[COUNT];
+    CUstream alloc_streams[COUNT];
     for (size_t i = 0; i < COUNT; i++)
-        homes[i] = test_stream(fixture, TEST_STREAM_POOL);
+        alloc_streams[i] = test_stream(fixture, TEST_STREAM_POOL);
     unsigned refused = 1;
     for (unsigned nth = 1; refused; nth++) {
         strata_block blocks[COUNT];
@@ -394,8 +395,8 @@ static void a_preflight_that_fails_at_any_wait_notes_no_use_and_pins_nothing(tes
         assert_true(nth <= COUNT + 1);
         begin(fixture, &launch, stream);
         for (size_t i = 0; i < COUNT; i++) {
-            blocks[i] = test_allocate(fixture, BYTES, homes[i]);
-            test_write(fixture, &blocks[i], 0x11, homes[i]);
+            blocks[i] = test_allocate(fixture, BYTES, alloc_streams[i]);
+            test_write(fixture, &blocks[i], 0x11, alloc_streams[i]);
             check_ok(strata_launch_use(&launch, &blocks[i], STRATA_ACCESS_WRITE));
         }
         test_stall *stall = test_stall_begin(stream);
@@ -469,10 +470,10 @@ static void remember_finding(const strata_error *error, void *data)
 static void a_launch_that_is_never_committed_is_reported_and_counts_as_submitted(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, kind);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, kind);
         CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         strata_launch launch;
         strata_error finding = {0};
         begin(fixture, &launch, stream);
@@ -491,7 +492,7 @@ static void a_launch_that_is_never_committed_is_reported_and_counts_as_submitted
         check_bytes(seen, 0x22, BYTES);
         test_stall_end(stall);
         test_free_on(fixture, &block, reader);
-        test_stream_close(fixture, home);
+        test_stream_close(fixture, alloc_stream);
         test_stream_close(fixture, stream);
         test_stream_close(fixture, reader);
     }
@@ -499,10 +500,10 @@ static void a_launch_that_is_never_committed_is_reported_and_counts_as_submitted
 
 static void a_cancelled_launch_notes_nothing(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     strata_launch launch;
     begin(fixture, &launch, stream);
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE));

@@ -97,19 +97,19 @@ static inline int clear_away(void **state)
 
 /* ---- keepers and other processes ---- */
 
-typedef struct keeper {
+typedef struct holder {
     pid_t pid;
     int to;
-} keeper;
+} holder;
 
-/* A process that locks bytes of a file until keeper_stop, or for some milliseconds. */
-static inline keeper keep_locked(const char *path, off_t from, off_t count, int milliseconds)
+/* A process that locks bytes of a file until holder_stop, or for some milliseconds. */
+static inline holder keep_locked(const char *path, off_t from, off_t count, int milliseconds)
 {
     int there[2], ready[2];
     char word = 0;
     assert_int_equal(pipe2(there, O_CLOEXEC) + pipe2(ready, O_CLOEXEC), 0);
     fflush(NULL);
-    keeper self = {.pid = fork()};
+    holder self = {.pid = fork()};
     assert_true(self.pid >= 0);
     if (self.pid == 0) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = from, .l_len = count};
@@ -131,7 +131,7 @@ static inline keeper keep_locked(const char *path, off_t from, off_t count, int 
     return self;
 }
 
-static inline void keeper_stop(keeper self)
+static inline void holder_stop(holder self)
 {
     int status;
     close(self.to);
@@ -147,7 +147,7 @@ static inline void in_child(void (*work)(void))
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(test_patience(60));
+        alarm(test_oom_lock(60));
         work();
         test_child_leave(0);
     }

@@ -18,7 +18,7 @@ static inline pool *pool_inside(strata_runtime *runtime)
 /* ---- remapping and the overhead that it earns ---- */
 
 /* Earned overhead depends on the machine's speed: tests of other subjects forget it. */
-static inline void forget_moves(strata_runtime *runtime)
+static inline void forget_remaps(strata_runtime *runtime)
 {
     pool *self = pool_inside(runtime);
     self->adaptive.by_remapping = 0;
@@ -85,7 +85,7 @@ static inline void count_misses(pool *self, uint64_t count)
     atomic_fetch_add(&self->counts.misses, count);
 }
 
-static inline void count_moves(pool *self, uint64_t count)
+static inline void count_remaps(pool *self, uint64_t count)
 {
     atomic_fetch_add(&self->counts.moved, count);
 }

@@ -11,7 +11,7 @@ static const char covered[] = "a later wait of the same call, or of the next try
 static const char whole[] = "the stream is waited for as a whole, and its newest work is on other blocks";
 
 static const char noted[] = "the use is noted and never made";
-static const char at_home[] = "nothing touches the block on its own stream";
+static const char on_alloc_stream[] = "nothing touches the block on its own stream";
 static const char joined[] = "the pool had joined memory that nobody had touched with what the stream freed beside it";
 static const char reused[] = "the pool waits for what its memory's last stream did, which may have finished meanwhile";
 static const char awaited[] = "the case waits for the device before the memory goes";
@@ -60,13 +60,13 @@ static const struct {
 
     {"a_free_that_fails_leaves_the_block_as_it_was", "", noted},
 
-    {"only_the_allocating_thread_can_name_the_home_of_its_block", "", at_home},
-    {"stream_0_of_one_thread_comes_after_stream_0_of_another", "", at_home},
-    {"calls_through_a_stack_mean_the_same", "[direct", at_home},
-    {"every_call_leaves_the_callers_context_as_it_was", "", at_home},
-    {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", at_home},
-    {"a_use_on_another_stream_waits_for_the_allocation", "[direct", at_home},
-    {"a_use_on_another_stream_waits_for_the_allocation", "[pool", at_home},
+    {"only_the_allocating_thread_can_name_the_stream_of_its_block", "", on_alloc_stream},
+    {"stream_0_of_one_thread_comes_after_stream_0_of_another", "", on_alloc_stream},
+    {"calls_through_a_stack_mean_the_same", "[direct", on_alloc_stream},
+    {"every_call_leaves_the_callers_context_as_it_was", "", on_alloc_stream},
+    {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", on_alloc_stream},
+    {"a_use_on_another_stream_waits_for_the_allocation", "[direct", on_alloc_stream},
+    {"a_use_on_another_stream_waits_for_the_allocation", "[pool", on_alloc_stream},
     {"captures_of_others_survive_every_call_and_see_nothing_of_them", "[pool", joined}, /* two of five */
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
     {"streams_that_come_and_go_leave_nothing_behind", "[pool", reused}, /* of 300, eleven */

@@ -355,9 +355,9 @@ static void a_runtime_that_cannot_end_ends_at_the_next_try(test_fixture *fixture
 /* A block's entry has room for one stream's reads, and this is the second. */
 static void a_use_that_cannot_be_noted_without_host_memory_is_waited_for(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), first = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), first = test_stream(fixture, TEST_STREAM_POOL);
     CUstream second = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     test_calls calls;
     check_ok(strata_runtime_record_block_use(fixture->runtime, &block, first, STRATA_ACCESS_READ));
     test_calls_begin(&calls);
@@ -401,14 +401,14 @@ static void uses_that_were_prepared_are_noted_without_host_memory(test_fixture *
 /* The stream's last write is noted as one that comes as late as the read: that covers both. */
 static void a_read_on_the_stream_that_wrote_last_is_noted_without_host_memory(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     test_calls calls;
-    use_on(fixture, &block, home, STRATA_ACCESS_WRITE);
+    use_on(fixture, &block, alloc_stream, STRATA_ACCESS_WRITE);
     use_on(fixture, &block, reader, STRATA_ACCESS_READ);
     test_calls_begin(&calls);
     begin_refusing(1, true);
-    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, home, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_record_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_READ));
     end_refusing();
     assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 0);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
@@ -584,19 +584,19 @@ static void a_tag_that_could_not_be_interned_is_interned_later(test_fixture *fix
 static void memory_whose_free_could_not_be_noted_is_free_when_that_is_over(test_fixture *fixture)
 {
     strata_stack *stack = strata_runtime_stack(fixture->runtime);
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
     CUstream last = test_stream(fixture, TEST_STREAM_POOL), next = test_stream(fixture, TEST_STREAM_POOL);
     bool any = true;
     for (size_t which = 1; any; which++) {
         uint64_t reserved, free_bytes;
-        strata_block block = test_allocate(fixture, BYTES, home), rest, again;
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream), rest, again;
+        test_write(fixture, &block, 0x11, alloc_stream);
         test_read(fixture, &block, reader);
         check_ok(strata_control(stack, "pool.reserved", &reserved, NULL));
         check_ok(strata_control(stack, "pool.limit", NULL, &reserved));
         check_ok(strata_control(stack, "pool.free.largest", &free_bytes, NULL));
         check_ok(strata_runtime_allocate(fixture->runtime, free_bytes, next, &rest));
-        test_synchronize(home);
+        test_synchronize(alloc_stream);
         test_synchronize(reader);
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, last);
         begin_refusing(which, false);

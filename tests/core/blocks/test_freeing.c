@@ -39,11 +39,12 @@ static void nobody_gets(test_fixture *fixture, const strata_block *freed, CUstre
 static void a_free_delays_neither_its_stream_nor_hands_out_what_another_stream_uses(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind <= TEST_STREAM_UNKNOWN; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
         CUstream third = test_stream(fixture, TEST_STREAM_POOL);
-        strata_block block = test_allocate(fixture, BYTES, home), other = test_allocate(fixture, 4096, home);
-        test_write(fixture, &block, 0x11, home);
-        test_synchronize(home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream),
+                     other = test_allocate(fixture, 4096, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
+        test_synchronize(alloc_stream);
         test_stall *stall = test_stall_begin(user);
         strata_block part = block;
         part.requested = 4096;
@@ -52,16 +53,16 @@ static void a_free_delays_neither_its_stream_nor_hands_out_what_another_stream_u
         check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
         check_ok(strata_runtime_deallocate(fixture->runtime, &block));
         if (is_exact(fixture))
-            nobody_gets(fixture, &block, home);
+            nobody_gets(fixture, &block, alloc_stream);
         nobody_gets(fixture, &block, third);
-        test_write(fixture, &other, 0x22, home);
-        const unsigned char *later = test_read(fixture, &other, home);
-        test_synchronize(home); /* the stall would run out if the free had delayed its stream */
+        test_write(fixture, &other, 0x22, alloc_stream);
+        const unsigned char *later = test_read(fixture, &other, alloc_stream);
+        test_synchronize(alloc_stream); /* the stall would run out if the free had delayed its stream */
         check_bytes(later, 0x22, 4096);
         test_stall_end(stall);
         check_bytes(seen, 0x11, 4096);
-        test_free_on(fixture, &other, home);
-        test_stream_close(fixture, home);
+        test_free_on(fixture, &other, alloc_stream);
+        test_stream_close(fixture, alloc_stream);
         test_stream_close(fixture, user);
         test_stream_close(fixture, third);
         fixture->seen_used = 0;
@@ -72,14 +73,14 @@ static void a_free_delays_neither_its_stream_nor_hands_out_what_another_stream_u
  * the other stream, for whose sake the free waits elsewhere, may be over before that. */
 static void a_free_that_waits_elsewhere_still_comes_after_its_own_stream(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
     CUstream third = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-    test_stall *stall = test_stall_begin(home);
-    const unsigned char *seen = test_copy_back(fixture, block.address, 4096, home);
+    test_stall *stall = test_stall_begin(alloc_stream);
+    const unsigned char *seen = test_copy_back(fixture, block.address, 4096, alloc_stream);
     test_calls calls;
     test_calls_begin(&calls);
     test_fault_begin(TEST_FAULT_EVENT_QUERY, 1, true, CUDA_ERROR_NOT_READY);
@@ -90,7 +91,7 @@ static void a_free_that_waits_elsewhere_still_comes_after_its_own_stream(test_fi
     test_synchronize(user);
     nobody_gets(fixture, &block, third);
     test_stall_release(stall);
-    test_synchronize(home);
+    test_synchronize(alloc_stream);
     check_bytes(seen, 0x11, 4096);
     test_stall_end(stall);
 }
@@ -98,14 +99,14 @@ static void a_free_that_waits_elsewhere_still_comes_after_its_own_stream(test_fi
 static void a_free_waits_for_the_readers_of_more_streams_than_an_entry_holds(test_fixture *fixture)
 {
     enum { READERS = 20 };
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), third = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), third = test_stream(fixture, TEST_STREAM_POOL);
     CUstream readers[READERS];
     for (size_t i = 0; i < READERS; i++)
         readers[i] = test_stream(fixture, i % 2 ? TEST_STREAM_POOL : TEST_STREAM_UNKNOWN);
     for (size_t slow = 0; slow < READERS; slow++) {
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_fill(block.address, 0x11, 4096, home);
-        test_synchronize(home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_fill(block.address, 0x11, 4096, alloc_stream);
+        test_synchronize(alloc_stream);
         test_stall *stall = test_stall_begin(readers[slow]);
         const unsigned char *seen = NULL;
         for (size_t i = 0; i < READERS; i++) {
@@ -126,8 +127,8 @@ static void a_free_waits_for_the_readers_of_more_streams_than_an_entry_holds(tes
 static void a_free_after_finished_uses_needs_no_waiting_stream(test_fixture *fixture)
 {
     test_needs_truthful_queries();
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, BYTES, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
     test_synchronize(user);
@@ -460,11 +461,11 @@ static void a_free_that_fails_leaves_the_block_as_it_was(test_fixture *fixture)
 {
     static const test_fault_call faults[] = {TEST_FAULT_EVENT_RECORD, TEST_FAULT_STREAM_WAIT_EVENT,
                                              TEST_FAULT_STREAM_CREATE, TEST_FAULT_FREE};
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t f = 0; f < sizeof faults / sizeof faults[0]; f++) {
         unsigned refused = 1;
         for (unsigned nth = 1; refused; nth++) {
-            strata_block block = test_allocate(fixture, BYTES, home), found;
+            strata_block block = test_allocate(fixture, BYTES, alloc_stream), found;
             test_stall *stall = test_stall_begin(user);
             check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
             strata_usage before = test_usage(fixture);
@@ -482,7 +483,7 @@ static void a_free_that_fails_leaves_the_block_as_it_was(test_fixture *fixture)
                 check_ok(strata_runtime_deallocate(fixture->runtime, &block));
             }
             if (is_exact(fixture))
-                nobody_gets(fixture, &block, home);
+                nobody_gets(fixture, &block, alloc_stream);
             test_stall_end(stall);
             check_ok(strata_runtime_reap_pending(fixture->runtime));
         }

@@ -326,11 +326,12 @@ static void what_a_block_remembers_of_a_stream_does_not_grow_with_its_reads(test
     enum { READERS = 3, ROUNDS = 50 };
     if (test_is_swept())
         return; /* nothing is submitted that could come too early */
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), readers[READERS];
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), readers[READERS];
     CUstream follower = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home), other = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
-    test_write(fixture, &other, 0x11, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream),
+                 other = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
+    test_write(fixture, &other, 0x11, alloc_stream);
     test_stall *stalls[READERS];
     for (size_t i = 0; i < READERS; i++) {
         readers[i] = test_stream(fixture, TEST_STREAM_POOL);
@@ -352,16 +353,16 @@ static void what_a_block_remembers_of_a_stream_does_not_grow_with_its_reads(test
         test_stall_release(stalls[i]);
     for (size_t i = 0; i < READERS; i++)
         test_stall_end(stalls[i]);
-    test_free_on(fixture, &block, home);
-    test_free_on(fixture, &other, home);
+    test_free_on(fixture, &block, alloc_stream);
+    test_free_on(fixture, &other, alloc_stream);
 }
 
 static void finishing_without_an_access_unpins_and_notes_nothing(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), stalled = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), stalled = test_stream(fixture, TEST_STREAM_POOL);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     test_stall *stall = test_stall_begin(stalled);
     check_ok(prepare(fixture, &block, stalled, STRATA_ACCESS_WRITE));
     check_ok(finish(fixture, &block, stalled, STRATA_ACCESS_NONE));
@@ -369,7 +370,7 @@ static void finishing_without_an_access_unpins_and_notes_nothing(test_fixture *f
     test_synchronize(reader); /* the stall would run out if the write had been noted */
     check_bytes(seen, 0x11, BYTES);
     test_stall_end(stall);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
 }
 
 /* ---- refusals in the middle ---- */
@@ -650,10 +651,10 @@ static void an_event_that_is_waited_for_stays_while_others_cannot_be_recorded(te
 
 static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-    test_stall *stall = test_stall_begin(home);
-    strata_block block = test_allocate(fixture, BYTES, home);
+    test_stall *stall = test_stall_begin(alloc_stream);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user));
     test_fill(block.address, 0x44, BYTES, user);
     check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user));
@@ -662,42 +663,42 @@ static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixt
     test_synchronize(reader);
     check_bytes(seen, 0x44, BYTES);
     test_stall_end(stall);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
 }
 
 static void a_block_that_was_used_has_no_first_use(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    check_ok(prepare(fixture, &block, home, STRATA_ACCESS_READ));
-    check_ok(finish(fixture, &block, home, STRATA_ACCESS_READ));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, home), STRATA_ERROR_STREAM_MISUSE);
-    test_free_on(fixture, &block, home);
-    block = test_allocate(fixture, BYTES, home);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, home));
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, home));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, home), STRATA_ERROR_STREAM_MISUSE);
-    test_free_on(fixture, &block, home);
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, home), STRATA_ERROR_INVALID_VALUE);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    check_ok(prepare(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
+    check_ok(finish(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    test_free_on(fixture, &block, alloc_stream);
+    block = test_allocate(fixture, BYTES, alloc_stream);
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, alloc_stream));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    test_free_on(fixture, &block, alloc_stream);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, alloc_stream), STRATA_ERROR_INVALID_VALUE);
 }
 
 static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         check_ok(prepare(fixture, &block, user, STRATA_ACCESS_READ)); /* only to be ordered after the write */
         check_ok(finish(fixture, &block, user, STRATA_ACCESS_NONE));
         test_stall *stall = test_stall_begin(user);
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, user);
         check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-        test_write(fixture, &block, 0x22, home);
+        test_write(fixture, &block, 0x22, alloc_stream);
         test_stall_end(stall);
         check_bytes(seen, 0x11, BYTES);
-        test_free_on(fixture, &block, home);
+        test_free_on(fixture, &block, alloc_stream);
         test_stream_close(fixture, user);
-        test_stream_close(fixture, home);
+        test_stream_close(fixture, alloc_stream);
     }
 }
 
@@ -789,12 +790,12 @@ static void *read_at_once(void *data)
 
 static void a_use_that_meets_a_commit_half_way_waits_for_its_event(test_fixture *fixture)
 {
-    CUstream unknown = test_stream(fixture, TEST_STREAM_UNKNOWN), home = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream unknown = test_stream(fixture, TEST_STREAM_UNKNOWN), alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
     impatient_reader reader = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_POOL)};
-    strata_block before = test_allocate(fixture, BYTES, home);
+    strata_block before = test_allocate(fixture, BYTES, alloc_stream);
     strata_device *device;
     pthread_t thread;
-    reader.block = test_allocate(fixture, BYTES, home);
+    reader.block = test_allocate(fixture, BYTES, alloc_stream);
     test_write(fixture, &before, 0x11, unknown);
     test_stall *stall = test_stall_begin(unknown);
     check_ok(prepare(fixture, &reader.block, unknown, STRATA_ACCESS_WRITE));
@@ -816,8 +817,8 @@ static void a_use_that_meets_a_commit_half_way_waits_for_its_event(test_fixture 
     test_synchronize(reader.stream);
     check_bytes(fixture->seen, 0x22, BYTES);
     test_stall_end(stall);
-    test_free_on(fixture, &before, home);
-    test_free_on(fixture, &reader.block, home);
+    test_free_on(fixture, &before, alloc_stream);
+    test_free_on(fixture, &reader.block, alloc_stream);
 }
 
 static void many_threads_use_one_block_at_the_same_time(test_fixture *fixture)

@@ -58,14 +58,14 @@ typedef struct beside {
     bool with_legacy; /* the legacy stream may be used */
 } beside;
 
-static void allocate_use_and_free(const beside *with, CUstream home, CUstream other)
+static void allocate_use_and_free(const beside *with, CUstream alloc_stream, CUstream other)
 {
     strata_runtime *runtime = with->fixture->runtime;
     strata_block block;
-    check_ok(strata_runtime_allocate(runtime, BYTES, home, &block));
-    check_ok(strata_runtime_prepare_block_use(runtime, &block, home, STRATA_ACCESS_WRITE));
-    test_fill(block.address, 0x11, BYTES, home);
-    check_ok(strata_runtime_finish_block_use(runtime, &block, home, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_allocate(runtime, BYTES, alloc_stream, &block));
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    test_fill(block.address, 0x11, BYTES, alloc_stream);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
     strata_launch launch;
     check_ok(strata_launch_begin(&launch, runtime, other, STRATA_LAUNCH_STRICT));
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ_WRITE));
@@ -74,18 +74,18 @@ static void allocate_use_and_free(const beside *with, CUstream home, CUstream ot
     check_ok(strata_launch_commit(&launch));
     check_ok(strata_launch_end(&launch));
     check_ok(strata_runtime_record_block_use(runtime, &block, other, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_deallocate_on(runtime, &block, home));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, alloc_stream));
 }
 
 static void on_streams_of_every_kind(const beside *with)
 {
-    for (test_stream_kind home = 0; home < TEST_STREAM_KINDS; home++)
+    for (test_stream_kind alloc_stream = 0; alloc_stream < TEST_STREAM_KINDS; alloc_stream++)
         for (test_stream_kind other = 0; other < TEST_STREAM_KINDS; other++) {
-            bool legacy = home == TEST_STREAM_ZERO || home == TEST_STREAM_LEGACY || other == TEST_STREAM_ZERO ||
-                          other == TEST_STREAM_LEGACY;
+            bool legacy = alloc_stream == TEST_STREAM_ZERO || alloc_stream == TEST_STREAM_LEGACY ||
+                          other == TEST_STREAM_ZERO || other == TEST_STREAM_LEGACY;
             if (legacy && !with->with_legacy)
                 continue;
-            CUstream streams[2] = {test_stream(with->fixture, home), test_stream(with->fixture, other)};
+            CUstream streams[2] = {test_stream(with->fixture, alloc_stream), test_stream(with->fixture, other)};
             allocate_use_and_free(with, streams[0], streams[1]);
             test_stream_close(with->fixture, streams[1]);
             if (streams[0] != streams[1])
@@ -285,10 +285,10 @@ static void frees_inside_a_capture_ask_no_more_the_more_there_are(test_fixture *
 
 static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before(test_fixture *fixture)
 {
-    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING), home = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
-    test_synchronize(home);
+    CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING), alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
+    test_synchronize(alloc_stream);
     test_stall *stall = test_stall_begin(captured);
     const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, captured); /* noted nowhere */
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
@@ -298,14 +298,14 @@ static void a_free_inside_a_capture_comes_after_what_the_stream_was_given_before
     if (waits)
         test_stall_release(stall);
     check_ok(say_that_it_ended(fixture, captured));
-    strata_block next = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &next, 0x22, home);
+    strata_block next = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &next, 0x22, alloc_stream);
     if (!waits)
         test_stall_release(stall);
-    test_synchronize(home);
+    test_synchronize(alloc_stream);
     test_stall_end(stall);
     check_bytes(seen, 0x11, BYTES);
-    test_free_on(fixture, &next, home);
+    test_free_on(fixture, &next, alloc_stream);
     check_settled(fixture, &next);
     check_cu(test_cu()->StreamDestroy(captured));
 }
@@ -457,11 +457,11 @@ static void frees_inside_a_capture_are_done_though_one_of_them_fails_and_none_is
 /* A block whose own stream was registered, and is not any more: its free names no stream. */
 static void free_without_a_stream(test_fixture *fixture)
 {
-    CUstream home = internal_stream(CU_STREAM_NON_BLOCKING);
-    check_ok(strata_runtime_register_stream(fixture->runtime, home));
-    strata_block block = test_allocate(fixture, BYTES, home);
-    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
-    check_cu(test_cu()->StreamDestroy(home));
+    CUstream alloc_stream = internal_stream(CU_STREAM_NON_BLOCKING);
+    check_ok(strata_runtime_register_stream(fixture->runtime, alloc_stream));
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, alloc_stream));
+    check_cu(test_cu()->StreamDestroy(alloc_stream));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
@@ -600,12 +600,12 @@ static void a_free_that_meets_a_capture_waits_for_no_use_before(test_fixture *fi
 
 static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(test_fixture *fixture)
 {
-    CUstream captured = internal_stream(CU_STREAM_DEFAULT), home = internal_stream(CU_STREAM_NON_BLOCKING);
-    check_ok(strata_runtime_register_stream(fixture->runtime, home));
-    strata_block block = test_allocate(fixture, BYTES, home);
+    CUstream captured = internal_stream(CU_STREAM_DEFAULT), alloc_stream = internal_stream(CU_STREAM_NON_BLOCKING);
+    check_ok(strata_runtime_register_stream(fixture->runtime, alloc_stream));
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     test_write(fixture, &block, 0x11, NULL); /* its point has no event yet */
-    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
-    check_cu(test_cu()->StreamDestroy(home));
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, alloc_stream));
+    check_cu(test_cu()->StreamDestroy(alloc_stream));
     check_cu(begin_capture(captured, CU_STREAM_CAPTURE_MODE_GLOBAL));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     check_freed_or_deferred(fixture, &block);

@@ -82,8 +82,8 @@ static void note_peer_use(test_fixture *fixture, const strata_block *block, CUst
 static void a_stream_that_another_device_saw_first_is_marked_by_events_of_its_own(test_fixture *fixture)
 {
     second_device second;
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block peers = test_allocate(fixture, BYTES, home), block;
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, alloc_stream), block;
     second_begin(&second, fixture);
     CUstream stream = make_stream();
     begin_watching(&second);
@@ -96,37 +96,37 @@ static void a_stream_that_another_device_saw_first_is_marked_by_events_of_its_ow
         }
     check_went_smoothly(&second);
     end_stream(stream);
-    test_free_on(fixture, &peers, home);
+    test_free_on(fixture, &peers, alloc_stream);
     second_end(&second);
 }
 
 static void a_stream_that_another_device_saw_first_is_looked_for_on_the_others_once(test_fixture *fixture)
 {
     second_device second;
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block peers = test_allocate(fixture, BYTES, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, alloc_stream);
     second_begin(&second, fixture);
     CUstream stream = make_stream();
     note_peer_use(fixture, &peers, stream);
     begin_watching(&second);
     for (int i = 0; i < USES; i++) { /* each after one that somebody has waited for */
-        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &peers, home, STRATA_ACCESS_WRITE));
-        check_ok(strata_runtime_finish_block_use(fixture->runtime, &peers, home, STRATA_ACCESS_NONE));
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &peers, alloc_stream, STRATA_ACCESS_WRITE));
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &peers, alloc_stream, STRATA_ACCESS_NONE));
         note_peer_use(fixture, &peers, stream);
     }
     check_went_smoothly(&second);
     if (!test_is_swept()) /* a record that failed is tried on the others */
         assert_int_equal(test_calls_of(&second.calls, "cuEventRecord"), USES);
     end_stream(stream);
-    test_free_on(fixture, &peers, home);
+    test_free_on(fixture, &peers, alloc_stream);
     second_end(&second);
 }
 
 static void a_stream_that_another_device_saw_first_is_registered_and_ordered_like_any_other(test_fixture *fixture)
 {
     second_device second;
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader;
-    strata_block peers = test_allocate(fixture, BYTES, home), block;
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader;
+    strata_block peers = test_allocate(fixture, BYTES, alloc_stream), block;
     second_begin(&second, fixture);
     CUstream stream = make_stream();
     for (int i = 0; i < USES; i++)
@@ -149,7 +149,7 @@ static void a_stream_that_another_device_saw_first_is_registered_and_ordered_lik
     check_ok(strata_runtime_stream_release(second.runtime, reader));
     check_ok(strata_runtime_unregister_stream(second.runtime, stream));
     end_stream(stream);
-    test_free_on(fixture, &peers, home);
+    test_free_on(fixture, &peers, alloc_stream);
     second_end(&second);
 }
 
@@ -193,8 +193,8 @@ static void register_for_a_while(second_device *second, CUstream stream)
 static void later_streams_of_a_device_are_given_no_events_of_another(test_fixture *fixture)
 {
     second_device second;
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block peers = test_allocate(fixture, BYTES, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block peers = test_allocate(fixture, BYTES, alloc_stream);
     second_begin(&second, fixture);
     for (int i = 0; i < FRESH; i++) {
         CUstream stream = make_stream();
@@ -209,7 +209,7 @@ static void later_streams_of_a_device_are_given_no_events_of_another(test_fixtur
         check_cu(test_cu()->StreamDestroy(stream));
     }
     check_went_smoothly(&second);
-    test_free_on(fixture, &peers, home);
+    test_free_on(fixture, &peers, alloc_stream);
     second_end(&second);
 }
 

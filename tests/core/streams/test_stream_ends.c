@@ -184,7 +184,7 @@ static CUresult CUDAAPI record_and_tell(CUevent event, CUstream stream)
     return meeting.record(event, stream);
 }
 
-static void *free_at_home(void *data)
+static void *free_on_alloc_stream(void *data)
 {
     test_make_current();
     meeting.status = strata_runtime_deallocate(meeting.fixture->runtime, &meeting.block);
@@ -199,7 +199,7 @@ static strata_status free_and_end(test_fixture *fixture, CUstream stream)
     meeting.fixture = fixture;
     meeting.stream = stream;
     meeting.inside = meeting.ending = meeting.ended = meeting.late = meeting.freed = meeting.marked = false;
-    assert_int_equal(pthread_create(&thread, NULL, free_at_home, NULL), 0);
+    assert_int_equal(pthread_create(&thread, NULL, free_on_alloc_stream, NULL), 0);
     while (!meeting.inside)
         sched_yield();
     meeting.ending = true;
@@ -302,7 +302,7 @@ static void a_block_is_freed_while_its_stream_is_registered_again(test_fixture *
     meeting.ops = top->ops;
     meet_first.deallocate = meet_and_free;
     top->ops = &meet_first;
-    const int started = pthread_create(&thread, NULL, free_at_home, NULL);
+    const int started = pthread_create(&thread, NULL, free_on_alloc_stream, NULL);
     while (!started && !meeting.inside)
         sched_yield();
     const strata_status status = strata_runtime_register_stream(fixture->runtime, stream);

@@ -612,9 +612,9 @@ typedef enum short_life {
     LIVES,
 } short_life;
 
-static void use_and_free(test_fixture *fixture, CUstream home, CUstream stream)
+static void use_and_free(test_fixture *fixture, CUstream alloc_stream, CUstream stream)
 {
-    strata_block block = test_allocate(fixture, 256, home);
+    strata_block block = test_allocate(fixture, 256, alloc_stream);
     test_write(fixture, &block, 0x11, stream);
     test_free_on(fixture, &block, stream);
 }
@@ -626,15 +626,15 @@ static void use_and_destroy(test_fixture *fixture, short_life life, uint16_t *hi
     if (registered)
         check_ok(strata_runtime_register_stream(fixture->runtime, stream));
     use_and_free(fixture, stream, stream);
-    for (int home_registered = 0; home_registered < 2 && life == LIFE_OF_FOREIGN_BLOCKS; home_registered++) {
-        CUstream home = make_stream();
-        if (home_registered)
-            check_ok(strata_runtime_register_stream(fixture->runtime, home));
-        use_and_free(fixture, home, stream);
-        if (home_registered)
-            check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
-        test_synchronize(home);
-        destroy_stream(home);
+    for (int alloc_registered = 0; alloc_registered < 2 && life == LIFE_OF_FOREIGN_BLOCKS; alloc_registered++) {
+        CUstream alloc_stream = make_stream();
+        if (alloc_registered)
+            check_ok(strata_runtime_register_stream(fixture->runtime, alloc_stream));
+        use_and_free(fixture, alloc_stream, stream);
+        if (alloc_registered)
+            check_ok(strata_runtime_unregister_stream(fixture->runtime, alloc_stream));
+        test_synchronize(alloc_stream);
+        destroy_stream(alloc_stream);
     }
     uint16_t number = timeline_number(stream);
     *highest = number > *highest ? number : *highest;

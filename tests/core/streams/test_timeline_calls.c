@@ -177,9 +177,9 @@ static void a_reader_waits_for_no_other_reader(test_fixture *fixture)
 static void who_comes_after_a_writer_waits_for_no_reader_before_that(test_fixture *fixture)
 {
     enum { READERS = 5 };
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
     CUstream last = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     for (int i = 0; i < READERS; i++)
         prepare_and_finish(fixture, &block, test_stream(fixture, TEST_STREAM_POOL), STRATA_ACCESS_READ);
     prepare_and_finish(fixture, &block, writer, STRATA_ACCESS_WRITE);

@@ -136,7 +136,7 @@ static void work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_
     free(blocks);
 }
 
-static uint16_t home_of(strata_runtime *runtime, const strata_block *block)
+static uint16_t alloc_timeline_of(strata_runtime *runtime, const strata_block *block)
 {
     return strata_table_entry(strata_runtime_stack(runtime)->head.table, block->id.slot)->alloc_timeline;
 }
@@ -161,7 +161,7 @@ static strata_runtime *make_up_stream_on(uint16_t number, CUstream stream, strat
     for (*count = 0; *count < 2 * STRATA_TIMELINE_LIMIT && !found &&
                      strata_runtime_allocate(runtime, BYTES, stream, &blocks[*count]) == STRATA_SUCCESS;
          ++*count)
-        found = home_of(runtime, &blocks[*count]) == number;
+        found = alloc_timeline_of(runtime, &blocks[*count]) == number;
     strata_cu.StreamGetId = found ? answer_last_id : who.get_id;
     assert_true(found);
     return runtime;
@@ -186,7 +186,7 @@ static void memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete(t
     CUstream third = test_stream(fixture, TEST_STREAM_POOL);
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(max_size=2MiB)"}, &pool));
     const strata_block wall = allocate_of(pool, third), kept = allocate_of(pool, stream);
-    const uint16_t number = home_of(pool, &kept);
+    const uint16_t number = alloc_timeline_of(pool, &kept);
     test_fill(kept.address, 0x11, KEPT_BYTES, stream);
     check_ok(strata_runtime_deallocate_on(pool, &kept, stream));
     check_cu(test_cu()->CtxSynchronize());

@@ -128,10 +128,10 @@ static void a_read_write_waits_for_the_write_and_counts_as_one(test_fixture *fix
 static void reads_do_not_wait_for_reads(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind <= TEST_STREAM_UNKNOWN; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL);
         CUstream slow = test_stream(fixture, kind), fast = test_stream(fixture, kind);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         test_stall *stall = test_stall_begin(slow);
         const unsigned char *slowly = test_read(fixture, &block, slow);
         const unsigned char *seen = test_read(fixture, &block, fast);
@@ -140,8 +140,8 @@ static void reads_do_not_wait_for_reads(test_fixture *fixture)
         assert_int_equal(test_cu()->StreamQuery(slow), CUDA_ERROR_NOT_READY);
         test_stall_end(stall);
         check_bytes(slowly, 0x11, BYTES);
-        test_free_on(fixture, &block, home);
-        test_stream_close(fixture, home);
+        test_free_on(fixture, &block, alloc_stream);
+        test_stream_close(fixture, alloc_stream);
         test_stream_close(fixture, slow);
         test_stream_close(fixture, fast);
     }
@@ -174,10 +174,11 @@ static void the_next_writer_waits_for_each_of_very_many_readers(test_fixture *fi
 static void a_read_that_begins_between_a_writers_prepare_and_its_finish_is_not_forgotten(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_REGISTERED);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL),
+                 writer = test_stream(fixture, TEST_STREAM_REGISTERED);
         CUstream reader = test_stream(fixture, kind), next = test_stream(fixture, TEST_STREAM_POOL);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writer, STRATA_ACCESS_WRITE));
         test_stall *stall = test_stall_begin(reader);
         const unsigned char *seen = test_read(fixture, &block, reader);
@@ -187,7 +188,7 @@ static void a_read_that_begins_between_a_writers_prepare_and_its_finish_is_not_f
         check_bytes(seen, 0x11, BYTES);
         test_free_on(fixture, &block, next);
         test_stream_close(fixture, reader);
-        test_stream_close(fixture, home);
+        test_stream_close(fixture, alloc_stream);
         test_stream_close(fixture, writer);
         test_stream_close(fixture, next);
     }
@@ -197,14 +198,14 @@ static void a_read_that_begins_between_a_writers_prepare_and_its_finish_is_not_f
 static void reads_of_several_streams_between_a_writers_prepare_and_its_finish_are_not_forgotten(test_fixture *fixture)
 {
     enum { READERS = 4 };
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_POOL);
     CUstream next = test_stream(fixture, TEST_STREAM_POOL), readers[READERS];
     for (size_t i = 0; i < READERS; i++)
         readers[i] = test_stream(fixture, i % 2 ? TEST_STREAM_UNKNOWN : TEST_STREAM_POOL);
     for (size_t slow = 0; slow < READERS; slow++) {
         const unsigned char *seen[READERS];
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writer, STRATA_ACCESS_WRITE));
         test_stall *stall = test_stall_begin(readers[slow]);
         for (size_t i = 0; i < READERS; i++)
@@ -220,11 +221,11 @@ static void reads_of_several_streams_between_a_writers_prepare_and_its_finish_ar
 
 static void two_writers_that_were_prepared_at_the_same_time_are_both_waited_for(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
     CUstream writers[2] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_UNKNOWN)};
     for (size_t slow = 0; slow < 2; slow++) {
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         test_stall *stall = test_stall_begin(writers[slow]);
         for (size_t i = 0; i < 2; i++)
             check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writers[i], STRATA_ACCESS_WRITE));
@@ -237,18 +238,18 @@ static void two_writers_that_were_prepared_at_the_same_time_are_both_waited_for(
         test_synchronize(reader);
         check_bytes(seen, 0x22, BYTES);
         test_stall_end(stall);
-        test_free_on(fixture, &block, home);
+        test_free_on(fixture, &block, alloc_stream);
     }
 }
 
 /* It reads what it wrote itself, beside another reader: that it wrote is not forgotten for it. */
 static void a_writer_that_reads_afterwards_is_still_waited_for_as_one(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);
     CUstream writers[2] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_POOL)};
     CUstream other = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     test_stall *stall = test_stall_begin(writers[0]);
     for (size_t i = 0; i < 2; i++)
         check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, writers[i], STRATA_ACCESS_WRITE));
@@ -263,7 +264,7 @@ static void a_writer_that_reads_afterwards_is_still_waited_for_as_one(test_fixtu
     test_synchronize(reader);
     check_bytes(seen, 0x22, BYTES);
     test_stall_end(stall);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
 }
 
 /* ---- three streams ---- */
@@ -482,12 +483,13 @@ static void later_work_on_a_stream_is_waited_for_again(test_fixture *fixture)
 /* Each query that finds nothing finished still closes what it looked at: what is submitted then is something new. */
 static void work_after_a_question_is_not_taken_for_work_before_it(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), unknown = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), unknown = test_stream(fixture, TEST_STREAM_UNKNOWN);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block asked = test_allocate(fixture, BYTES, home), block = test_allocate(fixture, BYTES, home);
+    strata_block asked = test_allocate(fixture, BYTES, alloc_stream),
+                 block = test_allocate(fixture, BYTES, alloc_stream);
     test_write(fixture, &asked, 0x11, unknown);
     test_synchronize(unknown);
-    test_free_on(fixture, &asked, home); /* asks whether the use is over: it is */
+    test_free_on(fixture, &asked, alloc_stream); /* asks whether the use is over: it is */
     test_stall *stall = test_stall_begin(unknown);
     test_write(fixture, &block, 0x22, unknown);
     const unsigned char *seen = test_read(fixture, &block, reader);
@@ -495,7 +497,7 @@ static void work_after_a_question_is_not_taken_for_work_before_it(test_fixture *
     test_synchronize(reader);
     check_bytes(seen, 0x22, BYTES);
     test_stall_end(stall);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
 }
 
 static void early_events_order_as_late_ones_do(test_fixture *fixture)

@@ -168,23 +168,23 @@ static void what_another_stream_still_uses_does_not_hold_up_the_stream_that_free
  * what counts. */
 static void a_block_whose_stream_is_gone_comes_after_all_that_it_was_given(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_REGISTERED), other = pooled(fixture);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_REGISTERED), other = pooled(fixture);
     strata_block others[3], block, next;
     fill_chunk(fixture, other, others);
-    block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x11, home);
+    block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x11, alloc_stream);
     test_read(fixture, &block, other); /* an event marks the write: what comes now is behind that */
-    test_stall *stall = test_stall_begin(home);
-    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, home);
-    test_stream_forget(fixture, home);
-    check_ok(strata_runtime_unregister_stream(fixture->runtime, home));
+    test_stall *stall = test_stall_begin(alloc_stream);
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, alloc_stream);
+    test_stream_forget(fixture, alloc_stream);
+    check_ok(strata_runtime_unregister_stream(fixture->runtime, alloc_stream));
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     next = test_allocate(fixture, BYTES, other);
     assert_true(is_or_is_swept(next.address == block.address));
     test_write(fixture, &next, 0x22, other);
     test_stall_end(stall);
     check_bytes(seen, 0x11, BYTES);
-    check_cu(test_cu()->StreamDestroy(home));
+    check_cu(test_cu()->StreamDestroy(alloc_stream));
     test_free_on(fixture, &next, other);
     free_blocks(fixture, other, others, 3);
     test_stream_close(fixture, other);
@@ -685,7 +685,7 @@ static void *free_what_comes(void *data)
 static void blocks_go_from_a_thread_that_allocates_to_one_that_frees(test_fixture *fixture)
 {
     static belt one;
-    CUstream home = pooled(fixture);
+    CUstream alloc_stream = pooled(fixture);
     one = (belt){.fixture = fixture, .stream = pooled(fixture), .turns = test_effort(1000, 100)};
     pthread_mutex_init(&one.lock, NULL);
     pthread_cond_init(&one.changed, NULL);
@@ -694,10 +694,10 @@ static void blocks_go_from_a_thread_that_allocates_to_one_that_frees(test_fixtur
     size_t failures = 0;
     for (size_t i = 0; i < one.turns; i++) {
         strata_block block;
-        failures += strata_runtime_allocate(fixture->runtime, 1 + i % BYTES, home, &block) ||
-                    strata_runtime_prepare_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE) ||
-                    test_cu()->MemsetD8Async(block.address, 1, 256, home) ||
-                    strata_runtime_finish_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE);
+        failures += strata_runtime_allocate(fixture->runtime, 1 + i % BYTES, alloc_stream, &block) ||
+                    strata_runtime_prepare_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE) ||
+                    test_cu()->MemsetD8Async(block.address, 1, 256, alloc_stream) ||
+                    strata_runtime_finish_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE);
         pthread_mutex_lock(&one.lock);
         while (one.put - one.taken == HANDED)
             pthread_cond_wait(&one.changed, &one.lock);
@@ -714,7 +714,7 @@ static void blocks_go_from_a_thread_that_allocates_to_one_that_frees(test_fixtur
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
     assert_true(strata_runtime_bytes_outstanding(fixture->runtime) == 0);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, one.stream);
 }
 

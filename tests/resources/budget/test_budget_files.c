@@ -409,7 +409,7 @@ static void a_signal_does_not_end_the_wait_for_the_files_lock(void **state)
 {
     (void)state;
     budget_shared *shared = open_budget("a");
-    keeper other = keep_locked(own_path("a"), 0, 1, 60);
+    holder other = keep_locked(own_path("a"), 0, 1, 60);
     const struct sigaction act = {.sa_handler = count_alarm};
     const struct itimerval often = {{0, 5000}, {0, 5000}}, never = {0};
     sigaction(SIGALRM, &act, NULL);
@@ -419,7 +419,7 @@ static void a_signal_does_not_end_the_wait_for_the_files_lock(void **state)
     setitimer(ITIMER_REAL, &never, NULL);
     signal(SIGALRM, SIG_IGN); /* a pending one, too */
     signal(SIGALRM, SIG_DFL);
-    keeper_stop(other);
+    holder_stop(other);
     assert_true(taken);
     assert_true(alarms > 1);
     shared_close(shared);

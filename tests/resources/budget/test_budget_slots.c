@@ -45,7 +45,7 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
     for (size_t i = 0; i < SHARED_SLOTS; i++)
         file->slots[i].pid = 1;
     file->slots[SHARED_SLOTS - 1].in_use = 5;
-    keeper others = keep_locked(own_path("a"), 1, SHARED_SLOTS, 0);
+    holder others = keep_locked(own_path("a"), 1, SHARED_SLOTS, 0);
     budget_shared *shared = NULL;
     check_status(try_open("a", NULL, &shared), STRATA_ERROR_BUSY);
     check_last_error(STRATA_ERROR_BUSY, "1024 processes already");
@@ -57,7 +57,7 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
     assert_int_equal(all.in_use, 5);
     assert_int_equal(status_meanwhile, STRATA_ERROR_BUSY);
     assert_null(opened_meanwhile);
-    keeper_stop(others);
+    holder_stop(others);
     shared = open_budget("a");
     assert_int_equal(shared_in_use(shared), 0);
     assert_true(take(shared, LIMIT));
@@ -70,7 +70,7 @@ static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
 {
     (void)state;
     shared_close(open_budget("a"));
-    keeper other = keep_locked(own_path("a"), 1, 1, 0);
+    holder other = keep_locked(own_path("a"), 1, 1, 0);
     budget_shared *shared = open_budget("a");
     const shared_file *file = shared->file;
     assert_int_equal(file->slots[0].pid, 0);
@@ -78,7 +78,7 @@ static void a_free_slot_whose_lock_is_held_is_passed_by(void **state)
     seen all = visit_all();
     assert_int_equal(all.processes, 1);
     assert_int_equal(all.alive, 1);
-    keeper_stop(other);
+    holder_stop(other);
     shared_close(shared);
 }
 
@@ -257,7 +257,7 @@ static void leases_that_no_sound_file_has_grant_nothing(void **state)
     (void)state;
     shared_file *file = edit_begin("a");
     budget_shared *shared = open_budget("a");
-    keeper others = keep_locked(own_path("a"), 2, 2, 0);
+    holder others = keep_locked(own_path("a"), 2, 2, 0);
     for (size_t i = 1; i <= 2; i++) {
         file->slots[i].pid = 1;
         file->slots[i].lease = file->slots[i].in_use = UINT64_MAX - 10;
@@ -265,7 +265,7 @@ static void leases_that_no_sound_file_has_grant_nothing(void **state)
         assert_false(take(shared, 100));
         assert_int_equal(file->slots[0].lease, 0);
     }
-    keeper_stop(others);
+    holder_stop(others);
     shared_close(shared);
     edit_end(file);
 }

@@ -98,10 +98,10 @@ static void a_block_is_moved_on_its_stream_when_it_is_allocated(test_fixture *fi
 
 static void with_on_use_each_prepared_use_moves_its_block_to_where_it_was_asked(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     watch_moves();
-    strata_block block = test_allocate(fixture, BYTES, home);
-    test_write(fixture, &block, 0x22, home);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_write(fixture, &block, 0x22, alloc_stream);
     assert_true(moves.count == 1 || was_hindered(fixture->runtime));
     set(fixture, "prefetch.on_use", 1);
     const unsigned char *seen = test_read(fixture, &block, user);
@@ -111,20 +111,20 @@ static void with_on_use_each_prepared_use_moves_its_block_to_where_it_was_asked(
     assert_true(moves.count == 3 || was_hindered(fixture->runtime));
     test_synchronize(user);
     check_bytes(seen, 0x22, BYTES);
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
     end_watching();
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 
 /* Also where moving is switched off before the use is over. */
 static void a_use_that_came_to_nothing_leaves_its_move_noted(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     watch_moves();
     for (int switched_off = 0; switched_off < 2; switched_off++) {
         moves.answer = CUDA_ERROR_UNKNOWN; /* so that nothing is noted of the allocation's */
-        strata_block block = test_allocate(fixture, BYTES, home);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
         assert_false(is_touched(fixture, &block));
         moves.answer = CUDA_SUCCESS;
         set(fixture, "prefetch.on_use", 1);
@@ -135,10 +135,10 @@ static void a_use_that_came_to_nothing_leaves_its_move_noted(test_fixture *fixtu
         check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_NONE));
         assert_true(moved || test_is_swept());
         assert_true(is_touched(fixture, &block) || !moved);
-        test_free_on(fixture, &block, home); /* and it is not pinned */
+        test_free_on(fixture, &block, alloc_stream); /* and it is not pinned */
     }
     end_watching();
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 

@@ -678,7 +678,7 @@ static void forks(void)
     }
     int status;
     child_check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    child_check(time(NULL) - began < (time_t)test_patience(4)); /* nor waits for a thread that it does not have */
+    child_check(time(NULL) - began < (time_t)test_oom_lock(4)); /* nor waits for a thread that it does not have */
     child_check(stat(getenv("STRATA_TEST_LOG"), &after) == 0 && after.st_size == before.st_size);
     child_pairs(stack, 100);
     child_ok(strata_stack_destroy(stack));

@@ -152,7 +152,7 @@ static void *fork_when_asked(void *data)
         if (child == 0) {
             if (write(forker.pipe[1], "", 1) != 1)
                 _exit(1);
-            alarm(test_patience(30)); /* should nobody end it */
+            alarm(test_oom_lock(30)); /* should nobody end it */
             for (;;)
                 pause();
         }

@@ -210,7 +210,7 @@ static pid_t start_writer(const char *file, const char *ready)
         test_run_itself((char *const[]){"test", "--child", "writes_until_killed", NULL});
         _exit(1);
     }
-    for (unsigned turn = 0; !exists(ready) && turn < test_patience(20) * 100; turn++)
+    for (unsigned turn = 0; !exists(ready) && turn < test_oom_lock(20) * 100; turn++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_true(exists(ready));
     return child;
@@ -238,7 +238,7 @@ static void a_file_that_another_process_writes_is_refused_until_it_is_gone(void 
 /* Lives on for a while with what it has inherited, and says its number. */
 static _Noreturn void stay_behind(void)
 {
-    alarm(test_patience(30)); /* should nobody end it */
+    alarm(test_oom_lock(30)); /* should nobody end it */
     for (int standard = 0; standard < 3; standard++)
         close(standard); /* for which others may wait */
     FILE *to = fopen(getenv("STRATA_TEST_READY"), "w");
@@ -274,7 +274,7 @@ static void a_forked_child_does_not_keep_the_file_of_its_parent(void **state)
     snprintf(ready, sizeof ready, "STRATA_TEST_READY=%s", in_folder("ready").text);
     test_child_run("leaves_a_child_behind", (const char *const[]){log_name, ready, NULL});
     int child = 0;
-    for (unsigned turn = 0; child <= 0 && turn < test_patience(20) * 100; turn++) {
+    for (unsigned turn = 0; child <= 0 && turn < test_oom_lock(20) * 100; turn++) {
         FILE *from = fopen(in_folder("ready").text, "r");
         if (!from || fscanf(from, "%d", &child) != 1)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -584,7 +584,7 @@ static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void 
 /* Waits until the log has looked at its reader, which is after each interval. */
 static void wait_for_error(strata_stack *stack, int error)
 {
-    for (unsigned turn = 0; turn < test_patience(20) * 200; turn++) {
+    for (unsigned turn = 0; turn < test_oom_lock(20) * 200; turn++) {
         if (value(stack, "logging.write_error") == (uint64_t)error)
             return;
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);

@@ -76,8 +76,9 @@ static void check_block(const strata_log_record *record, const strata_block *blo
 
 static void every_call_on_a_block_is_recorded_with_its_facts(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_REGISTERED);
-    strata_request request = {.bytes = 1000, .alignment = 256, .stream = home, .tag = tag("activations, and more")};
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_REGISTERED);
+    strata_request request = {
+        .bytes = 1000, .alignment = 256, .stream = alloc_stream, .tag = tag("activations, and more")};
     strata_block block;
     take(fixture);
     check_ok(strata_runtime_allocate_request(fixture->runtime, &request, &block));
@@ -85,13 +86,13 @@ static void every_call_on_a_block_is_recorded_with_its_facts(test_fixture *fixtu
     test_fill(block.address, 1, BYTES / 8, user);
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
     check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-    test_free_on(fixture, &block, home);
+    test_free_on(fixture, &block, alloc_stream);
     take(fixture);
     assert_in_range(count, 5, 8);
     static const struct {
         strata_log_kind kind;
         strata_access access;
-        bool at_home;
+        bool on_alloc_stream;
     } wanted[] = {
         {STRATA_LOG_ALLOCATE, STRATA_ACCESS_NONE, true},     {STRATA_LOG_PREPARE_USE, STRATA_ACCESS_WRITE, false},
         {STRATA_LOG_FINISH_USE, STRATA_ACCESS_WRITE, false}, {STRATA_LOG_RECORD_USE, STRATA_ACCESS_READ, false},
@@ -101,7 +102,7 @@ static void every_call_on_a_block_is_recorded_with_its_facts(test_fixture *fixtu
     for (size_t i = 0; i < 5; i++) {
         assert_int_equal(records[i].kind, wanted[i].kind);
         assert_int_equal(records[i].access, wanted[i].access);
-        check_block(&records[i], &block, request.tag, wanted[i].at_home ? home : user);
+        check_block(&records[i], &block, request.tag, wanted[i].on_alloc_stream ? alloc_stream : user);
         assert_int_equal(records[i].number, number + i);
         assert_int_equal(records[i].thread_id, gettid());
         assert_true(records[i].monotonic_ns >= time && records[i].stream_id != 0);

@@ -92,11 +92,12 @@ static void both_functions_are_called_with_what_belongs_to_the_block(test_fixtur
 {
     program self = {0};
     strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
-    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_UNKNOWN),
+             other = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block block, wrong, found;
-    check_ok(strata_runtime_allocate(runtime, 1000, home, &block));
+    check_ok(strata_runtime_allocate(runtime, 1000, alloc_stream, &block));
     assert_int_equal(self.count, 1);
-    check_call(&self.calls[0], false, &block, home);
+    check_call(&self.calls[0], false, &block, alloc_stream);
     assert_true(block.bytes == 1000 && block.alignment == 256);
     assert_non_null(self.context);
     check_ok(strata_runtime_find(runtime, block.address + 999, &found));
@@ -109,7 +110,7 @@ static void both_functions_are_called_with_what_belongs_to_the_block(test_fixtur
     check_status(strata_runtime_deallocate_on(runtime, &block, other), STRATA_ERROR_DOUBLE_FREE);
     assert_int_equal(self.count, 2);
     check_ok(strata_runtime_destroy(runtime));
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, other);
 }
 
@@ -228,19 +229,19 @@ static void a_free_waits_on_the_host_unless_the_function_is_stream_ordered(test_
 {
     program self = {0};
     strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
-    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block block;
     test_calls calls;
-    check_ok(strata_runtime_allocate(runtime, 1000, home, &block));
+    check_ok(strata_runtime_allocate(runtime, 1000, alloc_stream, &block));
     check_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x11, 1000, user);
     check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     test_calls_begin(&calls);
-    check_ok(strata_runtime_deallocate_on(runtime, &block, home));
+    check_ok(strata_runtime_deallocate_on(runtime, &block, alloc_stream));
     if (!test_is_swept())
         assert_int_equal(test_calls_of(&calls, "cuEventSynchronize") + test_calls_of(&calls, "cuStreamSynchronize"), 2);
     check_ok(strata_runtime_destroy(runtime));
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 
@@ -272,24 +273,25 @@ static void a_stream_ordered_free_comes_after_uses_on_other_streams_and_does_not
     check_ok(strata_stack_build(&resource, 1, 0, &stack));
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack = stack}, &runtime));
     assert_true(capabilities(runtime) & STRATA_CAPABILITY_STREAM_ORDERED);
-    CUstream home = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_UNKNOWN), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block block, next;
-    check_ok(strata_runtime_allocate(runtime, 4096, home, &block));
+    check_ok(strata_runtime_allocate(runtime, 4096, alloc_stream, &block));
     test_stall *stall = test_stall_begin(user);
     check_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x11, 4096, user);
     check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
-    check_ok(strata_runtime_deallocate_on(runtime, &block, home)); /* the stall goes on: nobody waits for it here */
-    check_ok(strata_runtime_allocate(runtime, 4096, home, &next));
-    test_fill(next.address, 0x22, 4096, home);
-    const unsigned char *seen = test_copy_back(fixture, next.address, 4096, home);
+    check_ok(
+        strata_runtime_deallocate_on(runtime, &block, alloc_stream)); /* the stall goes on: nobody waits for it here */
+    check_ok(strata_runtime_allocate(runtime, 4096, alloc_stream, &next));
+    test_fill(next.address, 0x22, 4096, alloc_stream);
+    const unsigned char *seen = test_copy_back(fixture, next.address, 4096, alloc_stream);
     test_stall_release(stall);
     test_stall_end(stall);
-    test_synchronize(home);
+    test_synchronize(alloc_stream);
     check_bytes(seen, 0x22, 4096);
-    check_ok(strata_runtime_deallocate_on(runtime, &next, home));
+    check_ok(strata_runtime_deallocate_on(runtime, &next, alloc_stream));
     check_ok(strata_runtime_destroy(runtime));
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 

@@ -59,14 +59,14 @@ static void a_free_waits_for_the_stream_that_it_is_asked_on(test_fixture *fixtur
 static void a_free_waits_for_every_noted_use(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
-        CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
-        strata_block block = test_allocate(fixture, BYTES, home);
-        test_write(fixture, &block, 0x11, home);
+        CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, kind);
+        strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+        test_write(fixture, &block, 0x11, alloc_stream);
         test_stall *stall = test_stall_begin(user);
         const unsigned char *seen = test_read(fixture, &block, user);
-        check_free_waits(fixture, &block, home, stall);
+        check_free_waits(fixture, &block, alloc_stream, stall);
         check_bytes(seen, 0x11, BYTES);
-        test_stream_close(fixture, home);
+        test_stream_close(fixture, alloc_stream);
         test_stream_close(fixture, user);
     }
 }
@@ -120,13 +120,14 @@ static void *rescue_if_late(void *data)
 
 static void a_stream_goes_on_however_many_threads_wait_for_it_on_the_host(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
     pthread_t threads[WAITERS], rescuing;
     freeing frees[WAITERS];
-    strata_block last = test_allocate(fixture, BYTES, home);
+    strata_block last = test_allocate(fixture, BYTES, alloc_stream);
     for (size_t i = 0; i < WAITERS; i++)
-        frees[i] = (freeing){.runtime = fixture->runtime, .block = test_allocate(fixture, BYTES, home), .stream = home};
+        frees[i] = (freeing){
+            .runtime = fixture->runtime, .block = test_allocate(fixture, BYTES, alloc_stream), .stream = alloc_stream};
     rescuer rescue = {.stall = test_stall_begin(slow)};
     for (size_t i = 0; i < WAITERS; i++) {
         test_write(fixture, &frees[i].block, 0x11, slow);
@@ -153,18 +154,18 @@ static void a_stream_goes_on_however_many_threads_wait_for_it_on_the_host(test_f
     for (size_t i = 0; i < WAITERS; i++)
         check_ok(frees[i].status);
     check_bytes(seen, 0x22, BYTES);
-    test_free_on(fixture, &last, home);
+    test_free_on(fixture, &last, alloc_stream);
 }
 
 static void every_driver_call_of_a_free_may_fail_and_the_block_stays(test_fixture *fixture)
 {
     static const test_fault_call faults[] = {TEST_FAULT_STREAM_SYNCHRONIZE, TEST_FAULT_EVENT_RECORD,
                                              TEST_FAULT_EVENT_SYNCHRONIZE, TEST_FAULT_FREE};
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t f = 0; f < sizeof faults / sizeof faults[0]; f++) {
         unsigned refused = 1;
         for (unsigned nth = 1; refused; nth++) {
-            strata_block block = test_allocate(fixture, BYTES, home), found;
+            strata_block block = test_allocate(fixture, BYTES, alloc_stream), found;
             check_ok(strata_runtime_record_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
             test_fault_begin(faults[f], nth, false, CUDA_ERROR_UNKNOWN);
             strata_status status = strata_runtime_deallocate(fixture->runtime, &block);

@@ -123,17 +123,17 @@ static void a_pair_on_a_known_stream_asks_the_driver_nothing(test_fixture *fixtu
 
 static void uses_on_several_streams_are_tracked(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, 4096, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, 4096, alloc_stream);
     test_calls calls;
-    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE));
-    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, home, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
     test_calls_begin(&calls);
     check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
     assert_true(test_calls_of(&calls, "cuStreamWaitEvent") == 1);
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-    test_free_on(fixture, &block, home);
-    test_stream_close(fixture, home);
+    test_free_on(fixture, &block, alloc_stream);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 

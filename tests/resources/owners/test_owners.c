@@ -219,29 +219,30 @@ static void a_block_is_freed_when_all_that_may_use_it_is_over(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
-    enum { BY_READER, BY_HOME, BY_GONE_HOME, WAYS };
+    enum { BY_READER, ON_ALLOC_STREAM, ON_GONE_STREAM, WAYS };
     strata_device *device;
     check_ok(strata_device_get(0, &device));
     for (int way = 0; way < WAYS; way++) {
-        CUstream home = make_stream(), reader = make_stream();
-        check_ok(strata_stream_register(device, home, false));
+        CUstream alloc_stream = make_stream(), reader = make_stream();
+        check_ok(strata_stream_register(device, alloc_stream, false));
         check_ok(strata_stream_register(device, reader, false));
-        strata_block block = allocate(home);
+        strata_block block = allocate(alloc_stream);
         check_ok(strata_block_prepare_use(top, &block, reader, STRATA_ACCESS_READ));
-        test_synchronize(home);
+        test_synchronize(alloc_stream);
         if (way == BY_READER)
             waiting.stall = test_stall_begin(reader);
         check_ok(strata_block_finish_use(top, &block, reader, STRATA_ACCESS_READ));
-        test_synchronize(way == BY_READER ? home : reader);
+        test_synchronize(way == BY_READER ? alloc_stream : reader);
         if (way != BY_READER)
-            waiting.stall = test_stall_begin(home);
-        if (way == BY_GONE_HOME)
-            check_ok(unregister(device, home));
-        check_waits(&block, way == BY_GONE_HOME ? STRATA_STREAM_GONE : home, way == BY_READER ? reader : home);
-        if (way != BY_GONE_HOME)
-            check_ok(unregister(device, home));
+            waiting.stall = test_stall_begin(alloc_stream);
+        if (way == ON_GONE_STREAM)
+            check_ok(unregister(device, alloc_stream));
+        check_waits(&block, way == ON_GONE_STREAM ? STRATA_STREAM_GONE : alloc_stream,
+                    way == BY_READER ? reader : alloc_stream);
+        if (way != ON_GONE_STREAM)
+            check_ok(unregister(device, alloc_stream));
         check_ok(unregister(device, reader));
-        check_cu(strata_cu.StreamDestroy(home));
+        check_cu(strata_cu.StreamDestroy(alloc_stream));
         check_cu(strata_cu.StreamDestroy(reader));
     }
 }

@@ -29,15 +29,15 @@ static void host_and_device_find_the_same_bytes_at_the_same_address(test_fixture
 
 static void a_free_comes_after_uses_on_every_stream(test_fixture *fixture)
 {
-    CUstream home = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, 4096, home);
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, 4096, alloc_stream);
     test_write(fixture, &block, 0x11, user);
-    const unsigned char *seen = test_read(fixture, &block, home);
-    test_free_on(fixture, &block, home);
+    const unsigned char *seen = test_read(fixture, &block, alloc_stream);
+    test_free_on(fixture, &block, alloc_stream);
     check_bytes(seen, 0x11, 4096); /* the host waited for it */
-    check_status(strata_runtime_deallocate_on(fixture->runtime, &block, home), STRATA_ERROR_DOUBLE_FREE);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, &block, alloc_stream), STRATA_ERROR_DOUBLE_FREE);
     assert_true(test_usage(fixture).live_blocks == 0 && test_usage(fixture).bytes_outstanding == 0);
-    test_stream_close(fixture, home);
+    test_stream_close(fixture, alloc_stream);
     test_stream_close(fixture, user);
 }
 

@@ -383,7 +383,7 @@ static void crowd_begin(crowd *all, const char *stack)
 static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
 {
     for (unsigned done = 0; done < requests;) {
-        forget_moves(all->runtime);
+        forget_remaps(all->runtime);
         const uint32_t stream = draw(all, STREAMS);
         strata_block *block = &all->blocks[stream][draw(all, most)];
         if (block->id.generation) {
@@ -466,7 +466,7 @@ static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t 
     enum { OWN = 2, MOST = 16 };
     strata_block blocks[MOST][OWN];
     for (unsigned i = 0; i < times; i++) {
-        forget_moves(runtime);
+        forget_remaps(runtime);
         for (size_t j = 0; j < count * OWN; j++)
             check_ok(
                 strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));
@@ -654,11 +654,11 @@ int main(void)
     };
     static const char *const no_waits[] = {"pool(internal_dependencies=no)"};
     static const test_case behind[] = {TEST_CASE(a_stream_that_is_behind_its_event_is_left_alone)};
-    static const char *const still[] = {"pool, direct"};
+    static const char *const over_direct[] = {"pool, direct"};
     static const test_case mode[] = {TEST_CASE(the_callers_capture_mode_is_as_it_was)};
     test_open_driver();
     test_before_clearing = lift_limit;
     int failed = test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) + test_run_on(no_waits, 1, behind, 1) +
-                 test_run_on(still, 1, mode, 1);
+                 test_run_on(over_direct, 1, mode, 1);
     return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
 }

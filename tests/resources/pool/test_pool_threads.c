@@ -16,7 +16,7 @@ static bool wait_a_while(sem_t *semaphore)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += test_patience(WITHIN_S);
+    until.tv_sec += test_oom_lock(WITHIN_S);
     return sem_timedwait(semaphore, &until) == 0;
 }
 
@@ -676,7 +676,7 @@ static void a_request_is_not_refused_beside_what_is_left_of_a_new_chunk(test_fix
 int main(void)
 {
     static const char *const stacks[] = {"pool(frame=2MiB)", "pool(frame=2MiB), async"};
-    static const char *const still[] = {"pool(frame=2MiB), direct"};
+    static const char *const over_direct[] = {"pool(frame=2MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(a_magazine_is_handed_over_with_one_wait),
         /* not in sweeps: no two runs are the same, and another thread may have to wait for one that waits for it */
@@ -705,5 +705,5 @@ int main(void)
         return test_run_on(stacks, 2, cases, 1);
     const int failed = test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]) +
                        test_run_on(stacks, 1, of_mapped, sizeof of_mapped / sizeof of_mapped[0]);
-    return failed + test_run_on(still, 1, of_turns, sizeof of_turns / sizeof of_turns[0]);
+    return failed + test_run_on(over_direct, 1, of_turns, sizeof of_turns / sizeof of_turns[0]);
 }
