@@ -23,7 +23,8 @@ static bool put_part(char letter, const strata_file_part *parts, size_t count, c
     return known || letter == '%';
 }
 
-static strata_status refuse(const char *who, const char *given, size_t at, const strata_file_part *parts, size_t count)
+static strata_status refuse(const char *layer, const char *given, size_t at, const strata_file_part *parts,
+                            size_t count)
 {
     char others[128] = "";
     size_t used = 0;
@@ -32,21 +33,21 @@ static strata_status refuse(const char *who, const char *given, size_t at, const
         used += length > 0 ? (size_t)length : 0;
     }
     return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                       "%s: the file \"%s\" has a %% at character %zu that is not %%p (process)%s or %%%%", who, given,
-                       at, others);
+                       "%s: the file \"%s\" has a %% at character %zu that is not %%p (process)%s or %%%%", layer,
+                       given, at, others);
 }
 
-strata_status strata_file_name(char *to, size_t room, const char *who, const char *given, const strata_file_part *parts,
-                               size_t count)
+strata_status strata_file_name(char *to, size_t room, const char *layer, const char *given,
+                               const strata_file_part *parts, size_t count)
 {
     size_t length = 0;
     for (const char *c = given; *c; c++) {
         char part[16] = {*c};
         if (*c == '%' && !put_part(*++c, parts, count, part))
-            return refuse(who, given, (size_t)(c - given), parts, count);
+            return refuse(layer, given, (size_t)(c - given), parts, count);
         length += (size_t)snprintf(to + length, room - length, "%s", part);
         if (length >= room)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the name of the file has more than %zu bytes", who,
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the name of the file has more than %zu bytes", layer,
                                room - 1);
     }
     to[length] = '\0';

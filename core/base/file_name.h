@@ -13,9 +13,9 @@ typedef struct strata_file_part {
     const char *what;
 } strata_file_part;
 
-/* Writes the file name to to[room]: %p is the process, %% a '%', the rest comes from `parts`. `who` starts the sentence
- * of an error. INVALID_VALUE: an unknown letter, or no room. */
-strata_status strata_file_name(char *to, size_t room, const char *who, const char *given, const strata_file_part *parts,
-                               size_t count);
+/* Writes the file name to to[room]: %p is the process, %% a '%', the rest comes from `parts`. `layer` starts the
+ * sentence of an error. INVALID_VALUE: an unknown letter, or no room. */
+strata_status strata_file_name(char *to, size_t room, const char *layer, const char *given,
+                               const strata_file_part *parts, size_t count);
 
 #endif

@@ -1,5 +1,5 @@
 /* statistics: counts what passes it, and keeps in each block's entry what its free and a report need to know. How it
- * counts is in resources/statistics/tally.h, reports are in resources/statistics/report.c. */
+ * counts is in resources/statistics/tag_counters.h, reports are in resources/statistics/report.c. */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
