@@ -1,18 +1,17 @@
-/* The trie behind the address index. A node has up to 64 values, one for each digit; at level 0, the leaf level, they
- * are slots. Above it a value is a place, which says what is below it:
+/* The trie of the address index. A node has up to 64 values, one for each digit. At level 0, the leaf level, values are
+ * slots. Above, a value is a place, which says what is below it:
  *
  *     0                  nothing
- *     an odd word        a lone start: its digits below the place, 24 bits of slot, and the one that makes it odd
+ *     an odd word        a lone start: its digits below the place, 24 bits of slot, and the lowest bit
  *     address + 8 + 2n   a bucket of 2n + 2 words, up to eight: lone starts in no order, or 0
  *     address            a node
  *
- * Up to eight starts below a place are lone or in a bucket, so that blocks which lie far apart have no nodes for
- * themselves. Nodes are as large as what is in them: the values of those digits that there are, side by side, and from
- * some number on a value for every digit, which is then found without counting. The root always has them all. What
- * becomes smaller keeps some room, so that a start which comes and goes again and again does not ask for memory each
- * time.
+ * Up to eight starts below a place are lone or in a bucket, so that blocks far apart need no nodes. A node is as large
+ * as its contents: the values of its digits side by side, and from some number on a value for every digit, found
+ * without counting. The root has them all. A shrinking node keeps some room, so that a start which comes and goes does
+ * not allocate each time.
  *
- * An insertion makes the new piece of the trie before it puts it in a place, so that one that fails changes nothing. */
+ * An insertion creates the new part of the trie before it links it, so that a failed one changes nothing. */
 #include "core/blocks/address_index.h"
 
 #include "core/base/host_memory.h"
@@ -28,10 +27,10 @@ enum {
     LEVELS = 8, /* 8 + 8 * 6 = 56 bits of address */
     SLOT_BITS = 24,
     LAST_SLOT = (1 << SLOT_BITS) - 1,
-    LONE_LEVEL = 6,   /* the highest level whose places can hold a lone start: 6 * 6 + 24 + 1 bits */
-    BUCKET = 8,       /* the most starts of a bucket */
+    LONE_LEVEL = 6,   /* the highest level with lone starts: 6 * 6 + 24 + 1 bits */
+    BUCKET = 8,       /* most starts of a bucket */
     FEW = BUCKET / 2, /* a node with so few starts becomes a bucket */
-    IN_BUCKET = 8,    /* says in a place that it is one */
+    IN_BUCKET = 8,    /* marks a bucket in a place */
 };
 
 _Static_assert((UINT64_C(1) << SLOT_BITS) >= (uint64_t)STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, "a slot fits");
@@ -42,15 +41,15 @@ typedef uint64_t place;
 
 typedef struct node {
     uint64_t used; /* digits */
-    uint16_t room; /* values; WIDTH: each has its digit's place, and is 0 where that is not used */
+    uint16_t room; /* values; WIDTH: each has its digit's place, 0 if unused */
     uint16_t count;
     uint16_t low; /* with so few values it becomes smaller */
     uint16_t unused;
     place places[]; /* of a leaf: uint32_t slots[] */
 } node;
 
-/* The rooms of leaves and of nodes: with the 16 bytes before the values sizes that the allocator has, but for the last.
- */
+/* The rooms of leaves and of nodes: with the 16 bytes before the values they are size classes of the allocator, except
+ * the last. */
 static const uint8_t rooms[2][16] = {
     {4, 8, 12, 16, 20, 24, 28, WIDTH},
     {2, 4, 6, 8, 10, 14, 18, 22, 26, 30, 38, 46, 54, WIDTH},
@@ -68,13 +67,13 @@ static inline unsigned digit(CUdeviceptr address, unsigned level)
     return (unsigned)(address >> shift_of(level)) & (WIDTH - 1);
 }
 
-/* What an address has above the digit of `level`. */
+/* An address's bits above the digit of `level`. */
 static inline CUdeviceptr above(CUdeviceptr address, unsigned level)
 {
     return address >> shift_of(level) >> BITS;
 }
 
-/* What an address has below the digit of `level`. */
+/* An address's bits below the digit of `level`. */
 static inline CUdeviceptr low_of(CUdeviceptr address, unsigned level)
 {
     return address & (((CUdeviceptr)1 << shift_of(level)) - 1);
@@ -85,7 +84,7 @@ static CUdeviceptr first_address(const strata_address_index *index)
     return index->prefix << shift_of(index->top) << BITS;
 }
 
-/* The first address below a digit of a node; `address` lies below the node. */
+/* The first address below a digit of a node; `address` is below the node. */
 static CUdeviceptr with_digit(CUdeviceptr address, unsigned level, unsigned value)
 {
     return above(address, level) << BITS << shift_of(level) | (CUdeviceptr)value << shift_of(level);
@@ -95,7 +94,7 @@ static inline unsigned count_bits(uint64_t word)
 {
 #if defined(__POPCNT__) || defined(__aarch64__)
     return (unsigned)__builtin_popcountll(word);
-#else /* the compilers' own is a call there */
+#else /* the compilers' builtin is a call there */
     word -= word >> 1 & UINT64_C(0x5555555555555555);
     word = (word & UINT64_C(0x3333333333333333)) + (word >> 2 & UINT64_C(0x3333333333333333));
     word = (word + (word >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
@@ -125,7 +124,7 @@ static inline bool is_node(place at)
     return !(at & (IN_BUCKET | 1));
 }
 
-/* A start, of which a place of `level` says the rest. */
+/* The word of a start in a place of `level`. */
 static inline place lone_place(CUdeviceptr start, unsigned level, uint32_t slot)
 {
     return low_of(start, level) >> GRANULE_BITS << (SLOT_BITS + 1) | (uint64_t)slot << 1 | 1;
@@ -136,7 +135,7 @@ static inline uint32_t lone_slot(place at)
     return (uint32_t)(at >> 1) & LAST_SLOT;
 }
 
-/* The bits of the start below its place. */
+/* The start's bits below its place. */
 static inline CUdeviceptr lone_low(place at)
 {
     return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;
@@ -157,7 +156,7 @@ static inline unsigned bucket_room(place at)
     return (unsigned)(at & 6) + 2;
 }
 
-/* The lone start of a bucket that has these bits below the place; NULL: there is none. */
+/* The word in a bucket with these bits below the place, or NULL. */
 static inline place *in_bucket(place at, CUdeviceptr low)
 {
     place *words = bucket_at(at);
@@ -190,7 +189,7 @@ static inline bool has(const node *at, unsigned which)
     return at->used >> which & 1;
 }
 
-/* The place of a digit that is used; NULL: it is not. */
+/* The place of a used digit, or NULL. */
 static inline place *find_place(node *at, unsigned which)
 {
     if (__builtin_expect(at->room == WIDTH, 1))
@@ -212,7 +211,7 @@ static inline uint32_t get_slot(const node *leaf, unsigned which)
     return has(leaf, which) ? slots_of(leaf)[position(leaf, which)] : 0;
 }
 
-/* Which room `count` values need. */
+/* The room that `count` values need. */
 static inline unsigned step_for(unsigned level, unsigned count)
 {
     unsigned step = 0;
@@ -221,7 +220,7 @@ static inline unsigned step_for(unsigned level, unsigned count)
     return step;
 }
 
-/* A node with room for `count` values. */
+/* Creates a node with room for `count` values. */
 static node *make_node(unsigned level, unsigned count)
 {
     const uint8_t *room = &rooms[level > 0][0];
@@ -234,7 +233,7 @@ static node *make_node(unsigned level, unsigned count)
     return made;
 }
 
-/* Makes a place for the value of a digit that is not used, in a node with room. Returns which one it is. */
+/* Inserts a place for an unused digit in a node with room. Returns its index. */
 static inline unsigned open_place(node *at, unsigned which, size_t width)
 {
     const unsigned to = position(at, which);
@@ -247,7 +246,7 @@ static inline unsigned open_place(node *at, unsigned which, size_t width)
     return to;
 }
 
-/* Takes the value of a digit out, which is value number `from`. */
+/* Removes the value of a digit, which has index `from`. */
 static inline void close_place(node *at, unsigned which, unsigned from, size_t width)
 {
     at->used &= ~bit(which);
@@ -259,7 +258,7 @@ static inline void close_place(node *at, unsigned which, unsigned from, size_t w
         memmove(values, values + width, (at->count - from) * width);
 }
 
-/* Copies the values of a node to one of another kind. */
+/* Copies a node's values to a node of another layout. */
 static void spread(node *to, const node *from, unsigned level)
 {
     unsigned next = 0;
@@ -273,7 +272,7 @@ static void spread(node *to, const node *from, unsigned level)
     }
 }
 
-/* Gives a node another size. False without host memory. */
+/* Resizes a node. False without host memory. */
 static __attribute__((noinline)) bool resize(place *link, unsigned level, unsigned count)
 {
     node *from = node_at(*link), *made = make_node(level, count);
@@ -290,7 +289,7 @@ static __attribute__((noinline)) bool resize(place *link, unsigned level, unsign
     return true;
 }
 
-/* Frees all that is below a place; `level`: of the node in it, if it is one. */
+/* Frees all below a place; `level` is that of a node in it. */
 static void free_below(place at, unsigned level)
 {
     if (!at || is_lone(at))
@@ -331,7 +330,7 @@ uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
 
 /* ---- inserting ---- */
 
-/* Raises the root until `start` is below it. False without host memory: the index is as good as before. */
+/* Raises the root until `start` is below it. False without host memory; the index stays valid. */
 static __attribute__((noinline)) bool raise_root(strata_address_index *index, CUdeviceptr start)
 {
     if (above(start, LEVELS - 1))
@@ -357,7 +356,7 @@ static __attribute__((noinline)) bool raise_root(strata_address_index *index, CU
 
 static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot);
 
-/* Makes a bucket for lone starts, or of one the start itself. 0 without host memory. */
+/* Creates a bucket of lone starts; a single one stays a lone start. 0 without host memory. */
 static place make_bucket(const place *words, unsigned count)
 {
     if (count == 1)
@@ -370,7 +369,7 @@ static place make_bucket(const place *words, unsigned count)
     return (uintptr_t)made | IN_BUCKET | (room - 2);
 }
 
-/* Makes a node of `level` for the starts of a full bucket and another one. 0 without host memory. */
+/* Creates a node of `level` from the starts of a full bucket and another one. 0 without host memory. */
 static place burst(place full, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const place *words = bucket_at(full);
@@ -387,7 +386,7 @@ static place burst(place full, unsigned level, CUdeviceptr start, uint32_t slot)
     return 0;
 }
 
-/* Adds a start to a place of `level` whose bucket is full, or that has another lone one. False without host memory. */
+/* Adds a start to a place of `level` with a full bucket or a lone start. False without host memory. */
 static __attribute__((noinline)) bool crowd(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const unsigned room = is_lone(*to) ? 1 : bucket_room(*to);
@@ -408,7 +407,7 @@ static __attribute__((noinline)) bool crowd(place *to, unsigned level, CUdevicep
     return true;
 }
 
-/* Puts a start into a bucket that has it, or an empty word. */
+/* Stores a start in a bucket that has it, or an empty word. */
 static bool put_in_bucket(place to, CUdeviceptr low, place lone)
 {
     place *words = bucket_at(to), *found = NULL;
@@ -425,7 +424,7 @@ static bool put_in_bucket(place to, CUdeviceptr low, place lone)
     return found;
 }
 
-/* Adds a start to a place of `level` that has others, in a bucket or lone. False without host memory. */
+/* Adds a start to a place of `level` with a bucket or a lone start. False without host memory. */
 static bool add_start(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const place lone = lone_place(start, level, slot);
@@ -439,14 +438,14 @@ static bool add_start(place *to, unsigned level, CUdeviceptr start, uint32_t slo
     return crowd(to, level, start, slot);
 }
 
-/* Makes room for another value in the node in a place. */
+/* Makes room for another value in the node of a place. */
 static inline bool widen(place *link, unsigned level)
 {
     const node *at = node_at(*link);
     return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
 }
 
-/* What a place of `level` holds for its first start. 0 without host memory. */
+/* The first start of a place of `level`. 0 without host memory. */
 static place first_start(unsigned level, CUdeviceptr start, uint32_t slot)
 {
     if (level <= LONE_LEVEL)
@@ -459,7 +458,7 @@ static place first_start(unsigned level, CUdeviceptr start, uint32_t slot)
     return (uintptr_t)made;
 }
 
-/* Enters a start of which the node of `level` in a place has not even the digit. False without host memory. */
+/* Inserts a start whose digit the node of `level` lacks. False without host memory. */
 static bool add_digit(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const place made = widen(link, level) ? first_start(level, start, slot) : 0;
@@ -484,7 +483,7 @@ static bool put_slot(place *link, unsigned which, uint32_t slot)
     return true;
 }
 
-/* Enters a start below the node of `level` in a place. False without host memory: then nothing changed. */
+/* Inserts a start below the node of `level`. False without host memory; then nothing changed. */
 static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     node *at = node_at(*link);
@@ -504,7 +503,7 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 {
     if (__builtin_expect(!index->root || above(start, index->top) != index->prefix, 0) && !raise_root(index, start))
         return false;
-    place root = (uintptr_t)index->root; /* which has every digit's place */
+    place root = (uintptr_t)index->root; /* has every digit's place */
     const bool entered = enter(&root, index->top, start, slot);
     if (!entered && !((node *)index->root)->used) {
         strata_host_free(index->root);
@@ -515,8 +514,8 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 
 /* ---- removing ---- */
 
-/* Puts the starts of a leaf, or of what is in a place of a node, behind others, as they are to stand in a place of
- * `level`. False: they are too many, or there is a node. */
+/* Appends the starts of a leaf, or of a place of a node, as words for a place of `level`. False: too many, or there is
+ * a node. */
 static bool collect(place at, unsigned level, CUdeviceptr low, place *words, unsigned *count)
 {
     if (is_node(at))
@@ -533,7 +532,7 @@ static bool collect(place at, unsigned level, CUdeviceptr low, place *words, uns
     return true;
 }
 
-/* A bucket with all that is in a node of `level`; 0: it is too much, or there is no host memory. */
+/* A bucket with the contents of a node of `level`; 0: they are too many, or there is no host memory. */
 static place as_bucket(const node *at, unsigned level)
 {
     place words[FEW];
@@ -550,7 +549,7 @@ static place as_bucket(const node *at, unsigned level)
     return make_bucket(words, count);
 }
 
-/* Makes what has become too large for its few values smaller, from the node of `level` on the way to `start` up. */
+/* Shrinks nodes with few values, from the node of `level` on the path to `start` upwards. */
 static __attribute__((noinline)) void narrow(strata_address_index *index, node *const *path, unsigned level,
                                              CUdeviceptr start)
 {
@@ -568,7 +567,7 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
             *link = bucket;
         } else {
             if (rooms[level > 0][step_for(level, at->count + 1U)] < at->room)
-                resize(link, level, at->count + 1U); /* without memory it stays as it is */
+                resize(link, level, at->count + 1U); /* without memory it keeps its size */
             return;
         }
     }
@@ -578,7 +577,7 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
     index->root = NULL;
 }
 
-/* Makes a bucket smaller. False: nothing is left in it, and it is gone. */
+/* Shrinks a bucket. False: it was empty and is freed. */
 static __attribute__((noinline)) bool narrow_bucket(place *from, unsigned count)
 {
     place *words = bucket_at(*from), left[BUCKET];
@@ -588,13 +587,13 @@ static __attribute__((noinline)) bool narrow_bucket(place *from, unsigned count)
             left[kept++] = words[i];
     const place made = count ? make_bucket(left, count) : 0;
     if (count && !made)
-        return true; /* without memory it stays as it is */
+        return true; /* without memory it keeps its size */
     strata_host_free(words);
     *from = made;
     return count > 0;
 }
 
-/* Takes a start out of a bucket. False: nothing is left in it, and it is gone. */
+/* Removes a start from a bucket. False: the bucket was empty and is freed. */
 static inline bool take_out(place *from, place *gone)
 {
     const place *words = bucket_at(*from);
@@ -644,8 +643,8 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
 
 /* ---- searching ---- */
 
-/* The words of lone starts are ordered like the starts. These find the last one of a place that is not above a word,
- * and the first one that is not below it; 0: there is none. */
+/* Words of lone starts are ordered like the starts. These find the last one not above a word, and the first one not
+ * below it; 0: none. */
 static inline place last_until(const place *words, unsigned room, place most)
 {
     place found = 0;
@@ -678,7 +677,7 @@ static inline uint32_t answer(place lone, CUdeviceptr base, CUdeviceptr *start)
     return lone_slot(lone);
 }
 
-/* The last slot below a place whose addresses begin at `base`; `level`: of the node in it, if it is one. */
+/* The last slot below a place whose addresses begin at `base`; `level` is that of a node in it. */
 static uint32_t last_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
 {
     for (;; level--) {
@@ -711,8 +710,8 @@ static uint32_t first_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr
     }
 }
 
-/* Walks down towards `address`, remembering the nodes; *end is what is in the place at the end of the way if that is no
- * node. Returns the level of the last node. */
+/* Walks down towards `address` and stores the nodes; *end is the last place if it has no node. Returns the level of the
+ * last node. */
 static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, place *end)
 {
     const node *at = index->root;

@@ -1,9 +1,8 @@
 /* From an address to the block that contains it: an ordered map from start addresses to slots.
  *
- * A trie of six bits a level over addresses in steps of 256 bytes, whose nodes are as large as what is in them: 5 to 14
- * bytes a start, wherever the starts lie. Finding the nearest start at or below an address looks at eight nodes at
- * most, however many there are, and inserting next to a neighbour touches a few cache lines. Not thread safe: its user
- * has a lock. */
+ * A trie of six bits a level over addresses in steps of 256 bytes, with nodes as large as their contents: 5 to 14 bytes
+ * a start, however the starts are spread. A search visits at most eight nodes, and an insertion beside a neighbour
+ * touches a few cache lines. Not thread safe: the caller holds a lock. */
 #ifndef STRATA_CORE_BLOCKS_ADDRESS_INDEX_H
 #define STRATA_CORE_BLOCKS_ADDRESS_INDEX_H
 
@@ -13,24 +12,24 @@
 
 typedef struct strata_address_index {
     void *root;         /* NULL while empty */
-    unsigned top;       /* the root's level: as low as the addresses in it allow */
-    CUdeviceptr prefix; /* what all addresses have above the root's digit */
+    unsigned top;       /* the root's level: as low as its addresses allow */
+    CUdeviceptr prefix; /* the common bits above the root's digit */
 } strata_address_index;
 
-/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing what stood there. False without host memory: then
+/* Maps `start`, a multiple of 256, to `slot` (not 0), replacing an earlier slot. False without host memory; then
  * nothing changed. */
 bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_t slot);
 
-/* The slot that `start` is mapped to, 0 if none. */
+/* The slot of `start`, or 0. */
 uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start);
 
-/* Forgets `start`, if it is there. */
+/* Removes `start`, if present. */
 void strata_index_remove(strata_address_index *index, CUdeviceptr start);
 
-/* The slot of the greatest start at or below `address`, with that start; 0 if there is none. */
+/* The slot of the greatest start at or below `address`, and that start; 0 if there is none. */
 uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start);
 
-/* The slot of the smallest start at or above `address`, with that start; 0 if there is none. */
+/* The slot of the smallest start at or above `address`, and that start; 0 if there is none. */
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start);
 
 /* Frees the nodes. */

@@ -1,13 +1,13 @@
-/* The short ways of a block into life and to its end, as owners of memory take them in each allocation and free: to be
- * compiled into those. What goes another way is in core/blocks/blocks.c. */
+/* Fast paths of a block's begin and end, compiled into the owners that call them in each allocation and free. The
+ * general ways are in core/blocks/blocks.c. */
 #ifndef STRATA_CORE_BLOCKS_BLOCK_PATHS_H
 #define STRATA_CORE_BLOCKS_BLOCK_PATHS_H
 
 #include "core/blocks/blocks.h"
 #include "core/streams/timeline.h"
 
-/* Brings a block to life in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
- * `home`, where its first point is. */
+/* Makes a block live in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
+ * `alloc_timeline`, where its first point is. */
 static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
                                                                        strata_timeline *alloc_timeline,
                                                                        bool alloc_known, strata_block *block)
@@ -37,8 +37,8 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* The same in an entry that keeps its address and its bytes from one block to the next. The first point is the
- * caller's, and no read is noted; *block gets all facts. `origin` is without the tag. */
+/* The same in an entry that keeps its address and size from one block to the next. The caller gives the first point, no
+ * read is recorded, and *block gets all facts. `origin` has no tag. */
 static inline __attribute__((always_inline)) void
 strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
                            uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
@@ -65,7 +65,7 @@ strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint3
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* The pins of the owning thread in this life of the entry. */
+/* The owning thread's pins in this generation of the entry. */
 static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
@@ -88,12 +88,12 @@ static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *w
                                                    memory_order_acquire);
 }
 
-/* The general way: waits for a lock bit, and finds out what is wrong. */
+/* The general way: waits for a lock bit, and finds the error. */
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* The plain case of strata_entry_retire: a live block that nobody has pinned, and whose generation another one can
- * follow. NULL: ask that. The word is looked at first, so that the facts are not those of the block before, and changed
- * last, which fails if they were those of the next one. */
+/* Fast path of strata_entry_retire: a live, unpinned block whose generation is not the last. NULL: take the general
+ * way. The word is read before the facts, so that they are not the previous block's, and changed after them, which
+ * fails if they were the next block's. */
 static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -106,8 +106,8 @@ static inline strata_entry *strata_entry_retire_fast(const strata_table *table, 
     return __builtin_expect(fine, 1) ? entry : NULL;
 }
 
-/* Turns LIVE, or QUARANTINED, into RETIRED for the one free that may: checks identity, facts, device and pins, and
- * raises what is wrong. After that the entry is the caller's alone. */
+/* Turns LIVE or QUARANTINED into RETIRED, for exactly one free. Checks identity, facts, device and pins, and raises
+ * errors. Afterwards the entry belongs to the caller alone. */
 static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = strata_entry_retire_fast(table, block);

@@ -1,5 +1,5 @@
-/* The table of blocks. Entries live in chunks that are made as needed and stay until the table ends, so that an index
- * read from any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
+/* The table of blocks. Entries live in chunks that are created on demand and stay until the table ends, so the index of
+ * any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
 #include "core/blocks/block_paths.h"
 
 #include "core/base/error.h"
@@ -9,7 +9,7 @@
 
 static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
 static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
-static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* the same */
+static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* guarded by numbers_lock */
 
 strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out)
 {
@@ -65,7 +65,7 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
-/* Makes sure that entry `slot` has memory. The lock is held. */
+/* Creates the memory of entry `slot` if needed. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
     if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
@@ -80,7 +80,7 @@ static bool back_slot(strata_table *table, uint32_t slot)
     return true;
 }
 
-/* Takes up to `count` slots out of the table. */
+/* Takes up to `count` free slots from the table. */
 static uint32_t take_slots(strata_table *table, uint32_t *slots, uint32_t count)
 {
     uint32_t taken = 0;
@@ -112,7 +112,7 @@ static void give_back_slots(strata_slot_cache *cache)
     cache->count = 0;
 }
 
-/* The calling thread's cache for this table, made at its first use; NULL without memory. */
+/* The calling thread's cache for this table, created on first use; NULL without memory. */
 static strata_slot_cache *slot_cache(strata_table *table)
 {
     strata_thread *thread = strata_thread_self();
@@ -217,8 +217,7 @@ static __attribute__((cold)) strata_status refuse_pinned(const strata_block *blo
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* Which fact of the block given is not that of the block that was allocated, and what that is called; NULL if all are.
- */
+/* The first fact of the given block that differs from the allocated block's, and its name; NULL if none does. */
 static const char *wrong_fact(const strata_block *allocated, const strata_block *block, strata_status *status)
 {
     *status = STRATA_ERROR_WRONG_DEVICE;
@@ -236,7 +235,7 @@ static const char *wrong_fact(const strata_block *allocated, const strata_block 
     return NULL;
 }
 
-/* What a free compares with; the entry may be becoming another block's. */
+/* The facts that a free compares with; the entry may be becoming another block's. */
 static strata_block facts_of(const strata_table *table, const strata_entry *entry)
 {
     return (strata_block){
@@ -271,7 +270,7 @@ strata_status strata_block_check_facts(const strata_block *allocated, const stra
     return wrong ? refuse_fact(allocated, block, status, wrong) : STRATA_SUCCESS;
 }
 
-/* The general way: waits for a lock bit, and finds out what is wrong. */
+/* The general way: waits for a lock bit, and finds the error. */
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = NULL;
@@ -306,7 +305,7 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
     }
 }
 
-/* The state of a block that lives, by how many layers hold it back. */
+/* The state of a live block, by the number of layers that hold it back. */
 static uint64_t living_state(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->quarantines, memory_order_relaxed) ? STRATA_BLOCK_QUARANTINED

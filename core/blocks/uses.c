@@ -1,14 +1,14 @@
-/* Ordering the uses of a block between streams.
+/* Orders the uses of a block between streams.
  *
- * An entry remembers its last write as one point, and the reads since then as at most one point for each stream: the
- * first of them in the entry, others in an array beside it. A writer that was prepared while another was may leave more
- * than one write; those stand in the array too, marked as writes.
+ * An entry stores its last write as one point, and the reads since then as at most one point for each stream: the first
+ * in the entry, others in an array beside it. Two writers prepared at the same time may leave two writes; those are in
+ * the array too, marked as writes.
  *
- * What finish may forget: a point that is complete, that is the same stream's, or that the stream is known to come
- * after. A read that began between a writer's prepare and its finish is none of these, so it stays.
+ * A finish drops points that are complete, of the same stream, or that the stream is known to come after. A read that
+ * began between a writer's prepare and its finish is none of these, so it stays.
  *
- * The common case is a block that only ever saw one stream: its points are of that stream, nothing is waited for, and
- * as long as no event was recorded there, nothing has to be written either. That path takes no lock. */
+ * Fast path: a block used on one stream only. All its points are that stream's, nothing is waited for, and until an
+ * event is recorded there, nothing changes. It takes no lock. */
 #include "core/blocks/uses.h"
 
 #include "core/base/error.h"
@@ -39,8 +39,8 @@ static inline uint32_t most_points(const entry_points *points)
     return 2 + (points->more ? points->more->count : 0);
 }
 
-/* From the newest on, more or less: one that is waited for first often covers the others, and reads cover the write
- * that they came after; then the driver has nothing to wait for. 0: there is no such point. */
+/* Roughly newest first: waiting for one point often covers others, and reads cover the write that they came after. 0:
+ * there is no such point. */
 static inline strata_point point_at(const entry_points *points, uint32_t index)
 {
     uint32_t more = most_points(points) - 2;
@@ -81,14 +81,14 @@ static inline bool is_owner(const strata_entry *entry)
 
 enum { OWN_PINS_MASK = 0xffff };
 
-/* The owner's pins in this life of the entry, with their generation. */
+/* The owning thread's pins of this generation, with the generation. */
 static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
     return pins >> STRATA_WORD_GENERATION == generation ? pins : generation << STRATA_WORD_GENERATION;
 }
 
-/* Pins a live block of the calling thread's own; the word was read before. False if there are too many pins. */
+/* Pins a live block that the calling thread created; `word` was read before. False if there are too many pins. */
 static inline bool pin_own(strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = load_own_pins(entry, generation);
@@ -107,7 +107,7 @@ static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* Pins a live block, or says that the identity is stale. */
+/* Pins a live block, or raises that the identity is stale. */
 static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
 {
     uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -127,7 +127,7 @@ static strata_status pin(const strata_table *table, strata_entry *entry, const s
     return refuse_stale(table, block);
 }
 
-/* Takes this thread's pin back. False if the block has none of it. */
+/* Drops this thread's pin. False if it has none. */
 static bool unpin(strata_entry *entry, uint64_t generation)
 {
     if (is_owner(entry)) {
@@ -150,8 +150,8 @@ static bool unpin(strata_entry *entry, uint64_t generation)
     return false;
 }
 
-/* Whether this thread holds a pin, for checks before anything is noted. Another thread's shared pin looks the same as
- * ours. */
+/* Whether this thread holds a pin, to check before any recording. Another thread's shared pin looks like this thread's.
+ */
 static bool is_pinned(const strata_entry *entry, uint64_t generation)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -165,12 +165,12 @@ static bool is_pinned(const strata_entry *entry, uint64_t generation)
 
 /* ---- room for points ---- */
 
-/* Makes room for `extra` more points in the array beside an entry. Its contents are read under the entry's lock only,
- * so the outgrown one can be freed at once. */
+/* Makes room for `extra` more points in the array beside an entry. The array is read only under the entry's lock, so an
+ * outgrown one is freed at once. */
 static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 {
     if (!strata_entry_lock(entry, generation))
-        return true; /* stale: whoever asks next will say so */
+        return true; /* stale: the next check raises it */
     const strata_more_points *now = atomic_load_explicit(&entry->more, memory_order_relaxed);
     uint32_t wanted = (now ? now->count : 0) + extra;
     bool enough = now && now->capacity >= wanted;
@@ -201,8 +201,7 @@ static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 
 /* ---- prepare ---- */
 
-/* Copies the points that a use with `access` must come after. Returns how many there are; copies none if they do not
- * fit. */
+/* Copies the points that a use with `access` must come after. Returns their number; copies none if they do not fit. */
 static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
                         uint32_t capacity, uint32_t *count)
 {
@@ -223,8 +222,8 @@ static bool copy_points(strata_entry *entry, uint64_t generation, strata_access 
     return true;
 }
 
-/* Makes the stream, or with NULL the calling thread, wait for what a use with `access` must come after. What is noted
- * meanwhile belongs to uses that the program does not order with this one. */
+/* Makes the stream, or with NULL the calling thread, wait for the points that a use with `access` must come after. Uses
+ * recorded meanwhile are not ordered with this one by the program. */
 static strata_status wait_for_points(const strata_table *table, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, strata_access access)
 {
@@ -261,15 +260,15 @@ static uint32_t uses_under_way(const strata_entry *entry)
     return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff));
 }
 
-/* How many points could be added before the array is looked at again: the two in the entry, and one for each use under
- * way. */
+/* Points that may be added before the array is checked again: the two in the entry, and one for each use in progress.
+ */
 static uint32_t points_to_come(const strata_entry *entry)
 {
     return uses_under_way(entry) + 2;
 }
 
-/* Whether the finish of a use could find no place for its point in the entry itself. A writer that is alone comes after
- * all that it waited for; a reader needs the array if another stream's read is already there. */
+/* Whether finish might find no room in the entry itself. A single writer comes after all points that it waited for; a
+ * reader needs the array if another stream's read is in the entry. */
 static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
                           strata_access access)
 {
@@ -294,8 +293,8 @@ __attribute__((noinline)) static strata_status prepare_slow(strata_table *table,
                                                             const strata_block *block, const strata_stream_ref *stream,
                                                             strata_access access)
 {
-    /* A thread gets its number before it pins: one that came in between could be that of the thread that made the
-     * block and has ended, and the pin would be looked for in the wrong place. */
+    /* A thread gets its number before it pins: a later number could be that of the ended thread that created the block,
+     * and the pin would be looked for in the wrong place. */
     if (!strata_thread_self())
         return strata_fail_host_memory("a thread's state");
     strata_status status = pin(table, entry, block);
@@ -326,7 +325,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
 
 /* ---- finish ---- */
 
-/* Whether noting the use at `point` would change nothing. */
+/* Whether recording the use at `point` would change nothing. */
 static inline bool already_noted(const entry_points *points, strata_point point, strata_access access)
 {
     if (access & STRATA_ACCESS_WRITE)
@@ -334,7 +333,7 @@ static inline bool already_noted(const entry_points *points, strata_point point,
     return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
 }
 
-/* Drops what may be forgotten from the array. */
+/* Removes the points that may be dropped from the array. */
 static void compact(strata_more_points *more, const strata_use_record *note, const strata_clock *clock)
 {
     uint32_t kept = 0;
@@ -353,7 +352,7 @@ static bool append(strata_more_points *more, strata_point point)
     return true;
 }
 
-/* The entry is locked. False if there is no room: then nothing was forgotten but what may be. */
+/* The entry is locked. False if there is no room; then only droppable points were removed. */
 static bool note_write(strata_entry *entry, const strata_use_record *note, const strata_clock *clock,
                        strata_point point)
 {
@@ -393,13 +392,12 @@ static bool note_read(strata_entry *entry, strata_point point)
         return true;
     if (!of_timeline(now.write, timeline))
         return false;
-    /* No room, but the last write is the same stream's: a later point of it covers both, and asks readers to wait
-     * longer. */
+    /* No room, but the last write is of the same stream: a later point covers both, and makes readers wait longer. */
     atomic_store_explicit(&entry->last_write, point | STRATA_POINT_WRITE, memory_order_relaxed);
     return true;
 }
 
-/* Notes a use of a live block that was submitted before. */
+/* Records a use of a live block whose work was submitted. */
 static strata_status note_use(strata_table *table, strata_entry *entry, const strata_block *block,
                               const strata_use_record *note, strata_access access)
 {
@@ -417,7 +415,7 @@ static strata_status note_use(strata_table *table, strata_entry *entry, const st
             status = refuse_stale(table, block);
             break;
         }
-        point = strata_timeline_now(note->stream.timeline); /* no earlier than any that is there, and than the clock */
+        point = strata_timeline_now(note->stream.timeline); /* not before any stored point, nor the clock */
         noted = access & STRATA_ACCESS_WRITE ? note_write(entry, note, clock, point) : note_read(entry, point);
         strata_entry_unlock(entry);
         if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
@@ -465,7 +463,7 @@ strata_status strata_uses_synchronize_stream(strata_device *device, CUstream han
     return nameless ? strata_uses_wait_instead(device, handle, status) : status;
 }
 
-/* Notes a use, or sees to it that there is nothing to note. */
+/* Records a use, or waits until there is nothing to record. */
 static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
                                   const strata_stream_ref *stream, strata_access access)
 {
@@ -475,7 +473,7 @@ static strata_status note_or_wait(strata_table *table, strata_entry *entry, cons
                : strata_uses_wait_instead(table->device, stream->handle, status);
 }
 
-/* Whether this use is the thread's own, and noting it changes nothing in the entry. */
+/* Whether the use is the thread's own and recording it changes nothing in the entry. */
 static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
                                    strata_access access)
 {
@@ -499,7 +497,7 @@ static __attribute__((cold)) strata_status refuse_unprepared(const strata_block 
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* The way out when the stream could not be identified: `failure` says why. */
+/* The exit if the stream could not be identified; `failure` says why. */
 static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
                                                                const strata_block *block, CUstream handle,
                                                                strata_status failure)

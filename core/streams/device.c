@@ -8,8 +8,8 @@
 
 static strata_lock devices_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_DEVICES);
 
-/* An attribute that the driver is too old to know is 0; another failure is kept, lest a device that cannot be asked now
- * counts as one that has nothing for the rest of the process. */
+/* 0 for an attribute that the driver is too old to know. Other failures are kept: a device that cannot be queried now
+ * must not count as one without the capability. */
 static int attribute(CUdevice handle, CUdevice_attribute which, CUresult *failure)
 {
     int value = 0;
@@ -19,7 +19,7 @@ static int attribute(CUdevice handle, CUdevice_attribute which, CUresult *failur
     return result == CUDA_SUCCESS ? value : 0;
 }
 
-/* The same of what an older driver may not know. */
+/* As attribute(), for a capability that an older driver may not know. */
 static bool can(CUdevice device, CUdevice_attribute which)
 {
     int value = 0;

@@ -1,4 +1,4 @@
-/* A device as the whole process shares it: its primary context, what it can do, its legacy stream, and its events. */
+/* A device as the whole process shares it: its primary context, capabilities, legacy stream and events. */
 #ifndef STRATA_CORE_STREAMS_DEVICE_H
 #define STRATA_CORE_STREAMS_DEVICE_H
 

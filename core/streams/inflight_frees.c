@@ -1,4 +1,4 @@
-/* Waiting for the frees that may have found a stream which is about to end. */
+/* Waiting for in-flight frees that may have found a stream which is about to end. */
 #include "core/streams/inflight_frees.h"
 
 #include "core/base/lock.h"
@@ -8,11 +8,11 @@ _Atomic uint32_t strata_inflight_frees_of_others;
 static _Atomic uint64_t waits; /* how many have begun */
 
 typedef struct look {
-    uint64_t wait; /* whose */
-    bool busy;     /* a thread is still in what it was in then */
+    uint64_t wait; /* whose number */
+    bool busy;     /* a thread is still in a free that it was in then */
 } look;
 
-/* What is seen for one wait is good for those that began before it, too. The threads' lock is held. */
+/* A look for one wait also serves the waits that began before it. The threads' lock is held. */
 static void look_at(strata_thread *thread, void *data)
 {
     look *at = data;

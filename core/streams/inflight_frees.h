@@ -1,24 +1,23 @@
-/* Frees that find their stream by themselves, and the end of that stream.
+/* In-flight frees, and the end of their stream.
  *
- * strata_runtime_deallocate finds the stream that its block was allocated on to be known, and the layers then name it
- * to the driver. Meanwhile another thread, which has nothing to do with the block, may unregister that stream and
- * destroy it. So such a free says, in a word of its own thread, that it is under way before it looks; and who ends a
- * stream waits, between taking it out of the map and giving its handle back, until all frees that may have found it
- * there are over. A free that begins later does not find it. */
+ * strata_runtime_deallocate looks up the block's allocation stream, finds it known, and the layers pass it to the
+ * driver. Meanwhile another thread may unregister and destroy that stream. So a free counts itself in a word of its
+ * thread before it looks the stream up, and unregistering waits, between removing the stream from the map and
+ * returning, until all frees that may have found it are done. A later free does not find it. */
 #ifndef STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 #define STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/thread.h"
 
-/* A thread's word: how many such frees it is in, one inside another, as a layer's callback may free, too; and how often
- * it began one while it was in none. */
+/* A thread's word: the depth of its in-flight frees (a layer's callback may free too), and how often the depth left
+ * zero. */
 enum { STRATA_INFLIGHT_FREES_DEPTH = 0xffff, STRATA_INFLIGHT_FREES_INCARNATION = 0x10000 };
 
-/* How many such frees are under way on threads without a state. Any thread. */
+/* In-flight frees of threads without a state. Any thread. */
 extern _Atomic uint32_t strata_inflight_frees_of_others __attribute__((visibility("hidden")));
 
-/* Brackets a free. `thread` is the calling one's state, NULL if there is no host memory for it. */
+/* Begins and ends a free. `thread`: the calling thread's state, or NULL. */
 static inline void strata_inflight_free_begin(strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0)) {
@@ -44,9 +43,9 @@ static inline void strata_inflight_free_end(strata_thread *thread)
     atomic_store_explicit(&thread->inflight_frees, word - 1, memory_order_release);
 }
 
-/* Blocks the calling thread until the frees are over that others had begun before this call. Those of its own it cannot
- * wait for: two threads that call this inside of such frees wait for each other. The caller holds no lock that a free
- * or a layer's callback may take. */
+/* Blocks until the frees that other threads had begun before this call are done. It cannot wait for the caller's own:
+ * two threads that call this inside such frees deadlock. The caller holds no lock that a free or a layer's callback may
+ * take. */
 void strata_inflight_frees_await(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Making and ending streams, in the device's context and whatever captures are under way. */
+/* Creating and destroying streams in the device's context, also during captures. */
 #include "core/streams/internal_stream.h"
 
 #include "core/base/error.h"

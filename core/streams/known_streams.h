@@ -1,16 +1,16 @@
 /* Known streams by handle, without a lock: on the path of every allocation and use.
  *
- * An open-addressing table that only grows. A key stays, since handles come back, and only its timeline comes and goes;
- * when the table has to grow, keys without one are left behind. A table that was outgrown stays readable until the
- * process ends, which costs at most as much again as the last one. */
+ * An open-addressing table that only grows. Keys stay, since handles are reused; only their timelines change. Growing
+ * drops keys without a timeline. Old tables stay readable for the life of the process, at most as much memory again as
+ * the last one. */
 #ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 #define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 
 #include "core/streams/timeline.h"
 
 typedef struct strata_known_stream {
-    _Atomic uintptr_t handle;            /* 0: unused. Set once, under the map's lock. */
-    _Atomic(strata_timeline *) timeline; /* NULL: not known now. Set under the map's lock. */
+    _Atomic uintptr_t handle;            /* 0: unused; set once, under the map's lock */
+    _Atomic(strata_timeline *) timeline; /* NULL: not known now; set under the map's lock */
 } strata_known_stream;
 
 typedef struct strata_known_table {
@@ -23,8 +23,8 @@ typedef struct strata_known_table {
 extern _Atomic(strata_known_table *) strata_known_streams
     __attribute__((visibility("hidden"))); /* changed under the map's lock, read by any thread */
 
-/* How often a stream came to be known or ceased to be: what was found stays so for as long as this does. Read before
- * the look, changed after the table, under the map's lock. */
+/* How often a stream became known or unknown: a lookup's result holds while this is unchanged. Read before the lookup;
+ * changed after the table, under the map's lock. */
 extern _Atomic uint64_t strata_known_changes;
 
 static inline size_t strata_known_hash(uintptr_t handle)
@@ -47,7 +47,7 @@ static inline strata_known_stream *strata_known_find(strata_known_table *table, 
     }
 }
 
-/* The timeline of a known stream as it is used with `device`, or NULL. */
+/* The timeline of a known stream for use with `device`, or NULL. */
 static inline strata_timeline *strata_known_timeline(const strata_device *device, CUstream handle)
 {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_LEGACY)

@@ -1,13 +1,12 @@
-/* The short way to mark a use on an unknown stream: while nobody has looked at the stream's last event, it can be
- * recorded again, and then covers what was submitted since. No point in the block changes, no other event is touched.
- */
+/* Fast path for a use on an unknown stream: while its last event was not looked at, the event is recorded again and
+ * then covers all work since. No point in the block changes. */
 #ifndef STRATA_CORE_STREAMS_OWN_STREAM_H
 #define STRATA_CORE_STREAMS_OWN_STREAM_H
 
 #include "core/streams/stream_map.h"
 
-/* Whether the event of the current epoch could be recorded again, so that it covers what was submitted since. The epoch
- * must be that of `point`, the block's last one. */
+/* Records the current epoch's event again; false if that is not possible. The epoch must be that of `point`, the
+ * block's last one. */
 static inline bool strata_timeline_rerecord(const strata_stream_ref *stream, strata_point point)
 {
     strata_timeline *timeline = stream->timeline;

@@ -1,4 +1,4 @@
-/* Entering scopes, and what needs no more than one. */
+/* Entering scopes, and calls that need only a scope. */
 #include "core/streams/scope.h"
 
 #include "core/streams/device.h"
@@ -27,7 +27,7 @@ static strata_status relax_captures(strata_scope *scope)
     return STRATA_SUCCESS;
 }
 
-/* The one question about the legacy stream that a capture of a blocking stream survives. */
+/* The one query about the legacy stream that a capture of a blocking stream survives. */
 static strata_status check_legacy(void)
 {
     CUstreamCaptureStatus capture;

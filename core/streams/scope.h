@@ -1,4 +1,4 @@
-/* Scopes: what a driver call needs around it, set by enter and restored by leave. */
+/* Scopes: what a driver call needs, set by enter and restored by leave. */
 #ifndef STRATA_CORE_STREAMS_SCOPE_H
 #define STRATA_CORE_STREAMS_SCOPE_H
 
@@ -8,11 +8,11 @@
 
 typedef struct strata_device strata_device;
 
-/* CONTEXT: the device's context is current. Calls on a stream or event that was made by cuStreamCreate or cuEventCreate
- * carry their context with them and work with any other, or none, current (tests/answers/h200.txt, "without_context"
- * and "other_context"); the default streams and calls that make something do not. RELAXED: the thread's capture mode is
- * relaxed, for calls that a capture of somebody else's would not survive. LEGACY: no blocking stream of the context is
- * being captured, for such a capture survives no call on the legacy stream in any mode ("capture_legacy"). */
+/* CONTEXT: the device's context is current. Calls on a stream or event from cuStreamCreate or cuEventCreate work with
+ * any or no current context (tests/answers/h200.txt, "without_context" and "other_context"); calls on default streams
+ * and calls that create something do not. RELAXED: the thread's capture mode is relaxed, for calls that would
+ * invalidate another capture. LEGACY: no blocking stream of the context is being captured, since such a capture
+ * survives no call on the legacy stream in any mode ("capture_legacy"). */
 enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2, STRATA_SCOPE_LEGACY = 4 };
 
 typedef struct strata_scope {
@@ -22,7 +22,7 @@ typedef struct strata_scope {
     bool relaxed;
 } strata_scope;
 
-/* What a call on `stream` needs besides RELAXED. Errors of entering then: STREAM_CAPTURE too. */
+/* What a call on `stream` needs besides RELAXED. Entering can then also fail with STREAM_CAPTURE. */
 static inline unsigned strata_scope_for(CUstream stream)
 {
     if (__builtin_expect((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD, 1))
@@ -32,8 +32,7 @@ static inline unsigned strata_scope_for(CUstream stream)
 
 strata_status strata_scope_enter_slow(strata_scope *scope, strata_device *device, unsigned needs);
 
-/* Puts back what could not be put back the first time: the caller's context and mode are the caller's, and nobody else
- * can do it later. */
+/* Tries again to restore the caller's context and mode; only this call can. */
 __attribute__((cold)) void strata_scope_leave_again(strata_scope *scope);
 
 static inline void strata_scope_leave(strata_scope *scope)
@@ -60,7 +59,7 @@ static inline strata_status strata_scope_enter(strata_scope *scope, strata_devic
     return STRATA_SUCCESS;
 }
 
-/* Whether a scope can be entered: SUCCESS, or why not. */
+/* SUCCESS if a scope can be entered, else why not. */
 static inline strata_status strata_scope_check(strata_device *device, unsigned needs)
 {
     if (__builtin_expect(needs == 0, 1))
@@ -72,10 +71,10 @@ static inline strata_status strata_scope_check(strata_device *device, unsigned n
     return status;
 }
 
-/* Waits on the host for everything that was submitted to the stream. Errors: DRIVER, STREAM_CAPTURE. */
+/* Waits on the host for all work submitted to the stream. Errors: DRIVER, STREAM_CAPTURE. */
 strata_status strata_stream_synchronize(strata_device *device, CUstream stream);
 
-/* To be said behind what failed for a stream: the likely cause, or nothing. */
+/* The likely cause of a failed call on a stream, to append to its message; or "". */
 static inline const char *strata_stream_hint(CUresult result)
 {
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)

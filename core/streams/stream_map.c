@@ -1,4 +1,4 @@
-/* Finding, identifying and registering streams; what a call notes on one. */
+/* Finding, identifying and registering streams; use records on them. */
 #include "core/streams/stream_map.h"
 
 #include "core/streams/events.h"
@@ -24,7 +24,7 @@ _Atomic(strata_known_table *) strata_known_streams;
 _Atomic uint64_t strata_known_changes;
 
 static unknown_stream *unknown; /* guarded by map_lock */
-static size_t sweep_at = 64;    /* how many unknown streams make a sweep worth while; guarded by map_lock */
+static size_t sweep_at = 64;    /* unknown streams from which on a sweep pays off; guarded by map_lock */
 
 bool strata_stream_is_known(CUstream handle)
 {
@@ -37,8 +37,7 @@ bool strata_stream_is_known(CUstream handle)
 
 /* ---- unknown streams ---- */
 
-/* Where the driver gives no ids, each use of a stream is a stream of its own: waits are never saved, and never missed.
- */
+/* Without ids from the driver each use counts as a stream of its own: no wait is elided and none is missed. */
 static __attribute__((cold)) CUresult make_identity(uint64_t *id)
 {
     static _Atomic uint64_t uses;
@@ -56,7 +55,7 @@ static inline CUresult identify(CUstream handle, uint64_t *id)
     return result;
 }
 
-/* Lets go of the timelines of streams that have nothing pending. map_lock is held. */
+/* Frees the timelines of streams without pending work. map_lock is held. */
 static void sweep(bool keep_with_blocks)
 {
     unknown_stream *stream, *next;
@@ -71,7 +70,7 @@ static void sweep(bool keep_with_blocks)
     sweep_at = left < 32 ? 64 : 2 * left;
 }
 
-/* A timeline, if need be one of a stream whose blocks still live. map_lock is held. */
+/* A timeline, if need be one of a stream whose blocks are still live. map_lock is held. */
 static strata_timeline *take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle, uint64_t id)
 {
     strata_timeline *timeline = strata_timeline_take(device, kind, handle, id);
@@ -108,7 +107,7 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     return stream->timeline;
 }
 
-/* *known: the stream was registered a moment ago, and this is its timeline. */
+/* *known: the stream has just been registered, and this is its timeline. */
 static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
                                                           bool *known)
 {
@@ -215,9 +214,9 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
     return STRATA_SUCCESS;
 }
 
-/* ---- notes ---- */
+/* ---- use records ---- */
 
-/* Locks an unknown stream's timeline, unless it has gone to another stream since it was found. */
+/* Locks an unknown stream's timeline. False if it has gone to another stream meanwhile. */
 static bool hold(const strata_stream_ref *stream)
 {
     strata_spin_take(&stream->timeline->lock);
@@ -227,8 +226,8 @@ static bool hold(const strata_stream_ref *stream)
     return false;
 }
 
-/* Locks the timeline of an unknown stream that was found a moment ago. It may have gone to another stream since, or the
- * stream become known; then all is asked again. */
+/* Locks the timeline of an unknown stream that was just found. If the timeline has gone to another stream, or the
+ * stream has become known, identifies it again. */
 static strata_status hold_or_resolve(strata_stream_ref *stream, bool *held)
 {
     strata_status status = STRATA_SUCCESS;
@@ -253,7 +252,7 @@ static strata_status resolve_and_hold(strata_device *device, CUstream handle, st
     return timeline ? STRATA_SUCCESS : identify_and_hold(device, handle, stream, held);
 }
 
-/* Whether the calling thread is in a batch that will record the event of this stream's notes. */
+/* Whether the calling thread is in a batch that will record the event of this stream's use records. */
 static bool in_noting_batch(const strata_thread *thread, CUstream handle)
 {
     return thread && thread->batch.recording && thread->batch.handle == handle;
@@ -370,7 +369,7 @@ strata_status strata_batch_end(void)
     strata_spin_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
     batch.timeline->notes--;
-    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: nobody records this event again */
+    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
         strata_timeline_close(batch.timeline);
     strata_spin_release(&batch.timeline->lock);
     return status;
@@ -403,7 +402,7 @@ static strata_known_table *grow(strata_known_table *old)
     return table;
 }
 
-/* The entry of a handle, made if there is none; NULL without memory. map_lock is held. */
+/* The entry of a handle, created if missing; NULL without memory. map_lock is held. */
 static strata_known_stream *enter_known(uintptr_t handle)
 {
     strata_known_table *table = atomic_load_explicit(&strata_known_streams, memory_order_relaxed);
@@ -421,14 +420,14 @@ static strata_known_stream *enter_known(uintptr_t handle)
     return stream;
 }
 
-/* Changes which timeline a known stream has. map_lock is held. */
+/* Changes a known stream's timeline. map_lock is held. */
 static void set_known(strata_known_stream *stream, strata_timeline *timeline)
 {
     atomic_store_explicit(&stream->timeline, timeline, memory_order_release);
     atomic_fetch_add_explicit(&strata_known_changes, 1, memory_order_release);
 }
 
-/* A stream that was used before it was registered keeps its timeline. map_lock is held. */
+/* A stream that was used before its registration keeps its timeline. map_lock is held. */
 static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t id, bool early)
 {
     unknown_stream *stream = NULL;
@@ -455,8 +454,8 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     return timeline;
 }
 
-/* Whether the stream belongs to the device's context: only then can an event of that context be recorded on it. The
- * handle of a context says less, as a stream's may be another than the one it was made in. */
+/* Whether the stream belongs to the device's context: only then can that context's events be recorded on it. A
+ * context's handle says less: a stream can belong to another than the one it was created in. */
 static strata_status check_context(strata_device *device, CUstream handle)
 {
     CUevent event;
@@ -530,8 +529,8 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
-/* Lets the timeline live on as that of an unknown stream until its work is complete, and until frees that had found it
- * are over. map_lock is held. */
+/* Keeps the timeline as an unknown stream's until its work is complete and frees that had found it are over. map_lock
+ * is held. */
 static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
 {
     strata_spin_take(&timeline->lock);
@@ -547,8 +546,8 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, uin
     return status;
 }
 
-/* The same. The map takes the entry first, for which it may need host memory: a timeline that is in no map and known to
- * nobody would be lost. On an error the entry is the caller's. map_lock is held. */
+/* As leave_known, after inserting the timeline into the map of unknown streams, which may need host memory: a timeline
+ * in no map would be lost. On an error the caller keeps the entry. map_lock is held. */
 static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry,
                                            uint64_t id)
 {
@@ -563,8 +562,8 @@ static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream h
     return status;
 }
 
-/* From now on nobody notes a use of the known stream: who comes later waits for the map, and finds the unknown one. Who
- * came before has submitted the work, which the event that is recorded here comes after. map_lock is held. */
+/* From now on no use is recorded on the known stream: later callers wait for the map and find the unknown one. Earlier
+ * callers have submitted their work, which the event recorded here covers. map_lock is held. */
 static strata_status leave_and_forget(strata_known_stream *stream, strata_timeline *timeline, unknown_stream *entry,
                                       uint64_t id)
 {
@@ -615,7 +614,7 @@ void strata_stream_await_frees(const strata_stream_ref *left)
 {
     strata_timeline *timeline = left->timeline;
     strata_inflight_frees_await();
-    strata_error_suppress_begin(); /* what cannot be marked is said to who has to wait for it */
+    strata_error_suppress_begin(); /* a wait for the stream raises what cannot be marked */
     strata_spin_take(&timeline->lock);
     if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)
         strata_timeline_record_now(timeline, left->handle);

@@ -1,21 +1,21 @@
-/* From a stream handle to its timeline, and the notes that a call leaves there.
+/* From a stream handle to its timeline, and the use records that a call makes there.
  *
- * Known streams are found by handle without a lock. Any other is identified by the driver at each use: first whether it
- * is being captured, because every other question would kill the capture, then by its id, which is never given twice.
- */
+ * Known streams are found by handle without a lock. Other streams are identified by the driver at each use: first
+ * whether the stream is being captured, because any other query would invalidate the capture, then its id, which is
+ * never reused. */
 #ifndef STRATA_CORE_STREAMS_STREAM_MAP_H
 #define STRATA_CORE_STREAMS_STREAM_MAP_H
 
 #include "core/streams/known_streams.h"
 
-/* The driver's id as it stands in a strata_stream_ref, where 0 is "no stream". */
+/* The driver's id as stored in a strata_stream_ref, where 0 means no stream. */
 static inline uint64_t strata_stream_id_of(unsigned long long driver_id)
 {
     return driver_id + 1;
 }
 
-/* Finds the stream behind `handle` as it is used with `device`. Errors: STREAM_CAPTURE (it is being captured), DRIVER,
- * OUT_OF_HOST_MEMORY. Within a batch of the same stream, asks nobody. */
+/* Finds the stream behind `handle` for use with `device`. Within a batch on the same stream it makes no driver call.
+ * Errors: STREAM_CAPTURE (it is being captured), DRIVER, OUT_OF_HOST_MEMORY. */
 strata_status strata_stream_identify(strata_device *device, CUstream handle, strata_stream_ref *out);
 
 static inline strata_status strata_stream_resolve(strata_device *device, CUstream handle, strata_stream_ref *out)
@@ -25,8 +25,8 @@ static inline strata_status strata_stream_resolve(strata_device *device, CUstrea
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : strata_stream_identify(device, handle, out);
 }
 
-/* Whether the stream behind `handle` is the one with that id, as strata_stream_ref has it, and is not being captured. A
- * short way: false also where it does not say, or the driver does not. Raises nothing. */
+/* Whether `handle` names the stream with that id and is not being captured. A shortcut: also false if that cannot be
+ * told. Raises nothing. */
 static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -36,14 +36,14 @@ static inline bool strata_stream_has_id(CUstream handle, uint64_t id)
            strata_cu.StreamGetId(handle, &driver_id) == CUDA_SUCCESS && strata_stream_id_of(driver_id) == id;
 }
 
-/* Whether nothing but work of a graph can be submitted to the stream now: it is being captured, or it is the legacy
- * stream and a blocking one is; `if_unknown` where the driver does not say. Asks only what a capture survives; raises
+/* Whether the stream accepts only a graph's work now: it is being captured, or it is the legacy stream while a blocking
+ * stream is. `if_unknown`: the answer if the driver gives none. Makes only calls that a capture survives; raises
  * nothing. */
 bool strata_stream_is_capturing(strata_device *device, CUstream handle, bool if_unknown);
 
-/* Brackets what a call notes on a stream after its work was submitted. Between begin and end the stream's point may be
- * put into blocks; for an unknown stream the end records the event that covers it. Inside a batch, the batch's end
- * does. */
+/* Brackets the use records of one call, after its work was submitted. Between begin and end the stream's point may be
+ * stored in blocks; for an unknown stream, end records the event that covers it. Inside a batch the batch's end does.
+ */
 typedef struct strata_use_record {
     strata_stream_ref stream;
     bool held; /* the timeline's lock is held until the end */
@@ -51,7 +51,7 @@ typedef struct strata_use_record {
 
 strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle);
 
-/* The same for a stream that was resolved in this call. */
+/* As strata_use_record_begin, for a stream that this call has identified already. */
 strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream);
 strata_status strata_use_record_end_slow(strata_use_record *note);
 
@@ -73,13 +73,13 @@ static inline strata_status strata_use_record_end(strata_use_record *note)
 /* Instead of end: nothing was submitted. */
 void strata_use_record_cancel(strata_use_record *note);
 
-/* Whether the stream of `note` comes after `point`. `clock`: see strata_use_record_clock. */
+/* Whether the stream of `note` comes after `point`. `clock`: from strata_use_record_clock. */
 bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point);
 strata_clock *strata_use_record_clock(const strata_use_record *note);
 void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock);
 
-/* A batch: several calls for one piece of work on one stream. The stream is identified once, and with `noting`, all
- * notes are covered by one event, recorded at the end; on a stream with early events too. Batches do not nest; one a
+/* A batch of calls for one piece of work on one stream. The stream is identified once, and with `recording` one event,
+ * recorded at the end, covers all use records, also on a stream with early events. Batches do not nest; one for each
  * thread. */
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording);
 strata_status strata_batch_end(void);
@@ -87,10 +87,10 @@ strata_status strata_batch_end(void);
 /* Makes a stream known. */
 strata_status strata_stream_register(strata_device *device, CUstream handle, bool early);
 
-/* Takes that back after recording an event. *left is the unknown stream that it is from then on, for the second half,
- * which each success is followed by: that waits for frees on other threads which had found the known one
- * (core/streams/inflight_frees.h) and marks what they did, too, so that afterwards only who is given the handle names
- * it. It is called with no lock held that a free or a layer's callback may take. */
+/* Makes the stream unknown again, after recording an event. *left is the unknown stream it now is, for the second call,
+ * required after each success: it waits for in-flight frees that had found the known stream
+ * (core/streams/inflight_frees.h) and marks their work. The caller of the second holds no lock that a free or a layer's
+ * callback may take. */
 strata_status strata_stream_unregister(strata_device *device, CUstream handle, strata_stream_ref *left);
 void strata_stream_await_frees(const strata_stream_ref *left);
 

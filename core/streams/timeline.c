@@ -1,9 +1,9 @@
-/* Timelines: recording, waiting, and learning what is complete.
+/* Timelines: recording events, waiting, polling.
  *
- * Why an epoch may be read without a lock: a use reads the epoch after its work was submitted. Recording, and asking
- * whether a stream is idle, move the epoch on before they call the driver. So if a use still read epoch n, its work was
- * submitted before the driver recorded the event that ends epoch n, or was asked, and that covers it; if it read n + 1,
- * a later event will. */
+ * Why an epoch may be read without a lock: a use reads it after its work was submitted. Recording an event, and
+ * querying whether a stream is idle, advance the epoch before they call the driver. So a use that read epoch n
+ * submitted its work before the driver got the call that ends epoch n, which therefore covers it; a use that read n + 1
+ * is covered by a later event. */
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
@@ -25,7 +25,7 @@ static void raise_completed(strata_timeline *timeline, uint64_t epoch)
         ;
 }
 
-/* ---- coming and going ---- */
+/* ---- creation and retirement ---- */
 
 strata_status strata_fail_no_timeline(void)
 {
@@ -142,13 +142,13 @@ static void drop_event(strata_event *event)
     strata_host_free(event);
 }
 
-/* Whether nobody but the timeline has it. The lock is held. */
+/* Whether only the timeline holds a reference. The lock is held. */
 static bool is_alone(const strata_event *event)
 {
     return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
 }
 
-/* Ends what the timeline knows of its stream. The lock is held. */
+/* Clears what the timeline stores of its stream. The lock is held. */
 static void forget_stream(strata_timeline *timeline)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -169,7 +169,7 @@ static void forget_stream(strata_timeline *timeline)
 
 void strata_timeline_hold(strata_timeline *timeline)
 {
-    strata_spin_take(&timeline->lock); /* so that who then finds the stream here still, keeps it here */
+    strata_spin_take(&timeline->lock); /* a thread that still finds the stream here then keeps it here */
     atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
     strata_spin_release(&timeline->lock);
 }
@@ -202,7 +202,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
 
 /* ---- recording ---- */
 
-/* Puts an event that was recorded in the place of the oldest, if it is not there. The lock is held. */
+/* Puts a recorded event in the place of the oldest, unless it is that one. The lock is held. */
 static void replace_oldest(strata_timeline *timeline, strata_event *event)
 {
     strata_event **slot = &timeline->events[timeline->next_event];
@@ -213,8 +213,8 @@ static void replace_oldest(strata_timeline *timeline, strata_event *event)
     timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
 }
 
-/* The event whose turn it is: the oldest, or, while somebody waits for that or it is of a device that the stream is not
- * of, another one. It takes its place when it is recorded: until then the oldest covers what it does. The lock is held.
+/* The event to record: the oldest, or another one while a thread waits for the oldest or its device is not the
+ * stream's. It takes the oldest's place when it is recorded; until then the oldest covers its epochs. The lock is held.
  */
 static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 {
@@ -226,7 +226,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
     return status;
 }
 
-/* Ends an event that was picked and could not be recorded. The lock is held. */
+/* Destroys a picked event that could not be recorded. The lock is held. */
 static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
 {
     if (event && event != timeline->events[timeline->next_event])
@@ -237,7 +237,7 @@ static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
 {
     strata_scope scope;
     const strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
-    if (status != STRATA_SUCCESS) /* a capture that the legacy stream is part of may have begun a moment ago */
+    if (status != STRATA_SUCCESS) /* a capture that includes the legacy stream may have just begun */
         return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = strata_cu.EventRecord(event, handle);
     strata_scope_leave(&scope);
@@ -254,8 +254,8 @@ static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch
     timeline->uncovered = false;
 }
 
-/* Finds the device that an unknown stream belongs to, if it was first used with another: a stream takes only events of
- * its own context. Records one of that device's events for `epoch`. The lock is held. */
+/* Finds the device of an unknown stream that was first used with another one: a stream accepts only events of its own
+ * context. Records an event of that device for `epoch`. The lock is held. */
 static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
@@ -274,8 +274,8 @@ static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline
     return CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Records `event` for `epoch`: the open one, or one that was picked. After a failure it still is what it was, or is
- * dropped if it was made for this. The lock is held. */
+/* Records `event` for `epoch`: the open event, or a picked one. After a failure it is unchanged, or destroyed if it was
+ * created for this. The lock is held. */
 static inline CUresult record_event(strata_timeline *timeline, strata_event *event, bool picked, uint64_t epoch,
                                     CUstream handle)
 {
@@ -312,7 +312,7 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
                                                        strata_stream_hint(result));
 }
 
-/* Ends the epoch of an event that somebody is about to look at: later work must not hide behind what is seen now. */
+/* Ends the epoch of an event that is about to be looked at: later work must not be covered by it. */
 static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -327,7 +327,7 @@ void strata_timeline_close(strata_timeline *timeline)
         close_open_epoch(timeline, event);
 }
 
-/* Waits on the host for everything that was submitted to the stream, since it could not be marked. The lock is held. */
+/* Waits on the host for all work submitted to the stream, since no event could be recorded. The lock is held. */
 static __attribute__((cold)) strata_status wait_instead(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -345,7 +345,7 @@ static __attribute__((cold)) strata_status wait_instead(strata_timeline *timelin
     return status;
 }
 
-/* The first event for the current epoch of a stream whose handle is good only now. The lock is held. */
+/* The first event for the current epoch of a stream whose handle is valid only now. The lock is held. */
 static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     strata_event *event;
@@ -377,16 +377,16 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
-/* Whether the calling thread is noting uses on this timeline, with the stream's handle at hand. */
+/* Whether the calling thread is recording uses on this timeline, and so has the stream's handle. */
 static bool is_my_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
     return thread && thread->batch.timeline == timeline && thread->batch.recording;
 }
 
-/* Up to where a stream that was known has marked its work, for a point that is later than its last event: who noted
- * that had found the stream known, and had submitted the work, before the stream ended and that event was recorded.
- * NULL, and the point is complete, where there is none left. The lock is held. */
+/* The last event of a stream that was known, for a point later than that event: the use was recorded on the known
+ * stream, and its work submitted, before the stream was unregistered and that event recorded. NULL, and the point is
+ * complete, if no event is left. The lock is held. */
 static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timeline, uint64_t epoch)
 {
     if (atomic_load_explicit(&timeline->epoch, memory_order_relaxed) == epoch)
@@ -397,14 +397,14 @@ static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timel
     return event;
 }
 
-/* Whether all that was noted on the timeline is marked, or was before it was noted. The lock is held. */
+/* Whether all recorded uses are covered by events. The lock is held. */
 static bool is_marked(const strata_timeline *timeline)
 {
     return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->notes && !timeline->uncovered;
 }
 
-/* An event that covers `point`, referenced; recorded if need be and possible. *covered is up to where. *out is NULL if
- * the point is complete. */
+/* An event that covers `point`, with a reference; recorded if needed and possible. *covered is the last point it
+ * covers. *out is NULL if the point is complete. */
 static strata_status event_for(strata_point point, strata_event **out, uint64_t *covered)
 {
     *out = NULL;
@@ -414,7 +414,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
     strata_event *event;
     strata_spin_take(&timeline->lock);
     for (unsigned spins = 0;;) {
-        /* The caller may be about to read what the work wrote to host memory, and another thread have waited for it. */
+        /* Acquire: the caller may read host memory that the work wrote, although another thread waited for it. */
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
         event = covering_event(timeline, epoch);
@@ -494,8 +494,8 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
            strata_clock_covers(clock, point);
 }
 
-/* The stream now comes after the event. An unknown stream's timeline may have gone to another stream meanwhile; then
- * there is nobody to tell. */
+/* Stores that the stream comes after the event. If an unknown stream's timeline has gone to another stream, nothing is
+ * stored. */
 static void learn(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
 {
     strata_timeline *timeline = stream->timeline;
@@ -561,15 +561,15 @@ bool strata_point_query(strata_point point)
     return strata_point_known_complete(point);
 }
 
-/* Whether all events are over. The lock is held. */
+/* Whether all events are complete. The lock is held. */
 static bool is_past_its_events(const strata_timeline *timeline)
 {
     const strata_event *newest = newest_event(timeline);
     return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
 }
 
-/* Asks from the newest event on which one is over, until one is. The lock is held, and the thread's capture mode is
- * relaxed. */
+/* Queries events from the newest on until one is complete. The lock is held, and the thread's capture mode is relaxed.
+ */
 static void ask_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -595,14 +595,15 @@ void strata_timeline_poll(strata_timeline *timeline)
     strata_spin_release(&timeline->lock);
 }
 
-/* Whether the stream itself tells how far it is: a default stream does not speak for those that it is ordered after. */
+/* Whether querying the stream itself tells how far it is; a default stream's query does not cover streams it is ordered
+ * after. */
 static bool is_own_stream(CUstream handle)
 {
     return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
-/* Moves the epoch on before the driver is asked about the stream, as before an event: whoever still read the old one
- * had submitted its work before, and the driver counts it. Returns the old one. The lock is held. */
+/* Advances the epoch before the stream is queried, as before an event: a use that read the old epoch submitted its work
+ * before, and the query covers it. Returns the old epoch. The lock is held. */
 static uint64_t end_epoch(strata_timeline *timeline)
 {
     const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -610,7 +611,7 @@ static uint64_t end_epoch(strata_timeline *timeline)
     return epoch;
 }
 
-/* Whether a known stream has nothing left to do. The lock is held, and the thread's capture mode is relaxed. */
+/* Whether a known stream is idle. The lock is held, and the thread's capture mode is relaxed. */
 static CUresult query_stream(strata_timeline *timeline)
 {
     const uint64_t epoch = end_epoch(timeline);
@@ -655,8 +656,7 @@ strata_status strata_point_synchronize(strata_point point)
     return status;
 }
 
-/* Whether the handle that the caller found the timeline by is still that of the stream which has it. The lock is held.
- */
+/* Whether the handle by which the caller found the timeline still names its stream. The lock is held. */
 static bool is_handle_of(const strata_stream_ref *stream)
 {
     return is_still(stream) &&
