@@ -33,7 +33,7 @@ static strata_status make_stream(binning *self)
     return STRATA_SUCCESS;
 }
 
-static strata_status own_stream(binning *self, CUstream *out)
+static strata_status chunk_stream(binning *self, CUstream *out)
 {
     strata_status status = STRATA_SUCCESS;
     *out = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -170,7 +170,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
 
 /* Waits for what the layer's own stream does, so that what was given back there is free. A layer below that holds freed
  * blocks back gives them up only with REAP_WAIT. */
-static strata_status wait_for_own_stream(binning *self, strata_reap_mode mode)
+static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(self->timeline));
@@ -183,7 +183,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
     *given = 0;
     for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
         bin_chunk *chunk;
-        while (*given < enough && status == STRATA_SUCCESS && (chunk = bin_take_whole_chunk(self->bins[i]))) {
+        while (*given < enough && status == STRATA_SUCCESS && (chunk = bin_take_empty_chunk(self->bins[i]))) {
             size_t bytes = chunk->block.bytes;
             status = give_back(self, chunk);
             if (status != STRATA_SUCCESS)
@@ -192,7 +192,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
             atomic_fetch_add_explicit(&self->given_back, 1, memory_order_relaxed);
         }
     }
-    return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self, STRATA_REAP_FINISHED) : status;
+    return *given && status == STRATA_SUCCESS ? wait_for_chunk_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
 void bins_make_room(binning *self, bin_effort effort, size_t *given)
@@ -201,12 +201,12 @@ void bins_make_room(binning *self, bin_effort effort, size_t *given)
         if (effort == BIN_WAIT)
             bin_wait(self, self->bins[i], &bytes);
         else
-            bin_ask(self, self->bins[i]);
+            bin_poll(self, self->bins[i]);
     }
     bins_give_back(self, SIZE_MAX, given);
 }
 
-static void end_stream(binning *self)
+static void destroy_stream(binning *self)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_relaxed);
     bool gone = !stream;
@@ -223,9 +223,9 @@ void bins_close(binning *self)
         status = bins_give_back(self, SIZE_MAX, &bytes);
         if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
             status =
-                wait_for_own_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
+                wait_for_chunk_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
     }
-    end_stream(self);
+    destroy_stream(self);
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
@@ -295,7 +295,7 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t s
 {
     strata_request request = {.bytes = bytes, .tag = self->tag};
     strata_block block;
-    strata_status status = own_stream(self, &request.stream);
+    strata_status status = chunk_stream(self, &request.stream);
     if (status != STRATA_SUCCESS)
         return status;
     bin_chunk *chunk = make_chunk(of, slots);
@@ -334,7 +334,7 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
-    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
+    for (bin_effort effort = BIN_POLL; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, of->size))
@@ -346,7 +346,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
             status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
         else if (why.status == status)
             strata_error_raise_again(&why); /* whatever was met meanwhile */
-        if (of->slots > 1 && (given || effort == BIN_ASK) &&
+        if (of->slots > 1 && (given || effort == BIN_POLL) &&
             bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
     }

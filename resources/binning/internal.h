@@ -34,8 +34,8 @@ enum {
     BINS_MOST = 64,
     BIN_GRANULE = 256,           /* of sizes, and what blocks are aligned to */
     BIN_SLOTS_MOST = 1 << 20,    /* in a chunk */
-    BIN_LISTS_AT_ONCE = 64,      /* lists of streams, by neighbouring numbers of timelines */
-    BIN_LOOKED_AT = 256,         /* of the mixed list, at a time */
+    BIN_LISTS_PER_ARRAY = 64,    /* lists of streams, by neighbouring numbers of timelines */
+    BIN_SCAN_LIMIT = 256,        /* of the mixed list, at a time */
     BIN_LEAST_CHUNK = 2 << 20,   /* bytes of a chunk if nobody says how many, and no less than */
     BIN_LEAST_SLOTS = 8,         /* so many places */
     BIN_TRIES_TO_GIVE_BACK = 16, /* what nobody can try later */
@@ -85,16 +85,16 @@ typedef struct bin {
     size_t chunk_bytes; /* of a chunk */
     uint32_t slots;     /* in it */
     strata_counters counters;
-    _Atomic(bin_free_list *) lists[STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE]; /* made on demand, never moved */
-    _Atomic(bin_free_list *) first_list;                                       /* of those that were made */
+    _Atomic(bin_free_list *) lists[STRATA_TIMELINE_LIMIT / BIN_LISTS_PER_ARRAY]; /* made on demand, never moved */
+    _Atomic(bin_free_list *) first_list;                                         /* of those that were made */
     bin_free_list mixed;
     strata_spin lock;
     bin_chunk *first_chunk, *last_chunk; /* guarded by lock, like the next one: those with clean places stand first */
-    bin_chunk *whole;         /* those of which every place is clean, and orphans: they can be given back at once */
-    _Atomic uint32_t chunks;  /* written under the lock, read by any thread; orphans too */
-    _Atomic bool growing;     /* some thread asks the layer below for a chunk */
-    _Atomic uint32_t out;     /* threads that have retired places in hand; see bin_begin_out. Any thread */
-    _Atomic uint32_t lookers; /* those that look through the lists, while nobody begins. Any thread */
+    bin_chunk *empty;             /* those of which every place is clean, and orphans: they can be given back at once */
+    _Atomic uint32_t chunks;      /* written under the lock, read by any thread; orphans too */
+    _Atomic bool growing;         /* some thread asks the layer below for a chunk */
+    _Atomic uint32_t checked_out; /* threads that have retired places in hand; see bin_checkout_begin. Any thread */
+    _Atomic uint32_t scans;       /* those that look through the lists, while nobody begins. Any thread */
     _Atomic uint64_t from_clean, waited; /* blocks that did not come from the stream's own list; relaxed: statistics */
 } bin;
 
@@ -113,7 +113,7 @@ typedef struct binning {
     size_t bin_count;
     uint8_t first_bin[65]; /* by the bits of a size less 1: the first bin that may do */
     bool refuse_larger;
-    bool all_below; /* everything is passed on: in sanitizer mode */
+    bool pass_all;  /* everything is passed on: in sanitizer mode */
     strata_tag tag; /* of chunks */
 
     strata_lock making;
@@ -158,8 +158,8 @@ void bin_destroy(bin *self);
 /* The list of a timeline; NULL if none was made yet. */
 static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
 {
-    bin_free_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_AT_ONCE], memory_order_acquire);
-    bin_free_list *list = lists ? &lists[timeline % BIN_LISTS_AT_ONCE] : NULL;
+    bin_free_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_PER_ARRAY], memory_order_acquire);
+    bin_free_list *list = lists ? &lists[timeline % BIN_LISTS_PER_ARRAY] : NULL;
     return list && atomic_load_explicit(&list->made, memory_order_acquire) ? list : NULL;
 }
 
@@ -215,10 +215,10 @@ void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot);
 /* Brackets the time in which the calling thread has retired places in hand which it may put back, or has not finished
  * yet: who waits for all that was freed waits for that, too. Begin waits while somebody looks through the lists. A hit,
  * which puts nothing back but what it cannot have, is not bracketed. */
-void bin_begin_out(bin *self);
-static inline void bin_end_out(bin *self)
+void bin_checkout_begin(bin *self);
+static inline void bin_checkout_end(bin *self)
 {
-    atomic_fetch_sub_explicit(&self->out, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&self->checked_out, 1, memory_order_release);
 }
 
 /* Calls visit(point, data) for what a retired place has still to wait for, or more, until one fails. */
@@ -235,13 +235,13 @@ void bin_put_clean(bin *self, bin_slot *slot);
 /* Enters a chunk, of which `clean_count` places are chained, and takes out one that is all clean, or an orphan; NULL:
  * there is none. */
 void bin_enter_chunk(bin *self, bin_chunk *chunk);
-bin_chunk *bin_take_whole_chunk(bin *self);
+bin_chunk *bin_take_empty_chunk(bin *self);
 
 /* Ends a retired place's block as finished, and makes the place clean. */
 void bin_finish(const binning *layer, bin *self, bin_slot *slot);
 
 /* Finishes what is known to be complete; asks the driver first with `ask`, which never waits. Returns the bytes. */
-size_t bin_sweep(const binning *layer, bin *self, bool ask);
+size_t bin_sweep(const binning *layer, bin *self, bool poll);
 
 /* Waits for all that was freed before the call, whoever waits for the same, and finishes it. Adds to *bytes what it has
  * finished itself. */
@@ -249,7 +249,7 @@ strata_status bin_wait(const binning *layer, bin *self, size_t *bytes);
 
 /* Asks the driver about every stream that retired blocks wait for, and finishes what is complete of the oldest that
  * each list has; never waits. Returns the bytes. */
-size_t bin_ask(const binning *layer, bin *self);
+size_t bin_poll(const binning *layer, bin *self);
 
 /* Adds what stands in the bin: `live` and `retired` blocks. */
 void bin_count(const bin *self, size_t *live, size_t *retired);
@@ -267,7 +267,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
 /* How far a request goes for which there is no memory below: it asks how far the streams are, and only then waits. */
-typedef enum bin_effort { BIN_ASK, BIN_WAIT, BIN_EFFORTS } bin_effort;
+typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
 /* Where there is no memory below: gives back the chunks of which nothing is in use once the driver was asked, or once
  * all is done that retired places wait for. *given is how many bytes. */

@@ -14,7 +14,7 @@ static strata_table *table_of(const binning *self)
 
 static inline bin *bin_for(const binning *self, const strata_request *request)
 {
-    if (__builtin_expect(!request->bytes || request->alignment > BIN_GRANULE || self->all_below, 0))
+    if (__builtin_expect(!request->bytes || request->alignment > BIN_GRANULE || self->pass_all, 0))
         return NULL;
     size_t most = request->bytes - 1;
     size_t i = self->first_bin[most ? 64 - (unsigned)__builtin_clzll(most) : 0];
@@ -67,7 +67,7 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
 }
 
 /* The retired block of a place ends, because the place goes to another. */
-static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
+static inline void report_if_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
         report_reused(self, of, entry, entry_slot);
@@ -81,7 +81,7 @@ static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata
     strata_entry *entry = strata_table_entry(table_of(self), entry_slot);
     if (__builtin_expect(!strata_entry_is_renewable(entry), 0))
         return false;
-    tell_reused(self, of, entry, entry_slot);
+    report_if_reused(self, of, entry, entry_slot);
     strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
     fill_facts(out, of, slot, request);
     publish(self, slot, entry_slot, timeline, true, out);
@@ -98,7 +98,7 @@ typedef struct search {
     bin_slot *slot;
     bin_free_list *from; /* NULL: it is clean */
     bool waits;          /* the stream was made to wait for it */
-    bool out;            /* see bin_begin_out */
+    bool checked_out;    /* see bin_checkout_begin */
 } search;
 
 /* An unknown stream was asked when it was identified. */
@@ -108,7 +108,7 @@ static bool is_captured(const binning *self, const search *for_it)
            strata_stream_is_capturing(self->resource.stack->device, for_it->stream.handle, true);
 }
 
-static strata_status make_wait(strata_point point, void *stream)
+static strata_status wait_for_point(strata_point point, void *stream)
 {
     return strata_timeline_wait(stream, point);
 }
@@ -137,20 +137,20 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     if (!found->from)
         return follow_chunk(self, found);
     found->waits = true;
-    return bin_slot_visit(self, found->from, found->slot, make_wait, &found->stream);
+    return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
 }
 
 /* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
  * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
  * the other one's; so all that the place waits for is waited for now. */
-static strata_status begin_note(const binning *self, search *found, strata_use_record *note)
+static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
-    strata_status status = strata_use_record_begin_on(note, &found->stream);
-    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
-        strata_use_record_cancel(note);
-        found->stream = note->stream;
+    strata_status status = strata_use_record_begin_on(record, &found->stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && record->stream.timeline != found->stream.timeline, 0)) {
+        strata_use_record_cancel(record);
+        found->stream = record->stream;
         if ((status = follow_slot(self, found)) == STRATA_SUCCESS)
-            status = strata_use_record_begin_on(note, &found->stream);
+            status = strata_use_record_begin_on(record, &found->stream);
     }
     return status;
 }
@@ -159,7 +159,7 @@ static strata_status begin_note(const binning *self, search *found, strata_use_r
  * for. After a failure the place is as it was. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
-    strata_use_record note;
+    strata_use_record record;
     bin_slot *slot = found->slot;
     uint32_t before = atomic_load_explicit(&slot->entry_slot, memory_order_relaxed);
     uint32_t entry_slot = strata_table_take_slot(table_of(self));
@@ -167,10 +167,10 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         return strata_fail_host_memory("a block");
     strata_block block;
     fill_facts(&block, of, slot, found->request);
-    strata_status status = begin_note(self, found, &note);
+    strata_status status = begin_record(self, found, &record);
     if (status == STRATA_SUCCESS) {
-        publish(self, slot, entry_slot, note.stream.timeline, note.stream.known, &block);
-        status = strata_use_record_end(&note);
+        publish(self, slot, entry_slot, record.stream.timeline, record.stream.known, &block);
+        status = strata_use_record_end(&record);
     }
     if (status != STRATA_SUCCESS) {
         strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
@@ -181,7 +181,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
-        tell_reused(self, of, entry, before);
+        report_if_reused(self, of, entry, before);
         strata_entry_destroy(table_of(self), entry, before);
         strata_counters_add(&of->counters, thread, BIN_ENDED, 1);
     }
@@ -223,21 +223,21 @@ static bool take_pending(const binning *self, bin *of, search *found)
     bin_free_list *list = bin_longest_free_list(of);
     if (!list || is_captured(self, found))
         return false;
-    bin_begin_out(of);
+    bin_checkout_begin(of);
     if (!(found->slot = bin_free_list_take_oldest(list))) {
-        bin_end_out(of);
+        bin_checkout_end(of);
         return false;
     }
     found->from = list;
-    found->waits = found->out = true;
+    found->waits = found->checked_out = true;
     strata_error_suppress_begin();
-    strata_status status = bin_slot_visit(self, list, found->slot, make_wait, &found->stream);
+    strata_status status = bin_slot_visit(self, list, found->slot, wait_for_point, &found->stream);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;
     put_back(of, found);
-    bin_end_out(of);
-    found->waits = found->out = false;
+    bin_checkout_end(of);
+    found->waits = found->checked_out = false;
     return false;
 }
 
@@ -308,8 +308,8 @@ static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin 
         count_search(of, &found);
     else
         put_back(of, &found);
-    if (found.out)
-        bin_end_out(of);
+    if (found.checked_out)
+        bin_checkout_end(of);
     return status;
 }
 
@@ -335,7 +335,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
         return refuse_larger(self, request);
     strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
-    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
+    for (bin_effort effort = BIN_POLL; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, request->bytes))
@@ -371,7 +371,7 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
 
 /* ---- freeing ---- */
 
-static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+static inline bool used_only_on(const strata_entry *entry, const strata_timeline *timeline)
 {
     strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     return strata_point_timeline(write) == timeline->number &&
@@ -379,14 +379,14 @@ static inline bool only_saw(const strata_entry *entry, const strata_timeline *ti
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
-typedef struct pending {
+typedef struct follow_query {
     const strata_stream_ref *stream; /* the freeing stream */
     const strata_clock *clock;
-} pending;
+} follow_query;
 
-static strata_status look_whether_followed(strata_point point, void *data)
+static strata_status check_followed(strata_point point, void *data)
 {
-    const pending *of = data;
+    const follow_query *of = data;
     bool followed = strata_timeline_follows(of->stream, of->clock, point) || strata_point_query(point);
     return followed ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
@@ -394,25 +394,25 @@ static strata_status look_whether_followed(strata_point point, void *data)
 /* Whether a block that is freed on the stream waits for nothing but that one. */
 static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
 {
-    if (only_saw(entry, stream->timeline))
+    if (used_only_on(entry, stream->timeline))
         return true;
     strata_clock *clock = strata_timeline_clock(stream, false);
-    pending of = {.stream = stream, .clock = clock};
-    bool alone = strata_uses_visit(entry, look_whether_followed, &of) == STRATA_SUCCESS;
+    follow_query of = {.stream = stream, .clock = clock};
+    bool alone = strata_uses_visit(entry, check_followed, &of) == STRATA_SUCCESS;
     strata_clock_unref(clock);
     return alone;
 }
 
 /* Everything that was submitted to the stream so far, as a point that an event covers or can. It is of the timeline
  * that the stream has now, which need not be the one that it was found with. */
-static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    *point = strata_timeline_now(note.stream.timeline);
-    return strata_use_record_end(&note);
+    *point = strata_timeline_now(record.stream.timeline);
+    return strata_use_record_end(&record);
 }
 
 static inline void count_free(bin *of, int64_t by)
@@ -421,7 +421,7 @@ static inline void count_free(bin *of, int64_t by)
 }
 
 /* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
-static void let_go(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
+static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
     if (!slot->deferred)
@@ -439,15 +439,15 @@ static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *
     if (finished || stream == STRATA_STREAM_GONE) {
         strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_alloc_stream(entry, block, &point);
         if (status == STRATA_SUCCESS)
-            let_go(of, slot, point, &of->mixed);
+            put_in_list(of, slot, point, &of->mixed);
         return status;
     }
     strata_status status = strata_stream_resolve(device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     bool alone = waits_for_alone(entry, &ref);
-    if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
-        let_go(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
+    if ((status = point_now(&ref, &point)) == STRATA_SUCCESS)
+        put_in_list(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
 
@@ -456,8 +456,8 @@ static bin_slot *slot_of(const binning *self, const strata_entry *entry)
     return atomic_load_explicit(&bin_bytes_in(&self->resource, entry)->where, memory_order_relaxed);
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                                  CUstream stream, bool finished)
 {
     bin_slot *slot = slot_of((binning *)resource, entry);
     return free_in_order(slot->chunk->bin, slot, entry, block, stream, resource->stack->device, finished);
@@ -471,7 +471,7 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     slot->deferred = true;
     count_free(of, 1); /* before another thread may carry it out */
     strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(of, -1);
@@ -507,7 +507,7 @@ static strata_status binning_deallocate(strata_resource *resource, const strata_
     bin_slot *slot = slot_of(self, entry);
     bin *of = slot->chunk->bin;
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
-    bin_free_list *list = timeline && only_saw(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_free_list *list = timeline && used_only_on(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     if (__builtin_expect(!list, 0))
         return free_or_defer(self, slot, entry, block, stream);
     slot->freed = strata_timeline_now(timeline);

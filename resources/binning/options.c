@@ -209,7 +209,7 @@ static strata_status in_mode(strata_status status, strata_resource **out)
         *out = NULL;
         return status;
     }
-    ((binning *)*out)->all_below = mode == STRATA_MODE_SANITIZER;
+    ((binning *)*out)->pass_all = mode == STRATA_MODE_SANITIZER;
     return STRATA_SUCCESS;
 }
 
