@@ -1,7 +1,7 @@
-/* Scopes of the tag counters, and adding up what the accounts have. The lock is held, but for the public functions. */
+/* Scopes of the tag counters, and sums over accounts. Static functions run with the lock held. */
 #include "resources/statistics/tag_counters.h"
 
-/* While a scope begins: below every current value, and not so far that their difference would not fit. */
+/* While a scope begins: below every current value, and small enough that differences do not overflow. */
 static const int64_t nothing_reserved = INT64_MIN / 2;
 
 /* ---- adding up ---- */
@@ -15,7 +15,7 @@ static int64_t sum_current(const strata_tag_counters_record *record, unsigned un
     return sum;
 }
 
-/* Takes what every thread may have had since it last reserved into the peak. */
+/* Counts what every thread may have reached since its last reservation. */
 static void raise_peak(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
@@ -51,7 +51,7 @@ static void sum_totals(strata_tag_counters *counters, const strata_tag_counters_
 
 /* ---- scopes ---- */
 
-/* All records, the one of all tags first. */
+/* Iterates over all records; the record of all tags is first. */
 static strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
@@ -72,8 +72,8 @@ static void take_reservations(strata_tag_counters *counters)
     }
 }
 
-/* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
- * has by another one has been given by then. */
+/* Sets reservations to the current values; raises the peak first. The record of all tags comes last: its aliases are
+ * restored by then. */
 static void restore_reservations(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t most = 0, sum = 0;
@@ -90,7 +90,7 @@ static void restore_reservations(strata_tag_counters_record *record, unsigned un
     record->sum[unit] = sum;
 }
 
-/* Brings every reservation down to what its thread has. */
+/* Shrinks every reservation to its thread's current value. */
 static void shrink_reservations(strata_tag_counters *counters)
 {
     take_reservations(counters);
@@ -130,7 +130,7 @@ bool strata_tag_counters_push(strata_tag_counters *counters)
     return room;
 }
 
-/* The lock is held, and the scope is open. */
+/* The scope is open. */
 static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {

@@ -1,4 +1,4 @@
-/* The slow paths of counting: records, accounts, reservations, and counting without an account. */
+/* Slow paths of the tag counters: records, accounts, reservations, and counting without an account. */
 #include "resources/statistics/tag_counters.h"
 
 #include "core/base/host_memory.h"
@@ -66,7 +66,7 @@ static void free_record(strata_tag_counters_record *record)
     strata_host_free(record);
 }
 
-/* The lock is held, or nobody else knows the tally. */
+/* The lock is held, or the counters are not yet shared. */
 static strata_tag_counters_record *make_record(strata_tag_counters *counters, strata_tag tag)
 {
     strata_tag_counters_record *record =
@@ -182,7 +182,7 @@ static strata_tag_counters_account *make_account(strata_tag_counters_record *rec
     return account;
 }
 
-/* The thread's first account, which has the numbers of all its tags for so long. */
+/* The thread's first account, and its account for all tags, an alias of it. */
 static strata_tag_counters_account *make_first(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     strata_tag_counters_account *all = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *all);
@@ -205,7 +205,7 @@ static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_
     strata_tag_counters_store(&to->low, strata_tag_counters_load(&from->low));
 }
 
-/* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
+/* Before the thread's second account: its account for all tags gets its own numbers. */
 static strata_tag_counters_account *split_from(strata_tag_counters_account *first)
 {
     strata_tag_counters_account *all = first->alias;
@@ -253,7 +253,7 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
 
 /* ---- reservations; the lock is held ---- */
 
-/* What an account reserves in a record: what it held becomes what it will. */
+/* Updates a record's peak and sum when a reservation changes from `reserved` to `now`. */
 static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
                               int64_t reserved, int64_t now)
 {
@@ -285,7 +285,7 @@ static int64_t magnitude(int64_t number)
     return number < 0 ? -number : number;
 }
 
-/* Of what the account has, as far as there is so much. */
+/* A 64th of the account's value, or of what all threads have if that is less. */
 static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
     const int64_t own = magnitude(strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current)),
@@ -293,8 +293,8 @@ static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
     return (own < all ? own : strata_tag_counters_larger(all, 0)) / FINEST;
 }
 
-/* Some blocks such as it lately had more or fewer of, if its thread passes blocks on, or frees those of others: it has
- * more, or less than nothing by more, than there is. */
+/* Eight recent blocks if the thread passes blocks to others or frees theirs: then its value exceeds what all threads
+ * have. */
 static int64_t some_passed_on(strata_tag_counters_account *account)
 {
     const int64_t now = strata_tag_counters_load(&account->bytes.current);
