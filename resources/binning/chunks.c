@@ -1,8 +1,7 @@
-/* Chunks: how a bin takes them from the layer below, gives them back, and finds its blocks in them.
+/* Chunks: allocation below, giving back, and lookup of blocks by address.
  *
- * They are allocated and freed on a stream of the layer's own, which never waits for anybody's work: a user's stream
- * may be gone by the time when a chunk is to be freed. Who gets a place of a fresh chunk waits for that stream, once.
- */
+ * The internal stream never waits for users' work: a user's stream may be gone when a chunk is freed. The first user of
+ * a new chunk waits for that stream once. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
@@ -21,7 +20,6 @@ static strata_device *device_of(const binning *self)
     return self->resource.stack->device;
 }
 
-/* Made streams are known. */
 static strata_status make_stream(binning *self)
 {
     CUstream stream;
@@ -49,7 +47,7 @@ static strata_status chunk_stream(binning *self, CUstream *out)
 
 /* ---- the index ---- */
 
-/* Where a chunk that begins at `address` stands, or would. The index is locked. */
+/* Index of the chunk at `address`, or where it would be. The index is locked. */
 static size_t position_in_index(const binning *self, CUdeviceptr address)
 {
     size_t low = 0, high = self->indexed;
@@ -102,7 +100,7 @@ static void leave_index(binning *self, const bin_chunk *chunk)
     strata_spin_release(&self->index_lock);
 }
 
-/* The chunk that contains an address. The index is locked. */
+/* The chunk with the address. The index is locked. */
 static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 {
     size_t at = position_in_index(self, address);
@@ -112,7 +110,7 @@ static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
     return chunk && address - chunk->block.address < chunk->block.bytes ? chunk : NULL;
 }
 
-/* The block of a place, which may come to its end while it is looked at. */
+/* The block may end meanwhile. */
 static bool describe(const binning *self, const bin_slot *slot, strata_block *out)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -148,7 +146,7 @@ static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
-/* A chunk that nothing touches, in no list. After a failure it is as before, in its bin's list. */
+/* The chunk is unused and in no list. On failure it returns to its bin's list. */
 static strata_status give_back(binning *self, bin_chunk *chunk)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -159,7 +157,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
         strata_host_free(chunk);
         return STRATA_SUCCESS;
     }
-    if (!chunk->orphan && !enter_index(self, chunk)) { /* nobody could find what it had */
+    if (!chunk->orphan && !enter_index(self, chunk)) { /* its blocks could not be found */
         chunk->orphan = true;
         chunk->clean = NULL;
         chunk->clean_count = 0;
@@ -168,8 +166,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Waits for what the layer's own stream does, so that what was given back there is free. A layer below that holds freed
- * blocks back gives them up only with REAP_WAIT. */
+/* Waits until what was given back is free. Lower layers that hold freed blocks release them only with REAP_WAIT. */
 static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
@@ -223,7 +220,7 @@ void bins_close(binning *self)
         status = bins_give_back(self, SIZE_MAX, &bytes);
         if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
             status =
-                wait_for_chunk_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
+                wait_for_chunk_stream(self, STRATA_REAP_WAIT); /* layers below complete before they are destroyed */
     }
     destroy_stream(self);
     strata_error_suppress_end(status != STRATA_SUCCESS);
@@ -243,7 +240,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Nobody below or beside meets the block any more: it is the layer's alone, under another identity. */
+/* Quarantines the block: no other layer sees it, and it gets another id. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -264,7 +261,7 @@ static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *b
     return STRATA_SUCCESS;
 }
 
-/* The first place is the caller's, the others are chained. */
+/* The caller gets the first slot. */
 static void chain_slots(bin_chunk *chunk)
 {
     for (uint32_t i = chunk->count; --i > 0;) {
@@ -274,7 +271,7 @@ static void chain_slots(bin_chunk *chunk)
     chunk->clean_count = chunk->count - 1;
 }
 
-/* What was taken and cannot be used goes back at once, or is kept for somebody who gives back. */
+/* Gives an unusable chunk back now, or keeps it as an orphan. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
     strata_error_suppress_begin();
@@ -283,7 +280,7 @@ static void drop_chunk(binning *self, bin_chunk *chunk)
     strata_error_suppress_end(false);
 }
 
-/* Somebody met it by its address in the meantime, and has it, or has freed it. */
+/* The block was found by address meanwhile, and used or freed. */
 static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
 {
     strata_error_suppress_begin();
@@ -329,8 +326,8 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
     return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Where there is no room for a whole chunk there may be after others were given back, or for one place alone; or a
- * place is there by then. */
+/* Without room for a chunk: gives other chunks back and tries again, then tries a single slot. Meanwhile a slot may
+ * have become clean. */
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
@@ -345,7 +342,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
         if (given)
             status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
         else if (why.status == status)
-            strata_error_raise_again(&why); /* whatever was met meanwhile */
+            strata_error_raise_again(&why); /* over errors met meanwhile */
         if (of->slots > 1 && (given || effort == BIN_POLL) &&
             bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
@@ -353,12 +350,12 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
     return status;
 }
 
-/* What the layer below says, in the words of the request. */
+/* Raises the lower layer's error with the facts of the request. */
 static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
                                                   strata_status status, const strata_error *why)
 {
     const strata_error kept = *why;
-    if (kept.status != status) /* it said nothing */
+    if (kept.status != status) /* no message */
         return status;
     if (status != STRATA_ERROR_OUT_OF_MEMORY && status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(&kept);

@@ -1,4 +1,4 @@
-/* What `fixed` and `binning` do with each operation: requests that a bin serves end here, all others pass. */
+/* Operations of `fixed` and `binning`: a request that fits a bin ends here, others go to the layer below. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/block_paths.h"
@@ -10,7 +10,7 @@ static strata_table *table_of(const binning *self)
     return strata_resource_table(&self->resource);
 }
 
-/* ---- whose a request or a block is ---- */
+/* ---- lookup ---- */
 
 static inline bin *bin_for(const binning *self, const strata_request *request)
 {
@@ -23,8 +23,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* The entry of an identity; NULL if it is none of this layer's blocks, but one of the layers below, or made up. A layer
- * above that holds a block back names it by another generation than it was made with. */
+/* The entry of an own block; NULL for a lower layer's block or an invalid id. A layer above that quarantines a block
+ * names it by another generation than it was made with. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -41,7 +41,7 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_slot
     strata_block_fill(block, request, bin_address(slot), of->size, BIN_GRANULE);
 }
 
-/* Brings a block to life in an entry of its own. */
+/* Publishes a block with an entry of its own. */
 static inline void publish(binning *self, bin_slot *slot, uint32_t entry_slot, strata_timeline *alloc_timeline,
                            bool alloc_known, strata_block *block)
 {
@@ -66,14 +66,14 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
             .last = true});
 }
 
-/* The retired block of a place ends, because the place goes to another. */
+/* The retired block of a slot ends when the slot is reused. */
 static inline void report_if_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
         report_reused(self, of, entry, entry_slot);
 }
 
-/* A block in the place that the stream's own list gave, in the same entry. */
+/* Reuses a slot of the stream's own list, with its entry. */
 static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata_timeline *timeline,
                                   const strata_request *request, strata_block *out)
 {
@@ -91,17 +91,17 @@ static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata
     return true;
 }
 
-/* A request that no hit serves, and where it got its place. */
+/* A request on the slow path, and its slot. */
 typedef struct search {
     const strata_request *request;
-    strata_stream_ref stream; /* as it was found last */
+    strata_stream_ref stream; /* as resolved last */
     bin_slot *slot;
-    bin_free_list *from; /* NULL: it is clean */
-    bool waits;          /* the stream was made to wait for it */
-    bool checked_out;    /* see bin_checkout_begin */
+    bin_free_list *from; /* NULL: clean */
+    bool waits;          /* the stream waits for other streams */
+    bool checked_out;    /* bin_checkout_begin was called */
 } search;
 
-/* An unknown stream was asked when it was identified. */
+/* Unknown streams were checked when they were resolved. */
 static bool is_captured(const binning *self, const search *for_it)
 {
     return for_it->stream.known &&
@@ -121,8 +121,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
- * the host can, since nothing but chunks keeps the layer's stream. */
+/* Orders the stream after a new chunk's allocation. A capturing stream cannot wait for outside work; the host waits
+ * instead, since the chunk stream only allocates and frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -131,7 +131,7 @@ static inline __attribute__((always_inline)) strata_status follow_chunk(const bi
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
 }
 
-/* Orders the stream after all that the place waits for. */
+/* Orders the stream after everything that the slot waits for. */
 static __attribute__((cold)) strata_status follow_slot(const binning *self, search *found)
 {
     if (!found->from)
@@ -140,9 +140,8 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
 }
 
-/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
- * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
- * the other one's; so all that the place waits for is waited for now. */
+/* Begins a use record of the allocation. An unknown stream's timeline may have been reused since it was resolved; then
+ * a list or a skipped wait may belong to the other stream, so the stream waits for everything. */
 static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
     strata_status status = strata_use_record_begin_on(record, &found->stream);
@@ -155,8 +154,7 @@ static strata_status begin_record(const binning *self, search *found, strata_use
     return status;
 }
 
-/* A block in the place that was found, which is the calling thread's, ordered on the stream after what the place waits
- * for. After a failure the place is as it was. */
+/* Makes a block in the found slot, ordered after what the slot waits for. On failure the slot is unchanged. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record record;
@@ -176,8 +174,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
         return status;
     }
-    atomic_store_explicit(&slot->entry_slot, entry_slot,
-                          memory_order_release); /* from here on it is found by its address */
+    atomic_store_explicit(&slot->entry_slot, entry_slot, memory_order_release); /* visible to lookups by address */
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
@@ -217,7 +214,7 @@ static void put_back(bin *of, const search *found)
         bin_free_list_put(found->from, found->slot);
 }
 
-/* A retired place of other streams, with what it waits for. What cannot be waited for is left to others. */
+/* The oldest slot of the longest list, with a wait. False if the wait fails. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
     bin_free_list *list = bin_longest_free_list(of);
@@ -241,15 +238,15 @@ static bool take_pending(const binning *self, bin *of, search *found)
     return false;
 }
 
-/* Whether something that is not its stream's own serves the request, without more memory. */
+/* Serves the request from other slots, without more memory. */
 static bool take_of_others(const binning *self, bin *of, search *found)
 {
     return take_clean(of, found) || (bin_sweep(self, of, false) && take_clean(of, found)) ||
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* Lets one thread at a time ask for a chunk: what it gets may do for all. Who has waited long asks by itself. False:
- * somebody else asked meanwhile. */
+/* One thread at a time allocates a chunk, which may serve others too. After a long wait the caller allocates its own.
+ * False: another thread was allocating. */
 static bool begin_to_grow(bin *of)
 {
     enum { TURNS = 2000 };
@@ -273,7 +270,7 @@ static strata_status find_slot(binning *self, bin *of, search *found)
             break;
     }
     strata_status status = STRATA_SUCCESS;
-    if (!take_clean(of, found)) /* of a chunk that came a moment ago */
+    if (!take_clean(of, found)) /* another thread's chunk may serve */
         status = bin_grow(self, of, found->request, &found->slot);
     atomic_store_explicit(&of->growing, false, memory_order_release);
     return status;
@@ -287,7 +284,7 @@ static void count_search(bin *of, const search *found)
         atomic_fetch_add_explicit(&of->from_clean, 1, memory_order_relaxed);
 }
 
-/* The general way: on any stream, from wherever there is a place. */
+/* Slow path: any stream, any slot. */
 static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
                                                              strata_block *out)
 {
@@ -326,7 +323,7 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
                               size, request->bytes, strata_tag_name(request->tag));
 }
 
-/* What no bin serves. Where it does not fit below, chunks of which nothing is in use make room. */
+/* A request that no bin serves. If it does not fit below, empty chunks make room. */
 static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -380,7 +377,7 @@ static inline bool used_only_on(const strata_entry *entry, const strata_timeline
 }
 
 typedef struct follow_query {
-    const strata_stream_ref *stream; /* the freeing stream */
+    const strata_stream_ref *stream;
     const strata_clock *clock;
 } follow_query;
 
@@ -391,7 +388,7 @@ static strata_status check_followed(strata_point point, void *data)
     return followed ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
 
-/* Whether a block that is freed on the stream waits for nothing but that one. */
+/* Whether a block freed on the stream waits for that stream only. */
 static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
 {
     if (used_only_on(entry, stream->timeline))
@@ -403,8 +400,8 @@ static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *
     return alone;
 }
 
-/* Everything that was submitted to the stream so far, as a point that an event covers or can. It is of the timeline
- * that the stream has now, which need not be the one that it was found with. */
+/* The stream's current position, as a point that an event can cover; on its present timeline, which may differ from the
+ * resolved one. */
 static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record record;
@@ -420,7 +417,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
+/* Puts a retired slot into a list; then any thread may take it. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
@@ -430,7 +427,7 @@ static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_li
     bin_free_list_put(list, slot);
 }
 
-/* `finished`: what was submitted to the freeing stream is complete. */
+/* `finished`: the freeing stream's work is complete. */
 static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *entry, const strata_block *block,
                                    CUstream stream, strata_device *device, bool finished)
 {
@@ -463,13 +460,12 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return free_in_order(slot->chunk->bin, slot, entry, block, stream, resource->stack->device, finished);
 }
 
-/* The free waits for the end of a capture. */
 static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, const strata_block *block,
                            CUstream stream)
 {
     bin *of = slot->chunk->bin;
     slot->deferred = true;
-    count_free(of, 1); /* before another thread may carry it out */
+    count_free(of, 1); /* before another thread can perform the free */
     strata_status status =
         strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status == STRATA_SUCCESS)
@@ -479,7 +475,7 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     return status;
 }
 
-/* The general way, with a retired entry. */
+/* Slow path, with a retired entry. */
 static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_slot *slot, strata_entry *entry,
                                                              const strata_block *block, CUstream stream)
 {
@@ -570,7 +566,7 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     return status;
 }
 
-/* 0: the owner cannot say. */
+/* 0: unknown */
 static size_t reserved_below(const binning *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -630,7 +626,7 @@ static strata_status binning_charge(strata_resource *resource, const strata_requ
     return STRATA_SUCCESS;
 }
 
-/* The newest of the stream's list is what a request gets. */
+/* A request gets the newest slot of the stream's list. */
 static strata_status binning_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                       strata_block_id *of)
 {
@@ -668,7 +664,7 @@ static strata_status binning_find(strata_resource *resource, CUdeviceptr address
                        (unsigned long long)address);
 }
 
-/* Chunks are the layer's own affair. */
+/* Chunks are internal to the layer. */
 static bool binning_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);

@@ -1,4 +1,4 @@
-/* How full the bins are: usage, values, and a report of the stack. */
+/* Usage, values, and a report of the bins. */
 #include "resources/binning/internal.h"
 
 enum {
@@ -44,7 +44,7 @@ static size_t minus(size_t from, uint64_t by)
     return from > by ? from - (size_t)by : 0;
 }
 
-/* The layers below count chunks as live. */
+/* The lower layers count chunks as live. */
 strata_status binning_usage(strata_resource *resource, strata_usage *usage)
 {
     binning *self = (binning *)resource;

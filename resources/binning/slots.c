@@ -1,4 +1,4 @@
-/* The places of one bin: lists of retired ones, clean ones with their chunks, and the way from one to the other. */
+/* Slots of a bin: free lists, clean slots in chunks, and completion. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
@@ -120,10 +120,9 @@ bin_free_list *bin_longest_free_list(bin *self)
     return longest;
 }
 
-/* ---- what a place waits for ---- */
+/* ---- points of a slot ---- */
 
-/* A free on a stream comes after all that the stream comes after, which for a place of the stream's list is every use.
- */
+/* In a stream's own list, the free comes after every use. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data)
 {
@@ -144,7 +143,7 @@ static bool is_complete(const binning *layer, const bin_free_list *of, const bin
     return bin_slot_visit(layer, of, slot, check_complete, NULL) == STRATA_SUCCESS;
 }
 
-/* Takes a place out of the middle. The lock is held. */
+/* The lock is held. */
 static void unlink_slot(bin_free_list *list, bin_slot *slot)
 {
     *(slot->older ? &slot->older->newer : &list->oldest) = slot->newer;
@@ -152,11 +151,11 @@ static void unlink_slot(bin_free_list *list, bin_slot *slot)
     bin_free_list_add(list, -1);
 }
 
-/* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
+/* False while a thread scans. */
 static bool try_checkout(bin *self)
 {
     atomic_fetch_add_explicit(&self->checked_out, 1,
-                              memory_order_seq_cst); /* before the look, as the looker's is the other way */
+                              memory_order_seq_cst); /* before the read of scans; begin_scan does the reverse */
     if (__builtin_expect(!atomic_load_explicit(&self->scans, memory_order_seq_cst), 1))
         return true;
     bin_checkout_end(self);
@@ -175,7 +174,7 @@ void bin_checkout_begin(bin *self)
         wait_for_scans(self);
 }
 
-/* Waits until nobody has places in hand, and keeps it so. */
+/* Waits until no thread owns retired slots, and prevents new checkouts. */
 static void begin_scan(bin *self)
 {
     atomic_fetch_add_explicit(&self->scans, 1, memory_order_seq_cst);
@@ -188,8 +187,7 @@ static void end_scan(bin *self)
     atomic_fetch_sub_explicit(&self->scans, 1, memory_order_release);
 }
 
-/* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
- * frees. The lock is held. False: somebody looks through the lists. */
+/* Unlinks slots known complete. A stream's frees complete in order. The lock is held. False: a scan is in progress. */
 static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
@@ -210,7 +208,7 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
     return true;
 }
 
-/* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
+/* As above, linked by `older` and checked out; NULL: none. */
 static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
@@ -225,7 +223,7 @@ static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *l
     return chain;
 }
 
-/* ---- clean places ---- */
+/* ---- clean slots ---- */
 
 static void unlink_chunk(bin *self, bin_chunk *chunk)
 {
@@ -255,7 +253,6 @@ static void link_empty(bin *self, bin_chunk *chunk)
     self->empty = chunk;
 }
 
-/* A chunk of which every place is clean, taken out. */
 static bin_chunk *take_empty(bin *self, bool orphans)
 {
     bin_chunk **link = &self->empty, *chunk;
@@ -266,7 +263,6 @@ static bin_chunk *take_empty(bin *self, bool orphans)
     return chunk;
 }
 
-/* Links a chunk where it belongs. */
 static void link_chunk(bin *self, bin_chunk *chunk)
 {
     if (chunk->orphan || chunk->clean_count == chunk->count)
@@ -339,7 +335,7 @@ void bin_finish(const binning *layer, bin *self, bin_slot *slot)
                                  .id = {.table = strata_table_id(table), .slot = entry_slot, .generation = generation},
                                  .bytes = self->size,
                                  .last = true});
-    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
+    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* uses of the slot came after it */
         atomic_store_explicit(&slot->chunk->point, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->entry_slot, 0, memory_order_relaxed);
     strata_entry_destroy(table, entry, entry_slot);
@@ -347,7 +343,7 @@ void bin_finish(const binning *layer, bin *self, bin_slot *slot)
     bin_put_clean(self, slot);
 }
 
-/* ---- finding out what is complete ---- */
+/* ---- completion ---- */
 
 static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
 {
@@ -360,7 +356,7 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
     return bytes;
 }
 
-/* A known stream's work is marked now; what cannot be is asked about later. */
+/* Closes a known stream's epoch now; if that fails, a later poll tries again. */
 static strata_status poll_point(strata_point point, void *data)
 {
     (void)data;
@@ -369,7 +365,7 @@ static strata_status poll_point(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* The newest free on the stream that there is: the answer tells how far the stream is. */
+/* Polls the newest free, which tells how far the stream is. */
 static void poll_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
@@ -385,7 +381,7 @@ static strata_status collect(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Each of the first places has its turn. They stay in the list, where others find them. */
+/* Polls the first slots and rotates them; they stay in the list for other threads. */
 static void poll_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
@@ -418,7 +414,7 @@ size_t bin_sweep(const binning *layer, bin *self, bool poll)
             strata_error_suppress_end(false);
         }
         bin_slot *chain;
-        while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
+        while ((chain = take_complete(layer, self, list))) { /* a long list takes several rounds */
             bytes += finish_chain(layer, self, chain);
             bin_checkout_end(self);
         }
@@ -440,14 +436,14 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Waits for, or asks about, the newest point of each stream that retired places wait for, and finishes what is complete
- * then. The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
+/* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay in their lists meanwhile,
+ * visible to other threads that wait for all frees. */
 static strata_status complete_all(const binning *layer, bin *self,
                                   strata_status (*each)(strata_point point, void *data), size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_pending_points pending = {0};
-    do { /* each stream once, whatever others free meanwhile */
+    do { /* each stream once, whatever is freed meanwhile */
         strata_pending_points_next(&pending);
         begin_scan(self);
         for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list;
@@ -458,7 +454,7 @@ static strata_status complete_all(const binning *layer, bin *self,
             status = each(pending.points[i], NULL);
         *bytes += bin_sweep(layer, self, false);
     } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
-    begin_scan(self); /* what others finish */
+    begin_scan(self); /* waits for other threads' finishes */
     end_scan(self);
     return status;
 }
