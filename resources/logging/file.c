@@ -1,12 +1,10 @@
 /* The file sink: rotation, and writing without gaps.
  *
- * A piece is a header or a batch. In a regular file each piece is written where the last complete one ended, so what a
- * failed write (a full disk) left behind is overwritten or cut off. A pipe has no positions: if it takes only part of a
- * piece, the remainder is kept and goes first later; a piece that cannot begin is dropped. So a reader sees whole
- * pieces only.
+ * A piece is a header or a batch. In a regular file it is written after the last complete piece, over what a failed
+ * write (full disk) left. In a pipe the remainder of a partly written piece is kept and goes first; a piece that cannot
+ * begin is dropped. So a reader sees whole pieces only.
  *
- * An existing file is not changed until the stack is built and there is something to write: a stack that fails to build
- * changes nothing. */
+ * An existing file is unchanged until the stack is built and there is something to write. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -29,24 +27,24 @@
 enum {
     KEEP = 4,
     HEADER_ROOM = 512,
-    WAIT_MS = 100,      /* for a pipe's reader; after a timeout, not again until it reads */
-    LAST_WAIT_MS = 1000 /* for the remainder of a piece, when the log ends */
+    WAIT_MS = 100,      /* for a pipe's reader, once until it reads */
+    LAST_WAIT_MS = 1000 /* for a remainder, when the log ends */
 };
 
-/* Used by the writer's thread only, except when it is opened and closed. */
+/* The writer's, except at opening and closing. */
 typedef struct file_sink {
     log_sink sink;
     log_path path;
     int descriptor; /* -1: a pipe without a reader; written with files_lock held */
-    int next;       /* file to install under the name; -1: none; written with files_lock held */
-    bool truncates; /* truncate the existing file before the first write */
+    int next;       /* file to install; -1: none; written with files_lock held */
+    bool truncates; /* the existing file, before the first write */
     bool made;      /* this sink created the file */
     bool csv;
     bool regular;    /* regular file: has positions, can be renamed */
     bool stuck;      /* the reader was too slow */
     uint64_t end;    /* bytes of complete pieces */
     uint64_t rotate; /* size limit; 0: never */
-    uint64_t retry;  /* size at which a failed rotation is tried again */
+    uint64_t retry;  /* size for another try after a failed rotation */
     int device;
     size_t remainder_at, remainder; /* unwritten part of a begun piece in the buffer */
     size_t remainder_records;       /* records in it */
@@ -57,12 +55,12 @@ typedef struct file_sink {
 
 /* ---- forks ---- */
 
-/* A forked child would keep its parent's files locked and its pipes open. It closes them, and no thread forks while a
- * log's descriptor is opened, closed or replaced. */
+/* A forked child would keep files locked and pipes open, so it closes them. No thread forks while a descriptor is
+ * opened, closed or replaced. */
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_FILES);
 static file_sink *files; /* guarded by files_lock */
 
-/* Not by rank: fork handlers run in their own order. A thread that holds this lock waits for nothing else. */
+/* Outside of the lock ranks: fork handlers have their own order. A thread that holds this lock waits for nothing. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&files_lock.mutex);
@@ -122,8 +120,7 @@ static void count_written(file_sink *self, size_t bytes)
 
 /* ---- signals ---- */
 
-/* A failed write may raise a signal that the program does not expect. It is blocked on this thread and consumed, unless
- * one was pending before. */
+/* Keeps the signal of a failed write from the program: blocked on this thread and consumed, unless one was pending. */
 typedef struct blocked_signal {
     sigset_t alone, before;
     bool pending;
@@ -171,8 +168,8 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 
 /* ---- pipes and devices ---- */
 
-/* The reader is gone, or the device fails: the next reader of a pipe starts with a header. A named pipe is reopened, or
- * the next reader would get what is left in it. */
+/* The reader is gone or the device fails: the next reader starts with a header. A named pipe is reopened, since it
+ * still has what the last reader left. */
 static void lose_reader(file_sink *self, int error)
 {
     set_error(self, error);
@@ -199,8 +196,8 @@ static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t c
     return wrote;
 }
 
-/* Writes what fits and returns how much; if less than `count`, errno is set. It writes at most what a ready pipe surely
- * takes, so that only poll waits. */
+/* Writes what fits; if that is less than `count`, errno is set. At most what a ready pipe takes at once, so only poll
+ * waits. */
 static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_t count, int wait_ms)
 {
     size_t done = 0;
@@ -223,7 +220,7 @@ static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_
     return done;
 }
 
-/* False while part of the remainder is left. */
+/* False while something is left. */
 static bool put_remainder(file_sink *self, int wait_ms)
 {
     if (!self->remainder)
@@ -243,7 +240,7 @@ static bool put_remainder(file_sink *self, int wait_ms)
     return false;
 }
 
-/* Writes a piece as a whole, or nothing, in a reader's view. */
+/* All or nothing, in a reader's view. */
 static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size_t records)
 {
     size_t done = write_to_stream(self, bytes, count, WAIT_MS);
@@ -339,7 +336,7 @@ static void go_on_in(file_sink *self, int next)
     count_written(self, make_header(self, header)); /* already in the file */
 }
 
-/* Locked until its name is removed, so no other log's file is removed. */
+/* Locked until its name is removed: no other log's file is removed. */
 static void drop_next(const file_sink *self, int next)
 {
     log_path_remove_next(&self->path);
@@ -359,7 +356,7 @@ static bool rotate(file_sink *self)
     return false;
 }
 
-/* If no new file can be made or installed, the log continues in the present one. */
+/* After a failure the log stays in the present file. */
 static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
@@ -383,7 +380,7 @@ static bool install_next(file_sink *self)
     return put;
 }
 
-/* Replaces or truncates an existing file, by the policy. */
+/* By the policy for existing files. */
 static bool claim_path(file_sink *self)
 {
     if (self->truncates) {
@@ -443,8 +440,8 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
-/* Notices a reader that leaves while nothing is written, so that the next one does not start inside a piece, and
- * reopens the pipe for a next reader before there are records. */
+/* Notices a reader that leaves between writes, so that the next one starts with a header, and reopens the pipe for it
+ * before there are records. */
 static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
@@ -459,7 +456,7 @@ static void file_poll(log_sink *sink)
         put_header(self);
 }
 
-/* Ignores errors: the first record meets them again and reports them. */
+/* Errors are ignored: the first record reports them. */
 static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
@@ -517,7 +514,7 @@ static strata_status refuse_existing(const file_sink *self)
                        self->path.text);
 }
 
-/* The policy for an existing regular file, open and locked. */
+/* For a regular file, open and locked. */
 static strata_status find_way_past(file_sink *self, strata_log_existing existing)
 {
     switch (existing) {
@@ -575,7 +572,7 @@ static bool is_csv(const strata_logging_options *options)
     return options->format == STRATA_LOG_CSV || (options->format == STRATA_LOG_AUTO && named);
 }
 
-/* Runs on the thread that creates the stack. */
+/* On the thread that creates the stack. */
 static strata_status put_first_header(file_sink *self)
 {
     blocked_signal without;

@@ -1,10 +1,9 @@
-/* The path of a log file: its name, its lock, and rotation.
+/* The path of a log file: its name, lock and rotation.
  *
- * A log locks its file (flock); the kernel releases the lock when the process ends. A locked file is never taken. A
- * successor is made as NAME.new, with its header, before anything is renamed: if it cannot be made, nothing has moved,
- * and NAME is always a whole file.
+ *     NAME.new -> NAME -> NAME.1 -> ... -> NAME.keep
  *
- *     NAME.new -> NAME -> NAME.1 -> ... -> NAME.keep */
+ * A log locks its file (flock) until the process ends; a locked file is never taken. NAME.new is made with its header
+ * before any rename, so a failure moves nothing and NAME is always a whole file. */
 #ifndef STRATA_RESOURCES_LOGGING_ROTATION_H
 #define STRATA_RESOURCES_LOGGING_ROTATION_H
 
@@ -14,7 +13,7 @@ enum { LOG_NAME_ROOM = 512 };
 
 typedef struct log_path {
     char text[LOG_NAME_ROOM];
-    uint64_t keep; /* NAME.1 to NAME.keep stay */
+    uint64_t keep;
 } log_path;
 
 /* Expands the option `file`. Errors: INVALID_VALUE. */
@@ -23,22 +22,22 @@ strata_status log_path_expand(log_path *path, const char *given, int device);
 /* Descriptor for "/dev/stdout" and "/dev/stderr"; -1 for other paths. */
 int log_path_standard(const log_path *path);
 
-/* Creates and locks the file; -1 with errno: EEXIST; EBUSY if another log locked it first. */
+/* Creates a locked file; -1 with errno: EEXIST; EBUSY if another log was first. */
 int log_path_create(const log_path *path);
 
-/* Opens the existing file for writing, without waiting for a pipe's reader; a regular file is locked and still has the
- * name. -1 with errno; EBUSY if another log writes to it. */
+/* Opens an existing file to write, without waiting for a pipe's reader; a regular file is locked and has the name. -1
+ * with errno: EBUSY if another log has it. */
 int log_path_open(const log_path *path, bool *regular);
 
-/* Creates NAME.new, locked, with the header; -1 with errno and nothing left. */
+/* Creates NAME.new, locked; -1 with errno and nothing left. */
 int log_path_create_next(const log_path *path, const void *header, size_t bytes);
 
-/* Renames NAME to NAME.1 and so on, and NAME.new to NAME. `descriptor` is the file at NAME, or was there until it was
- * moved; EEXIST if another file is there. False with errno: NAME stays, or is at NAME.1 if the name was taken
- * meanwhile. No file is lost but NAME.keep, and only if all numbers are in use. */
+/* Moves NAME to NAME.1 and so on, and NAME.new to NAME. EEXIST if the file at NAME is not `descriptor`'s. False with
+ * errno: NAME stays, or is at NAME.1 if the name was taken meanwhile. Only NAME.keep is lost, and only if all numbers
+ * are in use. */
 bool log_path_install_next(const log_path *path, int descriptor);
 
-/* Removes NAME if it is still this file; the other one removes NAME.new. */
+/* Removes NAME if it is this file; NAME.new. */
 void log_path_remove(const log_path *path, int descriptor);
 void log_path_remove_next(const log_path *path);
 

@@ -1,4 +1,4 @@
-/* Where collected records go. Only the layer's writer calls a sink, one thread at a time. */
+/* Where records go. Only the layer's writer calls a sink. */
 #ifndef STRATA_RESOURCES_LOGGING_SINK_H
 #define STRATA_RESOURCES_LOGGING_SINK_H
 
@@ -11,28 +11,27 @@ enum { LOG_BATCH = 1024 }; /* most records in a write */
 typedef struct log_sink log_sink;
 
 typedef struct log_sink_ops {
-    /* Returns the number of records taken; if fewer than `count`, `error` is set. */
+    /* Returns how many it took; fewer with `error` set. */
     size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
-    /* After each collection, even an empty one: checks the reader. May be NULL. */
+    /* After each collection: checks the reader. May be NULL. */
     void (*poll)(log_sink *self);
-    /* The stack is built and a caller waits for everything recorded, even if that is nothing: does what was put off.
-     * May be NULL. */
+    /* With a built stack, a caller waits for all records, perhaps none: does what was put off. May be NULL. */
     void (*flush)(log_sink *self);
-    /* The stack is built and no more records come: flushes, and completes what was begun. Waits for a slow reader for a
-     * second. May be NULL. */
+    /* With a built stack, no more records come: flushes and completes what was begun; waits a second for a slow reader.
+     * May be NULL. */
     void (*finish)(log_sink *self);
-    /* Frees the sink. If the stack was never `built`, leaves nothing behind. Any thread, after the writer's end. */
+    /* Leaves nothing behind if the stack was never `built`. Any thread, after the writer's end. */
     void (*close)(log_sink *self, bool built);
 } log_sink_ops;
 
 struct log_sink {
     const log_sink_ops *ops;
-    _Atomic uint64_t written_bytes; /* written by the writer, read by any thread, relaxed */
-    _Atomic uint64_t lost;          /* records taken and then overwritten; written by the writer, any thread reads */
-    _Atomic int error;              /* last errno or 0; written by the writer, any thread reads */
-    const char *stack_text;         /* set before the first write */
+    _Atomic uint64_t written_bytes; /* the writer's; any thread reads, relaxed */
+    _Atomic uint64_t lost;          /* records taken, then overwritten; as above */
+    _Atomic int error;              /* last errno; as above */
+    const char *stack_text;         /* of the logged stack; set before the first write */
     const char *path;               /* of a file, else NULL; constant */
-    uint64_t dropped;               /* records dropped before this write, for files */
+    uint64_t dropped;               /* records dropped so far, for files */
 };
 
 /* A binary or CSV file, by the options. Errors: INVALID_VALUE, IO, BUSY, OUT_OF_HOST_MEMORY. */

@@ -1,4 +1,3 @@
-/* What the files of the statistics layer share. */
 #ifndef STRATA_RESOURCES_STATISTICS_INTERNAL_H
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
@@ -14,27 +13,26 @@ enum {
 
 typedef struct strata_statistics {
     strata_resource resource;
-    _Atomic bool stacks; /* any thread, relaxed */
-    bool stores_facts;   /* the layer's view of a block differs from the table's; set when the stack is built */
-    int leaks;           /* constant */
-    int file;            /* constant; -1: none */
-    struct strata_statistics *next, *previous; /* list of layers that report at exit; guarded by reporting_lock */
+    _Atomic bool stacks;                       /* any thread, relaxed */
+    bool stores_facts;                         /* blocks look different in the table; set when the stack is built */
+    int leaks;                                 /* constant */
+    int file;                                  /* constant; -1: none */
+    struct strata_statistics *next, *previous; /* list of reporting layers; guarded by reporting_lock */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
     _Atomic uint64_t free_failures;                        /* any thread, relaxed */
     strata_tag_counters counters;
 } strata_statistics;
 
-/* The layer's bytes of a block's entry. Written once by the allocating thread, `origin` last, which makes the block
- * live here. Read with the entry's lock bit, or by the free. */
+/* Written once by the allocating thread, `origin` last. Read with the entry's lock bit, or by the free. */
 typedef struct strata_statistics_facts {
-    _Atomic uint64_t origin; /* tag and call stack; 0: not live in this layer */
-    /* This layer's view of the block; absent without `stores_facts`. */
+    _Atomic uint64_t origin; /* tag and call stack; 0: not live here */
+    /* As this layer sees the block; absent without `stores_facts`. */
     _Atomic uint64_t bytes, requested, address;
 } strata_statistics_facts;
 
 enum { STRATA_STATISTICS_OPTIONAL_BYTES = sizeof(strata_statistics_facts) - sizeof(uint64_t) };
 
-/* Call stack numbers end far below 2^31. The lowest bit is always set. */
+/* Call stack numbers end far below 2^31. */
 static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)
 {
     return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
@@ -63,10 +61,10 @@ extern const strata_resource_ops strata_statistics_ops;
 
 extern const char strata_statistics_name[]; /* in the ops of this layer alone */
 
-/* Checks of every public function. Errors: FORKED; INVALID_VALUE if the resource is another layer. */
+/* Checks for public functions. Errors: FORKED, INVALID_VALUE for another layer. */
 strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self);
 
-/* Reads counters of one tag, or of all tags for the record `all`; false if the scope is not open. */
+/* False if the scope is not open. The record `all` has the sum of all tags. */
 bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out);
 
@@ -84,7 +82,7 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to);
 
 void strata_statistics_end_refused(strata_resource *resource);
 
-/* Registers the layer for reports at exit and opens its file, or undoes that. Errors: IO, OUT_OF_HOST_MEMORY. */
+/* Prepares and ends reports at exit. Errors: IO, OUT_OF_HOST_MEMORY. */
 strata_status strata_statistics_begin_reports(strata_statistics *self, const char *file);
 void strata_statistics_end_reports(strata_statistics *self);
 

@@ -1,7 +1,7 @@
-/* Live blocks in groups: reported on request, if the stack cannot be destroyed, and at exit.
+/* Live blocks in groups, reported on request, if the stack cannot be destroyed, and at exit.
  *
- * Live blocks are found by walking the stack's table. A group has a common call stack and tag, or tag and size class
- * without call stacks: items are collected, sorted and merged. */
+ * A walk over the stack's table collects live blocks; those with equal call stack and tag (without call stacks: tag and
+ * size class) are merged. */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
@@ -47,7 +47,6 @@ static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t en
     return false;
 }
 
-/* Checks of functions that need a stack. */
 static strata_status begin(strata_resource *resource, strata_statistics **self)
 {
     strata_status status = strata_statistics_enter(resource, self);
@@ -235,7 +234,7 @@ strata_status strata_statistics_leaks(strata_resource *statistics, strata_format
 /* ---- reports without a call ---- */
 
 static strata_lock reporting_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LEAK_REPORTS);
-static strata_statistics *reporting; /* layers with leaks=log or file; guarded by reporting_lock */
+static strata_statistics *reporting; /* guarded by reporting_lock */
 
 typedef struct file_writer {
     int file;
@@ -348,8 +347,8 @@ void strata_statistics_end_refused(strata_resource *resource)
         report(self);
 }
 
-/* Destructors run after all exit handlers, so memory that those free is no leak. The driver is gone and is not called.
- * A forked child has no blocks of its own, and another thread may have held the lock at the fork. */
+/* Destructors run after all exit handlers, so memory freed there is no leak. The driver, gone by then, is not called. A
+ * forked child has no blocks, and the lock may have been held at the fork. */
 static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)

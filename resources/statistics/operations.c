@@ -38,7 +38,7 @@ static inline void write_facts(const strata_statistics *self, strata_statistics_
     atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack), memory_order_release);
 }
 
-/* For threads without an account. The tag's record is created before the memory, so that the free can be counted. */
+/* Without an account. The tag's record comes first, so that the free can be counted. */
 static __attribute__((noinline)) strata_status allocate_shared(strata_statistics *self, const strata_request *request,
                                                                uint32_t call_stack, strata_block *out)
 {
@@ -57,7 +57,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     return STRATA_SUCCESS;
 }
 
-/* Counts a block of the layer below; empty blocks are not counted. */
+/* An empty block is not counted. */
 static inline __attribute__((always_inline)) void count_allocation(strata_statistics *self,
                                                                    strata_tag_counters_thread *local,
                                                                    strata_tag_counters_account *account,
@@ -71,7 +71,7 @@ static inline __attribute__((always_inline)) void count_allocation(strata_statis
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
-/* With call stacks, or if the account is not found at once. */
+/* With call stacks, or to look up the account. */
 static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -105,7 +105,7 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
     return STRATA_SUCCESS;
 }
 
-/* The tag's record; the record of tag 0 if a free names a tag that no allocation had. */
+/* Tag 0 if a free names a tag without allocations. */
 static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
     strata_tag_counters_record *record = strata_tag_counters_find(&self->counters, tag);
