@@ -1,7 +1,7 @@
-/* Chunks: allocation below, giving back, and lookup of blocks by address.
+/* Chunks: allocated below, given back, and searched by address.
  *
- * The internal stream never waits for users' work: a user's stream may be gone when a chunk is freed. The first user of
- * a new chunk waits for that stream once. */
+ * The chunk stream is internal and never waits for users' work: a user's stream may be gone when a chunk is freed. The
+ * first user of a new chunk waits for it once. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
@@ -47,7 +47,7 @@ static strata_status chunk_stream(binning *self, CUstream *out)
 
 /* ---- the index ---- */
 
-/* Index of the chunk at `address`, or where it would be. The index is locked. */
+/* Where a chunk at `address` is or would be. The index is locked. */
 static size_t position_in_index(const binning *self, CUdeviceptr address)
 {
     size_t low = 0, high = self->indexed;
@@ -100,7 +100,7 @@ static void leave_index(binning *self, const bin_chunk *chunk)
     strata_spin_release(&self->index_lock);
 }
 
-/* The chunk with the address. The index is locked. */
+/* The index is locked. */
 static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 {
     size_t at = position_in_index(self, address);
@@ -146,7 +146,7 @@ static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
-/* The chunk is unused and in no list. On failure it returns to its bin's list. */
+/* The chunk is unused and in no list; after a failure in its bin's list. */
 static strata_status give_back(binning *self, bin_chunk *chunk)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -166,7 +166,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Waits until what was given back is free. Lower layers that hold freed blocks release them only with REAP_WAIT. */
+/* Lower layers that hold freed blocks back release them only with REAP_WAIT. */
 static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
@@ -240,7 +240,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Quarantines the block: no other layer sees it, and it gets another id. */
+/* Quarantines the block under another id, so that no other layer sees it. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -271,7 +271,7 @@ static void chain_slots(bin_chunk *chunk)
     chunk->clean_count = chunk->count - 1;
 }
 
-/* Gives an unusable chunk back now, or keeps it as an orphan. */
+/* If that fails it becomes an orphan. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
     strata_error_suppress_begin();
@@ -280,7 +280,7 @@ static void drop_chunk(binning *self, bin_chunk *chunk)
     strata_error_suppress_end(false);
 }
 
-/* The block was found by address meanwhile, and used or freed. */
+/* The block was found by address, and used or freed. */
 static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
 {
     strata_error_suppress_begin();
@@ -326,8 +326,7 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
     return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Without room for a chunk: gives other chunks back and tries again, then tries a single slot. Meanwhile a slot may
- * have become clean. */
+/* Without room gives chunks back and tries again, then tries a single slot, unless a slot is clean by then. */
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
@@ -350,7 +349,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
     return status;
 }
 
-/* Raises the lower layer's error with the facts of the request. */
+/* With the facts of the request. */
 static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
                                                   strata_status status, const strata_error *why)
 {

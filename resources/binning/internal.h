@@ -5,16 +5,16 @@
  *       live   clean   retired   retired   live   clean
  *
  * A slot is clean, live or retired: freed, with points that may not be complete. A retired block keeps its entry with
- * the points of its uses, so what the slot waits for moves with it between streams.
+ * its uses' points, so what the slot waits for moves with it between streams.
  *
- * A bin has a free list for each stream: retired slots that wait for that stream only. The stream reuses its newest
- * without a wait. Slots that several streams still use are in the mixed list. Clean slots are in their chunks.
+ * A bin has a free list for each stream, of retired slots that wait for that stream only; the stream reuses the newest
+ * without a wait. Slots that wait for several streams are in the mixed list, clean slots in their chunks.
  *
  * A request tries: its stream's list; clean slots; slots known complete; slots complete after a poll; the oldest slot
  * of the longest list, with a wait; a new chunk.
  *
- * The layer owns its blocks: they have entries of the stack's table, known to this layer and those above. Chunks are
- * blocks of the layer below in quarantine, which no layer above sees, allocated and freed on an internal stream. */
+ * Blocks have entries of the stack's table that lower layers do not know. Chunks are blocks of the layer below in
+ * quarantine, which no layer above sees, allocated and freed on an internal stream. */
 #ifndef STRATA_RESOURCES_BINNING_INTERNAL_H
 #define STRATA_RESOURCES_BINNING_INTERNAL_H
 
@@ -27,8 +27,8 @@ enum {
     BINS_MOST = 64,
     BIN_GRANULE = 256,           /* of sizes; alignment of blocks */
     BIN_SLOTS_MOST = 1 << 20,    /* per chunk */
-    BIN_LISTS_PER_ARRAY = 64,    /* an array has the lists of adjacent timeline numbers */
-    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list per scan */
+    BIN_LISTS_PER_ARRAY = 64,    /* lists of adjacent timeline numbers */
+    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list */
     BIN_LEAST_CHUNK = 2 << 20,   /* default bytes of a chunk, and at least */
     BIN_LEAST_SLOTS = 8,         /* this many slots */
     BIN_TRIES_TO_GIVE_BACK = 16, /* when the layer is destroyed */
@@ -37,9 +37,9 @@ enum {
 struct bin;
 struct bin_chunk;
 
-/* Owned by its live block, its list, its chunk (clean), or the thread that took it out. Only the owner writes it. */
+/* Written by its owner only: its live block, its list, its chunk (clean), or the thread that took it. */
 typedef struct bin_slot {
-    struct bin_slot *older, *newer; /* in a free list, guarded by its lock; `older` also links clean slots */
+    struct bin_slot *older, *newer; /* in a free list, guarded by its lock; `older` also if clean */
     struct bin_chunk *chunk;        /* constant */
     strata_point freed;             /* retired: position of the freeing stream; 0: none */
     _Atomic uint32_t entry_slot;    /* of its block; 0: clean. Lookups by address read it */
@@ -48,28 +48,28 @@ typedef struct bin_slot {
 
 typedef struct bin_chunk {
     struct bin *bin;                  /* constant, as are block, taken and count */
-    strata_block block;               /* in the lower layer's view, with the quarantine id */
+    strata_block block;               /* the lower layer's view; quarantine id */
     uint64_t taken;                   /* live bytes that its owner counts */
     _Atomic strata_point point;       /* its allocation; 0: complete. Any thread */
     uint32_t count;                   /* slots */
     struct bin_chunk *before, *after; /* guarded by the bin's lock; empty chunks use `after` only */
     bin_slot *clean;                  /* linked by `older`; guarded by the bin's lock, as is the count */
     uint32_t clean_count;
-    bool orphan; /* unusable, and not yet given back; its slots are never handed out */
+    bool orphan; /* unusable, not yet given back; its slots are never used */
     bin_slot slots[];
 } bin_chunk;
 
-/* Retired slots, oldest first. */
+/* Oldest first. */
 typedef struct bin_free_list {
     _Alignas(64) strata_spin lock;
-    _Atomic uint32_t count; /* written under the lock, any thread reads */
+    _Atomic uint32_t count; /* written under the lock, read by any thread */
     bin_slot *oldest, *newest;
     struct bin_free_list *next; /* of the bin's lists; constant once linked */
     uint16_t timeline;          /* 0: mixed list; constant */
     _Atomic bool made;          /* in the bin's list of lists; set once */
 } bin_free_list;
 
-/* Incremented in this order and read in reverse, as in resources/owners/pending_frees.c. */
+/* Incremented in this order, read in reverse, as in resources/owners/pending_frees.c. */
 enum { BIN_ALLOCATED, BIN_FREED, BIN_ENDED };
 
 typedef struct bin {
@@ -82,16 +82,16 @@ typedef struct bin {
     bin_free_list mixed;
     strata_spin lock;
     bin_chunk *first_chunk, *last_chunk; /* chunks with clean slots first; guarded by lock */
-    bin_chunk *empty;                    /* clean chunks and orphans, which can be given back; guarded by lock */
-    _Atomic uint32_t chunks;             /* with orphans; written under the lock, any thread reads */
-    _Atomic bool growing;                /* a thread allocates a chunk */
-    _Atomic uint32_t checked_out;        /* threads that own retired slots (bin_checkout_begin); any thread */
-    _Atomic uint32_t scans;              /* threads that scan all lists; no checkout begins meanwhile. Any thread */
+    bin_chunk *empty;                    /* clean chunks and orphans; guarded by lock */
+    _Atomic uint32_t chunks;             /* with orphans; written under the lock, read by any thread */
+    _Atomic bool growing;                /* a thread allocates a chunk; any thread */
+    _Atomic uint32_t checked_out;        /* threads that own retired slots; any thread */
+    _Atomic uint32_t scans;              /* threads that scan all lists, which holds up checkouts; any thread */
     _Atomic uint64_t from_clean, waited; /* blocks not from the stream's own list; any thread, relaxed */
 } bin;
 
-/* The layer's bytes of an entry. Own block: its generation and slot. Chunk: 0 and the chunk. Block of a lower layer:
- * zeros. Written before the block is visible; atomic, since a stale id may read them while the entry is reused. */
+/* Own block: generation and slot. Chunk: 0 and the chunk. Lower layer's block: zeros. Written before the block is
+ * visible; atomic, since a stale id may read them while the entry is reused. */
 typedef struct bin_bytes {
     _Atomic uint64_t made;
     _Atomic(void *) where;
@@ -111,7 +111,7 @@ typedef struct binning {
     _Atomic(CUstream) stream;  /* for chunks; made on demand under `making` */
 
     strata_spin index_lock;
-    bin_chunk **index; /* chunks except orphans, by address; guarded by index_lock, as are the next two */
+    bin_chunk **index; /* chunks but orphans, by address; guarded by index_lock, as are the next two */
     size_t indexed, index_room;
 
     /* Sums over chunks; any thread, relaxed. */
@@ -131,7 +131,6 @@ static inline CUdeviceptr bin_address(const bin_slot *slot)
     return chunk->block.address + (CUdeviceptr)(slot - chunk->slots) * chunk->bin->size;
 }
 
-/* Entry of a retired slot. */
 static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 {
     return strata_table_entry(strata_resource_table(&self->resource),
@@ -140,7 +139,7 @@ static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 
 /* ---- slots.c ---- */
 
-/* `size` is a multiple of BIN_GRANULE. NULL without memory. */
+/* `size`: a multiple of BIN_GRANULE. NULL without memory. */
 bin *bin_make(size_t size, size_t chunk_bytes);
 void bin_destroy(bin *self);
 
@@ -152,7 +151,7 @@ static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
     return list && atomic_load_explicit(&list->made, memory_order_acquire) ? list : NULL;
 }
 
-/* Makes a missing list; without host memory returns the mixed one, which fits every slot. */
+/* Makes a missing list; without host memory the mixed one, which fits every slot. */
 bin_free_list *bin_free_list_make(bin *self, uint16_t timeline);
 
 static inline bool bin_free_list_is_empty(const bin_free_list *list)
@@ -199,15 +198,15 @@ static inline bin_slot *bin_free_list_take(bin_free_list *list)
 bin_slot *bin_free_list_take_oldest(bin_free_list *list);
 void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot);
 
-/* Brackets a thread's ownership of retired slots that it may put back or has yet to finish: a wait for all frees
- * includes them. Begin waits for scans. A hit needs no bracket. */
+/* Brackets ownership of retired slots that the thread may put back or has yet to finish; waits for all frees include
+ * them. Begin waits for scans. A hit needs no bracket. */
 void bin_checkout_begin(bin *self);
 static inline void bin_checkout_end(bin *self)
 {
     atomic_fetch_sub_explicit(&self->checked_out, 1, memory_order_release);
 }
 
-/* Calls visit(point, data) for each point that a retired slot may wait for, until one fails. */
+/* Visits each point that a retired slot may wait for, until a visit fails. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data);
 
@@ -222,42 +221,42 @@ void bin_put_clean(bin *self, bin_slot *slot);
 void bin_enter_chunk(bin *self, bin_chunk *chunk);
 bin_chunk *bin_take_empty_chunk(bin *self);
 
-/* Ends a retired slot's block as finished; the slot becomes clean. */
+/* The slot's block ends as finished; the slot becomes clean. */
 void bin_finish(const binning *layer, bin *self, bin_slot *slot);
 
-/* Finishes slots known complete; with `poll` asks the driver first, without waiting. Returns bytes. */
+/* Finishes slots known complete, after a poll with `poll`; never waits. Returns bytes. */
 size_t bin_sweep(const binning *layer, bin *self, bool poll);
 
-/* Waits for all frees before the call and finishes them, with other waiting threads. Adds the bytes that it finished
- * itself. */
+/* Waits for all earlier frees and finishes them; other threads may share the work. Adds the bytes it finished itself.
+ */
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes);
 
-/* Polls every stream that retired slots wait for, and finishes what is complete. Never waits. Returns bytes. */
+/* Polls every stream that retired slots wait for and finishes what is complete; never waits. Returns bytes. */
 size_t bin_poll(const binning *layer, bin *self);
 
 void bin_count(const bin *self, size_t *live, size_t *retired);
 
 /* ---- chunks.c ---- */
 
-/* Allocates a chunk below for `request`; *out is a clean slot of it, owned by the caller. */
+/* *out is a clean slot, owned by the caller. */
 strata_status bin_grow(binning *layer, bin *self, const strata_request *request, bin_slot **out);
 
-/* Gives empty chunks back, up to `enough` bytes; *given: bytes. Errors: the lower layer's first. */
+/* Gives empty chunks back, up to `enough` bytes; *given: bytes. Errors: the lower layer's. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
-/* Whether `status` means a lack of memory and `bytes` could fit with more free; `why` is the lower layer's error. */
+/* Whether `status` is a lack of memory that freeing could cure; `why` is the lower layer's error. */
 bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
-/* Without memory below, a request first polls the streams, then waits for them. */
+/* Without memory below, a request polls the streams first, then waits. */
 typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
 /* Polls or waits, then gives empty chunks back; *given: bytes. */
 void bins_make_room(binning *self, bin_effort effort, size_t *given);
 
-/* Gives back all chunks, waits for that, and destroys the stream. Every slot must be clean. */
+/* Every slot is clean. Gives all chunks back, waits for that, and destroys the stream. */
 void bins_close(binning *self);
 
-/* The live block at an address; *of_chunk: the address is in a chunk. */
+/* Finds the live block at an address; *of_chunk: a chunk has it. */
 bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out);
 
 /* ---- operations.c ---- */

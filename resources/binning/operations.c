@@ -1,4 +1,4 @@
-/* Operations of `fixed` and `binning`: a request that fits a bin ends here, others go to the layer below. */
+/* Operations of `fixed` and `binning`. Requests that fit no bin go to the layer below. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/block_paths.h"
@@ -23,8 +23,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* The entry of an own block; NULL for a lower layer's block or an invalid id. A layer above that quarantines a block
- * names it by another generation than it was made with. */
+/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block names it by another
+ * generation than it was made with. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -41,7 +41,7 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_slot
     strata_block_fill(block, request, bin_address(slot), of->size, BIN_GRANULE);
 }
 
-/* Publishes a block with an entry of its own. */
+/* In an entry of its own. */
 static inline void publish(binning *self, bin_slot *slot, uint32_t entry_slot, strata_timeline *alloc_timeline,
                            bool alloc_known, strata_block *block)
 {
@@ -73,7 +73,7 @@ static inline void report_if_reused(const binning *self, const bin *of, const st
         report_reused(self, of, entry, entry_slot);
 }
 
-/* Reuses a slot of the stream's own list, with its entry. */
+/* With the same entry; the slot is from the stream's own list. */
 static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata_timeline *timeline,
                                   const strata_request *request, strata_block *out)
 {
@@ -121,8 +121,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* Orders the stream after a new chunk's allocation. A capturing stream cannot wait for outside work; the host waits
- * instead, since the chunk stream only allocates and frees. */
+/* A capturing stream cannot wait for a new chunk's allocation. The host waits instead; the chunk stream only allocates
+ * and frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -131,7 +131,6 @@ static inline __attribute__((always_inline)) strata_status follow_chunk(const bi
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
 }
 
-/* Orders the stream after everything that the slot waits for. */
 static __attribute__((cold)) strata_status follow_slot(const binning *self, search *found)
 {
     if (!found->from)
@@ -140,8 +139,8 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
 }
 
-/* Begins a use record of the allocation. An unknown stream's timeline may have been reused since it was resolved; then
- * a list or a skipped wait may belong to the other stream, so the stream waits for everything. */
+/* An unknown stream's timeline may have been reused since it was resolved; then the list or a skipped wait may belong
+ * to another stream, so the stream waits for everything. */
 static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
     strata_status status = strata_use_record_begin_on(record, &found->stream);
@@ -154,7 +153,7 @@ static strata_status begin_record(const binning *self, search *found, strata_use
     return status;
 }
 
-/* Makes a block in the found slot, ordered after what the slot waits for. On failure the slot is unchanged. */
+/* The block is ordered after what the slot waits for. On failure the slot is unchanged. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record record;
@@ -238,15 +237,15 @@ static bool take_pending(const binning *self, bin *of, search *found)
     return false;
 }
 
-/* Serves the request from other slots, without more memory. */
+/* Needs no more memory. */
 static bool take_of_others(const binning *self, bin *of, search *found)
 {
     return take_clean(of, found) || (bin_sweep(self, of, false) && take_clean(of, found)) ||
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* One thread at a time allocates a chunk, which may serve others too. After a long wait the caller allocates its own.
- * False: another thread was allocating. */
+/* One thread allocates a chunk, which may serve others; a caller that waited long allocates its own. False: another
+ * thread was allocating. */
 static bool begin_to_grow(bin *of)
 {
     enum { TURNS = 2000 };
@@ -323,7 +322,7 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
                               size, request->bytes, strata_tag_name(request->tag));
 }
 
-/* A request that no bin serves. If it does not fit below, empty chunks make room. */
+/* If a request does not fit below, empty chunks make room. */
 static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -388,7 +387,7 @@ static strata_status check_followed(strata_point point, void *data)
     return followed ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
 
-/* Whether a block freed on the stream waits for that stream only. */
+/* Whether the freed block waits for the stream only. */
 static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
 {
     if (used_only_on(entry, stream->timeline))
@@ -400,8 +399,7 @@ static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *
     return alone;
 }
 
-/* The stream's current position, as a point that an event can cover; on its present timeline, which may differ from the
- * resolved one. */
+/* A point that an event can cover, on the stream's present timeline, which may differ from the resolved one. */
 static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record record;
@@ -417,7 +415,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* Puts a retired slot into a list; then any thread may take it. */
+/* From then on any thread may take the slot. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
@@ -664,7 +662,6 @@ static strata_status binning_find(strata_resource *resource, CUdeviceptr address
                        (unsigned long long)address);
 }
 
-/* Chunks are internal to the layer. */
 static bool binning_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);

@@ -1,9 +1,8 @@
 /* logging: the operations. A call costs a timestamp and a line of the thread's ring.
  *
- * An allocation takes its line after the call, a free before it (resources/logging/ring.h). The owner reports
- * completions under its own lock; only a line is written then. If a call of this thread is in the layer, the line gets
- * the thread's next stamp: that of the call's end, or of a nested call that a layer below makes through a function of
- * the program. */
+ * An allocation takes its line after the call, a free before it (ring.h). Completions come under the owner's lock, so
+ * only a line is written. Inside a call it gets the thread's next stamp: that of the call's end, or of a nested call
+ * that a layer below makes through a function of the program. */
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
@@ -25,7 +24,7 @@ static inline uint32_t stream_number(uint16_t number, uint32_t turn)
     return turn << 16 | number;
 }
 
-/* 0 for an unknown stream: to identify it would take a driver call. */
+/* 0 for an unknown stream, which only the driver could identify. */
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -34,7 +33,7 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
                : 0;
 }
 
-/* As stream_id, with the thread's last answer cached. */
+/* Caches the thread's last answer. */
 static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CUstream stream)
 {
     const uint64_t changes = atomic_load_explicit(&strata_known_changes, memory_order_acquire);
@@ -46,7 +45,6 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
     return ring->stream_id;
 }
 
-/* The allocation stream, as the owner identified it. */
 static inline uint32_t alloc_stream_id(const strata_entry *entry)
 {
     return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -61,7 +59,7 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
 
 _Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
 
-/* The slot is one of the stack's table. An alignment of 0 is stored as 1. */
+/* The table has the slot. An alignment of 0 is stored as 1. */
 static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
@@ -69,7 +67,7 @@ static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_acce
            logarithm;
 }
 
-/* A slot beyond the table's limit comes from an invalid id. */
+/* Slots beyond the table's limit come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
@@ -86,7 +84,7 @@ static inline uint32_t units_of(uint64_t ticks)
 /* A call inside the layer. */
 typedef struct recorded_call {
     log_ring *ring; /* NULL: the call is not recorded */
-    uint64_t begun; /* stamp; 0 except with durations, and for frees */
+    uint64_t begun; /* stamp; with durations, or of a free */
     uint8_t before; /* the ring's state; not 0 in a nested call */
 } recorded_call;
 
@@ -103,7 +101,7 @@ static inline bool enter(logging *self, recorded_call *call)
     return true;
 }
 
-/* The ring of a call on the fast path: no durations, not nested, and the thread has a ring. Else NULL. */
+/* For the fast path: no durations, not nested; else NULL. */
 static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
@@ -112,7 +110,7 @@ static inline log_ring *fast_ring(logging *self)
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
-/* For every call but a free, which takes its line first. */
+/* A free takes its line first and does not call this. */
 static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
@@ -123,7 +121,7 @@ static inline bool begin(logging *self, recorded_call *call)
     return true;
 }
 
-/* Stamps the lines of completions since the last stamp. */
+/* For completions since the last stamp. */
 static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end, uint64_t stamp)
 {
     for (uint64_t i = ring->unstamped; i != end; i++) {
@@ -134,14 +132,14 @@ static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end
     ring->unstamped = end;
 }
 
-/* Publishes the stored lines, unless an enclosing free's line is incomplete. */
+/* Not while an enclosing free's line is incomplete. */
 static inline void publish(const recorded_call *call)
 {
     if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
         log_ring_publish(call->ring);
 }
 
-/* The line of a call that has returned; NULL if the ring is full. */
+/* NULL if the ring is full. */
 static inline log_line *end(logging *self, const recorded_call *call)
 {
     log_ring *ring = call->ring;
@@ -235,7 +233,7 @@ static __attribute__((noinline)) strata_status allocate_slow(logging *self, cons
     return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
 }
 
-/* Fast path: with what is known here left out, it takes a fifth fewer instructions. */
+/* Fast path: a fifth fewer instructions. */
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     logging *self = (logging *)resource;
@@ -267,8 +265,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     return STRATA_SUCCESS;
 }
 
-/* With the tag of the allocation. After a failed free the entry may be another block's; callers then write the caller's
- * tag. */
+/* With the allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
 static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
@@ -277,7 +274,7 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-/* Fills in what is known before the free. */
+/* All but the result. */
 static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
                              const strata_block *block, CUstream stream)
 {
@@ -336,7 +333,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
     return status;
 }
 
-/* The end of a free that left the fast path. */
+/* For a free that left the fast path. */
 static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_line *line, const strata_block *block,
                                                            strata_status status, bool complete)
 {
@@ -350,7 +347,7 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     return status;
 }
 
-/* Fast path, as in logging_allocate. */
+/* Fast path. */
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
@@ -432,7 +429,7 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
     return status;
 }
 
-/* A call without a block, perhaps with a stream. */
+/* Without a block; perhaps with a stream. */
 static void record_whole(logging *self, const recorded_call *call, strata_log_kind kind, CUstream stream,
                          uint64_t asked, uint64_t bytes, strata_status status)
 {
@@ -489,7 +486,7 @@ typedef struct reported_block {
     uint64_t address, requested;
 } reported_block;
 
-/* A block in this layer's view. */
+/* As this layer sees the block. */
 static reported_block about(const logging *self, strata_entry *entry)
 {
     if (!entry)
@@ -528,7 +525,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         log_ring_publish(ring);
 }
 
-/* May run under the owner's lock. If a free completes before it returns, its own record says so. */
+/* Perhaps under the owner's lock. A free that completes before it returns says so in its own record. */
 static void logging_completed(strata_resource *resource, const strata_completion *completion)
 {
     logging *self = (logging *)resource;
