@@ -187,7 +187,7 @@ static void end_scan(bin *self)
     atomic_fetch_sub_explicit(&self->scans, 1, memory_order_release);
 }
 
-/* Unlinks slots known complete. A stream's frees complete in order. The lock is held. False: a scan is in progress. */
+/* A stream's frees complete in order. The lock is held. False: a scan is in progress. */
 static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
@@ -208,7 +208,7 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
     return true;
 }
 
-/* As above, linked by `older` and checked out; NULL: none. */
+/* Linked by `older`, and checked out; NULL: none. */
 static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
@@ -356,7 +356,7 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
     return bytes;
 }
 
-/* Closes a known stream's epoch now; if that fails, a later poll tries again. */
+/* Closes a known stream's epoch; after a failure a later poll tries again. */
 static strata_status poll_point(strata_point point, void *data)
 {
     (void)data;
@@ -365,7 +365,7 @@ static strata_status poll_point(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* Polls the newest free, which tells how far the stream is. */
+/* The newest free tells how far the stream is. */
 static void poll_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
@@ -381,7 +381,7 @@ static strata_status collect(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Polls the first slots and rotates them; they stay in the list for other threads. */
+/* Rotates the polled slots; they stay in the list for other threads. */
 static void poll_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
@@ -436,8 +436,8 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay in their lists meanwhile,
- * visible to other threads that wait for all frees. */
+/* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay listed, for other threads
+ * that wait for all frees. */
 static strata_status complete_all(const binning *layer, bin *self,
                                   strata_status (*each)(strata_point point, void *data), size_t *bytes)
 {

@@ -1,11 +1,9 @@
-/* The binary log, `.slog`, for the sink that writes it and the tool that reads it; docs/formats/slog.md has it byte by
- * byte.
+/* The binary log, `.slog`, for the sink and the tools; docs/formats/slog.md has it byte by byte.
  *
  *     header | batch: header, entries | batch | ...
  *
- * All numbers are little endian. A batch is written by one call and has a checksum, so a truncated or damaged one is
- * recognised. An entry has a few bytes: a record, or the definition of a thread, stream or tag that later records name
- * by an index. */
+ * Numbers are little endian. A batch is written by one call and has a checksum, so a truncated or damaged one is
+ * recognised. An entry is a record, or defines a thread, stream or tag that later records name by index. */
 #ifndef STRATA_RESOURCES_LOGGING_FORMAT_H
 #define STRATA_RESOURCES_LOGGING_FORMAT_H
 
@@ -19,13 +17,13 @@
 enum {
     LOG_FILE_VERSION = 1,
 
-    /* File header: magic[8], version u32, header bytes u32, CRC-32 of what follows u32, process u32, device i32, zero
-     * u32, wall clock at the start u64. */
+    /* Header of a file: magic[8], version u32, header bytes u32, CRC-32 of the rest u32, process u32, device i32, zero
+     * u32, wall clock u64. */
     LOG_FILE_HEADER = 40,
     LOG_FILE_CHECKED = 20, /* from here on */
 
-    /* Batch header: magic u32, entry bytes u32, CRC-32 of what follows u32, records u32, records dropped so far u64,
-     * monotonic time u64, wall clock at that time u64. The first record's time is relative to it. */
+    /* Header of a batch: magic u32, entry bytes u32, CRC-32 of the rest u32, records u32, records dropped so far u64,
+     * monotonic time u64 (the first record's is relative to it), wall clock then u64. */
     LOG_BATCH_HEADER = 40,
     LOG_BATCH_CHECKED = 12,
     LOG_BATCH_BYTES = 1 << 20, /* most bytes of entries */
@@ -35,8 +33,8 @@ enum {
     LOG_STREAMS = 64,
     LOG_TAGS = 1024,
 
-    /* First byte of an entry: below 16 a record's kind, with flags in the high half; else one of these. Numbers are
-     * LEB128; signed ones have the sign in the lowest bit. */
+    /* First byte of an entry: below 16 a record's kind, flags in the high half; else one of these. Numbers are LEB128;
+     * signed ones have the sign in the lowest bit. */
     LOG_ENTRY_TEXT = 0x00,   /* length, bytes: text of the stack */
     LOG_ENTRY_THREAD = 0x10, /* index byte, number, system thread id */
     LOG_ENTRY_STREAM = 0x20, /* index byte, handle, stream id */
@@ -51,11 +49,11 @@ enum {
     LOG_HAS_BLOCK = 0x20,    /* address (signed, relative to the previous block), slot, generation */
     LOG_HAS_TAG = 0x40,
     LOG_HAS_MORE = 0x80, /* byte: log2 of the alignment << 2 | access */
-    /* Always last: time (signed, ns since the previous record), requested bytes, usable less requested bytes (signed).
+    /* Always last: time (signed ns since the previous record), requested bytes, usable less requested bytes (signed).
      */
 };
 
-/* CRC-32 as in zlib and Ethernet; starts with 0, continues with its result. */
+/* As in zlib and Ethernet; starts with 0, continues with its result. */
 uint32_t log_crc(uint32_t crc, const void *bytes, size_t count);
 
 static inline void log_put_u32(unsigned char *to, uint32_t value)
@@ -91,7 +89,6 @@ static inline uint64_t log_unfold(uint64_t folded)
     return folded >> 1 ^ (folded & 1 ? UINT64_MAX : 0);
 }
 
-/* Indexes of definitions. */
 static inline unsigned log_thread_index(uint64_t thread)
 {
     return (unsigned)(thread % LOG_THREADS);

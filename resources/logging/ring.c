@@ -5,8 +5,7 @@
 
 #include <unistd.h>
 
-/* The lines have their own allocation: zeroed pages are mapped at first touch, so a ring costs what was written to it.
- */
+/* Lines have their own allocation: zeroed pages are mapped at first touch, so a ring costs what was written. */
 static log_ring *make_ring(uint64_t lines)
 {
     log_ring *ring = strata_host_zalloc_aligned(LOG_LINE_BYTES, sizeof *ring);
@@ -104,7 +103,7 @@ static void drop_record(log_ring *ring)
     add(&ring->gap, 1);
 }
 
-/* Writes a control line. There is room. */
+/* There is room. */
 static void store_control(log_ring *ring)
 {
     ring->lines[ring->stored++ & ring->mask] = (log_line){
@@ -117,7 +116,7 @@ static void store_control(log_ring *ring)
     add(&ring->controls, 1);
 }
 
-/* Gives the ring to a thread. `limit` makes the next line check for room, which writes the control line first. */
+/* `limit` makes the next line check for room, and write a control line first. */
 static void hand_over(log_ring *ring, uint64_t serial)
 {
     ring->serial = serial;

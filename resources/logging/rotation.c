@@ -51,7 +51,7 @@ static void next_name(const log_path *path, char name[NUMBERED_ROOM])
 
 /* ---- locking ---- */
 
-/* False with EBUSY if another log has the file. File systems without locks exclude no other log. */
+/* False with EBUSY if another log has the file. Without support for locks no log is excluded. */
 static bool lock_file(int descriptor)
 {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
@@ -67,7 +67,7 @@ static bool is_at(const char *path, int descriptor)
            named.st_ino == open.st_ino;
 }
 
-/* Closes the file and keeps errno. */
+/* Keeps errno. */
 static int refuse(int descriptor)
 {
     int error = errno;
@@ -87,7 +87,7 @@ int log_path_create(const log_path *path)
     return make_locked(path->text);
 }
 
-/* The file may have been renamed between open and lock; then try again. */
+/* The file may be renamed between open and lock; then tries again. */
 int log_path_open(const log_path *path, bool *regular)
 {
     enum { TURNS = 100 };
@@ -113,7 +113,7 @@ int log_path_open(const log_path *path, bool *regular)
 
 /* ---- replacing ---- */
 
-/* Whether a file is a log's header, or part of one, and nothing else. */
+/* Whether a file is a log's header, whole or in part, and nothing else. */
 static bool is_header(int descriptor, off_t size)
 {
     static const char columns[] = LOG_CSV_HEADER "\n";
@@ -126,7 +126,7 @@ static bool is_header(int descriptor, off_t size)
            (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
 }
 
-/* Removes the file of a log that was killed while it created it: only a header, and unlocked. Any other file stays. */
+/* The leftover of a log that was killed: only a header, not locked. Other files stay. */
 static bool remove_leftover(const char *path)
 {
     struct stat is;
@@ -172,8 +172,7 @@ static bool exists(const char *path)
     return lstat(path, &is) == 0;
 }
 
-/* Increments the numbers of files up to the first free number. Stops at the first that cannot be renamed, so none is
- * overwritten. */
+/* Increments numbers up to the first free one. Stops at a failure, so that no file is overwritten. */
 static bool move_on(const log_path *path)
 {
     char from[NUMBERED_ROOM], to[NUMBERED_ROOM];
@@ -189,7 +188,7 @@ static bool move_on(const log_path *path)
     return true;
 }
 
-/* Does not overwrite a file that appeared meanwhile (EEXIST), if kernel and file system support that. */
+/* EEXIST instead of overwriting a new file, if kernel and file system can. */
 static bool rename_to_free(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)

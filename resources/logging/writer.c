@@ -13,7 +13,7 @@
 
 enum { SLACK_NS = 200000, HEAP_STEP = 64 };
 
-/* All writers of the process, which flush at exit. A forked child's list belongs to its parent. */
+/* All writers of the process, for its exit; in a forked child they are the parent's. */
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
@@ -29,7 +29,7 @@ static void write_batch(log_writer *self)
 {
     if (!self->batch_count)
         return;
-    if (!self->sink->stack_text) /* set by now: records exist only after the stack was built */
+    if (!self->sink->stack_text) /* records exist only after the stack was built */
         self->sink->stack_text = strata_stack_text(self->resource->stack);
     self->sink->dropped = log_writer_dropped(self);
     size_t taken = self->sink->ops->write(self->sink, self->batch, self->batch_count);
@@ -132,7 +132,7 @@ static void sift_down(log_writer *self, size_t at)
     heap[at] = ring;
 }
 
-/* Room for one more ring; without host memory false, and its lines wait. */
+/* False without host memory; then the ring's lines wait. */
 static bool make_room(log_writer *self)
 {
     if (self->heap_count < self->heap_capacity)
@@ -148,7 +148,7 @@ static bool make_room(log_writer *self)
     return true;
 }
 
-/* Reads each ring's head. Returns the most lines in a ring. */
+/* Returns the most lines in a ring. */
 static uint64_t look_at_rings(log_writer *self)
 {
     uint64_t most = 0;
@@ -225,8 +225,8 @@ static void sleep_until_needed(log_writer *self, bool busy)
     atomic_store(&self->rings.asleep, false);
 }
 
-/* If the program uses every core, the writer gets about a tenth of one, and full rings drop records: logging must not
- * slow the program down. With an idle core this has no effect. */
+/* With every core in use the writer gets a tenth of one, and full rings drop records: logging must not slow the program
+ * down. */
 static void step_back(void)
 {
     enum { NICENESS = 10 };
@@ -300,7 +300,7 @@ bool log_writer_flush(log_writer *self, unsigned patience_s)
 
 /* ---- making and ending ---- */
 
-/* Signals belong to the program: the library's threads handle none. */
+/* Signals are the program's: no thread of the library handles one. */
 static bool start_thread(log_writer *self)
 {
     sigset_t all, before;
@@ -385,8 +385,8 @@ void log_writer_stop(log_writer *self)
     strata_host_free(self->batch);
 }
 
-/* Runtimes and their logs live until the process exits. Destructors run after all exit handlers. The writers are joined
- * here, or the exit would cut their output. The wait is limited, so that a stuck sink does not block the exit. */
+/* Logs live until the exit. Destructors run after all exit handlers, and the exit would cut the writers' output, so
+ * they are joined here; only for a time, in case a sink is stuck. */
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };

@@ -2,6 +2,7 @@
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
 #include "core/base/lock.h"
+#include "core/stack/stack.h"
 #include "resources/statistics/tag_counters.h"
 
 #include <strata/statistics.h>
@@ -31,6 +32,11 @@ typedef struct strata_statistics_facts {
 } strata_statistics_facts;
 
 enum { STRATA_STATISTICS_OPTIONAL_BYTES = sizeof(strata_statistics_facts) - sizeof(uint64_t) };
+
+static inline strata_statistics_facts *strata_statistics_facts_in(const strata_resource *resource, strata_entry *entry)
+{
+    return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
+}
 
 /* Call stack numbers end far below 2^31. */
 static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)

@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/file_name.h"
 #include "core/base/host_memory.h"
-#include "core/stack/stack.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +28,7 @@ static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t en
     const strata_table *table = strata_resource_table(&self->resource);
     strata_entry *entry;
     while ((entry = strata_table_lock_next(table, slot, end))) {
-        const strata_statistics_facts *facts =
-            (const strata_statistics_facts *)(const void *)((const char *)entry + self->resource.block_offset);
+        const strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
         strata_entry_describe(table, *slot - 1, block);
         const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
         if (self->stores_facts) {

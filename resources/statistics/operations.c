@@ -5,17 +5,11 @@
 #include "core/base/call_stack.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/stack/stack.h"
-
-static inline strata_statistics_facts *facts_in(const strata_resource *resource, strata_entry *entry)
-{
-    return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
-}
 
 static inline strata_statistics_facts *facts_of(const strata_resource *resource, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return entry ? facts_in(resource, entry) : NULL;
+    return entry ? strata_statistics_facts_in(resource, entry) : NULL;
 }
 
 /* ---- allocating and freeing ---- */
@@ -66,8 +60,8 @@ static inline __attribute__((always_inline)) void count_allocation(strata_statis
     if (__builtin_expect(!made->id.generation, 0))
         return;
     const strata_table *table = strata_resource_table(&self->resource);
-    write_facts(self, facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
-                call_stack);
+    write_facts(self, strata_statistics_facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made,
+                account->tag, call_stack);
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 

@@ -1,7 +1,6 @@
 /* Values of the statistics layer, and its tables in a report of the stack. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
-#include "core/stack/stack.h"
 #include "resources/statistics/internal.h"
 
 /* ---- values ---- */

@@ -168,42 +168,41 @@ void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t count
 /* False without host memory. The lock is held. */
 bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count);
 
-static inline int64_t strata_tag_counters_load(const _Atomic int64_t *number)
+static inline int64_t counter_load(const _Atomic int64_t *number)
 {
     return atomic_load_explicit(number, memory_order_acquire);
 }
 
-static inline void strata_tag_counters_store(_Atomic int64_t *number, int64_t value)
+static inline void counter_store(_Atomic int64_t *number, int64_t value)
 {
     atomic_store_explicit(number, value, memory_order_relaxed);
 }
 
-static inline int64_t strata_tag_counters_larger(int64_t a, int64_t b)
+static inline int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
 
-static inline bool strata_tag_counters_has_its_numbers(const strata_tag_counters_account *account)
+static inline bool has_its_numbers(const strata_tag_counters_account *account)
 {
     return !account->record->all || !account->alias;
 }
 
-static inline strata_tag_counters_gauge *strata_tag_counters_gauge_of(strata_tag_counters_account *account,
-                                                                      unsigned unit)
+static inline strata_tag_counters_gauge *gauge_of(strata_tag_counters_account *account, unsigned unit)
 {
-    if (!strata_tag_counters_has_its_numbers(account))
+    if (!has_its_numbers(account))
         account = account->alias;
     return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
 }
 
 /* The most that was reached since `reserved` was set. */
-static inline int64_t strata_tag_counters_bound(strata_tag_counters_gauge *gauge, int64_t reserved)
+static inline int64_t gauge_bound(strata_tag_counters_gauge *gauge, int64_t reserved)
 {
-    int64_t top = strata_tag_counters_load(&gauge->top);
-    return strata_tag_counters_larger(top < reserved ? top : reserved, strata_tag_counters_load(&gauge->current));
+    int64_t top = counter_load(&gauge->top);
+    return larger(top < reserved ? top : reserved, counter_load(&gauge->current));
 }
 
-static inline strata_tag_counters_account *strata_tag_counters_first_account(const strata_tag_counters_record *record)
+static inline strata_tag_counters_account *first_account(const strata_tag_counters_record *record)
 {
     return atomic_load_explicit(&record->accounts, memory_order_acquire);
 }

@@ -1,5 +1,5 @@
-/* fixed: a chunk that cannot be entered into the index by address, nor be given back at once. It gives no block, and the
- * next trim gives it back. Host memory is refused between the library and its allocator (--wrap). */
+/* fixed: a chunk that cannot be entered into the index by address, nor be given back at once. It gives no block, and
+ * the next trim gives it back. Host memory is refused between the library and its allocator (--wrap). */
 #include "support/pool.h"
 #include "support/sweep.h"
 
