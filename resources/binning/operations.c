@@ -23,8 +23,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block names it by another
- * generation than it was made with. */
+/* NULL for a lower layer's block or an invalid id. A block in quarantine above has another generation than at its
+ * making. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -121,8 +121,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* A capturing stream cannot wait for a new chunk's allocation. The host waits instead; the chunk stream only allocates
- * and frees. */
+/* A capturing stream cannot wait for a chunk's allocation, so the host waits; the chunk stream only allocates and
+ * frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -153,7 +153,8 @@ static strata_status begin_record(const binning *self, search *found, strata_use
     return status;
 }
 
-/* The block is ordered after what the slot waits for. On failure the slot is unchanged. */
+/* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
+ * another stream's, so everything is waited for. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record record;
@@ -173,7 +174,9 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
         return status;
     }
-    atomic_store_explicit(&slot->entry_slot, entry_slot, memory_order_release); /* visible to lookups by address */
+    atomic_store_explicit(
+        &slot->entry_slot, entry_slot,
+        memory_order_release); /* Ordered after what the slot waits for. On failure the slot is unchanged. */
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
@@ -269,7 +272,8 @@ static strata_status find_slot(binning *self, bin *of, search *found)
             break;
     }
     strata_status status = STRATA_SUCCESS;
-    if (!take_clean(of, found)) /* another thread's chunk may serve */
+    if (!take_clean(of, found)) /* One thread allocates a chunk, perhaps for all; after a long wait another does, too.
+                                   False: another thread was allocating. */
         status = bin_grow(self, of, found->request, &found->slot);
     atomic_store_explicit(&of->growing, false, memory_order_release);
     return status;
@@ -415,7 +419,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* From then on any thread may take the slot. */
+/* Can be covered by an event; on the stream's present timeline, perhaps not the resolved one. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;

@@ -55,12 +55,12 @@ typedef struct file_sink {
 
 /* ---- forks ---- */
 
-/* A forked child would keep files locked and pipes open, so it closes them. No thread forks while a descriptor is
- * opened, closed or replaced. */
+/* A forked child closes the files, or they would stay locked and pipes open. No thread forks while a descriptor
+ * changes. */
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_FILES);
 static file_sink *files; /* guarded by files_lock */
 
-/* Outside of the lock ranks: fork handlers have their own order. A thread that holds this lock waits for nothing. */
+/* Outside of the lock ranks, as fork handlers have their own order. The lock's holder waits for nothing. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&files_lock.mutex);
@@ -120,7 +120,7 @@ static void count_written(file_sink *self, size_t bytes)
 
 /* ---- signals ---- */
 
-/* Keeps the signal of a failed write from the program: blocked on this thread and consumed, unless one was pending. */
+/* Blocks and consumes the signal of a failed write, unless one was pending, so that the program does not get it. */
 typedef struct blocked_signal {
     sigset_t alone, before;
     bool pending;
@@ -168,8 +168,7 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 
 /* ---- pipes and devices ---- */
 
-/* The reader is gone or the device fails: the next reader starts with a header. A named pipe is reopened, since it
- * still has what the last reader left. */
+/* The next reader starts with a header. A named pipe is reopened: it still has what the last reader left. */
 static void lose_reader(file_sink *self, int error)
 {
     set_error(self, error);
@@ -196,8 +195,8 @@ static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t c
     return wrote;
 }
 
-/* Writes what fits; if that is less than `count`, errno is set. At most what a ready pipe takes at once, so only poll
- * waits. */
+/* Returns what fitted; if less than `count`, errno is set. Writes at most what a ready pipe takes, so only poll waits.
+ */
 static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_t count, int wait_ms)
 {
     size_t done = 0;
@@ -440,8 +439,8 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
-/* Notices a reader that leaves between writes, so that the next one starts with a header, and reopens the pipe for it
- * before there are records. */
+/* If a reader leaves between writes, the next one starts with a header; the pipe is reopened for it before there are
+ * records. */
 static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;

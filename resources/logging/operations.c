@@ -1,8 +1,8 @@
 /* logging: the operations. A call costs a timestamp and a line of the thread's ring.
  *
- * An allocation takes its line after the call, a free before it (ring.h). Completions come under the owner's lock, so
- * only a line is written. Inside a call it gets the thread's next stamp: that of the call's end, or of a nested call
- * that a layer below makes through a function of the program. */
+ * An allocation takes its line after the call, a free before it (ring.h). A completion comes under the owner's lock, so
+ * it only writes a line. Inside a call that gets the thread's next stamp: of the call's end, or of a call nested in it.
+ */
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
@@ -274,7 +274,7 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-/* All but the result. */
+/* The allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
 static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
                              const strata_block *block, CUstream stream)
 {
