@@ -23,8 +23,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* NULL for a lower layer's block or an invalid id. A block in quarantine above has another generation than at its
- * making. */
+/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block names it by another
+ * generation than it was made with. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -139,8 +139,8 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
 }
 
-/* An unknown stream's timeline may have been reused since it was resolved; then the list or a skipped wait may belong
- * to another stream, so the stream waits for everything. */
+/* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
+ * another stream's, so everything is waited for. */
 static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
     strata_status status = strata_use_record_begin_on(record, &found->stream);
@@ -153,8 +153,7 @@ static strata_status begin_record(const binning *self, search *found, strata_use
     return status;
 }
 
-/* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
- * another stream's, so everything is waited for. */
+/* Ordered after what the slot waits for. On failure the slot is unchanged. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
     strata_use_record record;
@@ -174,9 +173,7 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
         return status;
     }
-    atomic_store_explicit(
-        &slot->entry_slot, entry_slot,
-        memory_order_release); /* Ordered after what the slot waits for. On failure the slot is unchanged. */
+    atomic_store_explicit(&slot->entry_slot, entry_slot, memory_order_release); /* visible to lookups by address */
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
@@ -247,8 +244,8 @@ static bool take_of_others(const binning *self, bin *of, search *found)
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* One thread allocates a chunk, which may serve others; a caller that waited long allocates its own. False: another
- * thread was allocating. */
+/* One thread allocates a chunk, perhaps for all; a caller that waited long does, too. False: another thread was
+ * allocating. */
 static bool begin_to_grow(bin *of)
 {
     enum { TURNS = 2000 };
@@ -272,8 +269,7 @@ static strata_status find_slot(binning *self, bin *of, search *found)
             break;
     }
     strata_status status = STRATA_SUCCESS;
-    if (!take_clean(of, found)) /* One thread allocates a chunk, perhaps for all; after a long wait another does, too.
-                                   False: another thread was allocating. */
+    if (!take_clean(of, found)) /* another thread's chunk may serve */
         status = bin_grow(self, of, found->request, &found->slot);
     atomic_store_explicit(&of->growing, false, memory_order_release);
     return status;
@@ -403,7 +399,7 @@ static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *
     return alone;
 }
 
-/* A point that an event can cover, on the stream's present timeline, which may differ from the resolved one. */
+/* Can be covered by an event; on the stream's present timeline, perhaps not the resolved one. */
 static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
     strata_use_record record;
@@ -419,7 +415,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* Can be covered by an event; on the stream's present timeline, perhaps not the resolved one. */
+/* From then on any thread may take the slot. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;

@@ -265,7 +265,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     return STRATA_SUCCESS;
 }
 
-/* With the allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
+/* The allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
 static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
@@ -274,7 +274,7 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-/* The allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
+/* All but the result. */
 static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
                              const strata_block *block, CUstream stream)
 {

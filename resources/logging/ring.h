@@ -81,7 +81,7 @@ typedef struct log_ring {
     uint64_t serial;                                /* of the owning thread */
     uint64_t unstamped;                             /* first line without a stamp, inside a call */
     uint64_t changes;                               /* strata_known_changes at that time */
-    const void *stream;                             /* of the thread's last free */
+    const void *stream;                             /* strata_known_changes when the next two were stored */
     uint32_t stream_id;                             /* its id in the log */
     log_freeing freeing;
     uint8_t state;       /* 0: not in the layer */
@@ -170,8 +170,8 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-/* Prefetches a line for writing. The collector's core has read it, and the plain prefetch, which compilers emit unless
- * the target is known to have prefetchw, would fetch it shared: the write would fetch it again. */
+/* The collector's core has read the line. Compilers emit the plain prefetch unless the target has prefetchw; that
+ * fetches the line shared, and the write would fetch it again. */
 static inline void log_ring_own(log_line *line)
 {
 #if defined(__x86_64__)
