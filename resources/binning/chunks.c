@@ -1,8 +1,7 @@
-/* Chunks: how a bin takes them from the layer below, gives them back, and finds its blocks in them.
+/* Chunks: allocated below, given back, and searched by address.
  *
- * They are allocated and freed on a stream of the layer's own, which never waits for anybody's work: a user's stream
- * may be gone by the time when a chunk is to be freed. Who gets a place of a fresh chunk waits for that stream, once.
- */
+ * The chunk stream is internal and never waits for users' work: a user's stream may be gone when a chunk is freed. The
+ * first user of a new chunk waits for it once. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
@@ -21,7 +20,6 @@ static strata_device *device_of(const binning *self)
     return self->resource.stack->device;
 }
 
-/* Made streams are known. */
 static strata_status make_stream(binning *self)
 {
     CUstream stream;
@@ -33,7 +31,7 @@ static strata_status make_stream(binning *self)
     return STRATA_SUCCESS;
 }
 
-static strata_status own_stream(binning *self, CUstream *out)
+static strata_status chunk_stream(binning *self, CUstream *out)
 {
     strata_status status = STRATA_SUCCESS;
     *out = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -49,7 +47,7 @@ static strata_status own_stream(binning *self, CUstream *out)
 
 /* ---- the index ---- */
 
-/* Where a chunk that begins at `address` stands, or would. The index is locked. */
+/* Where a chunk at `address` is or would be. The index is locked. */
 static size_t position_in_index(const binning *self, CUdeviceptr address)
 {
     size_t low = 0, high = self->indexed;
@@ -102,7 +100,7 @@ static void leave_index(binning *self, const bin_chunk *chunk)
     strata_spin_release(&self->index_lock);
 }
 
-/* The chunk that contains an address. The index is locked. */
+/* The index is locked. */
 static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
 {
     size_t at = position_in_index(self, address);
@@ -112,7 +110,7 @@ static const bin_chunk *chunk_at(const binning *self, CUdeviceptr address)
     return chunk && address - chunk->block.address < chunk->block.bytes ? chunk : NULL;
 }
 
-/* The block of a place, which may come to its end while it is looked at. */
+/* The block may end meanwhile. */
 static bool describe(const binning *self, const bin_slot *slot, strata_block *out)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -148,7 +146,7 @@ static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
-/* A chunk that nothing touches, in no list. After a failure it is as before, in its bin's list. */
+/* The chunk is unused and in no list; after a failure in its bin's list. */
 static strata_status give_back(binning *self, bin_chunk *chunk)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -159,7 +157,7 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
         strata_host_free(chunk);
         return STRATA_SUCCESS;
     }
-    if (!chunk->orphan && !enter_index(self, chunk)) { /* nobody could find what it had */
+    if (!chunk->orphan && !enter_index(self, chunk)) { /* its blocks could not be found */
         chunk->orphan = true;
         chunk->clean = NULL;
         chunk->clean_count = 0;
@@ -168,9 +166,8 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Waits for what the layer's own stream does, so that what was given back there is free. A layer below that holds freed
- * blocks back gives them up only with REAP_WAIT. */
-static strata_status wait_for_own_stream(binning *self, strata_reap_mode mode)
+/* Lower layers that hold freed blocks back release them only with REAP_WAIT. */
+static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(self->timeline));
@@ -183,7 +180,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
     *given = 0;
     for (size_t i = 0; i < self->bin_count && status == STRATA_SUCCESS; i++) {
         bin_chunk *chunk;
-        while (*given < enough && status == STRATA_SUCCESS && (chunk = bin_take_whole_chunk(self->bins[i]))) {
+        while (*given < enough && status == STRATA_SUCCESS && (chunk = bin_take_empty_chunk(self->bins[i]))) {
             size_t bytes = chunk->block.bytes;
             status = give_back(self, chunk);
             if (status != STRATA_SUCCESS)
@@ -192,7 +189,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
             atomic_fetch_add_explicit(&self->given_back, 1, memory_order_relaxed);
         }
     }
-    return *given && status == STRATA_SUCCESS ? wait_for_own_stream(self, STRATA_REAP_FINISHED) : status;
+    return *given && status == STRATA_SUCCESS ? wait_for_chunk_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
 void bins_make_room(binning *self, bin_effort effort, size_t *given)
@@ -201,12 +198,12 @@ void bins_make_room(binning *self, bin_effort effort, size_t *given)
         if (effort == BIN_WAIT)
             bin_wait(self, self->bins[i], &bytes);
         else
-            bin_ask(self, self->bins[i]);
+            bin_poll(self, self->bins[i]);
     }
     bins_give_back(self, SIZE_MAX, given);
 }
 
-static void end_stream(binning *self)
+static void destroy_stream(binning *self)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_relaxed);
     bool gone = !stream;
@@ -223,9 +220,9 @@ void bins_close(binning *self)
         status = bins_give_back(self, SIZE_MAX, &bytes);
         if (status == STRATA_SUCCESS && atomic_load_explicit(&self->stream, memory_order_relaxed))
             status =
-                wait_for_own_stream(self, STRATA_REAP_WAIT); /* so that layers between hear of it before they end */
+                wait_for_chunk_stream(self, STRATA_REAP_WAIT); /* layers below complete before they are destroyed */
     }
-    end_stream(self);
+    destroy_stream(self);
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
@@ -243,7 +240,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Nobody below or beside meets the block any more: it is the layer's alone, under another identity. */
+/* Quarantines the block under another id, so that no other layer sees it. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -264,7 +261,7 @@ static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *b
     return STRATA_SUCCESS;
 }
 
-/* The first place is the caller's, the others are chained. */
+/* The caller gets the first slot. */
 static void chain_slots(bin_chunk *chunk)
 {
     for (uint32_t i = chunk->count; --i > 0;) {
@@ -274,7 +271,7 @@ static void chain_slots(bin_chunk *chunk)
     chunk->clean_count = chunk->count - 1;
 }
 
-/* What was taken and cannot be used goes back at once, or is kept for somebody who gives back. */
+/* If that fails it becomes an orphan. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
     strata_error_suppress_begin();
@@ -283,7 +280,7 @@ static void drop_chunk(binning *self, bin_chunk *chunk)
     strata_error_suppress_end(false);
 }
 
-/* Somebody met it by its address in the meantime, and has it, or has freed it. */
+/* The block was found by address, and used or freed. */
 static __attribute__((cold)) void give_block_back(binning *self, const strata_block *block)
 {
     strata_error_suppress_begin();
@@ -295,7 +292,7 @@ static strata_status take_chunk(binning *self, bin *of, size_t bytes, uint32_t s
 {
     strata_request request = {.bytes = bytes, .tag = self->tag};
     strata_block block;
-    strata_status status = own_stream(self, &request.stream);
+    strata_status status = chunk_stream(self, &request.stream);
     if (status != STRATA_SUCCESS)
         return status;
     bin_chunk *chunk = make_chunk(of, slots);
@@ -329,12 +326,11 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
     return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Where there is no room for a whole chunk there may be after others were given back, or for one place alone; or a
- * place is there by then. */
+/* Without room gives chunks back and tries again, then tries a single slot, unless a slot is clean by then. */
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
-    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
+    for (bin_effort effort = BIN_POLL; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, of->size))
@@ -345,20 +341,20 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
         if (given)
             status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
         else if (why.status == status)
-            strata_error_raise_again(&why); /* whatever was met meanwhile */
-        if (of->slots > 1 && (given || effort == BIN_ASK) &&
+            strata_error_raise_again(&why); /* over errors met meanwhile */
+        if (of->slots > 1 && (given || effort == BIN_POLL) &&
             bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
     }
     return status;
 }
 
-/* What the layer below says, in the words of the request. */
+/* With the facts of the request. */
 static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
                                                   strata_status status, const strata_error *why)
 {
     const strata_error kept = *why;
-    if (kept.status != status) /* it said nothing */
+    if (kept.status != status) /* no message */
         return status;
     if (status != STRATA_ERROR_OUT_OF_MEMORY && status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(&kept);

@@ -1,4 +1,4 @@
-/* What `fixed` and `binning` do with each operation: requests that a bin serves end here, all others pass. */
+/* Operations of `fixed` and `binning`. Requests that fit no bin go to the layer below. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/block_paths.h"
@@ -10,11 +10,11 @@ static strata_table *table_of(const binning *self)
     return strata_resource_table(&self->resource);
 }
 
-/* ---- whose a request or a block is ---- */
+/* ---- lookup ---- */
 
 static inline bin *bin_for(const binning *self, const strata_request *request)
 {
-    if (__builtin_expect(!request->bytes || request->alignment > BIN_GRANULE || self->all_below, 0))
+    if (__builtin_expect(!request->bytes || request->alignment > BIN_GRANULE || self->pass_all, 0))
         return NULL;
     size_t most = request->bytes - 1;
     size_t i = self->first_bin[most ? 64 - (unsigned)__builtin_clzll(most) : 0];
@@ -23,8 +23,8 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* The entry of an identity; NULL if it is none of this layer's blocks, but one of the layers below, or made up. A layer
- * above that holds a block back names it by another generation than it was made with. */
+/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block names it by another
+ * generation than it was made with. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -41,7 +41,7 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_slot
     strata_block_fill(block, request, bin_address(slot), of->size, BIN_GRANULE);
 }
 
-/* Brings a block to life in an entry of its own. */
+/* In an entry of its own. */
 static inline void publish(binning *self, bin_slot *slot, uint32_t entry_slot, strata_timeline *alloc_timeline,
                            bool alloc_known, strata_block *block)
 {
@@ -66,14 +66,14 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
             .last = true});
 }
 
-/* The retired block of a place ends, because the place goes to another. */
-static inline void tell_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
+/* The retired block of a slot ends when the slot is reused. */
+static inline void report_if_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
         report_reused(self, of, entry, entry_slot);
 }
 
-/* A block in the place that the stream's own list gave, in the same entry. */
+/* With the same entry; the slot is from the stream's own list. */
 static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata_timeline *timeline,
                                   const strata_request *request, strata_block *out)
 {
@@ -81,7 +81,7 @@ static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata
     strata_entry *entry = strata_table_entry(table_of(self), entry_slot);
     if (__builtin_expect(!strata_entry_is_renewable(entry), 0))
         return false;
-    tell_reused(self, of, entry, entry_slot);
+    report_if_reused(self, of, entry, entry_slot);
     strata_entry_renew(entry, bin_bytes_in(&self->resource, entry));
     fill_facts(out, of, slot, request);
     publish(self, slot, entry_slot, timeline, true, out);
@@ -91,24 +91,24 @@ static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata
     return true;
 }
 
-/* A request that no hit serves, and where it got its place. */
+/* A request on the slow path, and its slot. */
 typedef struct search {
     const strata_request *request;
-    strata_stream_ref stream; /* as it was found last */
+    strata_stream_ref stream; /* as resolved last */
     bin_slot *slot;
-    bin_free_list *from; /* NULL: it is clean */
-    bool waits;          /* the stream was made to wait for it */
-    bool out;            /* see bin_begin_out */
+    bin_free_list *from; /* NULL: clean */
+    bool waits;          /* the stream waits for other streams */
+    bool checked_out;    /* bin_checkout_begin was called */
 } search;
 
-/* An unknown stream was asked when it was identified. */
+/* Unknown streams were checked when they were resolved. */
 static bool is_captured(const binning *self, const search *for_it)
 {
     return for_it->stream.known &&
            strata_stream_is_capturing(self->resource.stack->device, for_it->stream.handle, true);
 }
 
-static strata_status make_wait(strata_point point, void *stream)
+static strata_status wait_for_point(strata_point point, void *stream)
 {
     return strata_timeline_wait(stream, point);
 }
@@ -121,8 +121,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* Orders the stream after the allocation of a fresh chunk. A stream that is captured could wait for nothing outside;
- * the host can, since nothing but chunks keeps the layer's stream. */
+/* A capturing stream cannot wait for a chunk's allocation, so the host waits; the chunk stream only allocates and
+ * frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -131,35 +131,32 @@ static inline __attribute__((always_inline)) strata_status follow_chunk(const bi
     return is_captured(self, found) ? strata_point_synchronize(point) : strata_timeline_wait(&found->stream, point);
 }
 
-/* Orders the stream after all that the place waits for. */
 static __attribute__((cold)) strata_status follow_slot(const binning *self, search *found)
 {
     if (!found->from)
         return follow_chunk(self, found);
     found->waits = true;
-    return bin_slot_visit(self, found->from, found->slot, make_wait, &found->stream);
+    return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
 }
 
-/* Begins the note of an allocation, with the stream's timeline as it is now. The timeline of an unknown stream may have
- * gone to another one since it was looked up. What was found by its number, or not waited for because of that, may be
- * the other one's; so all that the place waits for is waited for now. */
-static strata_status begin_note(const binning *self, search *found, strata_use_record *note)
+/* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
+ * another stream's, so everything is waited for. */
+static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
-    strata_status status = strata_use_record_begin_on(note, &found->stream);
-    while (__builtin_expect(status == STRATA_SUCCESS && note->stream.timeline != found->stream.timeline, 0)) {
-        strata_use_record_cancel(note);
-        found->stream = note->stream;
+    strata_status status = strata_use_record_begin_on(record, &found->stream);
+    while (__builtin_expect(status == STRATA_SUCCESS && record->stream.timeline != found->stream.timeline, 0)) {
+        strata_use_record_cancel(record);
+        found->stream = record->stream;
         if ((status = follow_slot(self, found)) == STRATA_SUCCESS)
-            status = strata_use_record_begin_on(note, &found->stream);
+            status = strata_use_record_begin_on(record, &found->stream);
     }
     return status;
 }
 
-/* A block in the place that was found, which is the calling thread's, ordered on the stream after what the place waits
- * for. After a failure the place is as it was. */
+/* Ordered after what the slot waits for. On failure the slot is unchanged. */
 static strata_status make_block(binning *self, bin *of, search *found, strata_block *out)
 {
-    strata_use_record note;
+    strata_use_record record;
     bin_slot *slot = found->slot;
     uint32_t before = atomic_load_explicit(&slot->entry_slot, memory_order_relaxed);
     uint32_t entry_slot = strata_table_take_slot(table_of(self));
@@ -167,21 +164,20 @@ static strata_status make_block(binning *self, bin *of, search *found, strata_bl
         return strata_fail_host_memory("a block");
     strata_block block;
     fill_facts(&block, of, slot, found->request);
-    strata_status status = begin_note(self, found, &note);
+    strata_status status = begin_record(self, found, &record);
     if (status == STRATA_SUCCESS) {
-        publish(self, slot, entry_slot, note.stream.timeline, note.stream.known, &block);
-        status = strata_use_record_end(&note);
+        publish(self, slot, entry_slot, record.stream.timeline, record.stream.known, &block);
+        status = strata_use_record_end(&record);
     }
     if (status != STRATA_SUCCESS) {
         strata_entry_destroy(table_of(self), strata_table_entry(table_of(self), entry_slot), entry_slot);
         return status;
     }
-    atomic_store_explicit(&slot->entry_slot, entry_slot,
-                          memory_order_release); /* from here on it is found by its address */
+    atomic_store_explicit(&slot->entry_slot, entry_slot, memory_order_release); /* visible to lookups by address */
     strata_thread *thread = strata_thread_self();
     if (before) {
         strata_entry *entry = strata_table_entry(table_of(self), before);
-        tell_reused(self, of, entry, before);
+        report_if_reused(self, of, entry, before);
         strata_entry_destroy(table_of(self), entry, before);
         strata_counters_add(&of->counters, thread, BIN_ENDED, 1);
     }
@@ -217,39 +213,39 @@ static void put_back(bin *of, const search *found)
         bin_free_list_put(found->from, found->slot);
 }
 
-/* A retired place of other streams, with what it waits for. What cannot be waited for is left to others. */
+/* The oldest slot of the longest list, with a wait. False if the wait fails. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
     bin_free_list *list = bin_longest_free_list(of);
     if (!list || is_captured(self, found))
         return false;
-    bin_begin_out(of);
+    bin_checkout_begin(of);
     if (!(found->slot = bin_free_list_take_oldest(list))) {
-        bin_end_out(of);
+        bin_checkout_end(of);
         return false;
     }
     found->from = list;
-    found->waits = found->out = true;
+    found->waits = found->checked_out = true;
     strata_error_suppress_begin();
-    strata_status status = bin_slot_visit(self, list, found->slot, make_wait, &found->stream);
+    strata_status status = bin_slot_visit(self, list, found->slot, wait_for_point, &found->stream);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;
     put_back(of, found);
-    bin_end_out(of);
-    found->waits = found->out = false;
+    bin_checkout_end(of);
+    found->waits = found->checked_out = false;
     return false;
 }
 
-/* Whether something that is not its stream's own serves the request, without more memory. */
+/* Needs no more memory. */
 static bool take_of_others(const binning *self, bin *of, search *found)
 {
     return take_clean(of, found) || (bin_sweep(self, of, false) && take_clean(of, found)) ||
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* Lets one thread at a time ask for a chunk: what it gets may do for all. Who has waited long asks by itself. False:
- * somebody else asked meanwhile. */
+/* One thread allocates a chunk, perhaps for all; a caller that waited long does, too. False: another thread was
+ * allocating. */
 static bool begin_to_grow(bin *of)
 {
     enum { TURNS = 2000 };
@@ -273,7 +269,7 @@ static strata_status find_slot(binning *self, bin *of, search *found)
             break;
     }
     strata_status status = STRATA_SUCCESS;
-    if (!take_clean(of, found)) /* of a chunk that came a moment ago */
+    if (!take_clean(of, found)) /* another thread's chunk may serve */
         status = bin_grow(self, of, found->request, &found->slot);
     atomic_store_explicit(&of->growing, false, memory_order_release);
     return status;
@@ -287,7 +283,7 @@ static void count_search(bin *of, const search *found)
         atomic_fetch_add_explicit(&of->from_clean, 1, memory_order_relaxed);
 }
 
-/* The general way: on any stream, from wherever there is a place. */
+/* Slow path: any stream, any slot. */
 static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
                                                              strata_block *out)
 {
@@ -308,8 +304,8 @@ static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin 
         count_search(of, &found);
     else
         put_back(of, &found);
-    if (found.out)
-        bin_end_out(of);
+    if (found.checked_out)
+        bin_checkout_end(of);
     return status;
 }
 
@@ -326,7 +322,7 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
                               size, request->bytes, strata_tag_name(request->tag));
 }
 
-/* What no bin serves. Where it does not fit below, chunks of which nothing is in use make room. */
+/* If a request does not fit below, empty chunks make room. */
 static __attribute__((noinline)) strata_status pass(binning *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -335,7 +331,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
         return refuse_larger(self, request);
     strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
-    for (bin_effort effort = BIN_ASK; effort < BIN_EFFORTS; effort++) {
+    for (bin_effort effort = BIN_POLL; effort < BIN_EFFORTS; effort++) {
         const strata_error why = *strata_error_suppressed();
         size_t given;
         if (!bin_wants_room(self, status, &why, request->bytes))
@@ -371,7 +367,7 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
 
 /* ---- freeing ---- */
 
-static inline bool only_saw(const strata_entry *entry, const strata_timeline *timeline)
+static inline bool used_only_on(const strata_entry *entry, const strata_timeline *timeline)
 {
     strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
     return strata_point_timeline(write) == timeline->number &&
@@ -379,40 +375,39 @@ static inline bool only_saw(const strata_entry *entry, const strata_timeline *ti
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
-typedef struct pending {
-    const strata_stream_ref *stream; /* the freeing stream */
+typedef struct follow_query {
+    const strata_stream_ref *stream;
     const strata_clock *clock;
-} pending;
+} follow_query;
 
-static strata_status look_whether_followed(strata_point point, void *data)
+static strata_status check_followed(strata_point point, void *data)
 {
-    const pending *of = data;
+    const follow_query *of = data;
     bool followed = strata_timeline_follows(of->stream, of->clock, point) || strata_point_query(point);
     return followed ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
 }
 
-/* Whether a block that is freed on the stream waits for nothing but that one. */
+/* Whether the freed block waits for the stream only. */
 static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
 {
-    if (only_saw(entry, stream->timeline))
+    if (used_only_on(entry, stream->timeline))
         return true;
     strata_clock *clock = strata_timeline_clock(stream, false);
-    pending of = {.stream = stream, .clock = clock};
-    bool alone = strata_uses_visit(entry, look_whether_followed, &of) == STRATA_SUCCESS;
+    follow_query of = {.stream = stream, .clock = clock};
+    bool alone = strata_uses_visit(entry, check_followed, &of) == STRATA_SUCCESS;
     strata_clock_unref(clock);
     return alone;
 }
 
-/* Everything that was submitted to the stream so far, as a point that an event covers or can. It is of the timeline
- * that the stream has now, which need not be the one that it was found with. */
-static strata_status point_so_far(const strata_stream_ref *stream, strata_point *point)
+/* Can be covered by an event; on the stream's present timeline, perhaps not the resolved one. */
+static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    *point = strata_timeline_now(note.stream.timeline);
-    return strata_use_record_end(&note);
+    *point = strata_timeline_now(record.stream.timeline);
+    return strata_use_record_end(&record);
 }
 
 static inline void count_free(bin *of, int64_t by)
@@ -420,8 +415,8 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* Lets a retired place, freed at `point`, go to a list; from then on it may be anybody's. */
-static void let_go(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
+/* From then on any thread may take the slot. */
+static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
     if (!slot->deferred)
@@ -430,7 +425,7 @@ static void let_go(bin *of, bin_slot *slot, strata_point point, bin_free_list *l
     bin_free_list_put(list, slot);
 }
 
-/* `finished`: what was submitted to the freeing stream is complete. */
+/* `finished`: the freeing stream's work is complete. */
 static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *entry, const strata_block *block,
                                    CUstream stream, strata_device *device, bool finished)
 {
@@ -439,15 +434,15 @@ static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *
     if (finished || stream == STRATA_STREAM_GONE) {
         strata_status status = finished ? STRATA_SUCCESS : strata_uses_end_of_alloc_stream(entry, block, &point);
         if (status == STRATA_SUCCESS)
-            let_go(of, slot, point, &of->mixed);
+            put_in_list(of, slot, point, &of->mixed);
         return status;
     }
     strata_status status = strata_stream_resolve(device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     bool alone = waits_for_alone(entry, &ref);
-    if ((status = point_so_far(&ref, &point)) == STRATA_SUCCESS)
-        let_go(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
+    if ((status = point_now(&ref, &point)) == STRATA_SUCCESS)
+        put_in_list(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
 
@@ -456,22 +451,21 @@ static bin_slot *slot_of(const binning *self, const strata_entry *entry)
     return atomic_load_explicit(&bin_bytes_in(&self->resource, entry)->where, memory_order_relaxed);
 }
 
-static strata_status carry_out(strata_resource *resource, strata_entry *entry, const strata_block *block,
-                               CUstream stream, bool finished)
+static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
+                                  CUstream stream, bool finished)
 {
     bin_slot *slot = slot_of((binning *)resource, entry);
     return free_in_order(slot->chunk->bin, slot, entry, block, stream, resource->stack->device, finished);
 }
 
-/* The free waits for the end of a capture. */
 static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, const strata_block *block,
                            CUstream stream)
 {
     bin *of = slot->chunk->bin;
     slot->deferred = true;
-    count_free(of, 1); /* before another thread may carry it out */
+    count_free(of, 1); /* before another thread can perform the free */
     strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, carry_out, entry, block, stream);
+        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(of, -1);
@@ -479,7 +473,7 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     return status;
 }
 
-/* The general way, with a retired entry. */
+/* Slow path, with a retired entry. */
 static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_slot *slot, strata_entry *entry,
                                                              const strata_block *block, CUstream stream)
 {
@@ -507,7 +501,7 @@ static strata_status binning_deallocate(strata_resource *resource, const strata_
     bin_slot *slot = slot_of(self, entry);
     bin *of = slot->chunk->bin;
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
-    bin_free_list *list = timeline && only_saw(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_free_list *list = timeline && used_only_on(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     if (__builtin_expect(!list, 0))
         return free_or_defer(self, slot, entry, block, stream);
     slot->freed = strata_timeline_now(timeline);
@@ -570,7 +564,7 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
     return status;
 }
 
-/* 0: the owner cannot say. */
+/* 0: unknown */
 static size_t reserved_below(const binning *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -630,7 +624,7 @@ static strata_status binning_charge(strata_resource *resource, const strata_requ
     return STRATA_SUCCESS;
 }
 
-/* The newest of the stream's list is what a request gets. */
+/* A request gets the newest slot of the stream's list. */
 static strata_status binning_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                       strata_block_id *of)
 {
@@ -668,7 +662,6 @@ static strata_status binning_find(strata_resource *resource, CUdeviceptr address
                        (unsigned long long)address);
 }
 
-/* Chunks are the layer's own affair. */
 static bool binning_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);

@@ -1,4 +1,4 @@
-/* Making `fixed`, which has one bin, and `binning`, which has several, by hand and from stack texts. */
+/* Options of `fixed` (one bin) and `binning` (several), by hand and from stack texts. */
 #include <strata/binning.h>
 #include <strata/fixed.h>
 
@@ -13,12 +13,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What the options are if they are 0: those of RMM's fixed_size_memory_resource and of the binning_memory_resource in
- * its benchmarks. */
+/* Defaults: those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
 static const uint64_t FIXED_BYTES = UINT64_C(1) << 20, BINNING_MIN = UINT64_C(256) << 10,
                       BINNING_MAX = UINT64_C(4) << 20;
 
-/* More than any device has; what is smaller can be rounded and multiplied. */
+/* Above any device; smaller values cannot overflow when rounded or multiplied. */
 static const uint64_t MOST_BYTES = UINT64_C(1) << 46;
 
 /* ---- making ---- */
@@ -28,7 +27,7 @@ static uint64_t round_up(uint64_t bytes)
     return (bytes + BIN_GRANULE - 1) & ~(uint64_t)(BIN_GRANULE - 1);
 }
 
-/* Of one bin, where `chunk` bytes are asked for; 0: nobody says. */
+/* `chunk` 0: default. */
 static uint64_t chunk_for(uint64_t size, uint64_t chunk)
 {
     uint64_t usual = BIN_LEAST_SLOTS * size > BIN_LEAST_CHUNK ? BIN_LEAST_SLOTS * size : BIN_LEAST_CHUNK;
@@ -48,7 +47,7 @@ static bool make_bins(binning *self, const uint64_t *sizes, size_t count, uint64
     return self->bins != NULL;
 }
 
-/* For each number of bits the first bin that is not too small for the least size of so many. */
+/* For each number of bits, the first bin that can fit the smallest such size. */
 static void index_bins(binning *self)
 {
     for (unsigned bits = 0; bits <= 64; bits++) {
@@ -81,7 +80,7 @@ static strata_status make(const strata_resource_ops *ops, const uint64_t *sizes,
     return STRATA_SUCCESS;
 }
 
-/* What is wrong with a bin of that size and its chunk; NULL: nothing. */
+/* NULL: none. */
 static const char *problem_of(uint64_t size, uint64_t chunk)
 {
     if (!size)
@@ -121,7 +120,6 @@ static bool is_power_of_two(uint64_t value)
     return value && !(value & (value - 1));
 }
 
-/* The powers of two from min to max. */
 static strata_status sizes_between(const strata_binning_options *options, uint64_t sizes[BINS_MOST], size_t *count)
 {
     uint64_t min = options->min ? options->min : BINNING_MIN, max = options->max ? options->max : BINNING_MAX;
@@ -198,7 +196,7 @@ static const strata_option fixed_texts[] = {
      "what becomes of requests for more than a block"},
 };
 
-/* In sanitizer mode each block is one of the owner at the bottom, so that tools see where it ends. */
+/* Sanitizer mode: every block is the bottom owner's, so tools see its end. */
 static strata_status in_mode(strata_status status, strata_resource **out)
 {
     strata_mode mode;
@@ -209,7 +207,7 @@ static strata_status in_mode(strata_status status, strata_resource **out)
         *out = NULL;
         return status;
     }
-    ((binning *)*out)->all_below = mode == STRATA_MODE_SANITIZER;
+    ((binning *)*out)->pass_all = mode == STRATA_MODE_SANITIZER;
     return STRATA_SUCCESS;
 }
 
@@ -231,7 +229,7 @@ const strata_layer strata_fixed_layer = {
 
 typedef struct binning_text {
     strata_binning_options options;
-    char bins[256]; /* STRATA_OPTION_STRING */
+    char bins[256];
 } binning_text;
 
 static const strata_option binning_texts[] = {
@@ -242,7 +240,7 @@ static const strata_option binning_texts[] = {
      "bytes that a bin takes from the layer below at a time"},
 };
 
-/* Reads sizes that ';' separates. */
+/* Sizes separated by ';'. */
 static strata_status read_sizes(const char *text, uint64_t sizes[BINS_MOST], size_t *count)
 {
     const char *at = text;

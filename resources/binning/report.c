@@ -1,4 +1,4 @@
-/* How full the bins are: usage, values, and a report of the stack. */
+/* Usage, values, and a report of the bins. */
 #include "resources/binning/internal.h"
 
 enum {
@@ -16,14 +16,14 @@ enum {
     VALUE_PASSED,
 };
 
-typedef struct standing {
+typedef struct totals {
     size_t live_blocks, live_bytes, retired_bytes;
     uint64_t chunks, from_clean, waited, allocated;
-} standing;
+} totals;
 
-static standing add_up(const binning *self)
+static totals add_up(const binning *self)
 {
-    standing sum = {0};
+    totals sum = {0};
     for (size_t i = 0; i < self->bin_count; i++) {
         const bin *of = self->bins[i];
         size_t live, retired;
@@ -39,26 +39,26 @@ static standing add_up(const binning *self)
     return sum;
 }
 
-static size_t less(size_t from, uint64_t by)
+static size_t minus(size_t from, uint64_t by)
 {
     return from > by ? from - (size_t)by : 0;
 }
 
-/* The layers below count chunks as live. */
+/* The lower layers count chunks as live. */
 strata_status binning_usage(strata_resource *resource, strata_usage *usage)
 {
     binning *self = (binning *)resource;
     strata_resource *below = resource->upstream;
     strata_status status = below->ops->usage(below, usage);
-    const standing own = add_up(self);
+    const totals own = add_up(self);
     uint64_t slots = atomic_load_explicit(&self->slot_bytes, memory_order_relaxed);
     uint64_t taken = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed);
-    usage->live_bytes = less(usage->live_bytes, taken) + own.live_bytes;
-    usage->live_blocks = less(usage->live_blocks, own.chunks) + own.live_blocks;
+    usage->live_bytes = minus(usage->live_bytes, taken) + own.live_bytes;
+    usage->live_blocks = minus(usage->live_blocks, own.chunks) + own.live_blocks;
     usage->retired_bytes += own.retired_bytes;
     usage->bytes_outstanding = usage->live_bytes + usage->retired_bytes;
     if (status == STRATA_SUCCESS)
-        usage->reserved_free += less((size_t)slots, own.live_bytes + own.retired_bytes);
+        usage->reserved_free += minus((size_t)slots, own.live_bytes + own.retired_bytes);
     return status;
 }
 
@@ -81,16 +81,16 @@ const strata_value binning_values[BINNING_VALUES] = {
 strata_status binning_get_value(strata_resource *resource, size_t which, uint64_t *value)
 {
     binning *self = (binning *)resource;
-    const standing own = add_up(self);
+    const totals own = add_up(self);
     size_t slots = (size_t)atomic_load_explicit(&self->slot_bytes, memory_order_relaxed);
     const uint64_t all[] = {
         [VALUE_LIVE_BLOCKS] = own.live_blocks,
         [VALUE_LIVE_BYTES] = own.live_bytes,
         [VALUE_RETIRED_BYTES] = own.retired_bytes,
-        [VALUE_FREE_BYTES] = less(slots, own.live_bytes + own.retired_bytes),
+        [VALUE_FREE_BYTES] = minus(slots, own.live_bytes + own.retired_bytes),
         [VALUE_CHUNKS] = own.chunks,
         [VALUE_CHUNK_BYTES] = atomic_load_explicit(&self->taken_bytes, memory_order_relaxed),
-        [VALUE_HITS] = less(own.allocated, own.from_clean + own.waited),
+        [VALUE_HITS] = minus(own.allocated, own.from_clean + own.waited),
         [VALUE_COMPLETE] = own.from_clean,
         [VALUE_WAITS] = own.waited,
         [VALUE_GROWN] = atomic_load_explicit(&self->grown, memory_order_relaxed),

@@ -1,4 +1,4 @@
-/* The places of one bin: lists of retired ones, clean ones with their chunks, and the way from one to the other. */
+/* Slots of a bin: free lists, clean slots in chunks, and completion. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
@@ -38,8 +38,8 @@ void bin_destroy(bin *self)
     if (!self)
         return;
     free_chunks(self->first_chunk);
-    free_chunks(self->whole);
-    for (size_t i = 0; i < STRATA_TIMELINE_LIMIT / BIN_LISTS_AT_ONCE; i++)
+    free_chunks(self->empty);
+    for (size_t i = 0; i < STRATA_TIMELINE_LIMIT / BIN_LISTS_PER_ARRAY; i++)
         strata_host_free(atomic_load_explicit(&self->lists[i], memory_order_relaxed));
     strata_counters_destroy(&self->counters);
     strata_host_free(self);
@@ -49,15 +49,15 @@ void bin_destroy(bin *self)
 
 static bin_free_list *lists_made(bin *self, uint16_t timeline)
 {
-    _Atomic(bin_free_list *) *at = &self->lists[timeline / BIN_LISTS_AT_ONCE];
+    _Atomic(bin_free_list *) *at = &self->lists[timeline / BIN_LISTS_PER_ARRAY];
     bin_free_list *now = atomic_load_explicit(at, memory_order_acquire);
     if (now)
         return now;
-    bin_free_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_AT_ONCE * sizeof *lists);
+    bin_free_list *lists = strata_host_zalloc_aligned(64, BIN_LISTS_PER_ARRAY * sizeof *lists);
     if (!lists)
         return NULL;
-    for (unsigned i = 0; i < BIN_LISTS_AT_ONCE; i++)
-        list_init(&lists[i], (uint16_t)(timeline / BIN_LISTS_AT_ONCE * BIN_LISTS_AT_ONCE + i));
+    for (unsigned i = 0; i < BIN_LISTS_PER_ARRAY; i++)
+        list_init(&lists[i], (uint16_t)(timeline / BIN_LISTS_PER_ARRAY * BIN_LISTS_PER_ARRAY + i));
     if (atomic_compare_exchange_strong_explicit(at, &now, lists, memory_order_acq_rel, memory_order_acquire))
         return lists;
     strata_host_free(lists);
@@ -69,7 +69,7 @@ bin_free_list *bin_free_list_make(bin *self, uint16_t timeline)
     bin_free_list *lists = lists_made(self, timeline);
     if (!lists)
         return &self->mixed;
-    bin_free_list *list = &lists[timeline % BIN_LISTS_AT_ONCE];
+    bin_free_list *list = &lists[timeline % BIN_LISTS_PER_ARRAY];
     if (atomic_load_explicit(&list->made, memory_order_acquire))
         return list;
     strata_spin_take(&self->lock);
@@ -120,10 +120,9 @@ bin_free_list *bin_longest_free_list(bin *self)
     return longest;
 }
 
-/* ---- what a place waits for ---- */
+/* ---- points of a slot ---- */
 
-/* A free on a stream comes after all that the stream comes after, which for a place of the stream's list is every use.
- */
+/* In a stream's own list, the free comes after every use. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data)
 {
@@ -133,7 +132,7 @@ strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, cons
     return status;
 }
 
-static strata_status look_whether_complete(strata_point point, void *data)
+static strata_status check_complete(strata_point point, void *data)
 {
     (void)data;
     return strata_point_known_complete(point) ? STRATA_SUCCESS : STRATA_ERROR_BUSY;
@@ -141,10 +140,10 @@ static strata_status look_whether_complete(strata_point point, void *data)
 
 static bool is_complete(const binning *layer, const bin_free_list *of, const bin_slot *slot)
 {
-    return bin_slot_visit(layer, of, slot, look_whether_complete, NULL) == STRATA_SUCCESS;
+    return bin_slot_visit(layer, of, slot, check_complete, NULL) == STRATA_SUCCESS;
 }
 
-/* Takes a place out of the middle. The lock is held. */
+/* The lock is held. */
 static void unlink_slot(bin_free_list *list, bin_slot *slot)
 {
     *(slot->older ? &slot->older->newer : &list->oldest) = slot->newer;
@@ -152,52 +151,51 @@ static void unlink_slot(bin_free_list *list, bin_slot *slot)
     bin_free_list_add(list, -1);
 }
 
-/* Says that the calling thread will have places in hand, unless somebody looks through the lists. */
-static bool try_to_begin_out(bin *self)
+/* False while a thread scans. */
+static bool try_checkout(bin *self)
 {
-    atomic_fetch_add_explicit(&self->out, 1,
-                              memory_order_seq_cst); /* before the look, as the looker's is the other way */
-    if (__builtin_expect(!atomic_load_explicit(&self->lookers, memory_order_seq_cst), 1))
+    atomic_fetch_add_explicit(&self->checked_out, 1,
+                              memory_order_seq_cst); /* before the read of scans; begin_scan does the reverse */
+    if (__builtin_expect(!atomic_load_explicit(&self->scans, memory_order_seq_cst), 1))
         return true;
-    bin_end_out(self);
+    bin_checkout_end(self);
     return false;
 }
 
-static __attribute__((cold)) void wait_for_lookers(const bin *self)
+static __attribute__((cold)) void wait_for_scans(const bin *self)
 {
-    for (unsigned spins = 0; atomic_load_explicit(&self->lookers, memory_order_acquire);)
+    for (unsigned spins = 0; atomic_load_explicit(&self->scans, memory_order_acquire);)
         strata_backoff(&spins);
 }
 
-void bin_begin_out(bin *self)
+void bin_checkout_begin(bin *self)
 {
-    while (!try_to_begin_out(self))
-        wait_for_lookers(self);
+    while (!try_checkout(self))
+        wait_for_scans(self);
 }
 
-/* Waits until nobody has places in hand, and keeps it so. */
-static void begin_to_look(bin *self)
+/* Waits until no thread owns retired slots, and prevents new checkouts. */
+static void begin_scan(bin *self)
 {
-    atomic_fetch_add_explicit(&self->lookers, 1, memory_order_seq_cst);
-    for (unsigned spins = 0; atomic_load_explicit(&self->out, memory_order_seq_cst);)
+    atomic_fetch_add_explicit(&self->scans, 1, memory_order_seq_cst);
+    for (unsigned spins = 0; atomic_load_explicit(&self->checked_out, memory_order_seq_cst);)
         strata_backoff(&spins);
 }
 
-static void end_looking(bin *self)
+static void end_scan(bin *self)
 {
-    atomic_fetch_sub_explicit(&self->lookers, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&self->scans, 1, memory_order_release);
 }
 
-/* Takes out of the list what is known to be complete. What was freed on one stream is complete in the order of the
- * frees. The lock is held. False: somebody looks through the lists. */
+/* A stream's frees complete in order. The lock is held. False: a scan is in progress. */
 static inline bool unlink_complete(const binning *layer, bin *self, bin_free_list *list, bin_slot **chain)
 {
     bin_slot *taken = NULL, *next;
     unsigned looked_at = 0;
-    for (bin_slot *slot = list->oldest; slot && looked_at++ < BIN_LOOKED_AT; slot = next) {
+    for (bin_slot *slot = list->oldest; slot && looked_at++ < BIN_SCAN_LIMIT; slot = next) {
         next = slot->newer;
         if (is_complete(layer, list, slot)) {
-            if (!taken && !try_to_begin_out(self))
+            if (!taken && !try_checkout(self))
                 return false;
             unlink_slot(list, slot);
             slot->older = taken;
@@ -210,7 +208,7 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
     return true;
 }
 
-/* The same, chained by `older`; what comes out the calling thread has in hand. NULL: there is none. */
+/* Linked by `older`, and checked out; NULL: none. */
 static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
@@ -220,12 +218,12 @@ static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *l
         strata_spin_release(&list->lock);
         if (__builtin_expect(looked, 1))
             break;
-        wait_for_lookers(self);
+        wait_for_scans(self);
     }
     return chain;
 }
 
-/* ---- clean places ---- */
+/* ---- clean slots ---- */
 
 static void unlink_chunk(bin *self, bin_chunk *chunk)
 {
@@ -249,16 +247,15 @@ static void link_last(bin *self, bin_chunk *chunk)
     self->last_chunk = chunk;
 }
 
-static void link_whole(bin *self, bin_chunk *chunk)
+static void link_empty(bin *self, bin_chunk *chunk)
 {
-    chunk->after = self->whole;
-    self->whole = chunk;
+    chunk->after = self->empty;
+    self->empty = chunk;
 }
 
-/* A chunk of which every place is clean, taken out. */
-static bin_chunk *take_whole(bin *self, bool orphans)
+static bin_chunk *take_empty(bin *self, bool orphans)
 {
-    bin_chunk **link = &self->whole, *chunk;
+    bin_chunk **link = &self->empty, *chunk;
     while ((chunk = *link) && chunk->orphan && !orphans)
         link = &chunk->after;
     if (chunk)
@@ -266,11 +263,10 @@ static bin_chunk *take_whole(bin *self, bool orphans)
     return chunk;
 }
 
-/* Links a chunk where it belongs. */
 static void link_chunk(bin *self, bin_chunk *chunk)
 {
     if (chunk->orphan || chunk->clean_count == chunk->count)
-        link_whole(self, chunk);
+        link_empty(self, chunk);
     else if (chunk->clean)
         link_first(self, chunk);
     else
@@ -282,7 +278,7 @@ bin_slot *bin_take_clean(bin *self)
     strata_spin_take(&self->lock);
     bin_chunk *chunk = self->first_chunk;
     const bool in_use = chunk && chunk->clean;
-    chunk = in_use ? chunk : take_whole(self, false);
+    chunk = in_use ? chunk : take_empty(self, false);
     bin_slot *slot = chunk ? chunk->clean : NULL;
     if (slot) {
         chunk->clean = slot->older;
@@ -317,10 +313,10 @@ void bin_enter_chunk(bin *self, bin_chunk *chunk)
     strata_spin_release(&self->lock);
 }
 
-bin_chunk *bin_take_whole_chunk(bin *self)
+bin_chunk *bin_take_empty_chunk(bin *self)
 {
     strata_spin_take(&self->lock);
-    bin_chunk *chunk = take_whole(self, true);
+    bin_chunk *chunk = take_empty(self, true);
     strata_spin_release(&self->lock);
     return chunk;
 }
@@ -339,7 +335,7 @@ void bin_finish(const binning *layer, bin *self, bin_slot *slot)
                                  .id = {.table = strata_table_id(table), .slot = entry_slot, .generation = generation},
                                  .bytes = self->size,
                                  .last = true});
-    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* whoever used the place came after it */
+    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* uses of the slot came after it */
         atomic_store_explicit(&slot->chunk->point, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->entry_slot, 0, memory_order_relaxed);
     strata_entry_destroy(table, entry, entry_slot);
@@ -347,7 +343,7 @@ void bin_finish(const binning *layer, bin *self, bin_slot *slot)
     bin_put_clean(self, slot);
 }
 
-/* ---- finding out what is complete ---- */
+/* ---- completion ---- */
 
 static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
 {
@@ -360,8 +356,8 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
     return bytes;
 }
 
-/* A known stream's work is marked now; what cannot be is asked about later. */
-static strata_status ask_about(strata_point point, void *data)
+/* Closes a known stream's epoch; after a failure a later poll tries again. */
+static strata_status poll_point(strata_point point, void *data)
 {
     (void)data;
     if (!strata_point_known_complete(point) && strata_timeline_close_epoch(point) == STRATA_SUCCESS)
@@ -369,14 +365,14 @@ static strata_status ask_about(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* The newest free on the stream that there is: the answer tells how far the stream is. */
-static void ask_stream(bin_free_list *list)
+/* The newest free tells how far the stream is. */
+static void poll_stream(bin_free_list *list)
 {
     strata_spin_take(&list->lock);
     strata_point point = list->newest ? list->newest->freed : 0;
     strata_spin_release(&list->lock);
     if (point)
-        ask_about(point, NULL);
+        poll_point(point, NULL);
 }
 
 static strata_status collect(strata_point point, void *pending)
@@ -385,8 +381,8 @@ static strata_status collect(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Each of the first places has its turn. They stay in the list, where others find them. */
-static void ask_mixed(const binning *layer, bin_free_list *list)
+/* Rotates the polled slots; they stay in the list for other threads. */
+static void poll_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
     strata_pending_points pending = {0};
@@ -400,27 +396,27 @@ static void ask_mixed(const binning *layer, bin_free_list *list)
     }
     strata_spin_release(&list->lock);
     for (size_t i = 0; i < pending.count; i++)
-        ask_about(pending.points[i], NULL);
+        poll_point(pending.points[i], NULL);
 }
 
-size_t bin_sweep(const binning *layer, bin *self, bool ask)
+size_t bin_sweep(const binning *layer, bin *self, bool poll)
 {
     size_t bytes = 0;
     for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
         if (bin_free_list_is_empty(list))
             continue;
-        if (ask) {
+        if (poll) {
             strata_error_suppress_begin();
             if (list->timeline)
-                ask_stream(list);
+                poll_stream(list);
             else
-                ask_mixed(layer, list);
+                poll_mixed(layer, list);
             strata_error_suppress_end(false);
         }
         bin_slot *chain;
-        while ((chain = take_complete(layer, self, list))) { /* of a list of many, some at a time */
+        while ((chain = take_complete(layer, self, list))) { /* a long list takes several rounds */
             bytes += finish_chain(layer, self, chain);
-            bin_end_out(self);
+            bin_checkout_end(self);
         }
     }
     return bytes;
@@ -434,45 +430,45 @@ static void collect_list(const binning *layer, bin_free_list *list, strata_pendi
     strata_spin_release(&list->lock);
 }
 
-static strata_status wait_for(strata_point point, void *data)
+static strata_status synchronize(strata_point point, void *data)
 {
     (void)data;
     return strata_point_synchronize(point);
 }
 
-/* Waits for, or asks about, the newest point of each stream that retired places wait for, and finishes what is complete
- * then. The places stay where they are meanwhile: another thread that waits for all that was freed must see them. */
-static strata_status settle_all(const binning *layer, bin *self, strata_status (*each)(strata_point point, void *data),
-                                size_t *bytes)
+/* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay listed, for other threads
+ * that wait for all frees. */
+static strata_status complete_all(const binning *layer, bin *self,
+                                  strata_status (*each)(strata_point point, void *data), size_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_pending_points pending = {0};
-    do { /* each stream once, whatever others free meanwhile */
+    do { /* each stream once, whatever is freed meanwhile */
         strata_pending_points_next(&pending);
-        begin_to_look(self);
+        begin_scan(self);
         for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list;
              list = list->next)
             collect_list(layer, list, &pending);
-        end_looking(self);
+        end_scan(self);
         for (size_t i = 0; i < pending.count && status == STRATA_SUCCESS; i++)
             status = each(pending.points[i], NULL);
         *bytes += bin_sweep(layer, self, false);
     } while (strata_pending_points_is_full(&pending) && status == STRATA_SUCCESS);
-    begin_to_look(self); /* what others finish */
-    end_looking(self);
+    begin_scan(self); /* waits for other threads' finishes */
+    end_scan(self);
     return status;
 }
 
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
 {
-    return settle_all(layer, self, wait_for, bytes);
+    return complete_all(layer, self, synchronize, bytes);
 }
 
-size_t bin_ask(const binning *layer, bin *self)
+size_t bin_poll(const binning *layer, bin *self)
 {
     size_t bytes = 0;
     strata_error_suppress_begin();
-    settle_all(layer, self, ask_about, &bytes);
+    complete_all(layer, self, poll_point, &bytes);
     strata_error_suppress_end(false);
     return bytes;
 }

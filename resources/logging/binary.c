@@ -111,10 +111,10 @@ static void define_tag(log_encoder *self, output *to, strata_tag tag)
 
 /* ---- records ---- */
 
-/* What the record before in the batch was. */
+/* The previous record of the batch. */
 typedef struct previous {
     uint64_t time, address;
-    int thread_index, stream_index; /* -1: there is none */
+    int thread_index, stream_index; /* -1: none */
 } previous;
 
 static unsigned what_it_has(const log_encoder *self, const strata_log_record *record, const previous *before,
@@ -184,7 +184,7 @@ static void put_stack(log_encoder *self, output *to, const char *text)
     self->text = true;
 }
 
-/* A batch can be read without those before it. */
+/* So that a batch can be read without those before it. */
 static void forget_definitions(log_encoder *self)
 {
     memset(self->threads, 0, sizeof self->threads);

@@ -1,4 +1,4 @@
-/* The public functions of logging.h that find the layer in a stack. */
+/* Public functions that find the layer in a stack. */
 #include "core/base/error.h"
 #include "resources/logging/internal.h"
 

@@ -1,5 +1,5 @@
-/* Records as CSV. A tag may hold anything: commas, quotes, backslashes and control characters in it are written as
- * \x2c, so that a line can always be cut at its commas; a byte that is no UTF-8 as U+FFFD. */
+/* Records as CSV. In a tag, commas, quotes, backslashes and control characters are written as \x2c, so a line can be
+ * split at its commas; invalid UTF-8 as U+FFFD. */
 #include "resources/logging/csv.h"
 
 #include "core/base/escape.h"

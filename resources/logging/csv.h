@@ -1,4 +1,4 @@
-/* A record as a line of text: the columns of RMM's logging resource, then ours. For the sink and the tools. */
+/* A record as a CSV line: the columns of RMM's logging resource, then Strata's. For the sink and the tools. */
 #ifndef STRATA_RESOURCES_LOGGING_CSV_H
 #define STRATA_RESOURCES_LOGGING_CSV_H
 
@@ -9,7 +9,7 @@
     "Slot,"                                                                                                        \
     "Generation,Access,Status,Flags,Duration,Tag"
 
-enum { LOG_CSV_ROOM = 2048 }; /* bytes of a line, with its end */
+enum { LOG_CSV_ROOM = 2048 }; /* bytes of a line */
 
 /* Writes the line with its '\n'; returns its length. */
 size_t log_csv_line(const strata_log_record *record, const char *tag, char to[LOG_CSV_ROOM]);

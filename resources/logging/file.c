@@ -1,12 +1,10 @@
-/* The file sinks: rotation, and writing without holes.
+/* The file sink: rotation, and writing without gaps.
  *
- * Each piece, a header or a batch, is written to a plain file at the place where the last one ended, so that what an
- * earlier write left half done, on a disk that was full, is overwritten or cut off, and never in the middle of the
- * file. A pipe has no places: what its reader leaves no room for of a piece that has begun is kept, and goes before all
- * that comes later; a piece that cannot begin is dropped as a whole. So a reader finds whole pieces.
+ * A piece is a header or a batch. In a regular file it is written after the last complete piece, over what a failed
+ * write (full disk) left. In a pipe the remainder of a partly written piece is kept and goes first; a piece that cannot
+ * begin is dropped. So a reader sees whole pieces only.
  *
- * A file that has the name already is left as it is until the stack is built and there is something to write: a stack
- * that comes to nothing has changed nothing. */
+ * An existing file is unchanged until the stack is built and there is something to write. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
@@ -29,41 +27,40 @@
 enum {
     KEEP = 4,
     HEADER_ROOM = 512,
-    WAIT_MS = 100,      /* for the reader of a pipe, once: after that not until it has read something */
-    LAST_WAIT_MS = 1000 /* for its room for the end of a piece, when the log ends */
+    WAIT_MS = 100,      /* for a pipe's reader, once until it reads */
+    LAST_WAIT_MS = 1000 /* for a remainder, when the log ends */
 };
 
-/* The layer's writer alone uses it, but for the beginning and the end. */
+/* The writer's, except at opening and closing. */
 typedef struct file_sink {
     log_sink sink;
     log_path path;
-    int descriptor; /* -1: a pipe whose reader has gone. Written while files_lock is held */
-    int next;       /* a file that will take the name from what has it now; -1: none. The same */
-    bool truncates; /* what is in the file goes as soon as there is something to write */
-    bool made;      /* nobody had the name before */
+    int descriptor; /* -1: a pipe without a reader; written with files_lock held */
+    int next;       /* file to install; -1: none; written with files_lock held */
+    bool truncates; /* the existing file, before the first write */
+    bool made;      /* this sink created the file */
     bool csv;
-    bool regular;    /* has places to write at, and can be renamed */
-    bool stuck;      /* the reader did not come in time */
-    uint64_t end;    /* bytes that are good */
-    uint64_t rotate; /* 0: never */
-    uint64_t retry;  /* a rotation that failed is tried again at this end */
+    bool regular;    /* regular file: has positions, can be renamed */
+    bool stuck;      /* the reader was too slow */
+    uint64_t end;    /* bytes of complete pieces */
+    uint64_t rotate; /* size limit; 0: never */
+    uint64_t retry;  /* size for another try after a failed rotation */
     int device;
-    size_t remainder_at, remainder; /* of a piece in the buffer that has begun: where the rest is, and its bytes */
-    size_t remainder_records;       /* of it */
-    struct file_sink *next_file;    /* all files of the process; guarded by files_lock */
+    size_t remainder_at, remainder; /* unwritten part of a begun piece in the buffer */
+    size_t remainder_records;       /* records in it */
+    struct file_sink *next_file;    /* list of all files; guarded by files_lock */
     log_encoder encoder;
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
 
 /* ---- forks ---- */
 
-/* A child would keep its parent's files locked, or its pipes open, for as long as it lives. So it closes them, and no
- * thread forks while a descriptor of a log is opened, closed or exchanged for another. */
+/* A forked child closes the files, or they would stay locked and pipes open. No thread forks while a descriptor
+ * changes. */
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_FILES);
 static file_sink *files; /* guarded by files_lock */
 
-/* Taken past the order of locks: handlers of forks run in an order of their own. Whoever has the lock waits for
- * nobody. */
+/* Outside of the lock ranks, as fork handlers have their own order. The lock's holder waits for nothing. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&files_lock.mutex);
@@ -86,7 +83,7 @@ static void in_child(void)
         close_if_open(file->next);
         close_if_open(file->descriptor);
     }
-    files = NULL; /* the parent's, all of them */
+    files = NULL; /* all are the parent's */
     after_fork();
 }
 
@@ -123,8 +120,7 @@ static void count_written(file_sink *self, size_t bytes)
 
 /* ---- signals ---- */
 
-/* What a write that fails raises is nothing to a program that does not know of it: on the threads that are its own, the
- * signal is kept away, and taken back, unless one was pending already. */
+/* Blocks and consumes the signal of a failed write, unless one was pending, so that the program does not get it. */
 typedef struct blocked_signal {
     sigset_t alone, before;
     bool pending;
@@ -161,7 +157,7 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
         if (wrote <= 0) {
             set_error(self, wrote < 0 ? errno : ENOSPC);
             if (done && ftruncate(self->descriptor, (off_t)self->end) != 0)
-                return false; /* the next piece goes over it */
+                return false; /* the next piece overwrites it */
             return false;
         }
         done += (size_t)wrote;
@@ -172,8 +168,7 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 
 /* ---- pipes and devices ---- */
 
-/* Nobody reads any more, or the device is broken: the next reader of a pipe begins with a header. A named pipe is
- * opened anew, or it would go on with what its last reader left. */
+/* The next reader starts with a header. A named pipe is reopened: it still has what the last reader left. */
 static void lose_reader(file_sink *self, int error)
 {
     set_error(self, error);
@@ -191,7 +186,6 @@ static void lose_reader(file_sink *self, int error)
     strata_lock_release(&files_lock);
 }
 
-/* Writes to a pipe without a SIGPIPE, on whatever thread it is. */
 static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t count)
 {
     blocked_signal without;
@@ -201,8 +195,8 @@ static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t c
     return wrote;
 }
 
-/* Writes what there is room for, and returns how much that was; less than `count` with errno. So much at a time as a
- * pipe surely takes when it says that it can be written to, so that this waits nowhere but here. */
+/* Returns what fitted; if less than `count`, errno is set. Writes at most what a ready pipe takes, so only poll waits.
+ */
 static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_t count, int wait_ms)
 {
     size_t done = 0;
@@ -225,7 +219,7 @@ static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_
     return done;
 }
 
-/* The rest of a piece that has begun; false while it is not all written. */
+/* False while something is left. */
 static bool put_remainder(file_sink *self, int wait_ms)
 {
     if (!self->remainder)
@@ -245,7 +239,7 @@ static bool put_remainder(file_sink *self, int wait_ms)
     return false;
 }
 
-/* A piece of so many records, whole or not at all, as far as a reader can see. */
+/* All or nothing, in a reader's view. */
 static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size_t records)
 {
     size_t done = write_to_stream(self, bytes, count, WAIT_MS);
@@ -338,10 +332,10 @@ static void go_on_in(file_sink *self, int next)
     close(self->descriptor);
     self->descriptor = next;
     self->end = self->retry = 0;
-    count_written(self, make_header(self, header)); /* it is there already */
+    count_written(self, make_header(self, header)); /* already in the file */
 }
 
-/* It is locked until its name is gone: nobody else's is removed. */
+/* Locked until its name is removed: no other log's file is removed. */
 static void drop_next(const file_sink *self, int next)
 {
     log_path_remove_next(&self->path);
@@ -361,7 +355,7 @@ static bool rotate(file_sink *self)
     return false;
 }
 
-/* Where another file cannot be made, or not be put into its place, the log stays in the one that it has. */
+/* After a failure the log stays in the present file. */
 static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
@@ -385,7 +379,7 @@ static bool install_next(file_sink *self)
     return put;
 }
 
-/* What has the name makes way, if that was asked for. */
+/* By the policy for existing files. */
 static bool claim_path(file_sink *self)
 {
     if (self->truncates) {
@@ -398,7 +392,7 @@ static bool claim_path(file_sink *self)
 
 /* ---- records ---- */
 
-/* A file that could not be begun is begun with the next records. */
+/* Writes a missing header first. */
 static bool begin_piece(file_sink *self)
 {
     if (!put_remainder(self, WAIT_MS) || !claim_path(self))
@@ -415,7 +409,7 @@ static size_t write_binary(file_sink *self, const strata_log_record *records, si
                                            self->buffer, &bytes);
     if (put(self, self->buffer, bytes, taken))
         return taken;
-    self->encoder.text = false; /* it may not be in the file */
+    self->encoder.text = false; /* it may not have been written */
     return 0;
 }
 
@@ -445,8 +439,8 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
-/* A reader that leaves while nothing is written is noticed, so that the next one does not begin in the middle; and that
- * one does not wait for records before it can open the pipe. */
+/* If a reader leaves between writes, the next one starts with a header; the pipe is reopened for it before there are
+ * records. */
 static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
@@ -461,7 +455,7 @@ static void file_poll(log_sink *sink)
         put_header(self);
 }
 
-/* A failure is met again by the first record, and told then. */
+/* Errors are ignored: the first record reports them. */
 static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
@@ -519,7 +513,7 @@ static strata_status refuse_existing(const file_sink *self)
                        self->path.text);
 }
 
-/* The policy for a plain file that has the name, open and locked. */
+/* For a regular file, open and locked. */
 static strata_status find_way_past(file_sink *self, strata_log_existing existing)
 {
     switch (existing) {
@@ -577,7 +571,7 @@ static bool is_csv(const strata_logging_options *options)
     return options->format == STRATA_LOG_CSV || (options->format == STRATA_LOG_AUTO && named);
 }
 
-/* On the thread that makes the stack. */
+/* On the thread that creates the stack. */
 static strata_status put_first_header(file_sink *self)
 {
     blocked_signal without;

@@ -7,8 +7,8 @@
 
 enum { LOGGING_VALUES = 6 };
 
-/* What the layer keeps of a block, for reports of the owner, where that one's own address and size may be others.
- * Atomic, because the entry may become another block's while they are read; then they are not used. */
+/* This layer's view of a block, for completions that the owner reports. Atomic: an entry may be reused while it is
+ * read; the values are then unused. */
 typedef struct block_facts {
     _Atomic uint64_t address, requested;
 } block_facts;
@@ -17,9 +17,9 @@ typedef struct logging {
     strata_resource resource;
     strata_device *device;
     _Atomic bool enabled; /* any thread */
-    _Atomic bool fast;    /* enabled, without durations, and stamps are simple: written with that */
+    _Atomic bool fast;    /* enabled, no durations, simple timestamps; written with `enabled` */
     bool duration;        /* constant */
-    bool stores_facts;    /* blocks have other facts in the table than in this layer; set when the stack is built */
+    bool stores_facts;    /* the layer's view of a block differs from the table's; set when the stack is built */
     log_writer writer;
 } logging;
 
@@ -36,7 +36,7 @@ strata_status logging_get(strata_resource *resource, size_t which, uint64_t *val
 strata_status logging_set(strata_resource *resource, size_t which, uint64_t value);
 void logging_describe(strata_resource *resource, strata_emitter *to);
 
-/* Sets whether calls are recorded, and how. */
+/* Sets `enabled` and `fast`. */
 void logging_enable(logging *self, bool enabled);
 
 #endif

@@ -1,9 +1,8 @@
-/* logging: the layer. What a call costs stands here: a stamp, and a line of the thread's ring.
+/* logging: the operations. A call costs a timestamp and a line of the thread's ring.
  *
- * An allocation takes its line after the call and a free before it, see resources/logging/ring.h. What the owner
- * reports while a call of this thread is under way in the layer, it reports under a lock of its own: nothing but a line
- * is written then, and its stamp is the next that the thread takes: of the call when it ends, or of another call of the
- * stack that is made meanwhile, by a function of the program's that a layer below has called. */
+ * An allocation takes its line after the call, a free before it (ring.h). A completion comes under the owner's lock, so
+ * it only writes a line. Inside a call that gets the thread's next stamp: of the call's end, or of a call nested in it.
+ */
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
@@ -25,7 +24,7 @@ static inline uint32_t stream_number(uint16_t number, uint32_t turn)
     return turn << 16 | number;
 }
 
-/* Of a known stream. Another one could only be asked about. */
+/* 0 for an unknown stream, which only the driver could identify. */
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -34,7 +33,7 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
                : 0;
 }
 
-/* The same, of the stream of a free: mostly that of the thread's last one. */
+/* Caches the thread's last answer. */
 static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CUstream stream)
 {
     const uint64_t changes = atomic_load_explicit(&strata_known_changes, memory_order_acquire);
@@ -46,7 +45,6 @@ static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CU
     return ring->stream_id;
 }
 
-/* Of the stream on which a block was made: its owner has found out. */
 static inline uint32_t alloc_stream_id(const strata_entry *entry)
 {
     return stream_number(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -61,7 +59,7 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
 
 _Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
 
-/* Of a slot that the stack's table has. An alignment is a power of two, or 0, which is kept like 1. */
+/* The table has the slot. An alignment of 0 is stored as 1. */
 static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
@@ -69,7 +67,7 @@ static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_acce
            logarithm;
 }
 
-/* No table has a slot beyond the last one that there is room for: an identity with such a one is made up. */
+/* Slots beyond the table's limit come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
@@ -83,11 +81,11 @@ static inline uint32_t units_of(uint64_t ticks)
 
 /* ---- calls ---- */
 
-/* A call on its way through the layer. */
+/* A call inside the layer. */
 typedef struct recorded_call {
     log_ring *ring; /* NULL: the call is not recorded */
-    uint64_t begun; /* stamp; only with durations, or of a free */
-    uint8_t before; /* the ring's state: not 0 if a layer below has called something that calls the stack again */
+    uint64_t begun; /* stamp; with durations, or of a free */
+    uint8_t before; /* the ring's state; not 0 in a nested call */
 } recorded_call;
 
 static inline bool enter(logging *self, recorded_call *call)
@@ -103,8 +101,7 @@ static inline bool enter(logging *self, recorded_call *call)
     return true;
 }
 
-/* The ring of a call that goes the common way: recorded without durations, not inside of another call, by a thread that
- * has a ring. */
+/* For the fast path: no durations, not nested; else NULL. */
 static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
@@ -113,7 +110,7 @@ static inline log_ring *fast_ring(logging *self)
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
-/* For all but frees, which take their line first. */
+/* A free takes its line first and does not call this. */
 static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
@@ -124,7 +121,7 @@ static inline bool begin(logging *self, recorded_call *call)
     return true;
 }
 
-/* What was reported since the last stamp gets this one. */
+/* For completions since the last stamp. */
 static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end, uint64_t stamp)
 {
     for (uint64_t i = ring->unstamped; i != end; i++) {
@@ -135,14 +132,14 @@ static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end
     ring->unstamped = end;
 }
 
-/* Publishes what the call has stored, unless the line of a free around it is not complete yet. */
+/* Not while an enclosing free's line is incomplete. */
 static inline void publish(const recorded_call *call)
 {
     if (__builtin_expect(!(call->before & LOG_FREE_OPEN), 1))
         log_ring_publish(call->ring);
 }
 
-/* The line of a call that has come back; NULL if there is no room for it. */
+/* NULL if the ring is full. */
 static inline log_line *end(logging *self, const recorded_call *call)
 {
     log_ring *ring = call->ring;
@@ -181,7 +178,6 @@ static inline void store_facts(const logging *self, strata_entry *entry, const s
     atomic_store_explicit(&facts->requested, request->bytes, memory_order_relaxed);
 }
 
-/* A block that was made. */
 static inline void record_made(logging *self, const recorded_call *call, const strata_request *request,
                                const strata_block *made)
 {
@@ -237,7 +233,7 @@ static __attribute__((noinline)) strata_status allocate_slow(logging *self, cons
     return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
 }
 
-/* The common way: what is known there is left out, a fifth of the instructions. */
+/* Fast path: a fifth fewer instructions. */
 static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     logging *self = (logging *)resource;
@@ -269,8 +265,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     return STRATA_SUCCESS;
 }
 
-/* With the tag that the allocation had. Of a block that is none any more it may be another's: then the call fails, and
- * the tag is the caller's. */
+/* The allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
 static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
@@ -279,7 +274,7 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-/* What a free's line says before it is known how it ended. */
+/* All but the result. */
 static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
                              const strata_block *block, CUstream stream)
 {
@@ -327,7 +322,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
         stamp_reports(ring, ring->stored, after);
     if (__builtin_expect(line != NULL, 1)) {
         const bool good = status == STRATA_SUCCESS;
-        if (__builtin_expect(!good, 0)) /* then the tag is the caller's */
+        if (__builtin_expect(!good, 0)) /* the entry's tag may be another block's */
             line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
         const unsigned flags = duration_flag(self) | (good && freed ? STRATA_LOG_FLAG_COMPLETE : 0);
         line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
@@ -338,11 +333,11 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
     return status;
 }
 
-/* A free that went the common way until something came between. */
+/* For a free that left the fast path. */
 static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_line *line, const strata_block *block,
                                                            strata_status status, bool complete)
 {
-    if (status != STRATA_SUCCESS) /* then the tag is the caller's */
+    if (status != STRATA_SUCCESS) /* the entry's tag may be another block's */
         line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
     if (ring->stored != ring->unstamped)
         stamp_reports(ring, ring->stored, strata_timestamp_now());
@@ -352,7 +347,7 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     return status;
 }
 
-/* The common way, as of allocations. */
+/* Fast path. */
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
@@ -434,7 +429,7 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
     return status;
 }
 
-/* A call that names no block, and a stream, perhaps. */
+/* Without a block; perhaps with a stream. */
 static void record_whole(logging *self, const recorded_call *call, strata_log_kind kind, CUstream stream,
                          uint64_t asked, uint64_t bytes, strata_status status)
 {
@@ -491,7 +486,7 @@ typedef struct reported_block {
     uint64_t address, requested;
 } reported_block;
 
-/* A block whose completion is reported, as the layer sees it. */
+/* As this layer sees the block. */
 static reported_block about(const logging *self, strata_entry *entry)
 {
     if (!entry)
@@ -504,7 +499,7 @@ static reported_block about(const logging *self, strata_entry *entry)
                             atomic_load_explicit(&facts->requested, memory_order_relaxed)};
 }
 
-/* A record of its own: of a free that had returned before, or comes to its end in parts. */
+/* A separate record: the free has returned, or completes in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
     log_ring *ring = log_ring_self(&self->writer.rings);
@@ -530,7 +525,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         log_ring_publish(ring);
 }
 
-/* Under the owner's lock, perhaps. A free that is complete before it returns is said by its own record. */
+/* Perhaps under the owner's lock. A free that completes before it returns says so in its own record. */
 static void logging_completed(strata_resource *resource, const strata_completion *completion)
 {
     logging *self = (logging *)resource;

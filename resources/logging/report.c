@@ -1,4 +1,4 @@
-/* The values of the logging layer, and its part of a report of the stack. */
+/* Values of the logging layer, and its part of a report of the stack. */
 #include "resources/logging/internal.h"
 
 #include <string.h>
@@ -47,7 +47,7 @@ void logging_enable(logging *self, bool enabled)
                           memory_order_relaxed);
 }
 
-/* The only one that can be set is the switch. */
+/* Only the switch can be set. */
 strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
 {
     (void)which;

@@ -1,12 +1,11 @@
-/* Rings: the paths that are seldom taken. */
+/* Rings: the slow paths. */
 #include "resources/logging/ring.h"
 
 #include "core/base/host_memory.h"
 
 #include <unistd.h>
 
-/* The lines lie in memory of their own: its zeroed pages come from the system when they are first touched, so a ring
- * costs what was written to it. */
+/* Lines have their own allocation: zeroed pages are mapped at first touch, so a ring costs what was written. */
 static log_ring *make_ring(uint64_t lines)
 {
     log_ring *ring = strata_host_zalloc_aligned(LOG_LINE_BYTES, sizeof *ring);
@@ -104,7 +103,7 @@ static void drop_record(log_ring *ring)
     add(&ring->gap, 1);
 }
 
-/* Says whose lines follow, and what was dropped before them. There is room. */
+/* There is room. */
 static void store_control(log_ring *ring)
 {
     ring->lines[ring->stored++ & ring->mask] = (log_line){
@@ -117,7 +116,7 @@ static void store_control(log_ring *ring)
     add(&ring->controls, 1);
 }
 
-/* A ring whose `limit` is where it is asks for room at the next line, and says first whose it is. */
+/* `limit` makes the next line check for room, and write a control line first. */
 static void hand_over(log_ring *ring, uint64_t serial)
 {
     ring->serial = serial;
@@ -157,7 +156,7 @@ log_ring *log_ring_attach(log_rings *rings)
     if (fresh) {
         atomic_store_explicit(&slot->ring, ring, memory_order_release);
         enter_ring(rings, ring);
-        log_rings_wake(rings); /* to make another spare */
+        log_rings_wake(rings); /* makes another spare */
     }
     return ring;
 }

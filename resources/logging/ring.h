@@ -1,17 +1,18 @@
-/* Rings of log lines: from the thread that records to the one that collects.
+/* Rings of log lines, from a recording thread to the collector.
  *
- * A line is a cache line. A ring belongs to a thread's number: the thread with that number alone writes lines and moves
- * `head`, the collector alone reads them and moves `tail`; each looks at the other's word only when it seems to have
- * run out of lines. A thread takes its ring at its first record, out of a few that were made in advance, because
- * recording never allocates; until there is one, and while its ring is full, it counts what it drops.
+ *     lines  [ collected | published | of the call in progress | free ]
+ *                        tail        head                      stored
  *
- * Inside of a call, lines are stored beyond `head` and published together at its end. A free takes its line before it
- * is passed down, so that what it reports to be complete comes after it, and lines of a ring ascend by their stamps.
- * Where calls are nested, by a function of the program's that a layer below calls, the lines of the inner ones are
- * published with the first call that ends while no line of a free is incomplete.
+ * A line is a cache line. A ring belongs to a thread number: only that thread writes lines and `head`, only the
+ * collector reads lines and writes `tail`. Each reads the other's word only if it seems to have run out of lines.
+ * Recording never allocates: a thread takes a spare ring at its first record. Without one, or if the ring is full,
+ * records are dropped and counted.
  *
- * A control line says whose lines follow and how many records were dropped before them. It comes first in a ring, and
- * wherever one of the two has changed. */
+ * A call publishes its lines at its end. A free takes its line first, so its completion follows and stamps ascend.
+ * Lines of nested calls are published with the first call that ends while no free's line is incomplete.
+ *
+ * A control line names the thread of the next lines and the records dropped before them. It is written first, and after
+ * each change. */
 #ifndef STRATA_RESOURCES_LOGGING_RING_H
 #define STRATA_RESOURCES_LOGGING_RING_H
 
@@ -25,28 +26,27 @@
 enum {
     LOG_KIND_CONTROL = 0, /* in place of a strata_log_kind */
     LOG_LINE_BYTES = 64,
-    LOG_SPARES = 8,         /* rings that are made in advance */
-    LOG_MOST_SPARES = 64,   /* where more threads than that begin at once */
-    LOG_DROP_RUN = 32,      /* records that are dropped at a time when a ring is full */
-    LOG_AHEAD = 16,         /* lines that are asked for ahead of the one that is written */
-    LOG_DURATION_SHIFT = 4, /* durations are kept in units of 16 ticks */
+    LOG_SPARES = 8,         /* rings made in advance */
+    LOG_MOST_SPARES = 64,   /* at most, if many threads start at once */
+    LOG_DROP_RUN = 32,      /* dropped in a run when a ring is full */
+    LOG_AHEAD = 16,         /* lines to prefetch */
+    LOG_DURATION_SHIFT = 4, /* units of 16 ticks */
 };
 
-/* A record as a thread writes it. */
 typedef struct log_line {
-    uint64_t stamp;     /* CONTROL: not used */
-    uint64_t stream;    /* the handle. CONTROL: the thread's serial */
-    uint64_t address;   /* CONTROL: how many records were dropped before the next */
-    uint64_t requested; /* CONTROL: the system's number of the thread */
+    uint64_t stamp;     /* CONTROL: unused */
+    uint64_t stream;    /* handle. CONTROL: serial of the thread */
+    uint64_t address;   /* CONTROL: records dropped before the next */
+    uint64_t requested; /* CONTROL: the system's thread id */
     uint64_t bytes;
     uint64_t what;  /* generation << 16 | flags << 12 | kind << 8 | status */
-    uint64_t where; /* tag << 32 | slot << 8 | access << 6 | alignment's logarithm */
+    uint64_t where; /* tag << 32 | slot << 8 | access << 6 | log2 of the alignment */
     union {
         struct {
             uint32_t stream_id;
-            uint32_t duration; /* in units of 16 ticks, at most UINT32_MAX */
+            uint32_t duration;
         };
-        uint64_t stream_alone; /* both written as one: the stream, and no duration */
+        uint64_t stream_alone; /* both in one store: stream_id and no duration */
     };
 } log_line;
 
@@ -57,13 +57,13 @@ enum { LOG_WHERE_ALIGNMENT = 0, LOG_WHERE_ACCESS = 6, LOG_WHERE_SLOT = 8, LOG_WH
 
 enum { LOG_SLOT_LIMIT = 0xffffff };
 
-/* Of a thread's calls under way in the layer: any; a free that has its line, which is not complete yet. */
+/* State of a thread: in a call; in a free whose line is incomplete. */
 enum { LOG_INSIDE = 1, LOG_FREE_OPEN = 2 };
 
-/* The free that is under way, the innermost of several. */
+/* The innermost free in progress. */
 typedef struct log_freeing {
     uint64_t generation; /* of the block; 0: none */
-    uint64_t slot;       /* with LOG_FREED: it was reported complete */
+    uint64_t slot;       /* | LOG_FREED once it is reported complete */
 } log_freeing;
 
 #define LOG_FREED (UINT64_C(1) << 32)
@@ -74,82 +74,79 @@ static inline bool log_is_freed(const log_freeing *freeing)
 }
 
 typedef struct log_ring {
-    /* The thread's own; `head` is read by the collector. */
+    /* The thread's; the collector reads `head`. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t head; /* lines published */
-    uint64_t stored;                                /* lines written: beyond head inside of a call */
-    uint64_t limit;                                 /* up to here without a look at anything else */
-    uint64_t serial;                                /* of the thread that writes */
-    uint64_t unstamped;                             /* inside of a call: lines from here on have no stamp yet */
-    uint64_t changes;                               /* of known streams, when the next two were found */
-    const void *stream;                             /* on which the thread freed last */
-    uint32_t stream_id;                             /* what the log calls that one */
+    uint64_t stored;                                /* lines written; beyond head inside a call */
+    uint64_t limit;                                 /* `stored` may reach this without a check of the tail */
+    uint64_t serial;                                /* of the owning thread */
+    uint64_t unstamped;                             /* first line without a stamp, inside a call */
+    uint64_t changes;                               /* strata_known_changes at that time */
+    const void *stream;                             /* strata_known_changes when the next two were stored */
+    uint32_t stream_id;                             /* its id in the log */
     log_freeing freeing;
-    uint8_t state;       /* LOG_INSIDE, LOG_FREE_OPEN; 0: no call of this thread is under way in the layer */
-    bool needs_control;  /* whose the lines are */
-    uint32_t drops_left; /* records to drop without a look at the tail, which another thread writes */
+    uint8_t state;       /* 0: not in the layer */
+    bool needs_control;  /* the owner has changed */
+    uint32_t drops_left; /* records to drop without a look at `tail` */
     uint64_t mask;       /* lines - 1; constant */
     log_line *lines;     /* constant */
-    /* Seldom written, by the thread; read by any, relaxed: statistics. */
+    /* Written by the thread, seldom; any thread, relaxed. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t dropped; /* records */
-    _Atomic uint64_t controls;                         /* control lines published or stored */
-    _Atomic uint64_t gap;  /* records dropped since the last line; also read by the collector at the end */
-    struct log_ring *next; /* rings in use: set before publication */
-    void *memory;          /* what the lines lie in; constant */
-    /* The collector's; `tail` is read by the thread. */
+    _Atomic uint64_t controls;                         /* control lines stored */
+    _Atomic uint64_t gap;  /* records dropped since the last line; at the end the collector reads it */
+    struct log_ring *next; /* in the list of used rings; constant */
+    void *memory;          /* allocation of the lines; constant */
+    /* The collector's; the thread reads `tail`. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t tail; /* lines collected */
-    uint64_t numbered;                              /* records of the thread so far, dropped ones included */
-    uint64_t writer_serial;                         /* of the thread whose lines are collected */
-    uint32_t writer_id;                             /* the system's number of it */
-    uint64_t collected;                             /* lines: ahead of tail until they are given back */
-    uint64_t end;                                   /* lines up to here are collected now */
+    uint64_t numbered;                              /* records of the thread, dropped ones included */
+    uint64_t writer_serial;                         /* thread of the lines collected now */
+    uint32_t writer_id;                             /* its system id */
+    uint64_t collected;                             /* ahead of tail until given back */
+    uint64_t end;                                   /* head at this collection */
 } log_ring;
 
-/* What a thread has without a ring. */
 typedef struct log_thread_slot {
     _Atomic(log_ring *) ring; /* written once, by the thread with that number; read by any */
-    uint64_t lost_serial;     /* of the thread that dropped records for want of a ring; its own, like lost */
-    uint64_t lost;            /* how many: a gap in its numbers once it has a ring */
+    uint64_t lost_serial;     /* of the thread that lost records; that thread only */
+    uint64_t lost;            /* records without a ring */
 } log_thread_slot;
 
 typedef struct log_rings {
-    log_thread_slot slots[STRATA_THREAD_LIMIT];  /* by thread number; 0 is not used */
-    _Atomic(log_ring *) used;                    /* through next: grows at the front, shrinks never; any thread */
-    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* taken by threads, put there by the collector */
-    _Atomic uint64_t unassigned; /* records dropped for want of a ring; any thread, relaxed: statistics */
-    _Atomic uint32_t wanted;     /* rings that threads have asked for and not got; any thread */
-    _Atomic bool asleep;         /* the collector waits on `wake`; any thread */
+    log_thread_slot slots[STRATA_THREAD_LIMIT];  /* by thread number; 0 is unused */
+    _Atomic(log_ring *) used;                    /* list that grows at its front; any thread */
+    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* filled by the collector, taken by threads */
+    _Atomic uint64_t unassigned;                 /* records dropped without a ring; any thread, relaxed */
+    _Atomic uint32_t wanted;                     /* rings that were missing; any thread */
+    _Atomic bool asleep;                         /* waiting on `wake`; any thread */
     sem_t wake;
-    uint64_t lines; /* of a ring; constant */
+    uint64_t lines; /* per ring; constant */
 } log_rings;
 
-/* Makes the rings with their first spares. `lines` is a power of two. False without host memory. */
+/* `lines` is a power of two. False without host memory. */
 bool log_rings_init(log_rings *rings, uint64_t lines);
 
 /* No thread records any more. */
 void log_rings_destroy(log_rings *rings);
 
-/* Makes rings until there are as many spares as there should be. Not for threads that record. False without host
- * memory. */
+/* Makes missing spares; not for recording threads. False without host memory. */
 bool log_rings_refill(log_rings *rings);
 
-/* Wakes the collector, if it sleeps. Never blocks. */
+/* Never blocks. */
 void log_rings_wake(log_rings *rings);
 
-/* The calling thread's ring at its first record, or after another thread had its number; NULL, with one record
- * dropped, if there is none. */
+/* Gives the thread a ring, or that of its number's last thread. NULL, with a record dropped, without a spare. */
 __attribute__((cold)) log_ring *log_ring_attach(log_rings *rings);
 
-/* Makes room for a line if there is some; false, with one record dropped, if not. Wakes the collector when the ring is
- * three quarters full, unless the caller may not take that long: it is a system call, of some microseconds. */
+/* False, with a record dropped, if the ring is full. Wakes the collector at three quarters if `may_wake` (a system call
+ * of some microseconds). */
 __attribute__((cold)) bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake);
 
-/* The records that no ring and no place took. Any thread. */
+/* Any thread. */
 uint64_t log_rings_dropped(const log_rings *rings);
 
-/* The records that were put into rings. Any thread. */
+/* Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
-/* The ring that the calling thread, which is `thread`, has; NULL if it has none yet. */
+/* `thread` is the calling one; NULL if it has no ring yet. */
 static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
@@ -158,14 +155,14 @@ static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *threa
     return __builtin_expect(ring && ring->serial == thread->serial, 1) ? ring : NULL;
 }
 
-/* The same, and takes one. */
+/* Attaches a missing ring. */
 static inline log_ring *log_ring_self(log_rings *rings)
 {
     log_ring *ring = log_ring_of(rings, strata_thread_current);
     return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);
 }
 
-/* The next line, to be filled; NULL, with a record dropped, if the ring is full. */
+/* NULL, with a record dropped, if the ring is full. */
 static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may_wake)
 {
     if (__builtin_expect(ring->stored == ring->limit, 0) && !log_ring_make_room(rings, ring, may_wake))
@@ -173,9 +170,8 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-/* Has a line brought into this core's cache for writing. The collector's core has read it since it was written last, so
- * that the plain prefetch, which is what the compiler makes of one "for writing" unless the processor is named to it,
- * would leave the line where it must be fetched from again by the write. */
+/* The collector's core has read the line. Compilers emit the plain prefetch unless the target has prefetchw; that
+ * fetches the line shared, and the write would fetch it again. */
 static inline void log_ring_own(log_line *line)
 {
 #if defined(__x86_64__)

@@ -21,7 +21,7 @@ enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
 
 strata_status log_path_expand(log_path *path, const char *given, int device)
 {
-    static _Atomic int turns; /* log files of this process; any thread */
+    static _Atomic int turns; /* logs of this process; any thread */
     const strata_file_part parts[] = {
         {'d', device, "device"},
         {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
@@ -49,9 +49,9 @@ static void next_name(const log_path *path, char name[NUMBERED_ROOM])
     snprintf(name, NUMBERED_ROOM, "%s.new", path->text);
 }
 
-/* ---- who has it ---- */
+/* ---- locking ---- */
 
-/* False with EBUSY if somebody else holds the file. Where a file system has no locks, nobody is kept away. */
+/* False with EBUSY if another log has the file. Without support for locks no log is excluded. */
 static bool lock_file(int descriptor)
 {
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
@@ -67,7 +67,7 @@ static bool is_at(const char *path, int descriptor)
            named.st_ino == open.st_ino;
 }
 
-/* Closes it, and leaves errno as it is. */
+/* Keeps errno. */
 static int refuse(int descriptor)
 {
     int error = errno;
@@ -87,7 +87,7 @@ int log_path_create(const log_path *path)
     return make_locked(path->text);
 }
 
-/* Whoever had it may have moved it on between our opening and locking it. */
+/* The file may be renamed between open and lock; then tries again. */
 int log_path_open(const log_path *path, bool *regular)
 {
     enum { TURNS = 100 };
@@ -111,9 +111,9 @@ int log_path_open(const log_path *path, bool *regular)
     return -1;
 }
 
-/* ---- another one in its place ---- */
+/* ---- replacing ---- */
 
-/* Whether a file holds a log's header, or a part of one, and nothing else. */
+/* Whether a file is a log's header, whole or in part, and nothing else. */
 static bool is_header(int descriptor, off_t size)
 {
     static const char columns[] = LOG_CSV_HEADER "\n";
@@ -126,8 +126,7 @@ static bool is_header(int descriptor, off_t size)
            (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
 }
 
-/* A log that was killed while it made a file has left one without records, which nobody holds any more. What anybody
- * else has put there stays. */
+/* The leftover of a log that was killed: only a header, not locked. Other files stay. */
 static bool remove_leftover(const char *path)
 {
     struct stat is;
@@ -173,7 +172,7 @@ static bool exists(const char *path)
     return lstat(path, &is) == 0;
 }
 
-/* Up to the first number that is free, files move on by one. Stops where one cannot be moved: none goes over it. */
+/* Increments numbers up to the first free one. Stops at a failure, so that no file is overwritten. */
 static bool move_on(const log_path *path)
 {
     char from[NUMBERED_ROOM], to[NUMBERED_ROOM];
@@ -189,7 +188,7 @@ static bool move_on(const log_path *path)
     return true;
 }
 
-/* Not over a file that somebody has made there meanwhile: EEXIST, where the kernel and the file system know how. */
+/* EEXIST instead of overwriting a new file, if kernel and file system can. */
 static bool rename_to_free(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)
@@ -202,7 +201,7 @@ bool log_path_install_next(const log_path *path, int descriptor)
     char first[NUMBERED_ROOM], next[NUMBERED_ROOM];
     bool stands = exists(path->text);
     if (stands && !is_at(path->text, descriptor)) {
-        errno = EEXIST; /* somebody else's by now */
+        errno = EEXIST; /* another program's file */
         return false;
     }
     if (stands && !move_on(path))

@@ -1,8 +1,9 @@
-/* The place of a log file: its name, who has it, and how another file comes to stand there.
+/* The path of a log file: its name, lock and rotation.
  *
- * Whoever writes a file holds a lock on it (flock), which the kernel releases with the process; a file that somebody
- * holds is never taken. A file that is to take a name that is in use is made under NAME.new first, with its header in
- * it, so that where no file can be made nothing was moved, and the name always has a whole one. */
+ *     NAME.new -> NAME -> NAME.1 -> ... -> NAME.keep
+ *
+ * A log locks its file (flock) until the process ends; a locked file is never taken. NAME.new is made with its header
+ * before any rename, so a failure moves nothing and NAME is always a whole file. */
 #ifndef STRATA_RESOURCES_LOGGING_ROTATION_H
 #define STRATA_RESOURCES_LOGGING_ROTATION_H
 
@@ -12,32 +13,31 @@ enum { LOG_NAME_ROOM = 512 };
 
 typedef struct log_path {
     char text[LOG_NAME_ROOM];
-    uint64_t keep; /* NAME.1 to NAME.keep are kept */
+    uint64_t keep;
 } log_path;
 
-/* Fills in the path, as the option `file` says it. Errors: INVALID_VALUE. */
+/* Expands the option `file`. Errors: INVALID_VALUE. */
 strata_status log_path_expand(log_path *path, const char *given, int device);
 
-/* The descriptor of the process's own that the path means, as "/dev/stdout"; -1 for others. */
+/* Descriptor for "/dev/stdout" and "/dev/stderr"; -1 for other paths. */
 int log_path_standard(const log_path *path);
 
-/* Makes a file under the name, locked; -1 with errno: EEXIST, EBUSY if another log took it at once. */
+/* Creates a locked file; -1 with errno: EEXIST; EBUSY if another log was first. */
 int log_path_create(const log_path *path);
 
-/* Opens what has the name already, for writing and without waiting for the reader of a pipe; a plain file is locked and
- * surely has the name. -1 with errno, EBUSY if another log writes to it. */
+/* Opens an existing file to write, without waiting for a pipe's reader; a regular file is locked and has the name. -1
+ * with errno: EBUSY if another log has it. */
 int log_path_open(const log_path *path, bool *regular);
 
-/* Makes NAME.new, locked and with `header` in it; -1 with errno, and nothing is left. */
+/* Creates NAME.new, locked; -1 with errno and nothing left. */
 int log_path_create_next(const log_path *path, const void *header, size_t bytes);
 
-/* Moves NAME to NAME.1 and so on, and NAME.new to NAME. `descriptor` is the file that stands at NAME, or stood there
- * until somebody else moved it; if another one does, EEXIST. False with errno: NAME stays where it is, or at NAME.1
- * if somebody took the name at that moment. No file is lost but NAME.keep, and that only if all the numbers are in use.
- */
+/* Moves NAME to NAME.1 and so on, and NAME.new to NAME. EEXIST if the file at NAME is not `descriptor`'s. False with
+ * errno: NAME stays, or is at NAME.1 if the name was taken meanwhile. Only NAME.keep is lost, and only if all numbers
+ * are in use. */
 bool log_path_install_next(const log_path *path, int descriptor);
 
-/* Removes NAME, if it is still that file; and NAME.new. */
+/* Removes NAME if it is this file; NAME.new. */
 void log_path_remove(const log_path *path, int descriptor);
 void log_path_remove_next(const log_path *path);
 

@@ -1,4 +1,4 @@
-/* Sinks without a file: memory, which keeps the newest records in a circle, and callbacks. */
+/* Sinks without a file: a ring of the newest records in memory, and callbacks. */
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 #include "resources/logging/sink.h"
@@ -7,8 +7,8 @@ typedef struct memory_sink {
     log_sink sink;
     strata_lock lock;
     uint64_t capacity;
-    uint64_t first, end;         /* records taken out or overwritten, and put in; guarded by lock */
-    strata_log_record records[]; /* the same */
+    uint64_t first, end;         /* records removed, and added; guarded by lock */
+    strata_log_record records[]; /* guarded by lock */
 } memory_sink;
 
 static size_t memory_write(log_sink *sink, const strata_log_record *records, size_t count)

@@ -1,4 +1,4 @@
-/* Collecting lines, merging them, and the writer's thread. */
+/* Collects lines, merges them, and runs the writer's thread. */
 #include "resources/logging/writer.h"
 
 #include "core/base/error.h"
@@ -13,7 +13,7 @@
 
 enum { SLACK_NS = 200000, HEAP_STEP = 64 };
 
-/* All writers of the process: what they have is written when it exits. In a forked child they are its parent's. */
+/* All writers of the process, for its exit; in a forked child they are the parent's. */
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
@@ -29,7 +29,7 @@ static void write_batch(log_writer *self)
 {
     if (!self->batch_count)
         return;
-    if (!self->sink->stack_text) /* whoever recorded this came after the stack was built */
+    if (!self->sink->stack_text) /* records exist only after the stack was built */
         self->sink->stack_text = strata_stack_text(self->resource->stack);
     self->sink->dropped = log_writer_dropped(self);
     size_t taken = self->sink->ops->write(self->sink, self->batch, self->batch_count);
@@ -38,10 +38,10 @@ static void write_batch(log_writer *self)
     self->batch_count = 0;
 }
 
-/* What the stamps of a collection mean. */
+/* Converts the stamps of a collection to times. */
 typedef struct time_scale {
     const strata_timestamp_point *from, *to;
-    double rate, long_rate; /* nanoseconds a tick: between the two, and since the beginning */
+    double rate, long_rate; /* nanoseconds a tick: between these points, and since the start */
 } time_scale;
 
 static uint64_t time_of(log_writer *self, const time_scale *scale, uint64_t stamp, bool late)
@@ -52,7 +52,7 @@ static uint64_t time_of(log_writer *self, const time_scale *scale, uint64_t stam
         return time;
     if (time > self->newest_ns)
         self->newest_ns = time;
-    return self->newest_ns; /* rounding turns nothing around */
+    return self->newest_ns; /* rounding must not reverse the order */
 }
 
 static uint64_t duration_of(const time_scale *scale, uint32_t units)
@@ -110,7 +110,7 @@ static const log_line *current(const log_ring *ring)
     return &ring->lines[ring->collected & ring->mask];
 }
 
-/* Moves over control lines; false if there is no record left to collect. */
+/* Skips control lines; false if no record is left. */
 static bool has_record(log_ring *ring)
 {
     while (ring->collected != ring->end && (current(ring)->what >> LOG_WHAT_KIND & 0xf) == LOG_KIND_CONTROL)
@@ -132,7 +132,7 @@ static void sift_down(log_writer *self, size_t at)
     heap[at] = ring;
 }
 
-/* Room for one more ring; false without host memory: its lines wait. */
+/* False without host memory; then the ring's lines wait. */
 static bool make_room(log_writer *self)
 {
     if (self->heap_count < self->heap_capacity)
@@ -148,7 +148,7 @@ static bool make_room(log_writer *self)
     return true;
 }
 
-/* Notes how far each ring is. Returns the most lines that one holds. */
+/* Returns the most lines in a ring. */
 static uint64_t look_at_rings(log_writer *self)
 {
     uint64_t most = 0;
@@ -193,7 +193,7 @@ static void merge(log_writer *self, const time_scale *scale, uint64_t newest)
     write_batch(self);
 }
 
-/* Collects once. Returns the most lines that a ring held. */
+/* Returns the most lines in a ring. */
 static uint64_t collect(log_writer *self, bool all)
 {
     uint64_t half = self->rings.lines / 2;
@@ -225,8 +225,8 @@ static void sleep_until_needed(log_writer *self, bool busy)
     atomic_store(&self->rings.asleep, false);
 }
 
-/* Where every core has work of the program's to do, the writer takes about a tenth of one, and rings that fill up drop
- * records: a program must not go slower because it is watched. With a core to spare this changes nothing. */
+/* With every core in use the writer gets a tenth of one, and full rings drop records: logging must not slow the program
+ * down. */
 static void step_back(void)
 {
     enum { NICENESS = 10 };
@@ -241,7 +241,7 @@ static void set_done(log_writer *self, uint64_t done)
     strata_lock_release(&self->lock);
 }
 
-/* What there is is the last. */
+/* The last collection. */
 static void finish(log_writer *self)
 {
     collect(self, true);
@@ -256,7 +256,7 @@ static void *run(void *data)
     for (;;) {
         if (atomic_load(&self->stop)) {
             finish(self);
-            set_done(self, UINT64_MAX); /* whoever asks from now on */
+            set_done(self, UINT64_MAX); /* for later requests, too */
             return NULL;
         }
         uint64_t asked = atomic_load(&self->asked);
@@ -300,7 +300,7 @@ bool log_writer_flush(log_writer *self, unsigned patience_s)
 
 /* ---- making and ending ---- */
 
-/* Signals are the program's: none is handled on a thread of the library. */
+/* Signals are the program's: no thread of the library handles one. */
 static bool start_thread(log_writer *self)
 {
     sigset_t all, before;
@@ -375,7 +375,7 @@ void log_writer_stop(log_writer *self)
     wake(self);
     if (self->started)
         pthread_join(self->thread, NULL);
-    if (exiting) /* and this was recorded meanwhile */
+    if (exiting) /* records made after the exit's collection */
         finish(self);
     self->sink->ops->close(self->sink, self->resource->stack != NULL);
     strata_lock_destroy(&self->lock);
@@ -385,9 +385,8 @@ void log_writer_stop(log_writer *self)
     strata_host_free(self->batch);
 }
 
-/* Runtimes live until the process exits, and so do their logs. Destructors run after all exit handlers. The writers end
- * here, lest the exit cut what they write. Whatever the program has left behind, it exits: nobody waits forever for a
- * sink. */
+/* Logs live until the exit. Destructors run after all exit handlers, and the exit would cut the writers' output, so
+ * they are joined here; only for a time, in case a sink is stuck. */
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };
@@ -399,7 +398,7 @@ static __attribute__((destructor)) void write_everything(void)
         atomic_store(&writer->stop, true);
         if (!log_writer_flush(writer, PATIENCE_S))
             continue;
-        clock_gettime(CLOCK_REALTIME, &until); /* of the last steps of a thread */
+        clock_gettime(CLOCK_REALTIME, &until); /* for the thread's last steps */
         until.tv_sec += PATIENCE_S;
         writer->started = pthread_timedjoin_np(writer->thread, NULL, &until) != 0;
     }

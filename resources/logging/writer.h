@@ -1,12 +1,9 @@
-/* The writer of a logging layer: one thread that collects the lines of all rings, puts them into one order by their
- * stamps, and hands them to the sink.
+/* The writer: a thread that collects the lines of all rings, merges them by stamp, and passes them to the sink.
  *
- * Each collection looks at how far the rings are, then at the clocks; stamps lie between that moment and the one
- * before, and so do their times. What is younger than 0.2 ms is left for the next one, because a record with an older
- * stamp may be under way; not so when a ring is half full, or somebody waits for all that there is.
- *
- * It sleeps for an interval, or for an eighth of one while there is much to collect, so that threads seldom have to
- * wake it. */
+ * A collection reads how far each ring is, then the clocks; its stamps lie between the last collection and this one,
+ * and so do their times. Lines younger than 0.2 ms wait for the next one, as older stamps may be under way, unless a
+ * ring is half full or a thread waits for everything. The writer sleeps for an interval, an eighth of it under load, so
+ * threads seldom wake it. */
 #ifndef STRATA_RESOURCES_LOGGING_WRITER_H
 #define STRATA_RESOURCES_LOGGING_WRITER_H
 
@@ -18,40 +15,39 @@
 typedef struct log_writer {
     log_rings rings;
     log_sink *sink;
-    const strata_resource *resource; /* the layer, for the text of its stack */
+    const strata_resource *resource; /* the layer, for its stack's text */
     int device;
     uint64_t interval_ns;
     pthread_t thread;
-    bool started;           /* and not ended; written by who starts or ends it */
-    _Atomic bool stop;      /* set by who ends the layer, or by the process's exit */
-    _Atomic uint64_t asked; /* for a collection of everything; counted up by any thread */
+    bool started;           /* until joined; written by the starting or stopping thread */
+    _Atomic bool stop;      /* at the layer's destroy or the process's exit */
+    _Atomic uint64_t asked; /* requests for a full collection; any thread */
     strata_lock lock;
-    pthread_cond_t finished;     /* `done` has changed */
-    uint64_t done;               /* the last one that was asked for and made, UINT64_MAX once the thread has ended;
-                                    guarded by lock */
-    _Atomic bool failing;        /* the sink did not take the last records; the writer's, read by any */
-    _Atomic uint64_t late, lost; /* records; the same: statistics */
-    strata_timestamp_point first, last; /* the rest is the writer's alone */
+    pthread_cond_t finished;            /* signals that `done` has changed */
+    uint64_t done;                      /* last request served, UINT64_MAX after the thread's end; guarded by lock */
+    _Atomic bool failing;               /* the sink refused records; any thread reads */
+    _Atomic uint64_t late, lost;        /* records; any thread reads, relaxed */
+    strata_timestamp_point first, last; /* this and the rest: writer only */
     uint64_t newest_stamp, newest_ns;
-    log_ring **heap; /* rings with lines to collect, the one with the oldest on top */
+    log_ring **heap; /* rings with lines, oldest on top */
     size_t heap_count, heap_capacity;
     size_t batch_count;
-    strata_log_record *batch; /* LOG_BATCH */
-    struct log_writer *next;  /* all writers; guarded by the list's lock */
+    strata_log_record *batch; /* LOG_BATCH records */
+    struct log_writer *next;  /* list of writers; guarded by its lock */
 } log_writer;
 
-/* Makes the rings and starts the thread. `writer` is zero but for resource, device, interval_ns and sink. Errors:
- * OUT_OF_HOST_MEMORY, with nothing left but the sink. */
+/* `writer` is zero except resource, device, interval_ns and sink. Error: OUT_OF_HOST_MEMORY, after which the caller
+ * still has the sink. */
 strata_status log_writer_start(log_writer *writer, uint64_t lines);
 
-/* Collects everything, ends the thread and closes the sink. No thread records any more. */
+/* Collects everything, joins the thread, closes the sink. No thread records any more. */
 void log_writer_stop(log_writer *writer);
 
-/* Collects everything that was recorded before, and waits for that, for at most `patience_s` seconds if it is not 0.
- * False if that was too short, or the caller is the writer. */
+/* Waits until all earlier records are collected, at most `patience_s` seconds (0: no limit). False after a timeout or
+ * on the writer's thread. */
 bool log_writer_flush(log_writer *writer, unsigned patience_s);
 
-/* Records that are in no place where the layer promises them. Any thread. */
+/* Records that are lost. Any thread. */
 uint64_t log_writer_dropped(const log_writer *writer);
 
 #endif

@@ -1,4 +1,4 @@
-/* The public functions that read counters, open scopes and reset peaks. */
+/* Public functions that read counters, open scopes and reset peaks. */
 #include "core/base/error.h"
 #include "resources/statistics/internal.h"
 

@@ -1,8 +1,8 @@
-/* What the files of the statistics layer share. */
 #ifndef STRATA_RESOURCES_STATISTICS_INTERNAL_H
 #define STRATA_RESOURCES_STATISTICS_INTERNAL_H
 
 #include "core/base/lock.h"
+#include "core/stack/stack.h"
 #include "resources/statistics/tag_counters.h"
 
 #include <strata/statistics.h>
@@ -14,29 +14,31 @@ enum {
 
 typedef struct strata_statistics {
     strata_resource resource;
-    _Atomic bool stacks;                                   /* any thread, relaxed: a switch */
-    bool stores_facts;                                     /* blocks have other facts in the table than in this layer;
-                                                       set when the stack is built */
-    int leaks;                                             /* constant */
-    int file;                                              /* constant; -1: none */
-    struct strata_statistics *next, *previous;             /* of those that report by themselves; guarded by a lock
-                                                              of report.c */
-    _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed: statistics */
-    _Atomic uint64_t free_failures;                        /* the same */
+    _Atomic bool stacks;                       /* any thread, relaxed */
+    bool stores_facts;                         /* blocks look different in the table; set when the stack is built */
+    int leaks;                                 /* constant */
+    int file;                                  /* constant; -1: none */
+    struct strata_statistics *next, *previous; /* list of reporting layers; guarded by reporting_lock */
+    _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
+    _Atomic uint64_t free_failures;                        /* any thread, relaxed */
     strata_tag_counters counters;
 } strata_statistics;
 
-/* What is kept of a block, in its entry. Written once by the thread that allocates it, `mark` last; until then the
- * block is not live here. Read with the entry's lock bit, or by the free. */
+/* Written once by the allocating thread, `origin` last. Read with the entry's lock bit, or by the free. */
 typedef struct strata_statistics_facts {
-    _Atomic uint64_t origin; /* strata_statistics_origin; 0: not yet, or not through this layer */
-    /* As this layer gave the block. Not there where the table has it so: `keeps` says. */
+    _Atomic uint64_t origin; /* tag and call stack; 0: not live here */
+    /* As this layer sees the block; absent without `stores_facts`. */
     _Atomic uint64_t bytes, requested, address;
 } strata_statistics_facts;
 
 enum { STRATA_STATISTICS_OPTIONAL_BYTES = sizeof(strata_statistics_facts) - sizeof(uint64_t) };
 
-/* Numbers of call stacks end far below 2^31. */
+static inline strata_statistics_facts *strata_statistics_facts_in(const strata_resource *resource, strata_entry *entry)
+{
+    return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
+}
+
+/* Call stack numbers end far below 2^31. */
 static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)
 {
     return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
@@ -65,14 +67,14 @@ extern const strata_resource_ops strata_statistics_ops;
 
 extern const char strata_statistics_name[]; /* in the ops of this layer alone */
 
-/* The head of public functions. Errors: FORKED, INVALID_VALUE if it is another layer. */
+/* Checks for public functions. Errors: FORKED, INVALID_VALUE for another layer. */
 strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self);
 
-/* Reads a public struct of counters; false if the scope is not open. `record` is the tally's own for all tags. */
+/* False if the scope is not open. The record `all` has the sum of all tags. */
 bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out);
 
-/* How many values of these statuses there are in all; the number of one that is none is 0. */
+/* Failed allocations of every status. */
 uint64_t strata_statistics_failed(const strata_statistics *self);
 
 /* ---- report.c ---- */
@@ -86,7 +88,7 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to);
 
 void strata_statistics_end_refused(strata_resource *resource);
 
-/* Opens and closes what reporting by itself takes. Errors: IO, OUT_OF_HOST_MEMORY. */
+/* Prepares and ends reports at exit. Errors: IO, OUT_OF_HOST_MEMORY. */
 strata_status strata_statistics_begin_reports(strata_statistics *self, const char *file);
 void strata_statistics_end_reports(strata_statistics *self);
 

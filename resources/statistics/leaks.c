@@ -1,7 +1,7 @@
-/* What is live, in groups: for those who ask, when the stack cannot end, and at exit.
+/* Live blocks in groups, reported on request, if the stack cannot be destroyed, and at exit.
  *
- * Live blocks are found by walking the stack's table of blocks. A group is what has its call stack and tag in common,
- * or tag and size class where there are no call stacks: the items are collected, sorted by that and merged. */
+ * A walk over the stack's table collects live blocks; those with equal call stack and tag (without call stacks: tag and
+ * size class) are merged. */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
@@ -9,7 +9,6 @@
 #include "core/base/error.h"
 #include "core/base/file_name.h"
 #include "core/base/host_memory.h"
-#include "core/stack/stack.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,15 +21,14 @@ enum { FIRST_ROOM = 256, MOST_LOGGED = 16 };
 
 /* ---- walking ---- */
 
-/* The next live block as this layer knows it, from *slot on. */
+/* The next live block from *slot on, in this layer's view. */
 static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t end, strata_block *block,
                       uint32_t *call_stack)
 {
     const strata_table *table = strata_resource_table(&self->resource);
     strata_entry *entry;
     while ((entry = strata_table_lock_next(table, slot, end))) {
-        const strata_statistics_facts *facts =
-            (const strata_statistics_facts *)(const void *)((const char *)entry + self->resource.block_offset);
+        const strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
         strata_entry_describe(table, *slot - 1, block);
         const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
         if (self->stores_facts) {
@@ -47,7 +45,6 @@ static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t en
     return false;
 }
 
-/* The head of functions that look at blocks. */
 static strata_status begin(strata_resource *resource, strata_statistics **self)
 {
     strata_status status = strata_statistics_enter(resource, self);
@@ -86,12 +83,12 @@ void strata_statistics_call_stack(uint32_t call_stack, void (*line)(const char *
 typedef struct leak_group {
     uint32_t call_stack;
     strata_tag tag;
-    uint32_t size_class; /* 0 where there is a call stack */
+    uint32_t size_class; /* 0 if there is a call stack */
     uint64_t blocks, bytes;
 } leak_group;
 
 typedef struct leak_list {
-    leak_group *groups; /* freed by its maker */
+    leak_group *groups; /* freed by the caller of collect */
     size_t count, room;
     uint64_t blocks, bytes;
 } leak_list;
@@ -197,7 +194,7 @@ static void emit_group(strata_emitter *to, const leak_group *group)
     strata_emit_object_end(to);
 }
 
-/* Reports of several processes may be in one file. */
+/* Several processes may report to one file. */
 static void emit_leaks(strata_emitter *to, const strata_statistics *self, const leak_list *list)
 {
     strata_emit_count(to, "process", (uint64_t)getpid());
@@ -232,10 +229,10 @@ strata_status strata_statistics_leaks(strata_resource *statistics, strata_format
     return STRATA_SUCCESS;
 }
 
-/* ---- reporting by itself ---- */
+/* ---- reports without a call ---- */
 
 static strata_lock reporting_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LEAK_REPORTS);
-static strata_statistics *reporting; /* layers that are asked to; guarded by reporting_lock */
+static strata_statistics *reporting; /* guarded by reporting_lock */
 
 typedef struct file_writer {
     int file;
@@ -256,7 +253,7 @@ static void write_file(const char *text, size_t length, void *data)
     }
 }
 
-/* The report goes to the file piece by piece; what is gathered here first is written in one. */
+/* Joins the emitter's pieces into larger writes. */
 typedef struct gathered {
     char text[4096];
     size_t used;
@@ -348,9 +345,8 @@ void strata_statistics_end_refused(strata_resource *resource)
         report(self);
 }
 
-/* Destructors run after all exit handlers, whenever those were registered: what they free is no leak. The driver is
- * gone by then, and nothing here asks it. A forked child has no blocks of its own, and another thread may have held the
- * lock at the fork. */
+/* Destructors run after all exit handlers, so memory freed there is no leak. The driver, gone by then, is not called. A
+ * forked child has no blocks, and the lock may have been held at the fork. */
 static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)

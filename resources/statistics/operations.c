@@ -1,21 +1,15 @@
-/* statistics: counts what passes it, and keeps in each block's entry what its free and a report need to know. How it
- * counts is in resources/statistics/tag_counters.h, reports are in resources/statistics/report.c. */
+/* statistics: counts allocations and frees by tag (tag_counters.h), and stores in each block's entry what its free and
+ * a leak report need. */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/stack/stack.h"
-
-static inline strata_statistics_facts *facts_in(const strata_resource *resource, strata_entry *entry)
-{
-    return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
-}
 
 static inline strata_statistics_facts *facts_of(const strata_resource *resource, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return entry ? facts_in(resource, entry) : NULL;
+    return entry ? strata_statistics_facts_in(resource, entry) : NULL;
 }
 
 /* ---- allocating and freeing ---- */
@@ -38,7 +32,7 @@ static inline void write_facts(const strata_statistics *self, strata_statistics_
     atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack), memory_order_release);
 }
 
-/* On a thread without an account. What it takes to count a free later is made before the memory. */
+/* Without an account. The tag's record comes first, so that the free can be counted. */
 static __attribute__((noinline)) strata_status allocate_shared(strata_statistics *self, const strata_request *request,
                                                                uint32_t call_stack, strata_block *out)
 {
@@ -57,7 +51,7 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
     return STRATA_SUCCESS;
 }
 
-/* A block that came from below, perhaps an empty one. */
+/* An empty block is not counted. */
 static inline __attribute__((always_inline)) void count_allocation(strata_statistics *self,
                                                                    strata_tag_counters_thread *local,
                                                                    strata_tag_counters_account *account,
@@ -66,12 +60,12 @@ static inline __attribute__((always_inline)) void count_allocation(strata_statis
     if (__builtin_expect(!made->id.generation, 0))
         return;
     const strata_table *table = strata_resource_table(&self->resource);
-    write_facts(self, facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made, account->tag,
-                call_stack);
+    write_facts(self, strata_statistics_facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made,
+                account->tag, call_stack);
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
-/* With call stacks, or by a thread whose account has to be looked for. */
+/* With call stacks, or to look up the account. */
 static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -105,7 +99,7 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
     return STRATA_SUCCESS;
 }
 
-/* The record of a tag that an allocation had; of none, where a free came with a tag of its own making. */
+/* Tag 0 if a free names a tag without allocations. */
 static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
     strata_tag_counters_record *record = strata_tag_counters_find(&self->counters, tag);
@@ -145,9 +139,8 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
     const strata_statistics_facts *facts = facts_of(resource, block->id);
     const uint64_t origin = facts ? atomic_load_explicit(&facts->origin, memory_order_acquire) : 0;
     strata_tag tag = block->tag;
-    size_t bytes = block->bytes; /* if these are not the block's, the free fails */
-    if (__builtin_expect(origin != 0,
-                         1)) { /* else: found by its address before the call that allocates it came back here */
+    size_t bytes = block->bytes;            /* the free fails if these are wrong */
+    if (__builtin_expect(origin != 0, 1)) { /* 0: freed by address before its allocation returned here */
         tag = strata_statistics_origin_tag(origin);
         if (__builtin_expect(self->stores_facts, 0))
             bytes = (size_t)atomic_load_explicit(&facts->bytes, memory_order_relaxed);

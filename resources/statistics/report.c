@@ -1,7 +1,6 @@
-/* The values of the statistics layer, and its tables in a report of the stack. */
+/* Values of the statistics layer, and its tables in a report of the stack. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
-#include "core/stack/stack.h"
 #include "resources/statistics/internal.h"
 
 /* ---- values ---- */
@@ -64,8 +63,8 @@ static uint64_t counter_value(size_t which, const strata_statistics_counters *co
     }
 }
 
-/* The owner of the memory knows, also where the driver cannot be asked for the rest of a usage. Asking it when somebody
- * looks costs the frees nothing. */
+/* Asks the owner only on request, so that frees cost nothing. The retired bytes are valid even if the driver's query
+ * failed. */
 static strata_status get_retired(const strata_resource *resource, uint64_t *value)
 {
     strata_resource *upstream = resource->upstream;
@@ -120,7 +119,7 @@ strata_status strata_statistics_set_value(strata_resource *resource, size_t whic
     return STRATA_SUCCESS;
 }
 
-/* ---- in a report of the stack ---- */
+/* ---- describe ---- */
 
 static void emit_counter(strata_emitter *to, const char *name, const strata_statistics_counter *counter)
 {

@@ -1,7 +1,7 @@
-/* Scopes of the tag counters, and adding up what the accounts have. The lock is held, but for the public functions. */
+/* Scopes, and sums over accounts. Static functions run with the lock held. */
 #include "resources/statistics/tag_counters.h"
 
-/* While a scope begins: below every current value, and not so far that their difference would not fit. */
+/* While a scope begins: below every value, and differences do not overflow. */
 static const int64_t nothing_reserved = INT64_MIN / 2;
 
 /* ---- adding up ---- */
@@ -9,31 +9,28 @@ static const int64_t nothing_reserved = INT64_MIN / 2;
 static int64_t sum_current(const strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
-    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
-         account = account->next)
-        sum += strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current);
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next)
+        sum += counter_load(&gauge_of(account, unit)->current);
     return sum;
 }
 
-/* Takes what every thread may have had since it last reserved into the peak. */
+/* Counts what threads reached since they last reserved. */
 static void raise_peak(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t sum = 0;
-    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
-         account = account->next) {
-        strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
-        sum += strata_tag_counters_bound(gauge, strata_tag_counters_load(&gauge->reserved));
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
+        sum += gauge_bound(gauge, counter_load(&gauge->reserved));
     }
-    record->peak[unit] = strata_tag_counters_larger(record->peak[unit], sum);
+    record->peak[unit] = larger(record->peak[unit], sum);
 }
 
 static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_scope *totals)
 {
-    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
-         account = account->next) {
-        totals->total_bytes += strata_tag_counters_load(&account->total_bytes);
-        totals->total_requested += strata_tag_counters_load(&account->total_requested);
-        totals->total_blocks += strata_tag_counters_load(&account->total_blocks);
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+        totals->total_bytes += counter_load(&account->total_bytes);
+        totals->total_requested += counter_load(&account->total_requested);
+        totals->total_blocks += counter_load(&account->total_blocks);
     }
 }
 
@@ -51,7 +48,7 @@ static void sum_totals(strata_tag_counters *counters, const strata_tag_counters_
 
 /* ---- scopes ---- */
 
-/* All records, the one of all tags first. */
+/* The record of all tags is first. */
 static strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
@@ -60,37 +57,34 @@ static strata_tag_counters_record *next_of_all(strata_tag_counters *counters, st
 static void take_reservations(strata_tag_counters *counters)
 {
     for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
-        for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
-             account = account->next) {
-            if (!strata_tag_counters_has_its_numbers(account))
+        for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+            if (!has_its_numbers(account))
                 continue;
             for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-                account->saved[unit] = strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->reserved);
-                strata_tag_counters_store(&strata_tag_counters_gauge_of(account, unit)->reserved, nothing_reserved);
+                account->saved[unit] = counter_load(&gauge_of(account, unit)->reserved);
+                counter_store(&gauge_of(account, unit)->reserved, nothing_reserved);
             }
         }
     }
 }
 
-/* Each thread gets what it has. The peak is brought up first. The record of all tags comes last: what an account there
- * has by another one has been given by then. */
+/* Raises the peak and sets reservations to the current values. The record of all tags comes last: its aliases are
+ * restored by then. */
 static void restore_reservations(strata_tag_counters_record *record, unsigned unit)
 {
     int64_t most = 0, sum = 0;
-    for (strata_tag_counters_account *account = strata_tag_counters_first_account(record); account;
-         account = account->next) {
-        strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
-        const bool own = strata_tag_counters_has_its_numbers(account);
-        most += strata_tag_counters_bound(gauge, own ? account->saved[unit] : account->alias->saved[unit]);
+    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
+        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
+        const bool own = has_its_numbers(account);
+        most += gauge_bound(gauge, own ? account->saved[unit] : account->alias->saved[unit]);
         if (own)
-            strata_tag_counters_store(&gauge->reserved, strata_tag_counters_load(&gauge->current));
-        sum += strata_tag_counters_load(&gauge->reserved);
+            counter_store(&gauge->reserved, counter_load(&gauge->current));
+        sum += counter_load(&gauge->reserved);
     }
-    record->peak[unit] = strata_tag_counters_larger(record->peak[unit], most);
+    record->peak[unit] = larger(record->peak[unit], most);
     record->sum[unit] = sum;
 }
 
-/* Brings every reservation down to what its thread has. */
 static void shrink_reservations(strata_tag_counters *counters)
 {
     take_reservations(counters);
@@ -130,7 +124,7 @@ bool strata_tag_counters_push(strata_tag_counters *counters)
     return room;
 }
 
-/* The lock is held, and the scope is open. */
+/* The scope is open. */
 static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {
@@ -139,9 +133,9 @@ static void read_record(strata_tag_counters *counters, strata_tag_counters_recor
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         int64_t current = sum_current(record, unit);
         raise_peak(record, unit);
-        int64_t peak = strata_tag_counters_larger(record->peak[unit], current);
+        int64_t peak = larger(record->peak[unit], current);
         for (uint32_t inner = scope; inner < counters->scope_count; inner++)
-            peak = strata_tag_counters_larger(peak, record->scopes[inner].peak[unit]);
+            peak = larger(peak, record->scopes[inner].peak[unit]);
         numbers->current[unit] = current - from->current[unit];
         numbers->peak[unit] = peak - from->current[unit];
     }
@@ -168,7 +162,7 @@ static void end_scope(strata_tag_counters *counters, strata_tag_counters_record 
     const strata_tag_counters_scope *scope = &record->scopes[counters->scope_count - 1];
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
         raise_peak(record, unit);
-        record->peak[unit] = strata_tag_counters_larger(record->peak[unit], scope->peak[unit]);
+        record->peak[unit] = larger(record->peak[unit], scope->peak[unit]);
     }
 }
 

@@ -1,4 +1,4 @@
-/* The slow paths of counting: records, accounts, reservations, and counting without an account. */
+/* Slow paths: records, accounts, reservations, and counting without an account. */
 #include "resources/statistics/tag_counters.h"
 
 #include "core/base/host_memory.h"
@@ -66,7 +66,7 @@ static void free_record(strata_tag_counters_record *record)
     strata_host_free(record);
 }
 
-/* The lock is held, or nobody else knows the tally. */
+/* The lock is held, or the counters are not shared yet. */
 static strata_tag_counters_record *make_record(strata_tag_counters *counters, strata_tag tag)
 {
     strata_tag_counters_record *record =
@@ -182,7 +182,7 @@ static strata_tag_counters_account *make_account(strata_tag_counters_record *rec
     return account;
 }
 
-/* The thread's first account, which has the numbers of all its tags for so long. */
+/* With an alias of it for all tags. */
 static strata_tag_counters_account *make_first(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     strata_tag_counters_account *all = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *all);
@@ -199,13 +199,13 @@ static strata_tag_counters_account *make_first(strata_tag_counters *counters, st
 
 static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_gauge *from)
 {
-    strata_tag_counters_store(&to->current, strata_tag_counters_load(&from->current));
-    strata_tag_counters_store(&to->top, strata_tag_counters_load(&from->top));
-    strata_tag_counters_store(&to->reserved, strata_tag_counters_load(&from->reserved));
-    strata_tag_counters_store(&to->low, strata_tag_counters_load(&from->low));
+    counter_store(&to->current, counter_load(&from->current));
+    counter_store(&to->top, counter_load(&from->top));
+    counter_store(&to->reserved, counter_load(&from->reserved));
+    counter_store(&to->low, counter_load(&from->low));
 }
 
-/* The thread is about to have a second account: that of all its tags goes on by itself from where the first one is. */
+/* At a second account, the one for all tags gets numbers of its own. */
 static strata_tag_counters_account *split_from(strata_tag_counters_account *first)
 {
     strata_tag_counters_account *all = first->alias;
@@ -253,20 +253,19 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
 
 /* ---- reservations; the lock is held ---- */
 
-/* What an account reserves in a record: what it held becomes what it will. */
+/* A reservation changes from `reserved` to `now`. */
 static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
                               int64_t reserved, int64_t now)
 {
     int64_t others = record->sum[unit] - reserved;
-    record->peak[unit] =
-        strata_tag_counters_larger(record->peak[unit], others + strata_tag_counters_bound(gauge, reserved));
+    record->peak[unit] = larger(record->peak[unit], others + gauge_bound(gauge, reserved));
     record->sum[unit] = others + now;
 }
 
 static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t width)
 {
-    strata_tag_counters_gauge *gauge = strata_tag_counters_gauge_of(account, unit);
-    int64_t current = strata_tag_counters_load(&gauge->current), reserved = strata_tag_counters_load(&gauge->reserved),
+    strata_tag_counters_gauge *gauge = gauge_of(account, unit);
+    int64_t current = counter_load(&gauge->current), reserved = counter_load(&gauge->reserved),
             change = current - account->reserved_at[unit];
     count_reservation(account->record, unit, gauge, reserved, current + width);
     account->record->reserved_at[unit] += change;
@@ -275,9 +274,9 @@ static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t
         account->alias->record->reserved_at[unit] += change;
     }
     account->reserved_at[unit] = current;
-    strata_tag_counters_store(&gauge->top, current);
-    strata_tag_counters_store(&gauge->low, current - width);
-    strata_tag_counters_store(&gauge->reserved, current + width);
+    counter_store(&gauge->top, current);
+    counter_store(&gauge->low, current - width);
+    counter_store(&gauge->reserved, current + width);
 }
 
 static int64_t magnitude(int64_t number)
@@ -285,22 +284,22 @@ static int64_t magnitude(int64_t number)
     return number < 0 ? -number : number;
 }
 
-/* Of what the account has, as far as there is so much. */
+/* A 64th of the account's value, or of what all threads have if less. */
 static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
-    const int64_t own = magnitude(strata_tag_counters_load(&strata_tag_counters_gauge_of(account, unit)->current)),
+    const int64_t own = magnitude(counter_load(&gauge_of(account, unit)->current)),
                   all = account->record->reserved_at[unit];
-    return (own < all ? own : strata_tag_counters_larger(all, 0)) / FINEST;
+    return (own < all ? own : larger(all, 0)) / FINEST;
 }
 
-/* Some blocks such as it lately had more or fewer of, if its thread passes blocks on, or frees those of others: it has
- * more, or less than nothing by more, than there is. */
+/* Eight recent blocks for a thread whose blocks others free, or that frees theirs: its value exceeds what all threads
+ * have. */
 static int64_t some_passed_on(strata_tag_counters_account *account)
 {
-    const int64_t now = strata_tag_counters_load(&account->bytes.current);
+    const int64_t now = counter_load(&account->bytes.current);
     const int64_t bytes = magnitude(now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES]);
-    const int64_t blocks = magnitude(strata_tag_counters_load(&account->blocks.current) -
-                                     account->reserved_at[STRATA_TAG_COUNTERS_BLOCKS]);
+    const int64_t blocks =
+        magnitude(counter_load(&account->blocks.current) - account->reserved_at[STRATA_TAG_COUNTERS_BLOCKS]);
     const int64_t all =
         account->record->reserved_at[STRATA_TAG_COUNTERS_BYTES] + now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES];
     return magnitude(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
@@ -308,12 +307,10 @@ static int64_t some_passed_on(strata_tag_counters_account *account)
 
 static void reserve_both(strata_tag_counters_account *account, uint32_t spread, bool period)
 {
-    int64_t recent = strata_tag_counters_larger(strata_tag_counters_larger(account->largest, account->largest_before),
-                                                some_passed_on(account));
-    reserve(account, STRATA_TAG_COUNTERS_BYTES,
-            strata_tag_counters_larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
+    int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
+    reserve(account, STRATA_TAG_COUNTERS_BYTES, larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
     reserve(account, STRATA_TAG_COUNTERS_BLOCKS,
-            strata_tag_counters_larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
+            larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
     if (period) {
         account->largest_before = account->largest;
         account->largest = 0;

@@ -156,7 +156,7 @@ static void fork_and_look(void)
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
-        alarm(test_oom_lock(FORK_PATIENCE_S));
+        alarm(test_timeout(FORK_PATIENCE_S));
         expect_forked_everywhere();
         touch_the_rest();
         fflush(NULL);
@@ -207,7 +207,7 @@ static void *fork_and_return(void *data)
     fflush(NULL);
     *child = fork();
     if (*child == 0) {
-        alarm(test_oom_lock(FORK_PATIENCE_S));
+        alarm(test_timeout(FORK_PATIENCE_S));
         pthread_setspecific(at_thread_end, child);
         return NULL;
     }
@@ -328,7 +328,7 @@ static void child_forked_while_the_driver_opens_is_refused(void)
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
-        alarm(test_oom_lock(FORK_PATIENCE_S));
+        alarm(test_timeout(FORK_PATIENCE_S));
         child_status(strata_driver_get_info(&(strata_driver_info){0}), STRATA_ERROR_FORKED);
         child_status(strata_runtime_get(0, &(strata_runtime *){NULL}), STRATA_ERROR_FORKED);
         test_child_leave(0);

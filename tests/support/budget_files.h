@@ -147,7 +147,7 @@ static inline void in_child(void (*work)(void))
     pid_t child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(test_oom_lock(60));
+        alarm(test_timeout(60));
         work();
         test_child_leave(0);
     }

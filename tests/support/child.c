@@ -19,7 +19,7 @@ void test_child_begin(int count, char **arguments, const test_scenario *scenario
     if (count != 3 || strcmp(arguments[1], "--child") != 0)
         return;
     test_say_where(SIGALRM);
-    alarm(test_oom_lock(PATIENCE_S));
+    alarm(test_timeout(PATIENCE_S));
     for (size_t i = 0; i < scenario_count; i++) {
         if (strcmp(scenarios[i].name, arguments[2]) != 0)
             continue;

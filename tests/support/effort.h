@@ -19,7 +19,7 @@ static inline size_t test_effort(size_t usual, size_t under_valgrind)
 }
 
 /* How long to wait for what surely comes, in seconds. */
-static inline unsigned test_oom_lock(unsigned usual)
+static inline unsigned test_timeout(unsigned usual)
 {
     return test_under_valgrind() ? usual * 20 : usual;
 }

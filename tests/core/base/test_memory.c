@@ -248,7 +248,7 @@ static void handlers_of_threads_and_exits(void)
 
 static void work_in_fork(void)
 {
-    alarm(test_oom_lock(FORK_PATIENCE_S));
+    alarm(test_timeout(FORK_PATIENCE_S));
     work_late(NULL);
     live_shortly(NULL);
     child_check(strata_host_bytes() > 0);

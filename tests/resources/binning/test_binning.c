@@ -428,7 +428,7 @@ static void where_no_chunk_fits_a_block_may(test_fixture *fixture)
     test_free_on(fixture, &large, NULL);
 }
 
-/* Nobody has asked how far the streams are since the blocks were freed, one of them behind another stream's use. */
+/* No stream was polled since the blocks were freed, one of them after a use on another stream. */
 static void what_was_freed_and_is_complete_makes_room_unasked(test_fixture *fixture)
 {
     if (test_is_swept()) /* where queries do not tell */
@@ -544,8 +544,7 @@ static void what_was_freed_makes_room_once_it_is_complete(test_fixture *fixture)
     close_all(fixture, streams, 2);
 }
 
-/* Who cannot be made to wait in the order of its stream, beside a capture, waits for a place in a chunk that is in use.
- */
+/* During a capture a stream cannot be made to wait: the request waits for a slot of a used chunk. */
 static void what_was_freed_serves_a_request_once_it_is_complete(test_fixture *fixture)
 {
     if (test_is_swept())

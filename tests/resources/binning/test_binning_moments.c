@@ -187,7 +187,7 @@ static PFN_cuStreamGetId_v12000 real_get_id;
 static CUstream named; /* the stream of the request */
 
 /* Answers for the first stream that is neither this one nor might get the timeline as if it were the one that has. So
- * that stream gets the timeline, and for good, since whoever asks makes it known. */
+ * that stream gets the timeline, and for good, since the answer makes it known. */
 static CUresult CUDAAPI inherit_and_answer(CUstream stream, unsigned long long *id)
 {
     bool might = stream == named || !heirs.armed;

@@ -1,6 +1,5 @@
-/* fixed: a chunk that could not be entered where blocks are found by their addresses, nor be given back at once. Nobody
- * gets a block of it, and it goes with the next trim. Host memory is refused between the library and its allocator
- * (--wrap). */
+/* fixed: a chunk that cannot be entered into the index by address, nor be given back at once. It gives no block, and
+ * the next trim gives it back. Host memory is refused between the library and its allocator (--wrap). */
 #include "support/pool.h"
 #include "support/sweep.h"
 
@@ -23,7 +22,7 @@ void *__wrap_strata_host_zalloc(size_t bytes)
 
 static struct {
     CUresult(CUDAAPI *free)(CUdeviceptr, CUstream);
-    test_fixture *fixture; /* who allocates in the midst of a free; NULL: nobody */
+    test_fixture *fixture; /* allocates during a free; NULL: none does */
     strata_block block;
     strata_status status;
 } refusing;

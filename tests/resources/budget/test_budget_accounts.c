@@ -290,7 +290,7 @@ static void read_slow(const char *text, size_t length, void *data)
         return;
     reader->begun = true;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += test_oom_lock(WITHIN_S);
+    until.tv_sec += test_timeout(WITHIN_S);
     assert_int_equal(pthread_create(&thread, NULL, open_and_close, reader), 0);
     reader->waited = sem_timedwait(reader->opened, &until) == 0;
     if (reader->waited)

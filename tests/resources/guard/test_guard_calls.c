@@ -259,7 +259,7 @@ static void overrun_while_a_thread_holds_the_streams(void)
     strata_block block;
     pthread_t thread;
     pthread_barrier_t held;
-    alarm(test_oom_lock(15));
+    alarm(test_timeout(15));
     test_open_driver_quietly();
     child_ok(strata_runtime_create(
         &(strata_runtime_config){.stack_text = "guard(debuggers=off, on_finding=exit), async"}, &runtime));

@@ -444,7 +444,7 @@ static void a_device_that_does_not_end_is_waited_for_two_seconds(void **state)
     (void)state;
     double before = seconds();
     assert_int_equal(run("the_device_does_not_end", GUARD), 0);
-    assert_true(seconds() - before < test_oom_lock(15));
+    assert_true(seconds() - before < test_timeout(15));
     expect_said("log: guard: at the exit of the process not everything was looked at within 2 s");
     expect_said("a guard is made\n");
     expect_said("the stack is ended\n");

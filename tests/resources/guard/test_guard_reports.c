@@ -265,7 +265,7 @@ static void *read_late(void *data)
 {
     int waiting = 0, most = fcntl(heard.pipe, F_GETPIPE_SZ);
     (void)data;
-    for (unsigned turn = 0; waiting < most && turn < 500 * test_oom_lock(10); turn++) {
+    for (unsigned turn = 0; waiting < most && turn < 500 * test_timeout(10); turn++) {
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
         ioctl(heard.pipe, FIONREAD, &waiting);
     }
@@ -321,7 +321,7 @@ static void a_process_ends_of_a_finding_where_nobody_hears_of_it(void **state)
     assert_int_equal(test_child_status("end_without_standard_error", NULL), STRATA_GUARD_EXIT_STATUS);
     time_t before = time(NULL);
     end_on_pipe("end_on_a_full_pipe", false);
-    assert_true(time(NULL) - before < (time_t)test_oom_lock(5)); /* a reader is waited for once, for two seconds */
+    assert_true(time(NULL) - before < (time_t)test_timeout(5)); /* a reader is waited for once, for two seconds */
 }
 
 int main(int count, char **arguments)

@@ -219,7 +219,7 @@ static void what_ends_while_another_block_is_freed_stands_behind_that_free(void 
     check_cu(test_cu()->StreamDestroy(stream));
 }
 
-/* An owner below that gives a block back in two parts, and one that reports a block that nobody has. */
+/* An owner below that gives a block back in two parts, and one that reports an unknown block. */
 static strata_status free_in_parts(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     const strata_block_id made_up = {.slot = 0x7f000007, .generation = 5};

@@ -181,7 +181,7 @@ static void many_threads_that_begin_at_once_lose_nothing_that_is_not_counted(voi
     }
     assert_int_equal(ids, CROWD);
     assert_int_equal(missing, dropped);
-    /* Without a ring nobody knows that a free was complete at once: what the owner says of it counts as dropped, too.
+    /* Without a ring it is unknown that a free completed at once: the owner's report counts as dropped, too.
      */
     assert_in_range(kept.count + dropped, CROWD * 80, CROWD * 100);
     check_ok(strata_stack_destroy(stack));
@@ -678,7 +678,7 @@ static void forks(void)
     }
     int status;
     child_check(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    child_check(time(NULL) - began < (time_t)test_oom_lock(4)); /* nor waits for a thread that it does not have */
+    child_check(time(NULL) - began < (time_t)test_timeout(4)); /* nor waits for a thread that it does not have */
     child_check(stat(getenv("STRATA_TEST_LOG"), &after) == 0 && after.st_size == before.st_size);
     child_pairs(stack, 100);
     child_ok(strata_stack_destroy(stack));

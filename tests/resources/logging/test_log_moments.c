@@ -152,7 +152,7 @@ static void *fork_when_asked(void *data)
         if (child == 0) {
             if (write(forker.pipe[1], "", 1) != 1)
                 _exit(1);
-            alarm(test_oom_lock(30)); /* should nobody end it */
+            alarm(test_timeout(30)); /* in case no signal ends it */
             for (;;)
                 pause();
         }
@@ -210,7 +210,7 @@ static void end_children(void)
         waitpid(forker.children[i], NULL, 0);
 }
 
-/* Nobody has it locked any more. */
+/* The file is not locked any more. */
 static bool is_free(const char *file)
 {
     int descriptor = open(in_folder(file).text, O_RDONLY | O_CLOEXEC);

@@ -105,7 +105,7 @@ static void files_move_up_to_the_first_number_that_is_free(void **state)
     check_file("run.slog.3", "three");
 }
 
-/* Somebody moved the log away and another program made a file of its own with the name. */
+/* The log was moved away, and another program made a file with its name. */
 static void a_file_that_somebody_else_put_in_the_place_is_not_touched(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static void a_file_that_somebody_else_put_in_the_place_is_not_touched(void **sta
     assert_int_equal(unlink(in_folder("run.slog").text), 0);
     fill(stack, 2);
     fill(stack, 2);
-    assert_true(exists("run.slog")); /* where nobody has the name, a new file gets it */
+    assert_true(exists("run.slog")); /* a free name goes to the new file */
     assert_false(exists("run.slog.1"));
     check_ok(strata_stack_destroy(stack));
     log_contents log = read_log("moved.slog");
@@ -161,7 +161,7 @@ static void what_others_have_under_the_name_of_the_next_file_stays_theirs(void *
     }
 }
 
-/* ---- who has a file ---- */
+/* ---- locks ---- */
 
 static strata_stack *child_stack(const char *more)
 {
@@ -210,7 +210,7 @@ static pid_t start_writer(const char *file, const char *ready)
         test_run_itself((char *const[]){"test", "--child", "writes_until_killed", NULL});
         _exit(1);
     }
-    for (unsigned turn = 0; !exists(ready) && turn < test_oom_lock(20) * 100; turn++)
+    for (unsigned turn = 0; !exists(ready) && turn < test_timeout(20) * 100; turn++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     assert_true(exists(ready));
     return child;
@@ -238,7 +238,7 @@ static void a_file_that_another_process_writes_is_refused_until_it_is_gone(void 
 /* Lives on for a while with what it has inherited, and says its number. */
 static _Noreturn void stay_behind(void)
 {
-    alarm(test_oom_lock(30)); /* should nobody end it */
+    alarm(test_timeout(30)); /* in case no signal ends it */
     for (int standard = 0; standard < 3; standard++)
         close(standard); /* for which others may wait */
     FILE *to = fopen(getenv("STRATA_TEST_READY"), "w");
@@ -274,7 +274,7 @@ static void a_forked_child_does_not_keep_the_file_of_its_parent(void **state)
     snprintf(ready, sizeof ready, "STRATA_TEST_READY=%s", in_folder("ready").text);
     test_child_run("leaves_a_child_behind", (const char *const[]){log_name, ready, NULL});
     int child = 0;
-    for (unsigned turn = 0; child <= 0 && turn < test_oom_lock(20) * 100; turn++) {
+    for (unsigned turn = 0; child <= 0 && turn < test_timeout(20) * 100; turn++) {
         FILE *from = fopen(in_folder("ready").text, "r");
         if (!from || fscanf(from, "%d", &child) != 1)
             nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -361,7 +361,7 @@ static void a_stack_that_records_nothing_has_its_file_all_the_same(void **state)
     (void)state;
     write_file("run.slog", "older");
     strata_stack *stack = make_stack("run.slog", ", existing=rotate, enabled=off");
-    check_file("run.slog", "older"); /* until there is something to write, or somebody asks */
+    check_file("run.slog", "older"); /* until there is something to write, or a flush */
     check_ok(strata_logging_flush(strata_stack_top(stack)));
     check_file("run.slog.1", "older");
     log_contents log = read_log("run.slog");
@@ -584,7 +584,7 @@ static void a_process_that_exits_ends_the_line_that_its_reader_is_late_for(void 
 /* Waits until the log has looked at its reader, which is after each interval. */
 static void wait_for_error(strata_stack *stack, int error)
 {
-    for (unsigned turn = 0; turn < test_oom_lock(20) * 200; turn++) {
+    for (unsigned turn = 0; turn < test_timeout(20) * 200; turn++) {
         if (value(stack, "logging.write_error") == (uint64_t)error)
             return;
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);

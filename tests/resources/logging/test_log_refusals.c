@@ -156,7 +156,7 @@ int __wrap_renameat2(int from_folder, const char *from, int to_folder, const cha
     return -1;
 }
 
-static const char *moved_from, *moved_to; /* at the next lock: somebody moves a file, and makes another one */
+static const char *moved_from, *moved_to; /* at the next lock a file is moved, and another one made */
 
 int __wrap_flock(int file, int operation)
 {
@@ -476,7 +476,7 @@ static void a_file_that_another_log_takes_at_once_is_left_to_it(void **state)
     assert_true(exists("run.slog"));
 }
 
-/* Whoever had the name moved it on between our opening and locking it: the policy is for the file that has it now. */
+/* The file was renamed between open and lock: the policy is for the file that has the name now. */
 static void a_file_that_moves_on_while_it_is_opened_is_not_taken_for_the_next(void **state)
 {
     (void)state;
@@ -504,7 +504,7 @@ static void a_file_that_cannot_be_looked_at_is_refused(void **state)
     check_file("run.slog", "older");
 }
 
-/* What stands at NAME.new and is no leftover of a log is somebody's. */
+/* A file NAME.new that no log left behind belongs to another program. */
 static void a_file_at_the_place_of_the_next_is_somebodys_unless_it_is_a_leftover(void **state)
 {
     (void)state;
@@ -580,7 +580,7 @@ static void a_name_that_is_too_long_once_it_is_filled_in_is_refused(void **state
     assert_null(layer);
 }
 
-/* Somebody put another file in the place of a log that comes to nothing. */
+/* Another file took the name of a log whose layer fails to build. */
 static void a_layer_that_comes_to_nothing_removes_no_file_of_others(void **state)
 {
     (void)state;

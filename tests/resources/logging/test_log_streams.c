@@ -63,7 +63,7 @@ static void what_a_lost_reader_had_begun_to_read_is_counted_as_dropped(void **st
     check_ok(strata_stack_destroy(stack));
 }
 
-/* What has the name of the pipe by now is no pipe: it is somebody's. */
+/* A file that replaced the pipe belongs to another program. */
 static void a_pipe_that_was_replaced_by_a_file_is_not_written_to(void **state)
 {
     (void)state;
@@ -136,8 +136,7 @@ static void has_no_standard_output(void)
     child_check(stack == NULL);
 }
 
-/* Nobody reads any more: the records are counted, the descriptor stays, and no signal comes of it; one that was pending
- * is not taken for ours. */
+/* The reader is gone: records are counted, the descriptor stays, and no signal is raised; a pending one is kept. */
 static void loses_the_reader_of_standard_output(int ends[2], bool pending)
 {
     sigset_t pipe_alone, now;

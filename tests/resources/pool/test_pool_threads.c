@@ -16,7 +16,7 @@ static bool wait_a_while(sem_t *semaphore)
 {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += test_oom_lock(WITHIN_S);
+    until.tv_sec += test_timeout(WITHIN_S);
     return sem_timedwait(semaphore, &until) == 0;
 }
 

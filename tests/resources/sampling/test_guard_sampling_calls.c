@@ -218,7 +218,7 @@ static void wait_for_a_thread(const strata_guard_finding *finding, void *data)
     (void)finding, (void)data;
     if (held.told++)
         return;
-    for (unsigned turn = 0; turn < 1000 * test_oom_lock(3) && !held.reaped; turn++)
+    for (unsigned turn = 0; turn < 1000 * test_timeout(3) && !held.reaped; turn++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     held.waited_in_vain = !held.reaped;
 }
@@ -244,7 +244,7 @@ static void threads_go_on_during_a_callback(strata_guard_options options)
     overrun_and_free(&block);
     test_stall_end(stall);
     assert_int_equal(pthread_create(&thread, NULL, check, &checked), 0);
-    for (unsigned turn = 0; turn < 1000 * test_oom_lock(20) && !held.told; turn++)
+    for (unsigned turn = 0; turn < 1000 * test_timeout(20) && !held.told; turn++)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     strata_status reaped = strata_runtime_reap_pending(runtime);
     strata_status again = strata_guard_check(top(), &findings);

@@ -77,7 +77,7 @@ static void a_free_counts_what_its_allocation_had_whatever_the_copy_says(void **
     check_status(strata_resource_deallocate(top, &block, NULL), STRATA_ERROR_DOUBLE_FREE);
     check_counter(read_all(layer, 0).bytes, 0, 1000, 2000);
     assert_int_equal(value_of(stack, "statistics.free_failures"), 2);
-    block = allocate(1, UINT32_MAX); /* a tag that nobody ever interned */
+    block = allocate(1, UINT32_MAX); /* a tag that was never interned */
     check_counter(read_tag(layer, 0, UINT32_MAX).blocks, 1, 1, 1);
     release(&block);
     check_counter(read_tag(layer, 0, 77777).blocks, 0, 0, 0);

@@ -79,7 +79,7 @@ static size_t lines_of(const char *text)
 
 static void wait_for_lines(size_t lines)
 {
-    for (unsigned turn = 0; turn < test_oom_lock(20) * 200 && lines_of(text_of("out")) < lines; turn++)
+    for (unsigned turn = 0; turn < test_timeout(20) * 200 && lines_of(text_of("out")) < lines; turn++)
         nap();
     assert_true(lines_of(text_of("out")) >= lines);
 }
@@ -89,7 +89,7 @@ static void wait_until_open(pid_t child, const char *file)
 {
     char link[64], target[PATH_MAX];
     name path = in_folder(file);
-    for (unsigned turn = 0; turn < test_oom_lock(20) * 200; turn++) {
+    for (unsigned turn = 0; turn < test_timeout(20) * 200; turn++) {
         for (int descriptor = 3; descriptor < 32; descriptor++) {
             snprintf(link, sizeof link, "/proc/%d/fd/%d", (int)child, descriptor);
             ssize_t length = readlink(link, target, sizeof target - 1);
@@ -107,7 +107,7 @@ static int end_of(pid_t child, int signal)
     int status;
     if (signal)
         assert_int_equal(kill(child, signal), 0);
-    for (unsigned turn = 0; turn < test_oom_lock(20) * 200; turn++) {
+    for (unsigned turn = 0; turn < test_timeout(20) * 200; turn++) {
         pid_t ended = waitpid(child, &status, WNOHANG);
         if (ended == child)
             return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
@@ -206,7 +206,7 @@ static void what_a_slow_reader_has_not_taken_yet_is_printed_after_ctrl_c(void **
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t child = start_following_into(ends[1], "--json", "run.slog");
     close(ends[1]);
-    for (unsigned turn = 0; turn < test_oom_lock(20) * 200 && (waiting == 0 || waiting != before); turn++) {
+    for (unsigned turn = 0; turn < test_timeout(20) * 200 && (waiting == 0 || waiting != before); turn++) {
         before = waiting;
         nap();
         assert_int_equal(ioctl(ends[0], FIONREAD, &waiting), 0);
