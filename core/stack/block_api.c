@@ -1,5 +1,4 @@
-/* What the library does for owners of memory that are written outside of it: entering blocks, ending them, tracking
- * uses. */
+/* The functions for owners of memory outside the library: creating blocks, ending them, tracking uses. */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "core/blocks/uses.h"
@@ -47,7 +46,7 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
     return STRATA_SUCCESS;
 }
 
-/* Its own stream is nobody's: what that had been given when it was unregistered is waited for. */
+/* The block's stream is gone: waits for the work it had when it was unregistered. */
 static strata_status wait_without_stream(strata_table *table, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);

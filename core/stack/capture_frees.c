@@ -1,4 +1,4 @@
-/* The frees that wait for the end of a capture. */
+/* Frees that wait for the end of a capture. */
 #include "core/stack/capture_frees.h"
 
 #include "core/base/error.h"
@@ -11,26 +11,25 @@ typedef struct deferred_free {
     struct deferred_free *next;
     strata_resource *owner;
     strata_capture_frees_perform carry_out;
-    strata_entry *entry; /* retired: nobody else has it */
+    strata_entry *entry; /* retired: belongs to this free alone */
     strata_block block;
-    strata_point after; /* 0, or what the legacy stream, which stands in for the one that was named, has to wait for */
+    strata_point after; /* 0, or the point that the legacy stream, which replaces the named stream, must wait for */
 } deferred_free;
 
-/* The frees of one stream, in the order in which they were asked for or given back. A graph may be captured with many:
- * what forbids the first of them forbids all, and the others are not asked about. */
+/* The frees of one stream, in order. A graph may be captured with many: what forbids the first forbids all, so only it
+ * is tried. */
 typedef struct strata_capture_frees_queue {
     struct strata_capture_frees_queue *next;
     CUstream stream;
-    uint64_t thread; /* serial of the thread that freed, of the per-thread stream, which is another for each; 0: nobody
-                        knows, or any other stream */
-    deferred_free *first, **end; /* end: where the next one is linked in */
+    uint64_t thread; /* for the per-thread stream, serial of the thread that freed; 0: unknown, or any other stream */
+    deferred_free *first, **end; /* `end`: where the next one is linked in */
 } deferred_queue;
 
-/* What one thread has taken out of the list, until the last of it is done or back. Guarded by the set's lock. */
+/* Queues that one thread has taken out, until the last is done or given back. Guarded by the set's lock. */
 typedef struct strata_capture_frees_batch {
     struct strata_capture_frees_batch *next;
-    const strata_thread *thread; /* whose it is; NULL: nobody knows */
-    uint64_t number;             /* from 1, in the order in which they began */
+    const strata_thread *thread; /* the thread; NULL: it has no state */
+    uint64_t number;             /* from 1, in order of their begin */
 } deferred_batch;
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device)
@@ -71,7 +70,7 @@ static void append(deferred_queue *queue, deferred_free *first, deferred_free **
     queue->end = end;
 }
 
-/* Puts a queue in; where there is one of that stream by now, its frees go there. The lock is held. */
+/* Inserts a queue, or appends its frees to the stream's queue. The lock is held. */
 static void put_in(strata_capture_frees *set, deferred_queue *queue)
 {
     deferred_queue *there = queue->first ? set->queues : NULL;
@@ -94,7 +93,7 @@ static void begin_batch(strata_capture_frees *set, deferred_batch *batch)
     set->batches = batch;
 }
 
-/* The same. */
+/* The lock is held. */
 static void end_batch(strata_capture_frees *set, const deferred_batch *batch)
 {
     deferred_batch **link = &set->batches;
@@ -103,9 +102,9 @@ static void end_batch(strata_capture_frees *set, const deferred_batch *batch)
     *link = batch->next;
 }
 
-/* A capture elsewhere that the legacy stream is part of is in the way, and not one of the free's own stream: nobody
- * need name that again, or say when the capture ends. What it has been given is marked, and the free becomes the legacy
- * stream's. If it cannot be marked the free stays that stream's own. */
+/* A capture elsewhere that includes the legacy stream blocks the free; its own stream is not captured. Records an event
+ * on that stream and moves the free to the legacy stream, so that the stream need not be named again, nor the end of
+ * the capture reported. If no event can be recorded, the free stays with its stream. */
 static void move_to_legacy(strata_device *device, deferred_queue *queue)
 {
     deferred_free *one = queue->first;
@@ -151,7 +150,7 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
     return STRATA_SUCCESS;
 }
 
-/* Whether the stream of a queue can be named now. */
+/* Whether a queue's stream may be named now. */
 static bool can_be_named(const deferred_queue *queue, CUstream passed)
 {
     if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))
@@ -160,7 +159,7 @@ static bool can_be_named(const deferred_queue *queue, CUstream passed)
            (passed != CU_STREAM_PER_THREAD || (queue->thread && queue->thread == this_thread()));
 }
 
-/* Takes out those that may be carried out. Their frees count until they are done. */
+/* Takes out the queues that may run. Their frees stay counted until they are done. */
 static deferred_queue *take(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
 {
     deferred_queue *taken = NULL;
@@ -181,7 +180,7 @@ static deferred_queue *take(strata_capture_frees *set, CUstream passed, deferred
     return taken;
 }
 
-/* A free that was taken is done. */
+/* A taken free is done. */
 static void let_go(strata_capture_frees *set, deferred_free *one)
 {
     strata_lock_take(&set->lock);
@@ -190,7 +189,7 @@ static void let_go(strata_capture_frees *set, deferred_free *one)
     strata_host_free(one);
 }
 
-/* What is left of a queue goes back; the batch ends with the last one. */
+/* Gives back what is left of a queue; the batch ends with the last one. */
 static void give_back(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
 {
     strata_lock_take(&set->lock);
@@ -200,7 +199,7 @@ static void give_back(strata_capture_frees *set, const deferred_batch *batch, de
     strata_lock_release(&set->lock);
 }
 
-/* Whether another thread has a batch in hand that began by then. The lock is held. */
+/* Whether another thread holds a batch that began by then. The lock is held. */
 static bool is_in_hand(const strata_capture_frees *set, uint64_t by)
 {
     const strata_thread *self = strata_thread_self();
@@ -210,7 +209,7 @@ static bool is_in_hand(const strata_capture_frees *set, uint64_t by)
     return false;
 }
 
-/* Waits until other threads are done with what they have in hand now. */
+/* Waits until other threads have finished the batches they hold now. */
 static void wait_for_others(strata_capture_frees *set)
 {
     unsigned spins = 0;
@@ -223,7 +222,7 @@ static void wait_for_others(strata_capture_frees *set)
     strata_lock_release(&set->lock);
 }
 
-/* Carries out a free that was asked for on `stream`, which is not being captured. */
+/* Performs a free that was asked for on `stream`, which is not being captured. */
 static strata_status carry_out(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
                                bool finished)
 {
@@ -236,8 +235,8 @@ static strata_status carry_out(const strata_capture_frees *set, const deferred_f
     return status == STRATA_SUCCESS ? one->carry_out(one->owner, one->entry, &one->block, stream, finished) : status;
 }
 
-/* Carries out what can be of a queue that was taken; the rest stays in it, in order. The stream may be another
- * thread's, which ends it meanwhile. */
+/* Performs the frees of a taken queue as far as possible; the rest stays, in order. The stream may be another thread's,
+ * which may destroy it meanwhile. */
 static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
 {
     strata_thread *thread = strata_thread_self();
@@ -292,13 +291,14 @@ void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed)
 
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait)
 {
-    if (!atomic_load_explicit(&set->count, memory_order_acquire)) /* then the caller sees where the last one went */
+    if (!atomic_load_explicit(
+            &set->count, memory_order_acquire)) /* acquire: the caller then sees the memory that the last one freed */
         return;
     if (wait)
         wait_for_others(set);
     strata_capture_frees_try_flush(set, CU_STREAM_LEGACY);
     if (wait)
-        wait_for_others(set); /* who came by in between */
+        wait_for_others(set); /* threads that took some in between */
 }
 
 strata_status strata_capture_frees_refuse(const strata_capture_frees *set)

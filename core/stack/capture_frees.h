@@ -1,13 +1,13 @@
-/* Frees that were asked for where a capture forbids them.
+/* Frees that a capture forbids, kept until it has ended.
  *
- * Nothing can be submitted to a stream that is being captured but work of its graph; the stream cannot be identified,
- * and an event recorded on it is the graph's. So neither can a free of other memory be ordered after the stream's
- * earlier work, nor that work be marked. The same holds for the legacy stream while a blocking stream is captured. Such
- * a block is retired and waits here until the capture has ended.
+ * A stream that is being captured accepts only work of its graph; it cannot be identified, and an event recorded on it
+ * belongs to the graph. So a free of other memory can neither be ordered after the stream's earlier work, nor can that
+ * work be marked. The same holds for the legacy stream while a blocking stream is captured. Such a block is retired and
+ * waits here.
  *
- * That is seen when the stream's handle comes by again, as the handle of a stream that Strata does not know is good
- * only then, or when the program says so. No question to the driver would do: cuCtxSynchronize in any capture mode
- * kills every capture of the context (tests/answers/h200.txt, "capture_calls.*.ctx_synchronize"). */
+ * The end of the capture is noticed when the stream's handle is used again (an unknown stream's handle is valid only
+ * then), or when the program says so. No query would do: cuCtxSynchronize invalidates every capture of the context in
+ * any capture mode (tests/answers/h200.txt, "capture_calls.*.ctx_synchronize"). */
 #ifndef STRATA_CORE_STACK_CAPTURE_FREES_H
 #define STRATA_CORE_STACK_CAPTURE_FREES_H
 
@@ -22,20 +22,19 @@ typedef struct strata_capture_frees {
     strata_device *device;
     strata_lock lock;
     struct strata_capture_frees_queue *queues;  /* by stream; guarded by lock */
-    struct strata_capture_frees_batch *batches; /* what threads took out and have neither done nor put back; the same */
-    uint64_t batch_count;                       /* since the start; the same */
-    _Atomic size_t count;                       /* with those in hand. Written under lock, read by any thread. */
+    struct strata_capture_frees_batch *batches; /* queues that threads have taken out; guarded by lock */
+    uint64_t batch_count;                       /* since the start; guarded by lock */
+    _Atomic size_t count;                       /* including those taken out; written under lock, read by any thread */
 } strata_capture_frees;
 
-/* Frees a retired block of `owner` as it was asked for: on a stream that is not being captured, or with
- * STRATA_STREAM_GONE, after every use that was noted. `finished`: the stream's work is done, and the stream perhaps no
- * more; it must not be named. */
+/* Frees a retired block of `owner` on a stream that is not being captured, or with STRATA_STREAM_GONE, after every
+ * recorded use. `finished`: the stream's work is done, and the stream may be gone: it must not be named. */
 typedef strata_status (*strata_capture_frees_perform)(strata_resource *owner, strata_entry *entry,
                                                       const strata_block *block, CUstream stream, bool finished);
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device);
 
-/* What still waits is forgotten: the driver is gone, or nothing does. */
+/* Drops the waiting frees: the driver is gone, or there are none. */
 void strata_capture_frees_destroy(strata_capture_frees *set);
 
 static inline bool strata_capture_frees_any(const strata_capture_frees *set)
@@ -43,20 +42,19 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
     return __builtin_expect(atomic_load_explicit(&set->count, memory_order_relaxed) != 0, 0);
 }
 
-/* Keeps a free of a retired entry. Errors: OUT_OF_HOST_MEMORY, and nothing is kept. */
+/* Keeps a free of a retired entry. On OUT_OF_HOST_MEMORY nothing is kept. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
                                        strata_capture_frees_perform carry_out, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
 
-/* Carries out the frees that were asked for on `passed`, a stream whose handle is good now, on known streams, or on no
- * stream in particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. What
- * cannot be carried out stays. Waits first until other threads are done with what they have in hand. Errors: the first
- * of a free. */
+/* Performs the frees asked for on `passed`, a stream whose handle is valid now, on known streams, and on no stream in
+ * particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. Others stay. First
+ * waits until other threads have finished what they took out. Returns the first error of a free. */
 strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed);
 
-/* The same where something might be there, for calls about something else: what fails is met again, and nobody is
- * waited for, as a free that is carried out may come by here. Such a call on no stream in particular promises nothing
- * about others. */
+/* As flush if there may be something to do, for calls with another purpose: ignores errors, which the next flush meets
+ * again, and waits for no thread, since a free may get here itself. Without a stream it promises nothing about other
+ * threads' frees. */
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed);
 static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set, CUstream passed)
 {
@@ -64,11 +62,11 @@ static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set,
         strata_capture_frees_try_flush(set, passed);
 }
 
-/* For a reap: the same on no stream in particular. With `wait` other threads are done with what they had in hand, so
- * that the caller finds it where frees go, or it is deferred still. */
+/* For a reap: as try_flush without a stream. With `wait`, other threads have finished what they took out: each free is
+ * then performed or still waiting. */
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait);
 
-/* Says that a wait for all frees left some, which a capture holds. Returns STREAM_CAPTURE. */
+/* Raises STREAM_CAPTURE: a wait for all frees left some that a capture holds. */
 strata_status strata_capture_frees_refuse(const strata_capture_frees *set);
 
 #endif

@@ -1,5 +1,5 @@
-/* Named values: finding the layer and the value that a name means, and the report of all of them. What is the process's
- * and no stack's has rooms of its own, which are named like layers and found behind them. */
+/* Named values: finds the layer and value of a name, and reports all of them. Values of the process have rooms that are
+ * named like layers and searched after them. */
 #include <strata/control.h>
 
 #include "core/base/emitter.h"
@@ -55,7 +55,7 @@ enum { ROOMS = sizeof rooms / sizeof rooms[0] };
 /* A value of a layer, or of a room. */
 typedef struct value_place {
     strata_resource *layer;
-    const room *room; /* NULL: the layer's */
+    const room *room; /* NULL: a layer's value */
     size_t which;
 } value_place;
 
@@ -76,7 +76,7 @@ static const strata_value *value_at(const value_place *place)
 
 /* ---- names ---- */
 
-/* Which of the layers of its name this one is, from the outside. */
+/* This layer's position among those of its name, from the outside. */
 static size_t turn_of(const strata_stack *stack, const strata_resource *layer)
 {
     size_t turn = 0;
@@ -95,7 +95,7 @@ static strata_resource *find_layer(const strata_stack *stack, const char *name, 
     return NULL;
 }
 
-/* Reads "[3]" at *text and moves behind it; 0 where there is none. False if it is not whole. */
+/* Reads "[3]" at *text and moves past it; 0 if there is none. False if it is malformed. */
 static bool read_turn(const char **text, size_t *turn)
 {
     *turn = 0;
@@ -285,7 +285,7 @@ static void full_name(const strata_stack *stack, const value_place *place, char 
         snprintf(name, NAME_SIZE, "%s.%s", place->layer->ops->name, value_at(place)->name);
 }
 
-/* What cannot be read at the moment is no failure of who looks at everything. */
+/* A value that cannot be read now is skipped by the report of all values, without an error. */
 static bool get_quietly(const value_place *place, uint64_t *value)
 {
     strata_error_suppress_begin();
@@ -373,7 +373,7 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
     strata_error_suppress_begin();
-    top->ops->usage(top, &usage); /* what the driver cannot be asked is left at zero */
+    top->ops->usage(top, &usage); /* values that need the driver are zero if it cannot be asked */
     strata_error_suppress_end(false);
     strata_emitter to;
     strata_emitter_begin(&to, format, write, data);

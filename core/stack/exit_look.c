@@ -1,6 +1,6 @@
-/* Why a thread of its own: what it waits for may never come. A device may not end its work, a driver its call, and a
- * thread that has called exit, or stands still by now, may have a lock. All that can be done then is to leave the
- * thread where it is, and to free nothing that it may look at. */
+/* The check at process exit runs on a thread of its own because it may never end: a device may not finish its work, a
+ * driver call may not return, and a stopped thread may hold a lock. Then the thread is left behind, and nothing it may
+ * use is freed. */
 #include "core/stack/exit_look.h"
 
 #include "core/base/error.h"
@@ -11,16 +11,16 @@
 
 typedef enum look_state {
     LOOK_NONE = 0,
-    LOOK_HOLDS,    /* no stack begins to end */
-    LOOK_GIVEN_UP, /* nor ever will */
+    LOOK_HOLDS,    /* no stack is destroyed */
+    LOOK_GIVEN_UP, /* nor ever will be */
 } look_state;
 
 static strata_lock ends_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACK_ENDS);
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static look_state state; /* guarded by ends_lock, like the next two */
-static unsigned ending;  /* stacks */
+static unsigned ending;  /* stacks being destroyed */
 static bool looked;
-static void (*look_at_stacks)(void); /* written once, before the thread begins */
+static void (*look_at_stacks)(void); /* written once, before the thread starts */
 
 bool strata_exit_look_enter(void)
 {
@@ -53,7 +53,7 @@ static void *run(void *unused)
     return unused;
 }
 
-/* Signals are the program's: none is handled on a thread of the library. */
+/* All signals are blocked on a thread of the library. */
 static bool start(pthread_t *thread)
 {
     sigset_t all, before;
@@ -65,7 +65,7 @@ static bool start(pthread_t *thread)
     return started;
 }
 
-/* The lock is held; it is left for the wait. False when the time is over. */
+/* Waits, releasing the lock meanwhile. False after the timeout. */
 static bool wait_until(const struct timespec *end)
 {
     return pthread_cond_clockwait(&changed, &ends_lock.mutex, CLOCK_MONOTONIC, end) == 0;

@@ -15,7 +15,7 @@ typedef struct registered_layer {
 } registered_layer;
 
 static strata_lock layers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
-static registered_layer *layers; /* guarded by layers_lock; kept as long as the process */
+static registered_layer *layers; /* guarded by layers_lock; kept for the life of the process */
 
 const strata_layer *strata_layer_find(const char *name, size_t length)
 {

@@ -1,5 +1,5 @@
-/* Building stacks. A layer says only what it changes; here each operation that it left out becomes one that forwards to
- * the layer below, or, at the bottom, one that answers for a resource that cannot do it. */
+/* Building stacks. A layer writes only the operations that it changes; each missing one becomes a forward to the layer
+ * below or, at the bottom, a default for owners without it. */
 #include "core/stack/stack.h"
 
 #include "core/base/error.h"
@@ -100,7 +100,7 @@ static const strata_resource_ops forwarders = {
     .synchronize = forward_synchronize,
 };
 
-/* ---- what an owner answers for operations that it does not have ---- */
+/* ---- defaults of owners ---- */
 
 static strata_status no_tracking(strata_resource *self, const strata_block *block, CUstream stream,
                                  strata_access access)
@@ -139,7 +139,7 @@ static strata_status no_budget(strata_resource *self, strata_budget_snapshot *sn
 {
     (void)self;
     *snapshot = (strata_budget_snapshot){0};
-    return STRATA_ERROR_UNSUPPORTED; /* a question, not a failure: nothing is recorded */
+    return STRATA_ERROR_UNSUPPORTED; /* a query, not a failure: no error is recorded */
 }
 static strata_status no_find(strata_resource *self, CUdeviceptr address, strata_block *out)
 {
@@ -195,7 +195,7 @@ static void fill(strata_resource_ops *ops, const strata_resource_ops *from)
 
 /* ---- building ---- */
 
-/* The table as this version knows it: what an older one does not have is NULL. */
+/* The operations table as this version knows it: members that an older one lacks are NULL. */
 static strata_resource_ops known_ops(const strata_resource_ops *given)
 {
     strata_resource_ops known = {0};
@@ -221,7 +221,7 @@ static strata_status check_owner(strata_resource *resource, size_t position, boo
                        position + 1, ops.name, device, ordinal);
 }
 
-/* What is described as readable can be read, and so on. */
+/* Whether readable values have a getter, and so on. */
 static bool has_its_values(const strata_resource *resource)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -258,7 +258,7 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
                        whole && ops->name ? ops->name : "without a name", problem);
 }
 
-/* A layer that stands in a stack twice would be its own upstream. */
+/* A layer that is in a stack twice would be its own upstream. */
 static strata_status check_single(strata_resource *const *resources, size_t position)
 {
     for (size_t i = 0; i < position; i++)
@@ -300,7 +300,7 @@ static void free_stack(strata_stack *stack)
     strata_host_free(stack);
 }
 
-/* The lowest layer that does not pass on the facts of blocks: it is the first that sees the table's. */
+/* The position of the lowest layer that is not transparent; it sees blocks as the table has them. */
 static uint32_t find_facts(strata_resource *const *resources, size_t count)
 {
     uint32_t from = 0;
@@ -310,7 +310,7 @@ static uint32_t find_facts(strata_resource *const *resources, size_t count)
     return from;
 }
 
-/* What a layer has in each entry. */
+/* Bytes of a layer in each entry. */
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -318,8 +318,8 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
     return (bytes + 7) & ~7u;
 }
 
-/* What an owner at the bottom made is nobody's below it: with no keeper above it, all that are interested hear of it.
- */
+/* An owner at the bottom creates blocks of no layer below; without an internal owner above it, all sinks get its
+ * completions. */
 static const strata_resource *find_reporter(const strata_stack *stack)
 {
     const strata_resource *bottom = stack->layers[stack->count - 1];
@@ -329,7 +329,7 @@ static const strata_resource *find_reporter(const strata_stack *stack)
     return bottom;
 }
 
-/* The resources become the stack's. */
+/* Gives the resources to the stack. */
 static void connect(strata_stack *stack, strata_resource *const *resources)
 {
     uint32_t offset = sizeof(strata_entry);
@@ -356,7 +356,7 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     stack->reporter = find_reporter(stack);
 }
 
-/* The resources are their caller's again. */
+/* Gives them back to their caller. */
 static void disconnect(strata_stack *stack, const strata_resource_ops *const *given)
 {
     for (size_t i = 0; i < stack->count; i++) {
@@ -366,7 +366,7 @@ static void disconnect(strata_stack *stack, const strata_resource_ops *const *gi
     free_stack(stack);
 }
 
-/* Connects, and lets the layers begin that want to. On failure the stack is gone. */
+/* Connects, and calls each layer's `begin`. On failure the stack is destroyed. */
 static strata_status connect_and_begin(strata_stack *stack, strata_resource *const *resources)
 {
     const strata_resource_ops *given[LAYER_LIMIT];
@@ -453,7 +453,8 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                            what);
     if (usable) {
         strata_error_suppress_begin();
-        top->ops->usage(top, &usage); /* what lives is known also where the driver could not be asked for the rest */
+        top->ops->usage(
+            top, &usage); /* Live bytes need no driver call, so they are reported even if the driver's query failed. */
         strata_error_suppress_end(false);
     }
     if (usage.live_blocks == 0)
@@ -465,7 +466,7 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                        usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
 }
 
-/* Ends the uppermost layer that is left. Those below it may still free what they have, and tell of it. */
+/* Destroys the uppermost remaining layer. Layers below may still free blocks and report completions. */
 static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);
@@ -585,7 +586,7 @@ const char *strata_stack_text(const strata_stack *stack)
     return "";
 }
 
-/* The position of the layer that has a block for itself; 0 if those from the top on had it. */
+/* The position of the layer that owns a block internally; 0: the block is the user's. */
 static uint32_t position_of_internal_owner(const strata_stack *stack, strata_block_id id)
 {
     for (size_t i = 0; i < stack->internal_owner_count; i++)
@@ -594,7 +595,7 @@ static uint32_t position_of_internal_owner(const strata_stack *stack, strata_blo
     return 0;
 }
 
-/* Tells the layers from position `from` on and above `below`. */
+/* Reports to the layers from position `from` on and above `below`. */
 static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
 {
     for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
@@ -622,7 +623,7 @@ void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
 
 /* ---- calls through a stack ---- */
 
-/* What every resource checks of a request. Sizes that no device has are left to the driver. */
+/* Checks of a request that every resource needs. Impossible sizes are left to the driver. */
 static strata_status check_request(const strata_request *request)
 {
     if (request->alignment & (request->alignment - 1))
@@ -631,7 +632,7 @@ static strata_status check_request(const strata_request *request)
     return STRATA_SUCCESS;
 }
 
-/* A layer by itself has no upstream, no table and not all operations. */
+/* A layer outside a stack has no upstream, no table and not all operations. */
 static __attribute__((cold, noinline)) strata_status refuse_alone(const strata_resource *resource)
 {
     const char *name = resource->ops && resource->ops->name ? resource->ops->name : "without a name";
@@ -642,7 +643,7 @@ static __attribute__((cold, noinline)) strata_status refuse_alone(const strata_r
         name);
 }
 
-/* What a request that is not passed on answers. */
+/* The error of a request that is not passed on. */
 static __attribute__((cold)) strata_status refuse_request(const strata_resource *resource,
                                                           const strata_request *request, strata_block *out)
 {

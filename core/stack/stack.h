@@ -8,7 +8,7 @@
 #include <strata/resource.h>
 #include <strata/stack.h>
 
-/* A layer that wants to know of completions, with what its call takes beside it. */
+/* A layer with a `completed`, and its argument. */
 typedef struct strata_completion_sink {
     void (*completed)(strata_resource *self, const strata_completion *completion);
     strata_resource *layer;
@@ -21,35 +21,35 @@ struct strata_stack {
     strata_capture_frees deferred;
     char *text;
     size_t count;
-    strata_resource_ops *ops;                 /* filled copies, one a layer */
+    strata_resource_ops *ops;                 /* filled copies, one for each layer */
     strata_resource **layers;                 /* outermost first */
-    strata_completion_sink *completion_sinks; /* those with a `completed`, lowest first; one without ends the list */
+    strata_completion_sink *completion_sinks; /* layers with a `completed`, lowest first; ended by one without */
     size_t completion_sink_count;
-    const strata_resource *reporter;   /* the owner at the bottom, if what it reports is for all of those; else NULL */
-    strata_resource **internal_owners; /* those with a `keeps`, lowest first */
+    const strata_resource *reporter;   /* the owner at the bottom, if its reports go to all of those; else NULL */
+    strata_resource **internal_owners; /* layers with an `owns_internally`, lowest first */
     size_t internal_owner_count;
-    uint32_t facts_from; /* layers from this position on see blocks as the table has them */
-    _Atomic bool owned;  /* by a runtime, which ends it: claimed once, given up by that runtime alone */
+    uint32_t facts_from; /* layers from this position outwards see blocks as the table has them */
+    _Atomic bool owned;  /* by a runtime, which destroys it: claimed once, released by that runtime only */
 };
 
-/* Whether what the table says of a block is what the layer sees of it: all between it and the owner pass facts on. */
+/* Whether the layer sees blocks as the table has them: all layers between it and the owner are transparent. */
 static inline bool strata_resource_sees_table(const strata_resource *resource)
 {
     return resource->position >= resource->stack->facts_from;
 }
 
-/* Tells all that are interested. */
+/* Reports to all sinks. */
 static inline void strata_tell_all(const strata_stack *stack, const strata_completion *completion)
 {
     for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
         each->completed(each->layer, completion);
 }
 
-/* The general ways of the next two. */
+/* The slow paths of the next two. */
 void strata_report_to_some(const strata_resource *owner, const strata_completion *completion);
 void strata_report_to_some_above(const strata_resource *layer, const strata_completion *completion);
 
-/* Tells the layers above an owner of a completion. */
+/* Reports a completion to the layers above an owner. */
 static inline void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
     if (__builtin_expect(owner->stack->reporter == owner, 1))
@@ -58,7 +58,7 @@ static inline void strata_report_completion(const strata_resource *owner, const 
         strata_report_to_some(owner, completion);
 }
 
-/* Tells the layers above a layer that owns some of the stack's blocks beside the owner at the bottom. */
+/* Reports to the layers above a layer that owns some of the stack's blocks beside the owner at the bottom. */
 static inline void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
     if (__builtin_expect(layer->stack->reporter == layer, 1))
@@ -67,28 +67,27 @@ static inline void strata_report_completion_above(const strata_resource *layer, 
         strata_report_to_some_above(layer, completion);
 }
 
-/* The first of a resource of a stack and those below it that does not forward `charge`: asking it saves the way down.
- */
+/* The first layer from `resource` downwards that does not forward `charge`: calling it saves the way down. */
 strata_resource *strata_resource_charging(strata_resource *resource);
 
-/* The head of every public call that names a block. Empty: nothing to do. */
+/* For the head of public calls that name a block. Empty: nothing to do. */
 static inline bool strata_block_is_empty(const strata_block *block)
 {
     return block->address == 0 && block->id.generation == 0;
 }
 
-/* A free once the driver has shut down: there is no memory any more to give back. The block is noted to be gone, so
- * that no report of what is live has it. SUCCESS, whatever the block is. */
+/* A free after the driver's shutdown: no memory is left to free. Ends the block, so that no report of live blocks has
+ * it. SUCCESS for any block. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
-/* strata_resource_deallocate for the outermost layer of a stack and a block, of which neither is NULL. */
+/* strata_resource_deallocate for a stack's outermost layer and a block; neither is NULL. */
 strata_status strata_free_from_top(strata_resource *resource, const strata_block *block, CUstream stream);
 
-/* Why a use is refused before it reaches the stack; SUCCESS for an empty block, which needs nothing. */
+/* The error of a use that does not reach the stack; SUCCESS for an empty block, which needs nothing. */
 strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
                                 bool none);
 
-/* Whether a use can be passed on as it is. */
+/* Whether a use can be passed on unchanged. */
 static inline bool strata_use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
                                       strata_access least)
 {
@@ -98,24 +97,24 @@ static inline bool strata_use_is_fine(const strata_resource *resource, const str
     return __builtin_expect(fine, 1);
 }
 
-/* Builds with a text to remember; takes nothing over on failure. */
+/* Builds a stack and stores its text; takes nothing over on failure. */
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
                                        strata_stack **out);
 
-/* Makes a stack a runtime's own; false if it has one already. */
+/* Gives a stack to a runtime; false if it has one. */
 bool strata_stack_claim(strata_stack *stack);
 
-/* BUSY, raised, while the stack has live blocks; `what` holds them: "the runtime". SUCCESS too where nobody can say. */
+/* Raises BUSY while the stack has live blocks; `what` holds them: "the runtime". SUCCESS also if it cannot be told. */
 strata_status strata_stack_refuse_live(strata_stack *stack, const char *what);
 
-/* What strata_stack_destroy does with a stack that is nobody's, and a runtime with its own. */
+/* What strata_stack_destroy does with a stack without a runtime, and a runtime with its own. */
 strata_status strata_stack_close(strata_stack *stack);
 
-/* Whether `text` can be read, once the layers that come with the library are registered. Makes nothing and needs no
- * driver. Errors: SYNTAX, OUT_OF_HOST_MEMORY. */
+/* Whether `text` can be read, once the library's layers are registered. Creates nothing, needs no driver. Errors:
+ * SYNTAX, OUT_OF_HOST_MEMORY. */
 strata_status strata_stack_check_text(const char *text);
 
-/* strata_stack_create, once the layers that come with the library are registered. */
+/* strata_stack_create, once the library's layers are registered. */
 strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out);
 
 #endif

@@ -1,10 +1,9 @@
-/* Stacks from texts. The text is read completely before anything is made, so a bad one costs nothing:
+/* Stacks from texts. The text is read completely before anything is created:
  *
  *     stack  = layer { "," layer }
  *     layer  = word [ "(" [ option { "," option } ] ")" ]
  *     option = word "=" value
- *     value  = word | '"' any text '"'
- */
+ *     value  = word | '"' any text '"' */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
@@ -23,7 +22,7 @@ enum { TEXT_LAYERS = 32, STRING_OPTION = 256 };
 typedef struct layer_text {
     const strata_layer *layer;
     void *options;
-    uint64_t given; /* options that were set, one bit each: STRATA_LAYER_OPTIONS */
+    uint64_t given; /* options set so far, one bit each: STRATA_LAYER_OPTIONS */
     size_t position;
 } layer_text;
 
@@ -53,7 +52,7 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
                        in->text + position, what);
 }
 
-/* `more`: characters that words of this kind may have besides. */
+/* `more`: further characters of this kind of word */
 static bool is_word_character(char c, const char *more)
 {
     return isalnum((unsigned char)c) || (c && (strchr("_-.%/:+", c) || strchr(more, c)));
@@ -84,7 +83,7 @@ static strata_status read_word(reader *in, const char *expected, word *out)
 static strata_status read_value(reader *in, word *out)
 {
     if (skip_space(in) != '"')
-        return read_word_with(in, ";", "a value", out); /* which may be a list */
+        return read_word_with(in, ";", "a value", out); /* may be a list */
     size_t start = ++in->at;
     while (in->text[in->at] && in->text[in->at] != '"')
         in->at++;
@@ -102,7 +101,7 @@ static bool word_is(const word *given, const char *text)
     return strlen(text) == given->length && strncasecmp(text, given->text, given->length) == 0;
 }
 
-/* "on" or "off" for a word that says so; NULL for others. */
+/* "on" or "off" for a synonym; NULL for other words. */
 static const char *on_or_off(const word *value)
 {
     static const char *const yes[] = {"on", "true", "yes", "1"}, *const no[] = {"off", "false", "no", "0"};
@@ -121,7 +120,7 @@ static strata_status store_bool(const reader *in, const word *value, void *field
     return STRATA_SUCCESS;
 }
 
-/* The position of a word among choices; -1: it is none of them. */
+/* The index of a word among choices; -1: none. */
 static int position_among(const char *choices, const char *text, size_t text_length)
 {
     for (int position = 0;; position++) {
@@ -134,7 +133,7 @@ static int position_among(const char *choices, const char *text, size_t text_len
     }
 }
 
-/* Where on and off are choices, any word for them will do. */
+/* If on and off are choices, their synonyms are accepted. */
 static strata_status store_choice(const reader *in, const word *value, const char *choices, void *field)
 {
     const char *is = on_or_off(value);
@@ -182,7 +181,7 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
-/* No time at all is not what most options mean that are 0, and so left out. */
+/* Few options accept a duration of zero, since 0 means not set. */
 static strata_status store_duration(const reader *in, const word *value, bool none, void *field)
 {
     uint64_t nanoseconds;
@@ -307,7 +306,7 @@ static strata_status read_layer(reader *in)
     return read_options(in, layer);
 }
 
-/* Whether an owner can also stand over another layer. */
+/* Whether an owner can also be placed over another layer. */
 static bool stands_over(const strata_layer *layer)
 {
     return layer->size >= offsetof(strata_layer, over) + sizeof layer->over && layer->over;
@@ -370,14 +369,14 @@ static const char *name_in_sanitizer_mode(const strata_layer *layer)
     return layer->size >= needed ? layer->in_sanitizer_mode : NULL;
 }
 
-/* Whether a layer takes memory for many blocks at once from the one below it. */
+/* Whether a layer takes memory for many blocks at once from the layer below. */
 static bool is_left_out(const reader *in, size_t which)
 {
     const strata_layer *layer = in->layers[which].layer;
     return which + 1 < in->count && stands_over(layer) && name_in_sanitizer_mode(layer);
 }
 
-/* Appends what is written of a layer, up to the next one. */
+/* Appends a layer's text, up to the next layer. */
 static void append_layer(char *text, const reader *in, size_t which)
 {
     const size_t from = in->layers[which].position;
@@ -385,7 +384,7 @@ static void append_layer(char *text, const reader *in, size_t which)
     strncat(text, in->text + from, end - from);
 }
 
-/* Puts another owner in the place of the last layer. */
+/* Replaces the last layer by another owner. */
 static strata_status replace_owner(reader *in, const char *name)
 {
     layer_text *owner = &in->layers[in->count - 1];
@@ -403,9 +402,8 @@ static strata_status replace_owner(reader *in, const char *name)
     return STRATA_SUCCESS;
 }
 
-/* In sanitizer mode every block is an allocation of its own: layers that take memory for many at once are left out, or,
- * where they own it, another owner takes their place. *text is what the stack is called then, to be freed, and NULL
- * where it keeps its own. */
+/* In sanitizer mode every block is an allocation of its own: layers that take memory for many blocks at once are left
+ * out, or replaced if they own it. *text is the resulting stack's text, to be freed; NULL if unchanged. */
 static strata_status follow_mode(reader *in, char **text)
 {
     strata_mode mode;
