@@ -19,8 +19,8 @@ typedef struct bench {
     report *report;
 } bench;
 
-/* What the library asks the driver when a block is used on an unknown stream: whether it is being captured and who it
- * is, in prepare and again in finish, since the handle is good only during each call; and one event. */
+/* What the library asks the driver when a block is used on an unknown stream: whether it is being captured and its
+ * id, in prepare and again in finish, since the handle is good only during each call; and one event. */
 enum { BENCH_IDENTIFICATIONS_PER_USE = 2, BENCH_RECORDS_PER_USE = 1 };
 
 /* Whether a row is asked for. */

@@ -1,5 +1,5 @@
-/* What a core does when nothing hinders it. Two hardware threads share a core, and the other one may be anybody's, of
- * another machine on the same processor too: then whatever is measured takes up to twice as long, whoever's it is. */
+/* What a core does when nothing hinders it. Two hardware threads share a core, and the other one may run other work,
+ * even of another machine on the same processor too: then every measurement takes up to twice as long. */
 #ifndef STRATA_BENCH_CORES_H
 #define STRATA_BENCH_CORES_H
 

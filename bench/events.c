@@ -1,6 +1,6 @@
 /* When events are recorded on known streams: late, when another stream needs one, or early, one for each launch. Early
- * costs the host an event where nobody waits; late makes a waiter wait for whatever the producer was given meanwhile.
- * Both prices are measured here, beside a program that orders its streams by hand. */
+ * costs the host an event where no stream waits; late makes a waiter wait for whatever the producer was given
+ * meanwhile. Both prices are measured here, beside a program that orders its streams by hand. */
 #include "bench.h"
 
 /* ---- what ordering costs the host ---- */

@@ -76,7 +76,7 @@ static inline uint64_t stamp(void)
 static void run_lines(stack_member *self, size_t pairs)
 {
     const size_t mask = self->of->lines - 1;
-    size_t next = self->next; /* where nobody else's words are */
+    size_t next = self->next; /* in lines of this thread alone */
     for (size_t i = 0; i < 2 * pairs; i++) {
         volatile uint64_t *line = self->lines + (next++ & mask) * LINE_WORDS;
         uint64_t now = stamp();
@@ -263,7 +263,7 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
     end_side(&side);
 }
 
-/* The stack for production, as it comes when nobody names one. */
+/* The stack for production, the default one. */
 static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
 /* With rings that no core's caches hold: more is recorded at a time than anything could collect. */
 static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";

@@ -89,7 +89,7 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
     }
     for (size_t round = 0; round < rounds; round++)
         for (size_t turn = 0; turn < count; turn++) {
-            size_t side = (round + turn) % count; /* nobody is always first */
+            size_t side = (round + turn) % count; /* no side is always first */
             if (takes_round(share[side], rounds, round))
                 samples[side][taken[side]++] = measure_round(&sides[side], plan);
         }

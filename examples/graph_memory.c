@@ -7,7 +7,7 @@
  * was freed on a stand-in is done, and any other may have it.
  *
  * The graph runs later, at the addresses that it was captured with, so the memory behind them must stay: a hold on each
- * block sees to that, the pool moves nothing of it and gives nothing of it back, and nobody else allocates here. The
+ * block sees to that, the pool moves nothing of it and gives nothing of it back, and no other code allocates here. The
  * graph ends first, then the holds, then the pool. */
 #include "cuda_calls.h"
 

@@ -1,5 +1,5 @@
 /* A stack from a text: the layers that a program uses are a line in its configuration. With an argument, that is the
- * text; STRATA_STACK in the environment does the same for strata_runtime_get. */
+ * text; STRATA_STACK in the environment does so for strata_runtime_get. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <strata/strata.h>

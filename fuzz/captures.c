@@ -114,7 +114,7 @@ static void wait_edge(void)
     check_cu(strata_cu.StreamWaitEvent(edge_to->handle, joint, 0));
 }
 
-/* A thread's own stream can be named by nobody else. */
+/* A thread's own stream can be named by no other thread. */
 static unsigned who_may_name(const model_stream *stream, unsigned player)
 {
     if (stream->kind == PER_THREAD)
@@ -333,7 +333,7 @@ static void finish_what_a_capture_forbids(const model_stream *stream)
             finish_work_on(model.streams[i].number);
 }
 
-/* A block that nobody but this stream has used. */
+/* A block that only this stream has used. */
 static model_block *pick_block_of(const model_stream *stream)
 {
     unsigned first = fuzz_below(&model.input, model.block_count);

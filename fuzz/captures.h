@@ -3,7 +3,7 @@
  * that, is in fuzz/graphs.h.
  *
  * A stream that is being captured refuses every use, and takes frees, which wait. While a blocking stream is captured
- * nobody may touch the legacy stream: what needs it is refused or waits, and the program itself submits nothing there.
+ * no call may touch the legacy stream: what needs it is refused or waits, and the program itself submits nothing there.
  * After every step each capture must still be alive, unless the program has killed it by a call of its own. */
 #ifndef STRATA_FUZZ_CAPTURES_H
 #define STRATA_FUZZ_CAPTURES_H

@@ -64,8 +64,8 @@ static void make_room(void)
         captures_settle();
 }
 
-/* The byte of an operation says what and who; the last quarter of its values is about captures, and who is another
- * byte. */
+/* The byte of an operation says what and which player; the last quarter of its values is about captures, the player
+ * another byte. */
 static void step(void)
 {
     make_room();

@@ -154,7 +154,7 @@ int LLVMFuzzerInitialize(int *count, char ***arguments)
     return 0;
 }
 
-/* What would write a file, or memory that other processes share, is not for inputs that nobody chose. */
+/* What would write a file, or memory that other processes share, is not for random inputs. */
 static bool reaches_outside(const char *text)
 {
     return strstr(text, "file") || strstr(text, "shared");

@@ -446,7 +446,7 @@ void operation_free(void)
     operation_free_block(block, stream);
 }
 
-/* Whether the calling thread's own default stream is captured, so that nobody can tell whether it is the block's. */
+/* Whether the calling thread's own default stream is captured, so that it cannot be told whether it is the block's. */
 static bool cannot_be_identified(const model_block *block)
 {
     if (block->block.stream != CU_STREAM_PER_THREAD)

@@ -25,7 +25,7 @@ void operation_free(void);
 bool operation_prepare(const model_block *block, const model_stream *stream, strata_access access);
 void operation_finish_block(model_block *block, const model_stream *stream, strata_access access);
 
-/* Finishes the use number `which` on the thread that prepared it. For the dealer, who is player 0. */
+/* Finishes the use number `which` on the thread that prepared it. For the dealer, player 0. */
 void operation_finish(size_t which);
 
 #endif

@@ -16,7 +16,7 @@ typedef struct player {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 static player players[PLAYERS];
-static unsigned now; /* changed by the dealer while nobody else plays */
+static unsigned now; /* changed by the dealer while no player runs */
 
 static void *play(void *data)
 {

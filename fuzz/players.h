@@ -11,7 +11,7 @@ enum { PLAYERS = 3 };
  * begin when they are first needed, with the device's context current. From that one thread only. */
 void players_do(unsigned player, void (*act)(void));
 
-/* Who plays: within act(), that player; else 0. */
+/* The player whose turn it is: within act(), that player; else 0. */
 unsigned players_now(void);
 
 /* Whether the player has a thread now. */

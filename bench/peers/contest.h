@@ -1,4 +1,4 @@
-/* A run of the benchmark: who competes, at what, and how long each may take. Each subject is a file. */
+/* A run of the benchmark: the competitors, their tasks, and how long each may take. Each subject is a file. */
 #ifndef STRATA_BENCH_CONTEST_H
 #define STRATA_BENCH_CONTEST_H
 
@@ -91,7 +91,7 @@ board_row contest_row(const contest *of, const char *name);
 void contest_target(const contest *of, const board_row *row, size_t which, const char *what, double figure,
                     double limit);
 
-/* A trace by its name, to be read when somebody wants it; and reads it. False, with a sentence. With `quick`, its
+/* A trace by its name, read when it is needed; and reads it. False, with a sentence. With `quick`, its
  * beginning. */
 void recording_name(recording *into, const char *path);
 bool recording_read(recording *into, bool quick, char *why, size_t size);

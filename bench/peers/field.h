@@ -1,4 +1,4 @@
-/* Who competes in a run: the stacks and libraries that the command line names, or the usual ones. */
+/* The competitors of a run: the stacks and libraries that the command line names, or the usual ones. */
 #ifndef STRATA_BENCH_FIELD_H
 #define STRATA_BENCH_FIELD_H
 

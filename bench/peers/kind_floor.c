@@ -1,7 +1,7 @@
-/* Host memory of the same sizes: an allocator without streams, devices and identities. Nobody touches the memory, here
+/* Host memory of the same sizes: an allocator without streams, devices and identities. The memory is not touched, here
  * as elsewhere. It is
  *   jemalloc, where the process was given one (LD_PRELOAD=libjemalloc.so.2), as a program has it;
- *   else the jemalloc of this build, with a cache for each thread, which that build gives to nobody by itself;
+ *   else the jemalloc of this build, with a cache for each thread, which that build gives to no thread by itself;
  *   else the C library's allocator. */
 #include "loops.h"
 
@@ -84,7 +84,7 @@ LOOP_INLINE bool floor_allocate(peer *self, CUstream stream, size_t bytes, void 
     (void)self;
     (void)stream;
     void *memory = take(bytes);
-    __asm__ volatile("" : : "r"(memory) : "memory"); /* or the compiler sees that nobody needs it */
+    __asm__ volatile("" : : "r"(memory) : "memory"); /* or the compiler removes it as unused */
     ((floor_slot *)slot)->memory = memory;
     return memory != NULL;
 }

@@ -39,7 +39,7 @@ typedef struct strata_peer {
     int (*release)(CUdeviceptr address, size_t bytes, CUstream stream);
 
     /* Frees in the order of another stream than the one it was allocated on: neither's work so far may see the memory
-     * handed out to somebody else. */
+     * handed out again. */
     int (*release_elsewhere)(CUdeviceptr address, size_t bytes, CUstream allocated_on, CUstream stream);
 
     /* The most bytes that it held from the device at a time, since restart_peak. */

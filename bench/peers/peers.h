@@ -1,4 +1,4 @@
-/* Competitors: who there is, and what each of them can be made to do. */
+/* Competitors: which there are, and what each of them can be made to do. */
 #ifndef STRATA_BENCH_PEERS_H
 #define STRATA_BENCH_PEERS_H
 
@@ -21,7 +21,7 @@ enum {
 
 typedef struct peer_kind peer_kind;
 
-/* Who competes. One thread. */
+/* The competitors. One thread. */
 typedef struct peer_choice {
     const peer_kind *kind;
     char label[PEER_LABEL_SIZE];

@@ -17,8 +17,8 @@ enum { QUICK_STEPS = 200, MOST_ALLOCATIONS = 100000 };
 
 static const size_t ROOM = (size_t)32000 << 20;
 
-/* The sequence is made before it is timed: RMM's program draws its numbers while the clock runs, which is the same for
- * all competitors. Its stream is the default one; here it is a known one. */
+/* The sequence is made before it is timed: RMM's program draws its numbers while the clock runs, which all competitors
+ * share. Its stream is the default one; here it is a known one. */
 typedef struct sequence {
     peer_step *steps;
     size_t count;
@@ -103,7 +103,7 @@ static void run_sequence(void *state, size_t operations)
 }
 
 /* RMM's program keeps a resource, and its memory, for all rounds. So do the competitors while the device has room: no
- * block lives beyond 16,000 MiB, and whoever takes a turn is to have twice as much. */
+ * block lives beyond 16,000 MiB, and each competitor needs twice as much in its turn. */
 static void drain_and_make_room(void *state)
 {
     peer *with = ((entry *)state)->peer;

@@ -72,7 +72,7 @@ int release(CUdeviceptr address, size_t, CUstream)
     }
 }
 
-/* As Tensor.record_stream does it. recordStream() looks at who deletes, so that the pointer is lent to one that would
+/* As Tensor.record_stream does it. recordStream() looks at the deleter, so the pointer is lent to one that would
  * be deleted by the allocator, and taken back. */
 int release_elsewhere(CUdeviceptr address, size_t bytes, CUstream allocated_on, CUstream stream)
 {

@@ -129,7 +129,7 @@ static void read_back(trial *self, uint32_t slot, CUdeviceptr address, size_t wo
     else if (!self->with.kind->streams)
         memcpy(to, (const void *)(uintptr_t)address, words * sizeof *to);
     else
-        return; /* nobody can reach it */
+        return; /* it is out of reach */
     self->readings[self->reading_count++] = (struct reading){self->seen_words, words, self->values[slot]};
     self->seen_words += words;
 }
@@ -142,7 +142,7 @@ static void take(trial *self, uint32_t slot)
         bare_failed(CUDA_ERROR_OUT_OF_MEMORY, self->with.choice->label);
     self->steps[slot] = (peer_step){.bytes = bytes, .slot = slot, .stream = stream};
     look_at_places(self);
-    if (!*self->with.choice->corrupt) /* else the memory may be anybody's */
+    if (!*self->with.choice->corrupt) /* else the memory may be another's */
         fill(self, slot, self->with.kind->address(slot_of(self, slot)), bytes / 4, self->with.streams[stream]);
 }
 
@@ -156,7 +156,8 @@ static void give(trial *self, uint32_t slot)
     self->steps[slot] = (peer_step){0};
 }
 
-/* One stream catches up with the host and the others stay behind, or who is too early could be in time by chance. */
+/* One stream catches up with the host and the others stay behind, or a use that is too early could be in time by
+ * chance. */
 static void wait_for_one(const trial *self, uint32_t stream)
 {
     if (self->with.kind->streams)

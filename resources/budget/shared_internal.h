@@ -116,7 +116,7 @@ typedef struct shared_identity {
 
 void shared_process_self(shared_identity *self);
 
-/* CLOCK_BOOTTIME, in nanoseconds: the same for all processes. */
+/* CLOCK_BOOTTIME, in nanoseconds: one clock of all processes. */
 uint64_t shared_clock(void);
 
 /* Whether the driver has a dead process's memory back. The kernel releases locks before it closes the GPU's files;

@@ -190,7 +190,7 @@ static inline uint64_t sim_mix(uint64_t x)
  * be seen at several addresses, between which no tool carries anything.
  *
  * The leak checker of the sanitizers looks for pointers in the heap and in variables alone. The driver's objects lie in
- * mappings of their own, and what they hold would be taken for leaked by whoever looks while the driver is there, as
+ * mappings of their own, and what they hold would be taken for leaked by a check while the driver is there, as
  * libFuzzer does after an input: so the driver says where they are.
  *
  * The address sanitizer closes eight bytes at once: where only some of eight are to be closed, they may stay open.
@@ -213,7 +213,7 @@ void sim_bytes_gone(const char *memory, uint64_t bytes);
 
 void sim_bytes_written(const char *memory, uint64_t bytes);
 
-/* For memcheck alone: bytes of an allocation that its user must not touch for now, or that nobody has written yet.
+/* For memcheck alone: bytes of an allocation that its user must not touch for now, or that were not written yet.
  * Until they are written or the allocation ends. */
 void sim_bytes_fence(const char *memory, uint64_t bytes);
 void sim_bytes_unwritten(const char *memory, uint64_t bytes);
@@ -222,8 +222,8 @@ void sim_bytes_unwritten(const char *memory, uint64_t bytes);
 void sim_debugger_look_away(void);
 void sim_debugger_look_again(void);
 
-/* The addresses are anybody's. The second is for a whole mapping before it goes, in which every part that was in use
- * has been forgotten already: its costs do not depend on how large it is. */
+/* The addresses are free for any use. The second is for a whole mapping before it goes, in which every part that was in
+ * use has been forgotten already: its costs do not depend on how large it is. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 

@@ -4,7 +4,7 @@
  * is totally ordered by its submission, and gets a point (clock.c) when it is submitted: its place, and everything that
  * comes before it. Two operations race if they touch the same bytes, one of them writes, and neither's point covers the
  * other. Because an edge of any origin, a stream's order, an event, the legacy stream, a graph, is made with
- * sim_op_depend, which joins the point, whoever adds a new kind of edge has nothing to do for the checker. An edge of
+ * sim_op_depend, which joins the point, a new kind of edge needs nothing for the checker. An edge of
  * the driver's own is made with sim_op_await and joins nothing.
  *
  * An *access record* is an operation, or an access or a call of the host, as the checker remembers it: its order
@@ -16,14 +16,14 @@
  * knew to be done then, whichever thread had waited; so a record carries the host's clock of that moment. A host record
  * comes only after what the host knows.
  *
- * For each allocation there is a *shadow*: who allocated and freed it, and a map of byte ranges (*cells*), each with
- * its last write and the reads and atomic updates since, those that no later one comes after. What the program maps at
- * several addresses has a shadow for each of them, its *views*: an access is noted where it was made and judged against
- * all of them, since they are the same bytes; an unmapping is judged against its own view, since the others stay. That
- * one record suffices for many holds for each view by itself, and so for all. That is enough for records
- * that come in the order of submission: what does not come after an older write or read does not come after the newer
- * one either, because the newer one was found to come after the older, or was reported. Copies and fills are judged
- * when they are submitted.
+ * For each allocation there is a *shadow*: the operations that allocated and freed it, and a map of byte ranges
+ * (*cells*), each with its last write and the reads and atomic updates since, those that no later one comes after. What
+ * the program maps at several addresses has a shadow for each of them, its *views*: an access is noted where it was
+ * made and judged against all of them, since they are the same bytes; an unmapping is judged against its own view,
+ * since the others stay. That one record suffices for many holds for each view by itself, and so for all. That is
+ * enough for records that come in the order of submission: what does not come after an older write or read does not
+ * come after the newer one either, because the newer one was found to come after the older, or was reported. Copies and
+ * fills are judged when they are submitted.
  *
  * A kernel says what it touches when it runs, a host function while it runs. Such a record is *pending* from its
  * submission until it is done, and says what it touches late, out of order. Then
@@ -41,7 +41,7 @@
  * few are kept, and from time to time all records are dropped that the host knows to be done and that every pending
  * record comes after: everything submitted later comes after them.
  *
- * Reads of bytes that nobody wrote are judged when the reading operation runs, when all that comes before it has said
+ * Reads of unwritten bytes are judged when the reading operation runs, when all that comes before it has said
  * what it touches. A cell knows the order number of the first write to it.
  *
  * A use is judged against the allocation that stood at that address when the use was submitted, found by order numbers.
@@ -158,8 +158,8 @@ bool sim_access_record_settled(
     const sim_access_record *record);            /* all records from now on come after it, and so do pending ones */
 uint64_t sim_access_record_oldest_pending(void); /* its order; UINT64_MAX: there is none */
 
-/* Whether the first record waits for something that may come after the second in a way that nobody sees: behind a host
- * function, which an access of the host may let go on, or behind a wait for a value that nobody wrote yet. */
+/* Whether the first record waits for something that may come after the second in a way that is not recorded: behind a
+ * host function, which an access of the host may let go on, or behind a wait for a value that is not written yet. */
 bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_access_record *second);
 
 /* What comes before something, beside a point: by order numbers, too. */
@@ -169,7 +169,7 @@ typedef struct sim_known {
     uint64_t until;      /* and perhaps everything up to this one */
 } sim_known;
 
-/* ---- shadow_cells.c: who wrote and read which bytes; history.c: who did before ---- */
+/* ---- shadow_cells.c: what wrote and read which bytes; history.c: what did before ---- */
 
 /* Records that were displaced from cells, for pending records. */
 typedef struct sim_history {

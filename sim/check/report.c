@@ -1,4 +1,4 @@
-/* Reports of the checker: what they say, which are alike, and who gets them.
+/* Reports of the checker: what they say, which are alike, and where they go.
  *
  * What the environment asks for is written as it is found, each report with one write, so that a process that does not
  * come to its end (a failed assertion, a signal, _exit) has said what there was to say. At exit follows what is known

@@ -518,7 +518,7 @@ void sim_shadows_settle(void)
     }
 }
 
-/* What is there already counts as written, by nobody that matters. */
+/* What is there already counts as written. */
 CUresult sim_shadows_open(void)
 {
     for (sim_block *block = sim_memory.blocks; block; block = block->next) {

@@ -1,4 +1,4 @@
-/* Who wrote and read which bytes of an allocation: a map from ranges to cells. Bytes that nothing touched are in no
+/* The writes and reads of the bytes of an allocation: a map from ranges to cells. Bytes that nothing touched are in no
  * cell. A cell is cut where an access begins or ends inside it, and coalesces with its neighbours where they are alike.
  */
 #include "check/check.h"

@@ -158,7 +158,7 @@ static void drop_first(released_component *of_component, size_t count)
         of_component->at[i] = of_component->at[i + count];
 }
 
-/* A release that the host knows, and no pending record is older than that, tells nobody anything: whoever comes later
+/* A release that the host knows, and no pending record is older than that, adds nothing: every later operation
  * comes after it all by what the host knows. */
 static void forget_known(released_component *of_component)
 {
@@ -301,7 +301,7 @@ void sim_values_ended(const sim_op *op)
         forget_wait(wait);
 }
 
-/* Somebody let the wait go on: the stream that wrote its word last, or nobody that is known. */
+/* Records what let the wait go on: the stream that wrote its word last, or an unknown writer. */
 static void record_release(awaited_word *wait)
 {
     const sim_known *last = sim_shadows_value_last(wait->op, wait->written);

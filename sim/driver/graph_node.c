@@ -1,7 +1,7 @@
 /* Entry points: nodes of graphs. */
 #include "driver/enter.h"
 
-/* What is the same for every kind: begins the call, and adds a node after its dependencies. The lock is not held after
+/* For every kind of node: begins the call, and adds a node after its dependencies. The lock is not held after
  * a failure. */
 static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
                       CUgraphNodeType type, CUgraphNode *node)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* Why the last start failed, "" if the environment was not the reason. Written by cuInit under sim.lock; read by
- * whoever was told that it failed. */
+ * the caller that was told of it. */
 static char problem[320];
 
 const char *sim_settings_problem(void)

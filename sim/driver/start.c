@@ -99,7 +99,7 @@ static void after_fork_in_parent(void)
 }
 
 /* The thread that forked took the lock, and is the one that the child has. Those that waited are not there any more:
- * the condition is written over as one that nobody ever waited for, since it can be neither destroyed nor initialised.
+ * the condition is written over as one without waiters, since it can be neither destroyed nor initialised.
  */
 static void after_fork_in_child(void)
 {

@@ -42,7 +42,7 @@ static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
-/* The same for a call that gives the stream work. */
+/* As enter(), for a call that gives the stream work. */
 static CUresult enter_work(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);

@@ -62,7 +62,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The real driver takes references that the graph does not have from somebody else; this one leaves them alone. */
+/* The real driver takes references that the graph does not have from other holders; this one leaves them alone. */
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     CUresult result = enter(__func__, object, count);

@@ -72,7 +72,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The same for all memory that there is: the driver does not look at what is asked about. */
+/* One answer for all memory: the driver does not look at what is asked about. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option)
 {

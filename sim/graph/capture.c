@@ -4,7 +4,7 @@
 #include "graph/graph.h"
 #include <stdlib.h>
 
-/* ---- who takes part ---- */
+/* ---- streams that take part ---- */
 
 static void leave(sim_queue *queue)
 {

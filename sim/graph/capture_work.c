@@ -71,7 +71,7 @@ static void *host_address(const sim_place *place)
     return place->called == CU_MEMORYTYPE_HOST ? (void *)(uintptr_t)place->address : NULL;
 }
 
-/* As somebody would have written it who adds the copy to a graph by hand. */
+/* As a program writes it that adds the copy to a graph by hand. */
 static CUDA_MEMCPY3D describe_copy(const sim_op *op)
 {
     bool rows = op->kind == SIM_OP_COPY_ROWS;

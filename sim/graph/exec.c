@@ -160,7 +160,7 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
 /* ---- launching ---- */
 
 /* Which allocations a launch makes and frees, before anything is done: is it good in the order in which the calls were
- * made? An allocation of an earlier launch that nobody freed is in the way of the next, unless launches free it. */
+ * made? An allocation of an earlier launch that was not freed is in the way of the next, unless launches free it. */
 static bool memory_good(const struct CUgraphExec_st *exec)
 {
     bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;

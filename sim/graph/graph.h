@@ -27,14 +27,14 @@ typedef struct sim_graph_slot {
 } sim_graph_slot;
 
 /* One allocation node's memory. Its block is known to the host while what a launch allocated is still to be freed by
- * somebody else than the graph. */
+ * the program, not by the graph. */
 typedef struct sim_graph_memory {
     unsigned references;               /* nodes, executable graphs, and allocations that are not freed yet */
     struct sim_graph_memory *previous; /* in the device's list */
     struct sim_graph_memory *next;
     sim_graph_slot *slot;
     sim_block block;
-    bool out;             /* allocated by a launch, and nobody has called for its free */
+    bool out;             /* allocated by a launch, and its free was not called yet */
     CUgraphNode freed;    /* the node of its own graph that frees it */
     size_t foreign_frees; /* nodes of other graphs that do */
     uint64_t graph;       /* the id of its own graph */
@@ -115,7 +115,7 @@ struct CUgraphNode_st {
     CUevent event;
     CUgraph child;            /* owned */
     sim_graph_memory *memory; /* held */
-    size_t index;             /* scratch of whoever walks the graph */
+    size_t index;             /* scratch of the walk over the graph */
 };
 
 struct CUgraph_st {

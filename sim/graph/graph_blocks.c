@@ -365,7 +365,7 @@ CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribu
 
 /* ---- the end of the process ---- */
 
-/* What allocations that nobody freed still hold. Operations are gone already. */
+/* Memory of allocations that were not freed. Operations are gone already. */
 void sim_graph_memories_close(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {

@@ -1,5 +1,5 @@
 /* User objects: what a user has destroyed when the last graph that needs it is gone. The destructor runs on the thread
- * of host functions, in nobody's order. */
+ * of host functions, in no particular order. */
 #include "graph/graph.h"
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  * number of bytes that differ, the offset of the first of them, and 32 bytes from there on.
  *
  * A fill is of a zone, a block behind it, and a zone behind that. It says what the bytes are from then on, and Valgrind
- * is told: zones and freed blocks are nobody's, and of a fresh block nothing was written. */
+ * is told: zones and freed blocks are not addressable, and of a fresh block nothing was written. */
 #include "kernels/kernels.h"
 #include <string.h>
 

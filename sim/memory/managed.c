@@ -1,6 +1,6 @@
 /* Managed memory: memory that the host and every device reach at the same address. Where it is at a moment makes no
  * difference to what work finds in it, so that here it never moves; prefetching is a place in a stream's order, and
- * advice is kept for whoever asks. It takes no memory of a device until it is there, which here it never is. */
+ * advice is kept for queries. It takes no memory of a device until it is there, which here it never is. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@ typedef struct sim_piece sim_piece;
 
 /* ---- space.c: address space and what stands behind it ---- */
 
-/* A range of device addresses and the memory behind it. The addresses are a reservation that nobody can read or write;
+/* A range of device addresses and the memory behind it. The addresses are a reservation without access rights;
  * the bytes are somewhere else. What cuMemAlloc uses is there as a whole; of a pool's range, only some chunks are. */
 typedef struct sim_extent {
     struct sim_extent *previous;
@@ -48,7 +48,7 @@ typedef struct sim_bin {
 } sim_bin;
 
 /* Part of an extent: in use, free, or a hole, without memory behind it. A free span in a bin was freed in the order of
- * that bin's queue at `position`, by `op` until that is done; a free span in no bin may be used by anybody. */
+ * that bin's queue at `position`, by `op` until that is done; a free span in no bin may be used by any queue. */
 typedef struct sim_span {
     sim_node by_size;
     struct sim_span *previous; /* neighbours in the extent */
@@ -79,7 +79,7 @@ typedef struct sim_space {
     uint64_t used_high;
     bool unseen; /* a queue went whose frees the host had not waited for */
     sim_extent *extents;
-    sim_tree common; /* free spans that anybody may use */
+    sim_tree common; /* free spans that any queue may use */
     sim_bin **bins;  /* by the slot of the queue's component */
     uint32_t bin_slots;
     struct sim_space *previous; /* in the device's list */
@@ -90,7 +90,7 @@ void sim_space_open(sim_space *space, sim_device *device);
 void sim_space_close(sim_space *space); /* gives everything back */
 
 /* A span of at least so many bytes. `wait_for` is held for the caller: what must be done before the span may be used by
- * that queue, or NULL. A NULL queue may only have what anybody may have. */
+ * that queue, or NULL. A NULL queue may only have what any queue may have. */
 CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t bytes, sim_span **span, sim_op **wait_for);
 
 /* Makes sure that a free on that queue can be noted. */
@@ -100,7 +100,7 @@ bool sim_space_expect(sim_space *space, const sim_queue *queue);
 void sim_space_give(sim_span *span, sim_op *op);
 void sim_space_freed(sim_span *span);                            /* its op is done */
 void sim_space_observe(sim_space *space, const sim_point *seen); /* NULL: the host waited for all work */
-void sim_space_settle(sim_space *space); /* finished frees are anybody's, whatever the policies */
+void sim_space_settle(sim_space *space); /* any queue may use finished frees, whatever the policies */
 void sim_space_forget_queue(sim_space *space, const sim_queue *queue);
 void sim_space_shrink(sim_space *space, uint64_t keep);
 bool sim_device_make_room(sim_device *device, uint64_t bytes); /* unused memory of pools goes back, if needed */
@@ -204,7 +204,7 @@ bool sim_copy_on_host(uint64_t address);
 void sim_in_flight_begin(const sim_op *op); /* submitted */
 void sim_in_flight_run(const sim_op *op);   /* is about to run */
 
-/* ---- reach.c: who may touch which memory ---- */
+/* ---- reach.c: which device may touch which memory ---- */
 
 typedef enum sim_toucher { SIM_BY_COPY, SIM_BY_FILL, SIM_BY_KERNEL } sim_toucher;
 

@@ -1,6 +1,6 @@
-/* Who may touch which memory. The driver asks when it is given a copy or a fill; for a kernel, which can go anywhere,
- * the device asks when it runs. Both questions end here, and both are asked of every piece of work, since access can
- * change in between. */
+/* Which device may touch which memory. The driver asks when it is given a copy or a fill; for a kernel, which can go
+ * anywhere, the device asks when it runs. Both questions end here, and both are asked of every piece of work, since
+ * access can change in between. */
 #include "memory/memory.h"
 
 static bool map_allows(const sim_map *map, const sim_context *context, bool write)

@@ -1,4 +1,4 @@
-/* Where device memory is. Its addresses come from reservations that nobody can read or write, so that a host that
+/* Where device memory is. Its addresses come from reservations without access rights, so that a host that
  * follows one faults; its bytes lie elsewhere in the process, committed by the kernel when they are first touched. */
 #include "memory/memory.h"
 #include <stdlib.h>

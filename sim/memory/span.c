@@ -2,10 +2,10 @@
  *
  * Memory is taken from the device in extents, and each extent is a list of spans in the order of their addresses. An
  * extent of a pool is one large range in which chunks get memory as the pool grows and lose it as it shrinks; what has
- * none is a hole. A free span that anybody may use is in the pool's common tree. A span whose free is only submitted is
- * in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the bytes;
- * others may if they are known to come after the free, or by waiting for it. When the free is done the span moves to
- * the common tree. Both are searched for the best fit. Free neighbours coalesce where the same users may have
+ * none is a hole. A free span that any queue may use is in the pool's common tree. A span whose free is only submitted
+ * is in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the
+ * bytes; others may if they are known to come after the free, or by waiting for it. When the free is done the span
+ * moves to the common tree. Both are searched for the best fit. Free neighbours coalesce where the same users may have
  * both. */
 #include "memory/memory.h"
 #include <stdlib.h>
@@ -387,7 +387,7 @@ static void coalesce_holes(sim_span *left, sim_span *right)
     }
 }
 
-/* Gives back the chunks of a free span that anybody may use, so many bytes at most, those behind first. */
+/* Gives back the chunks of a free span that any queue may use, so many bytes at most, those behind first. */
 static void make_hole(sim_span *span, uint64_t most)
 {
     sim_extent *extent = span->extent;
@@ -462,7 +462,7 @@ static sim_span *best_fit(const sim_tree *tree, uint64_t bytes)
     return span_of(sim_tree_ceiling(tree, bytes, 0));
 }
 
-/* Among what this queue may use without asking: its own frees and what is anybody's. */
+/* Among what this queue may use without asking: its own frees and what any queue may use. */
 static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     sim_span *common = best_fit(&space->common, bytes);

@@ -1,5 +1,6 @@
-/* cuMemMap and cuMemUnmap, and who may touch what is mapped. A map is always of a whole piece of memory, and comes and
- * goes at once, whatever work is under way: that its memory is not in use any more is for the program to know. */
+/* cuMemMap and cuMemUnmap, and which device may touch what is mapped. A map is always of a whole piece of memory, and
+ * comes and goes at once, whatever work is under way: that its memory is not in use any more is for the program to
+ * know. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>

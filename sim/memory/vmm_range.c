@@ -1,6 +1,6 @@
 /* cuMemAddressReserve: addresses that something can be mapped to, and for each such range the window in the process
- * where the bytes of what is mapped appear. Nobody can read or write the addresses, nor those places of a window that
- * nothing is mapped to. */
+ * where the bytes of what is mapped appear. No access is possible to the addresses, nor to those places of a window
+ * that nothing is mapped to. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>

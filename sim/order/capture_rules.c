@@ -2,10 +2,10 @@
  *
  * A call that asks the host to wait, or that may do so behind its own back, is unsafe while work is only being written
  * down. Whether it is refused is a matter of modes: a thread of mode global may not make it while it captures in
- * another mode than relaxed itself, or while anybody captures in mode global; a thread of mode thread-local not while
- * it captures in another mode than relaxed itself; a relaxed thread always may. Calls that are about a captured stream,
- * and calls that wait for all streams of a context in which there is one, are refused in every mode. A refused call
- * ends the captures that it was refused for: their graphs will never be. */
+ * another mode than relaxed itself, or while any thread captures in mode global; a thread of mode thread-local not
+ * while it captures in another mode than relaxed itself; a relaxed thread always may. Calls that are about a captured
+ * stream, and calls that wait for all streams of a context in which there is one, are refused in every mode. A refused
+ * call ends the captures that it was refused for: their graphs will never be. */
 #include "order/order.h"
 
 void sim_capture_invalidate(sim_capture *capture)

@@ -7,7 +7,7 @@
  *
  * A stream's mark (the record of an event, a wait) by which the stream comes to know nothing new has no position of its
  * own: it shares that of the work before it. So a stream's position says what it knows: what the stream knows never
- * grows while its position stays, and who knows the position of a stream need not look at its clock. Work has positions
+ * grows while its position stays, and with a stream's position known its clock need not be read. Work has positions
  * of its own always.
  *
  * There is one kind of clock, and it holds only order that the program is entitled to: the order of a stream, waits for
@@ -21,8 +21,8 @@
  *
  * What the host knows stays apart, since pools do not look at it. It counts for every operation that is submitted
  * afterwards, by any thread: the driver cannot see how threads order themselves, and must not take an order for missing
- * that is there. Because it only grows, an operation that comes after another knows at least as much of it, and nobody
- * needs to pass it on.
+ * that is there. Because it only grows, an operation that comes after another knows at least as much of it, and no
+ * operation needs to pass it on.
  *
  * Two live on this: a pool hands memory that was freed on one stream to another that comes after the free, and the
  * checker tells a race from an order.

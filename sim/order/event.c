@@ -1,4 +1,4 @@
-/* Events. A record is an operation in the stream; the event holds the last one, and whoever waits for the event takes
+/* Events. A record is an operation in the stream; the event holds the last one, and a wait for the event takes
  * its edge from that operation, so that a later record or the event's end cannot disturb a wait. */
 #include "order/order.h"
 

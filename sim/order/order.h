@@ -78,8 +78,8 @@ uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t comp
  * less, and the checker stops. */
 void sim_clock_join(sim_clock **owner, uint64_t own_component, const sim_point *point);
 
-/* A record or a wait was made; idle: it ordered nothing new. A wait is idle if nobody was taught anything by it
- * (sim.taught, which lessons set, and cleared by who wants to know). */
+/* A record or a wait was made; idle: it ordered nothing new. A wait is idle if
+ * it joined nothing new (sim_order.joined, which the caller clears before). */
 void sim_edge_counted(bool idle);
 
 sim_point sim_queue_point(const sim_queue *queue);             /* the work so far; borrows the clock */
@@ -104,7 +104,7 @@ typedef enum sim_op_kind {
 typedef enum sim_op_state {
     SIM_OP_GATHERING, /* made, dependencies still being added */
     SIM_OP_BLOCKED,   /* submitted, waits for others */
-    SIM_OP_READY,     /* may run, but nobody wants it yet */
+    SIM_OP_READY,     /* may run, but is not wanted yet */
     SIM_OP_DELAYED,   /* may run when its time has come: in sim_order.delayed */
     SIM_OP_CHOSEN,    /* runs next: in sim_order.chosen */
     SIM_OP_RUNNING,   /* a host function, with its thread */
@@ -225,7 +225,7 @@ typedef struct sim_heap {
 /* Makes sure that the next operation of that queue (NULL: of none) can be made, with so many more dependencies. */
 bool sim_op_reserve(const sim_queue *queue, size_t extra);
 
-/* The same for so many operations of no queue, with so many dependencies in all. */
+/* As sim_op_reserve, for so many operations of no queue, with so many dependencies in all. */
 bool sim_op_reserve_many(size_t ops, size_t edges);
 
 /* A new operation at the end of a queue, ordered after what its stream must be ordered after, or of no queue. There is
@@ -237,7 +237,7 @@ sim_op *sim_op_detached(sim_context *context, sim_op_kind kind); /* in no order,
  * wherever it comes from, is made with this; it counts for the order that programs may rely on. */
 void sim_op_depend(sim_op *op, sim_op *on);
 
-/* The same for order that is known without an operation to wait for. Before the operation is submitted. */
+/* As sim_op_depend, for order that is known without an operation to wait for. Before the operation is submitted. */
 void sim_op_join(sim_op *op, const sim_point *point);
 
 /* The operation runs after `on`, by the driver's own wish: no program may rely on it. */

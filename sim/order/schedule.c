@@ -217,7 +217,7 @@ static void wait_for_progress(void)
     pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
 }
 
-/* Waits for an operation that somebody holds. False if the driver ended meanwhile. */
+/* Waits for an operation that the caller holds. False if the driver ended meanwhile. */
 static bool wait_until_done(sim_op *op)
 {
     sim_op_need(op);
