@@ -1,44 +1,15 @@
-/* Names of statuses, and the calling thread's error record. */
+/* The calling thread's error record. */
 #include "core/base/error.h"
 
-#include "core/base/asymmetric.h"
 #include "core/base/escape.h"
 #include "core/base/fault_hints.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"
+#include "driver/driver.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-const char *strata_version_string(void)
-{
-    return STRATA_VERSION_STRING;
-}
-
-const char *strata_status_name(strata_status status)
-{
-    switch (status) {
-#define STATUS_NAME(name, code, text) \
-    case STRATA_##name:               \
-        return "STRATA_" #name;
-        STRATA_STATUS_MAP(STATUS_NAME)
-#undef STATUS_NAME
-    }
-    return "STRATA_ERROR_UNKNOWN";
-}
-
-const char *strata_status_text(strata_status status)
-{
-    switch (status) {
-#define STATUS_TEXT(name, code, text) \
-    case STRATA_##name:               \
-        return text;
-        STRATA_STATUS_MAP(STATUS_TEXT)
-#undef STATUS_TEXT
-    }
-    return "an unknown status";
-}
 
 /* The callback and its data change together; guarded by callback_lock, copied before the call. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,10 +65,39 @@ strata_error *strata_error_begin(strata_status status)
     return error;
 }
 
+/* A finding that the log callback gets when suppression ends. */
+typedef struct strata_notice {
+    struct strata_notice *next;
+    strata_error error;
+} strata_notice;
+
+static strata_notice *take_notice(strata_thread *thread)
+{
+    strata_notice *notice = thread->notices;
+    if (notice)
+        thread->notices = notice->next;
+    return notice;
+}
+
+static void drop_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));)
+        strata_host_free(notice);
+}
+
+static strata_thread_exit_hook exit_hook = {.run = drop_notices};
+static pthread_once_t exit_hook_once = PTHREAD_ONCE_INIT;
+
+static void add_exit_hook(void)
+{
+    strata_thread_add_exit_hook(&exit_hook);
+}
+
 /* A place in the queue of findings that wait for the end of suppression. */
 static strata_error *add_notice(strata_thread *thread)
 {
     enum { MOST = 64 };
+    pthread_once(&exit_hook_once, add_exit_hook);
     unsigned count = 0;
     for (const strata_notice *at = thread->notices; at; at = at->next)
         count++;
@@ -120,14 +120,6 @@ strata_error *strata_error_begin_finding(strata_status status)
     strata_error *error = add_notice(thread);
     *error = (strata_error){.status = status};
     return error;
-}
-
-static strata_notice *take_notice(strata_thread *thread)
-{
-    strata_notice *notice = thread->notices;
-    if (notice)
-        thread->notices = notice->next;
-    return notice;
 }
 
 static _Thread_local bool saying;
@@ -313,30 +305,4 @@ strata_status strata_fail_driver(CUresult result, const char *call, const char *
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     return strata_error_raise(error, "%s: %s answered %s (%d)", what, call, error->driver_name, (int)result);
-}
-
-strata_status strata_driver_open(void)
-{
-    strata_driver_failure failure;
-    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        return STRATA_SUCCESS;
-    strata_barriers_open(); /* before the driver starts threads: with several threads the kernel takes some 10 ms */
-    if (strata_driver_load(&failure))
-        return STRATA_SUCCESS;
-    strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
-    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
-        status = STRATA_ERROR_SHUT_DOWN;
-    else if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
-        status = STRATA_ERROR_FORKED;
-    else if (failure.call)
-        status = STRATA_ERROR_DRIVER;
-    strata_error *error = strata_error_begin(status);
-    error->driver_code = failure.code;
-    error->driver_call = failure.call;
-    return strata_error_raise(error, "%s", failure.message);
-}
-
-strata_status strata_refuse_unusable(void)
-{
-    return strata_driver_open();
 }

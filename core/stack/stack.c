@@ -2,6 +2,7 @@
  * the layer below, or, at the bottom, one that answers for a resource that cannot do it. */
 #include "core/stack/stack.h"
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
