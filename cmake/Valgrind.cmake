@@ -21,10 +21,10 @@ if(BUILD_TESTING AND STRATA_VALGRIND AND NOT STRATA_SANITIZE AND NOT STRATA_COVE
 endif()
 
 # Not under Valgrind: debuggers runs Valgrind itself; the tests of tests/install run compilers; sim_check_cost measures
-# a ratio of times; find_an_overrun has a bug that Valgrind finds; asymmetric tests unordered stores and loads of two
-# threads.
+# a ratio of times; find_an_overrun has a bug that Valgrind finds; asymmetric and busy_flag
+# test unordered stores and loads of two threads.
 set(STRATA_NOT_UNDER_VALGRIND
-  "^(asymmetric|debuggers|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
+  "^(asymmetric|busy_flag|debuggers|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
 # Not under DRD: the threads of peers synchronize with atomics only, so that DRD reports all their accesses.
 set(STRATA_NOT_UNDER_drd "^peers$")
