@@ -622,3 +622,44 @@ void strata_stream_await_frees(const strata_stream_ref *left)
     strata_error_suppress_end(false);
     strata_timeline_unhold(timeline, 0);
 }
+
+/* ---- streams that Strata creates ---- */
+
+strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out)
+{
+    *out = NULL;
+    strata_scope scope;
+    CUstream stream;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, "cuStreamCreate", "making %s", what);
+    else if ((status = strata_stream_register(device, stream, early)) != STRATA_SUCCESS)
+        strata_cu.StreamDestroy(stream);
+    else
+        *out = stream;
+    strata_scope_leave(&scope);
+    return status;
+}
+
+strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone)
+{
+    *gone = false;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_stream_ref left;
+    status = strata_stream_unregister(device, stream, &left);
+    if (status == STRATA_SUCCESS) {
+        *gone = true;
+        strata_stream_await_frees(&left);
+        CUresult result = strata_cu.StreamDestroy(stream);
+        if (result != CUDA_SUCCESS)
+            status = strata_fail_driver(result, "cuStreamDestroy", "ending a stream that Strata made");
+    }
+    strata_scope_leave(&scope);
+    return status;
+}
