@@ -20,40 +20,40 @@ typedef struct strata_per_thread {
 } strata_per_thread;
 
 /* Cells of `bytes` each, initially zero. */
-void strata_per_thread_init(strata_per_thread *cells, size_t bytes);
+void strata_per_thread_init(strata_per_thread *slots, size_t bytes);
 
 /* For cells that every allocation needs: takes one of the few numbers, if any is left, under which a thread finds its
  * cell in its own state. Before the first use. */
-void strata_per_thread_take_number(strata_per_thread *cells);
+void strata_per_thread_take_number(strata_per_thread *slots);
 
 /* Frees the cells; no call may be in flight. Takes the threads' lock if they have a number. */
-void strata_per_thread_destroy(strata_per_thread *cells);
+void strata_per_thread_destroy(strata_per_thread *slots);
 
 /* Creates the cell of `thread`; NULL without host memory. */
-void *strata_per_thread_make(strata_per_thread *cells, const strata_thread *thread);
+void *strata_per_thread_make(strata_per_thread *slots, const strata_thread *thread);
 
 /* The slow way of strata_per_thread_self: cells without a number, and a thread's first call. */
-void *strata_per_thread_find(strata_per_thread *cells, strata_thread *thread);
+void *strata_per_thread_find(strata_per_thread *slots, strata_thread *thread);
 
 /* The calling thread's cell. NULL if the thread has no number or host memory is short: numbers can run out, so every
  * layer needs a fallback. */
-static inline void *strata_per_thread_self(strata_per_thread *cells, strata_thread *thread)
+static inline void *strata_per_thread_self(strata_per_thread *slots, strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
         return NULL;
-    void *cell = thread->cells[cells->number];
-    return __builtin_expect(cell != NULL, 1) ? cell : strata_per_thread_find(cells, thread);
+    void *slot = thread->per_thread[slots->number];
+    return __builtin_expect(slot != NULL, 1) ? slot : strata_per_thread_find(slots, thread);
 }
 
 /* The same, but also NULL before the thread's first use. Calls no function, so a fast path saves no registers. */
-static inline void *strata_per_thread_if_present(const strata_per_thread *cells, const strata_thread *thread)
+static inline void *strata_per_thread_if_present(const strata_per_thread *slots, const strata_thread *thread)
 {
-    return __builtin_expect(thread != NULL, 1) ? thread->cells[cells->number] : NULL;
+    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[slots->number] : NULL;
 }
 
 /* The next existing cell from *position (initially 0), which it advances; NULL after the last. Cells not used yet are
  * included, all zero. A thread that stores X (seq_cst) before walking either meets a given cell, or the thread that
  * created the cell loads X (seq_cst) afterwards. */
-void *strata_per_thread_next(const strata_per_thread *cells, uint32_t *position);
+void *strata_per_thread_next(const strata_per_thread *slots, uint32_t *position);
 
 #endif

@@ -55,9 +55,9 @@ typedef struct strata_thread {
     struct strata_slot_cache *slots[STRATA_TABLE_LIMIT];
     _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, after its first use; NULL for 0;
-                                              freed as `slots` */
-    struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
+    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* by number of the cells: this thread's, after its first use; NULL for
+                                             0; freed as `slots` */
+    struct strata_thread *next, *previous;     /* all threads; guarded by the threads' lock */
 } strata_thread;
 
 extern _Thread_local strata_thread *strata_thread_current
