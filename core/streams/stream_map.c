@@ -253,26 +253,26 @@ static strata_status resolve_and_hold(strata_device *device, CUstream handle, st
 }
 
 /* Whether the calling thread is in a batch that will record the event of this stream's use records. */
-static bool in_noting_batch(const strata_thread *thread, CUstream handle)
+static bool in_recording_batch(const strata_thread *thread, CUstream handle)
 {
     return thread && thread->batch.recording && thread->batch.handle == handle;
 }
 
-strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle)
+strata_status strata_use_record_begin_unknown(strata_use_record *record, strata_device *device, CUstream handle)
 {
-    note->held = false;
-    if (in_noting_batch(strata_thread_current, handle))
-        return strata_stream_identify(device, handle, &note->stream);
-    return identify_and_hold(device, handle, &note->stream, &note->held);
+    record->held = false;
+    if (in_recording_batch(strata_thread_current, handle))
+        return strata_stream_identify(device, handle, &record->stream);
+    return identify_and_hold(device, handle, &record->stream, &record->held);
 }
 
-strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream)
+strata_status strata_use_record_begin_on(strata_use_record *record, const strata_stream_ref *stream)
 {
-    note->stream = *stream;
-    note->held = false;
-    if (stream->known || in_noting_batch(strata_thread_current, stream->handle))
+    record->stream = *stream;
+    record->held = false;
+    if (stream->known || in_recording_batch(strata_thread_current, stream->handle))
         return STRATA_SUCCESS;
-    return hold_or_resolve(&note->stream, &note->held);
+    return hold_or_resolve(&record->stream, &record->held);
 }
 
 /* Closes the epoch of a known stream whose events are recorded early. */
@@ -288,44 +288,44 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     return status;
 }
 
-strata_status strata_use_record_end_slow(strata_use_record *note)
+strata_status strata_use_record_end_slow(strata_use_record *record)
 {
-    const strata_stream_ref *stream = &note->stream;
+    const strata_stream_ref *stream = &record->stream;
     if (stream->known) {
         const strata_thread *thread = strata_thread_current;
         bool in_batch = thread && thread->batch.timeline == stream->timeline;
         return in_batch ? STRATA_SUCCESS : close_early(stream->timeline, stream->handle);
     }
-    if (!note->held)
+    if (!record->held)
         return STRATA_SUCCESS;
     strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
     strata_spin_release(&stream->timeline->lock);
     return status;
 }
 
-void strata_use_record_cancel(strata_use_record *note)
+void strata_use_record_cancel(strata_use_record *record)
 {
-    if (note->held)
-        strata_spin_release(&note->stream.timeline->lock);
+    if (record->held)
+        strata_spin_release(&record->stream.timeline->lock);
 }
 
-strata_clock *strata_use_record_clock(const strata_use_record *note)
+strata_clock *strata_use_record_clock(const strata_use_record *record)
 {
     const strata_thread *thread = strata_thread_current;
-    if (in_noting_batch(thread, note->stream.handle))
+    if (in_recording_batch(thread, record->stream.handle))
         return thread->batch.clock;
-    return strata_timeline_clock(&note->stream, note->held);
+    return strata_timeline_clock(&record->stream, record->held);
 }
 
-void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock)
+void strata_use_record_clock_done(const strata_use_record *record, strata_clock *clock)
 {
-    if (!in_noting_batch(strata_thread_current, note->stream.handle))
+    if (!in_recording_batch(strata_thread_current, record->stream.handle))
         strata_clock_unref(clock);
 }
 
-bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point)
+bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point)
 {
-    return strata_timeline_follows(&note->stream, clock, point);
+    return strata_timeline_follows(&record->stream, clock, point);
 }
 
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording)
@@ -350,7 +350,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
         thread->batch.clock = strata_timeline_clock(&stream, held);
     if (held) {
         strata_timeline_close(stream.timeline);
-        stream.timeline->notes++;
+        stream.timeline->recording_batches++;
         strata_spin_release(&stream.timeline->lock);
     }
     return STRATA_SUCCESS;
@@ -368,7 +368,7 @@ strata_status strata_batch_end(void)
         return close_early(batch.timeline, batch.handle);
     strata_spin_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
-    batch.timeline->notes--;
+    batch.timeline->recording_batches--;
     if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
         strata_timeline_close(batch.timeline);
     strata_spin_release(&batch.timeline->lock);

@@ -185,7 +185,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
     strata_spin_take(&timeline->lock);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
-    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->recording_batches && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_with_blocks && has_live_blocks(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
@@ -400,7 +400,7 @@ static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timel
 /* Whether all recorded uses are covered by events. The lock is held. */
 static bool is_marked(const strata_timeline *timeline)
 {
-    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->notes && !timeline->uncovered;
+    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !timeline->uncovered;
 }
 
 /* An event that covers `point`, with a reference; recorded if needed and possible. *covered is the last point it
@@ -418,7 +418,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
         event = covering_event(timeline, epoch);
-        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
+        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->recording_batches || is_my_batch(timeline))
             break;
         strata_spin_release(&timeline->lock); /* a batch of another thread is about to record it */
         strata_backoff(&spins);

@@ -56,7 +56,7 @@ typedef struct strata_timeline {
     strata_event *events[STRATA_TIMELINE_EVENTS]; /* created on first use */
     unsigned next_event;                          /* the oldest: recorded next */
     bool uncovered;                               /* recording and waiting failed: some work has no event yet */
-    unsigned notes;                    /* batches that stored the current point in blocks and will record its event */
+    unsigned recording_batches;        /* batches that stored the current point in blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 
@@ -207,8 +207,8 @@ static inline bool strata_timeline_rerecord(const strata_stream_ref *stream, str
     bool recorded = false;
     strata_spin_take(&timeline->lock);
     const strata_event *event = strata_timeline_open_event(timeline);
-    if (event && event->epoch == strata_point_epoch(point) && event->clock == timeline->clock && !timeline->notes &&
-        !strata_scope_for(stream->handle) &&
+    if (event && event->epoch == strata_point_epoch(point) && event->clock == timeline->clock &&
+        !timeline->recording_batches && !strata_scope_for(stream->handle) &&
         atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id)
         recorded = strata_cu.EventRecord(event->handle, stream->handle) == CUDA_SUCCESS;
     strata_spin_release(&timeline->lock);
