@@ -146,7 +146,7 @@ static __attribute__((cold)) strata_status refuse_stream(CUresult result, const 
                        "around the graph's launches");
 }
 
-static inline strata_status ask_identity(CUstream handle, uint64_t *id)
+static inline strata_status query_identity(CUstream handle, uint64_t *id)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
@@ -156,14 +156,14 @@ static inline strata_status ask_identity(CUstream handle, uint64_t *id)
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_stream(result, "cuStreamGetId");
 }
 
-static __attribute__((noinline)) strata_status ask_identity_in_context(strata_device *device, CUstream handle,
-                                                                       uint64_t *id)
+static __attribute__((noinline)) strata_status query_identity_in_context(strata_device *device, CUstream handle,
+                                                                         uint64_t *id)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return status;
-    status = ask_identity(handle, id);
+    status = query_identity(handle, id);
     strata_scope_leave(&scope);
     return status;
 }
@@ -201,8 +201,8 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
     }
     uint64_t id;
     strata_status status = __builtin_expect(strata_scope_for(handle) == 0, 1)
-                               ? ask_identity(handle, &id)
-                               : ask_identity_in_context(device, handle, &id);
+                               ? query_identity(handle, &id)
+                               : query_identity_in_context(device, handle, &id);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     bool known;
@@ -217,7 +217,7 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
 /* ---- use records ---- */
 
 /* Locks an unknown stream's timeline. False if it has gone to another stream meanwhile. */
-static bool hold(const strata_stream_ref *stream)
+static bool lock_unknown(const strata_stream_ref *stream)
 {
     strata_spin_take(&stream->timeline->lock);
     if (atomic_load_explicit(&stream->timeline->stream_id, memory_order_relaxed) == stream->stream_id)
@@ -228,28 +228,28 @@ static bool hold(const strata_stream_ref *stream)
 
 /* Locks the timeline of an unknown stream that was just found. If the timeline has gone to another stream, or the
  * stream has become known, identifies it again. */
-static strata_status hold_or_resolve(strata_stream_ref *stream, bool *held)
+static strata_status lock_or_resolve(strata_stream_ref *stream, bool *held)
 {
     strata_status status = STRATA_SUCCESS;
     *held = false;
-    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
+    while (status == STRATA_SUCCESS && !stream->known && !(*held = lock_unknown(stream)))
         status = strata_stream_resolve(stream->device, stream->handle, stream);
     return status;
 }
 
-static strata_status identify_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+static strata_status identify_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     strata_status status = strata_stream_identify(device, handle, stream);
     *held = false;
-    return status == STRATA_SUCCESS ? hold_or_resolve(stream, held) : status;
+    return status == STRATA_SUCCESS ? lock_or_resolve(stream, held) : status;
 }
 
-static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+static strata_status resolve_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     *held = false;
     strata_timeline *timeline = strata_known_timeline(device, handle);
     *stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-    return timeline ? STRATA_SUCCESS : identify_and_hold(device, handle, stream, held);
+    return timeline ? STRATA_SUCCESS : identify_and_lock(device, handle, stream, held);
 }
 
 /* Whether the calling thread is in a batch that will record the event of this stream's use records. */
@@ -263,7 +263,7 @@ strata_status strata_use_record_begin_unknown(strata_use_record *record, strata_
     record->held = false;
     if (in_recording_batch(strata_thread_current, handle))
         return strata_stream_identify(device, handle, &record->stream);
-    return identify_and_hold(device, handle, &record->stream, &record->held);
+    return identify_and_lock(device, handle, &record->stream, &record->held);
 }
 
 strata_status strata_use_record_begin_on(strata_use_record *record, const strata_stream_ref *stream)
@@ -272,7 +272,7 @@ strata_status strata_use_record_begin_on(strata_use_record *record, const strata
     record->held = false;
     if (stream->known || in_recording_batch(strata_thread_current, stream->handle))
         return STRATA_SUCCESS;
-    return hold_or_resolve(&record->stream, &record->held);
+    return lock_or_resolve(&record->stream, &record->held);
 }
 
 /* Closes the epoch of a known stream whose events are recorded early. */
@@ -336,7 +336,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
     strata_stream_ref stream;
     bool held = false;
     strata_status status =
-        recording ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
+        recording ? resolve_and_lock(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     thread->batch = (strata_stream_batch){

@@ -570,7 +570,7 @@ static bool is_past_its_events(const strata_timeline *timeline)
 
 /* Queries events from the newest on until one is complete. The lock is held, and the thread's capture mode is relaxed.
  */
-static void ask_events(strata_timeline *timeline)
+static void poll_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     strata_event *event = newest_event(timeline);
@@ -589,7 +589,7 @@ void strata_timeline_poll(strata_timeline *timeline)
     strata_spin_take(&timeline->lock);
     if (!is_past_its_events(timeline) &&
         strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        ask_events(timeline);
+        poll_events(timeline);
         strata_scope_leave(&scope);
     }
     strata_spin_release(&timeline->lock);
@@ -624,13 +624,13 @@ static CUresult query_stream(strata_timeline *timeline)
 void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 {
     strata_spin_take(&timeline->lock);
-    ask_events(timeline);
+    poll_events(timeline);
     if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
         const bool plain = is_own_stream(timeline->stream);
         const bool marked = (!plain || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
                             strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
         if (marked && !plain)
-            ask_events(timeline);
+            poll_events(timeline);
     }
     strata_spin_release(&timeline->lock);
 }
