@@ -122,15 +122,15 @@ strata_error *strata_error_begin_finding(strata_status status)
     return error;
 }
 
-static _Thread_local bool saying;
+static _Thread_local bool in_log_callback;
 
 bool strata_error_is_being_reported(void)
 {
-    return saying;
+    return in_log_callback;
 }
 
 /* Calls the log callback. */
-static void say(const strata_error *error)
+static void log_error(const strata_error *error)
 {
     pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
@@ -139,10 +139,10 @@ static void say(const strata_error *error)
     pthread_mutex_unlock(&callback_lock);
     if (!callback)
         return;
-    bool before = saying;
-    saying = true;
+    bool before = in_log_callback;
+    in_log_callback = true;
     callback(error, data);
-    saying = before;
+    in_log_callback = before;
 }
 
 void strata_error_suppress_begin(void)
@@ -152,26 +152,26 @@ void strata_error_suppress_begin(void)
         thread->suppressed.status = STRATA_SUCCESS;
 }
 
-static __attribute__((cold)) void say_notices(strata_thread *thread)
+static __attribute__((cold)) void log_notices(strata_thread *thread)
 {
     for (strata_notice *notice; (notice = take_notice(thread));) {
-        say(&notice->error);
+        log_error(&notice->error);
         strata_host_free(notice);
     }
 }
 
 /* A thread that had no state at suppress_begin, and has one now, did not suppress anything. */
-void strata_error_suppress_end(bool say_it)
+void strata_error_suppress_end(bool log_it)
 {
     strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth || --thread->suppress_depth)
         return;
-    if (say_it && thread->suppressed.status != STRATA_SUCCESS) {
+    if (log_it && thread->suppressed.status != STRATA_SUCCESS) {
         thread->error = thread->suppressed;
-        say(&thread->error);
+        log_error(&thread->error);
     }
     if (__builtin_expect(thread->notices != NULL, 0))
-        say_notices(thread);
+        log_notices(thread);
 }
 
 const strata_error *strata_error_suppressed(void)
@@ -220,7 +220,7 @@ static void report_unless_suppressed(const strata_error *error)
 {
     const strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth)
-        say(error);
+        log_error(error);
 }
 
 strata_status strata_error_raise_again(const strata_error *kept)
