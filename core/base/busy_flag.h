@@ -11,9 +11,8 @@
  * does not, the excluding thread sees busy = 1, or the 0 that leave stored since, and waits for this 0. Leave and
  * readmit release and the loads acquire, so each thread sees what the other did with the slot.
  *
- * A slot that is made meanwhile is met by the excluding thread, or its thread loads `excluded` afterwards, if slots are
- * published and walked sequentially consistently, as strata_per_thread_next does. One thread excludes at a time. It is
- * in no slot itself: it would wait for itself. */
+ * This also holds for a slot that is created meanwhile, if slots are found with strata_per_thread_next. One thread
+ * excludes at a time, under a lock of its client, and is in no slot itself: it would wait for itself. */
 #ifndef STRATA_CORE_BASE_BUSY_FLAG_H
 #define STRATA_CORE_BASE_BUSY_FLAG_H
 

@@ -1,4 +1,4 @@
-/* Creating, walking and freeing the cells. */
+/* Creating, walking and freeing the slots. */
 #include "core/base/per_thread.h"
 
 #include "core/base/host_memory.h"
@@ -7,7 +7,7 @@
 enum { LINE = 64, CHUNKS = STRATA_THREAD_LIMIT / STRATA_PER_THREAD_CHUNK };
 
 static strata_lock creation_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
-static bool number_taken[STRATA_PER_THREAD_LIMIT] = {true}; /* 0 is none; guarded by `making` */
+static bool number_taken[STRATA_PER_THREAD_LIMIT] = {true}; /* 0 is none; guarded by creation_lock */
 
 void strata_per_thread_init(strata_per_thread *slots, size_t bytes)
 {

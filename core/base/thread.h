@@ -11,7 +11,7 @@ enum {
     STRATA_THREAD_LIMIT = 4096, /* numbers; threads beyond have none and take slow paths */
     STRATA_TABLE_LIMIT = 1024,  /* tables of blocks at a time */
     STRATA_STREAM_CACHE_SIZE = 8,
-    STRATA_PER_THREAD_LIMIT = 128, /* numbers of cells, see core/base/per_thread.h */
+    STRATA_PER_THREAD_LIMIT = 128, /* numbers of per-thread slots, see core/base/per_thread.h */
 };
 
 struct strata_timeline;
@@ -55,7 +55,7 @@ typedef struct strata_thread {
     struct strata_slot_cache *slots[STRATA_TABLE_LIMIT];
     _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* by number of the cells: this thread's, after its first use; NULL for
+    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* by number of the slots: this thread's, after its first use; NULL for
                                              0; freed as `slots` */
     struct strata_thread *next, *previous;     /* all threads; guarded by the threads' lock */
 } strata_thread;

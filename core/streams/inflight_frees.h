@@ -3,7 +3,8 @@
  * strata_runtime_deallocate looks up the block's allocation stream, finds it known, and the layers pass it to the
  * driver. Meanwhile another thread may unregister and destroy that stream. So a free counts itself in a word of its
  * thread before it looks the stream up, and unregistering waits, between removing the stream from the map and
- * returning, until all frees that may have found it are done. A later free does not find it. */
+ * returning, until all frees that may have found it are done. A later free does not find it. The proof is that of
+ * core/base/busy_flag.h, with the removal in place of `excluded`. */
 #ifndef STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 #define STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 

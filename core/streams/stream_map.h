@@ -73,7 +73,7 @@ static inline strata_status strata_use_record_end(strata_use_record *record)
 /* Instead of end: nothing was submitted. */
 void strata_use_record_cancel(strata_use_record *record);
 
-/* Whether the stream of `note` comes after `point`. `clock`: from strata_use_record_clock. */
+/* Whether the stream of `record` comes after `point`. `clock`: from strata_use_record_clock. */
 bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point);
 strata_clock *strata_use_record_clock(const strata_use_record *record);
 void strata_use_record_clock_done(const strata_use_record *record, strata_clock *clock);

@@ -1,4 +1,4 @@
-/* Cells: each thread has one of its own, which outlives it and is found by whoever walks them. */
+/* Per-thread slots: each thread has one of its own, which outlives it and is found by a walk of all slots. */
 #include "core/base/per_thread.h"
 
 #include "core/base/host_memory.h"
@@ -99,7 +99,7 @@ enum { THREADS = 70, TURNS = 200 };
 typedef struct counting {
     strata_per_thread slots;
     pthread_barrier_t all_here;
-    _Atomic unsigned shared; /* cells that another living thread had */
+    _Atomic unsigned shared; /* slots that another living thread had */
 } counting;
 
 static void *count_in_own_slot(void *data)
@@ -151,7 +151,7 @@ static void threads_share_no_slot_and_nothing_is_lost_when_they_end(void **state
     count_in_rounds(true);
 }
 
-static void a_number_that_comes_again_leads_to_nobodys_old_cell(void **state)
+static void a_reused_number_leads_to_no_old_slot(void **state)
 {
     (void)state;
     strata_per_thread first = {0}, second = {0};
@@ -195,7 +195,7 @@ int main(void)
         cmocka_unit_test(without_host_memory_there_is_none_and_later_there_is),
         cmocka_unit_test(the_highest_number_has_a_slot_too),
         cmocka_unit_test(threads_share_no_slot_and_nothing_is_lost_when_they_end),
-        cmocka_unit_test(a_number_that_comes_again_leads_to_nobodys_old_cell),
+        cmocka_unit_test(a_reused_number_leads_to_no_old_slot),
         cmocka_unit_test(when_all_numbers_are_taken_slot_do_without),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
