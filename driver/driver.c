@@ -83,10 +83,10 @@ void strata_driver_set_shut_down(void)
     atomic_compare_exchange_strong(&strata_driver_state_word, &open, STRATA_DRIVER_SHUT_DOWN);
 }
 
-static void say(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
+static void set_failure(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static void say(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
+static void set_failure(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
 {
     va_list arguments;
     failure->code = code;
@@ -107,8 +107,8 @@ static bool fill_table(void *library, strata_entry_table *table, strata_driver_f
     PFN_cuGetProcAddress_v12000 get = NULL;
     store_entry(&get, dlsym(library, "cuGetProcAddress_v2"));
     if (!get) {
-        say(failure, CUDA_SUCCESS, NULL,
-            "the driver library has no cuGetProcAddress_v2; Strata needs a driver for CUDA 12.0 or later");
+        set_failure(failure, CUDA_SUCCESS, NULL,
+                    "the driver library has no cuGetProcAddress_v2; Strata needs a driver for CUDA 12.0 or later");
         return false;
     }
     for (size_t i = 0; i < sizeof entry_names / sizeof entry_names[0]; i++) {
@@ -119,8 +119,9 @@ static bool fill_table(void *library, strata_entry_table *table, strata_driver_f
         if (result != CUDA_SUCCESS || found != CU_GET_PROC_ADDRESS_SUCCESS)
             symbol = NULL;
         if (!symbol && entry->required) {
-            say(failure, result, "cuGetProcAddress", "the driver has no %s of CUDA %d.%d; a newer driver is needed",
-                entry->name, entry->version / 1000, entry->version % 1000 / 10);
+            set_failure(failure, result, "cuGetProcAddress",
+                        "the driver has no %s of CUDA %d.%d; a newer driver is needed", entry->name,
+                        entry->version / 1000, entry->version % 1000 / 10);
             return false;
         }
         store_entry((char *)table + entry->offset, symbol);
@@ -133,7 +134,7 @@ static void *try_library(const char *path, strata_entry_table *table, strata_dri
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        say(failure, CUDA_SUCCESS, NULL, "%s", dlerror());
+        set_failure(failure, CUDA_SUCCESS, NULL, "%s", dlerror());
         return NULL;
     }
     if (!fill_table(library, table, failure))
@@ -143,13 +144,13 @@ static void *try_library(const char *path, strata_entry_table *table, strata_dri
         const char *name = NULL, *text = NULL;
         table->GetErrorName(result, &name);
         table->GetErrorString(result, &text);
-        say(failure, result, "cuInit", "%.120s: cuInit answered %s (%s)", path, name ? name : "an unknown error",
-            text ? text : "without a text");
+        set_failure(failure, result, "cuInit", "%.120s: cuInit answered %s (%s)", path,
+                    name ? name : "an unknown error", text ? text : "without a text");
         goto refuse;
     }
     if ((result = table->DriverGetVersion(&opened.version)) != CUDA_SUCCESS ||
         (result = table->DeviceGetCount(&opened.device_count)) != CUDA_SUCCESS) {
-        say(failure, result, "cuDeviceGetCount", "%s: the driver does not say its version and devices", path);
+        set_failure(failure, result, "cuDeviceGetCount", "%s: the driver does not say its version and devices", path);
         goto refuse;
     }
     return library;
@@ -251,8 +252,8 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_dr
         return try_simulated(table, failure);
     }
     if (!is_choice(choice)) {
-        say(failure, CUDA_SUCCESS, NULL, "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library",
-            choice);
+        set_failure(failure, CUDA_SUCCESS, NULL,
+                    "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library", choice);
         return NULL;
     }
     snprintf(opened.library, sizeof opened.library, "%s", choice);
@@ -264,7 +265,7 @@ static bool open_locked(strata_driver_failure *failure)
     const char *environment = getenv("STRATA_DRIVER");
     if (environment && *environment) {
         if (strlen(environment) >= sizeof opened.choice) {
-            say(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
+            set_failure(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
             return false;
         }
         strcpy(opened.choice, environment);
@@ -272,7 +273,7 @@ static bool open_locked(strata_driver_failure *failure)
         strcpy(opened.choice, "cuda");
     }
     if (!watching) {
-        say(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
+        set_failure(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
         return false;
     }
     strata_entry_table table = {0};
@@ -297,11 +298,12 @@ bool strata_driver_load(strata_driver_failure *failure)
     if (state == STRATA_DRIVER_OPEN)
         return true;
     if (state == STRATA_DRIVER_SHUT_DOWN) {
-        say(failure, CUDA_ERROR_DEINITIALIZED, NULL, "the CUDA driver has shut down: the process is exiting");
+        set_failure(failure, CUDA_ERROR_DEINITIALIZED, NULL, "the CUDA driver has shut down: the process is exiting");
         return false;
     }
     if (state == STRATA_DRIVER_FORKED) {
-        say(failure, CUDA_ERROR_NOT_INITIALIZED, NULL,
+        set_failure(
+            failure, CUDA_ERROR_NOT_INITIALIZED, NULL,
             "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
         return false;
     }

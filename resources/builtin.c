@@ -1,6 +1,7 @@
 /* Registering the layers that come with the library, before any other one and before the first stack text is read. */
 #include "resources/builtin.h"
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/stack/layers.h"
 #include "core/stack/stack.h"

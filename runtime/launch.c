@@ -1,6 +1,7 @@
 /* The launch recorder: all checks, then all waits, then one use record for all blocks of the work. */
 #include <strata/launch.h>
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"

@@ -1,6 +1,7 @@
 /* The runtime: one for each device, and private ones. It forwards to its stack and holds no lock while it does. */
 #include "runtime/runtime.h"
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"

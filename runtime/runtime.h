@@ -2,6 +2,7 @@
 #ifndef STRATA_RUNTIME_RUNTIME_H
 #define STRATA_RUNTIME_RUNTIME_H
 
+#include "core/base/driver_state.h"
 #include "core/base/lock.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"

@@ -1,14 +1,12 @@
 /* The arena, and the caches of threads that allocate often. */
 #include "core/base/arena.h"
 
-#include "core/base/thread.h"
-
 #include <jemalloc/jemalloc.h>
 #include <stdio.h>
 
 enum {
     QUANTUM = 16,     /* alignment that every size gets */
-    CACHE_AFTER = 16, /* allocations of a thread before it gets a cache */
+    CACHE_AFTER = 17, /* the call of a thread that makes its cache */
     NAME_SIZE = 64,
 };
 
@@ -27,32 +25,40 @@ const char *strata_arena_version(void)
 
 /* ---- caches of threads ---- */
 
+/* The calling thread's cache. */
+static _Thread_local struct {
+    uint32_t calls_left; /* until it is made; 0: it was, or never is */
+    uint32_t number;     /* its number plus one; 0: none */
+} own __attribute__((tls_model("initial-exec")));
+
 /* Once for each thread. Without a cache the thread goes on using the arena. */
-static void make_cache(strata_thread *thread)
+static __attribute__((cold, noinline)) void make_cache(void)
 {
     unsigned cache;
     size_t size = sizeof cache;
     if (strata_je_mallctl("tcache.create", &cache, &size, NULL, 0) == 0)
-        thread->host_cache = cache + 1;
+        own.number = cache + 1;
 }
 
 /* The flags that name the calling thread's cache, or none. */
 static inline int cache_flags(void)
 {
-    strata_thread *thread = strata_thread_current;
-    if (!thread)
-        return MALLOCX_TCACHE_NONE;
-    if (!thread->host_cache && thread->host_calls <= CACHE_AFTER && thread->host_calls++ == CACHE_AFTER)
-        make_cache(thread);
-    return thread->host_cache ? MALLOCX_TCACHE(thread->host_cache - 1) : MALLOCX_TCACHE_NONE;
+    if (own.calls_left && !--own.calls_left)
+        make_cache();
+    return own.number ? MALLOCX_TCACHE(own.number - 1) : MALLOCX_TCACHE_NONE;
 }
 
-void strata_arena_thread_exit(strata_thread *thread)
+void strata_arena_thread_begin(void)
 {
-    unsigned cache = thread->host_cache - 1;
-    if (thread->host_cache)
+    own.calls_left = CACHE_AFTER;
+}
+
+void strata_arena_thread_exit(void)
+{
+    unsigned cache = own.number - 1;
+    if (own.number)
         strata_je_mallctl("tcache.destroy", NULL, NULL, &cache, sizeof cache);
-    thread->host_cache = 0;
+    own.calls_left = own.number = 0;
 }
 
 /* ---- memory ---- */

@@ -16,8 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct strata_thread;
-
 #ifdef STRATA_HAVE_ARENA
 
 /* Called once, before all others. False without memory. */
@@ -26,7 +24,8 @@ bool strata_arena_make(void);
 /* As in core/base/host_memory.h. */
 void *strata_arena_zalloc(size_t alignment, size_t bytes);
 void strata_arena_free(void *memory);
-void strata_arena_thread_exit(struct strata_thread *thread);
+void strata_arena_thread_begin(void);
+void strata_arena_thread_exit(void);
 uint64_t strata_arena_bytes(void);
 uint64_t strata_arena_resident(void);
 
@@ -47,9 +46,12 @@ static inline void strata_arena_free(void *memory)
     (void)memory;
 }
 
-static inline void strata_arena_thread_exit(struct strata_thread *thread)
+static inline void strata_arena_thread_begin(void)
 {
-    (void)thread;
+}
+
+static inline void strata_arena_thread_exit(void)
+{
 }
 
 static inline uint64_t strata_arena_bytes(void)

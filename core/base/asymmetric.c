@@ -32,18 +32,18 @@ void strata_full_barrier(void)
 #endif
 
 /* Other threads may not know yet that light barriers are full now; written before strata_barriers_are_full. */
-static _Atomic bool settling;
+static _Atomic bool draining;
 
 /* The kernel refuses membarrier: from now on all barriers are full. A thread that just used a light one has made its
  * store, but the store may sit in its core's store buffer. That drains in far less than a microsecond, and on a switch
  * to another thread or the hypervisor, so waiting is enough. */
-static void settle(void)
+static void drain_store_buffers(void)
 {
-    atomic_store(&settling, true);
+    atomic_store(&draining, true);
     atomic_store(&strata_barriers_are_full, true);
     strata_full_barrier();
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    atomic_store(&settling, false);
+    atomic_store(&draining, false);
 }
 
 void strata_heavy_barrier(void)
@@ -51,9 +51,9 @@ void strata_heavy_barrier(void)
     strata_full_barrier();
     if (!atomic_load(&strata_barriers_are_full)) {
         if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
-            settle();
-    } else if (atomic_load(&settling)) {
-        settle(); /* another thread has begun to wait; this one must wait as long */
+            drain_store_buffers();
+    } else if (atomic_load(&draining)) {
+        drain_store_buffers(); /* another thread has begun to wait; this one must wait as long */
     }
     strata_full_barrier();
 }

@@ -4,18 +4,18 @@
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 
-static strata_lock making = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
+static strata_lock creation_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_COUNTERS);
 
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread)
 {
     size_t which = thread->index / STRATA_COUNTERS_CHUNK;
-    strata_lock_take(&making);
+    strata_lock_take(&creation_lock);
     strata_stripe *chunk = atomic_load_explicit(&counters->chunks[which], memory_order_relaxed);
     if (!chunk) {
         chunk = strata_host_zalloc_aligned(_Alignof(strata_stripe), STRATA_COUNTERS_CHUNK * sizeof *chunk);
         atomic_store_explicit(&counters->chunks[which], chunk, memory_order_release);
     }
-    strata_lock_release(&making);
+    strata_lock_release(&creation_lock);
     return chunk ? &chunk[thread->index % STRATA_COUNTERS_CHUNK] : NULL;
 }
 

@@ -1,44 +1,15 @@
-/* Names of statuses, and the calling thread's error record. */
+/* The calling thread's error record. */
 #include "core/base/error.h"
 
-#include "core/base/asymmetric.h"
 #include "core/base/escape.h"
 #include "core/base/fault_hints.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"
+#include "driver/driver.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-
-const char *strata_version_string(void)
-{
-    return STRATA_VERSION_STRING;
-}
-
-const char *strata_status_name(strata_status status)
-{
-    switch (status) {
-#define STATUS_NAME(name, code, text) \
-    case STRATA_##name:               \
-        return "STRATA_" #name;
-        STRATA_STATUS_MAP(STATUS_NAME)
-#undef STATUS_NAME
-    }
-    return "STRATA_ERROR_UNKNOWN";
-}
-
-const char *strata_status_text(strata_status status)
-{
-    switch (status) {
-#define STATUS_TEXT(name, code, text) \
-    case STRATA_##name:               \
-        return text;
-        STRATA_STATUS_MAP(STATUS_TEXT)
-#undef STATUS_TEXT
-    }
-    return "an unknown status";
-}
 
 /* The callback and its data change together; guarded by callback_lock, copied before the call. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -94,10 +65,39 @@ strata_error *strata_error_begin(strata_status status)
     return error;
 }
 
+/* A finding that the log callback gets when suppression ends. */
+typedef struct strata_notice {
+    struct strata_notice *next;
+    strata_error error;
+} strata_notice;
+
+static strata_notice *take_notice(strata_thread *thread)
+{
+    strata_notice *notice = thread->notices;
+    if (notice)
+        thread->notices = notice->next;
+    return notice;
+}
+
+static void drop_notices(strata_thread *thread)
+{
+    for (strata_notice *notice; (notice = take_notice(thread));)
+        strata_host_free(notice);
+}
+
+static strata_thread_exit_hook exit_hook = {.run = drop_notices};
+static pthread_once_t exit_hook_once = PTHREAD_ONCE_INIT;
+
+static void add_exit_hook(void)
+{
+    strata_thread_add_exit_hook(&exit_hook);
+}
+
 /* A place in the queue of findings that wait for the end of suppression. */
 static strata_error *add_notice(strata_thread *thread)
 {
     enum { MOST = 64 };
+    pthread_once(&exit_hook_once, add_exit_hook);
     unsigned count = 0;
     for (const strata_notice *at = thread->notices; at; at = at->next)
         count++;
@@ -122,23 +122,15 @@ strata_error *strata_error_begin_finding(strata_status status)
     return error;
 }
 
-static strata_notice *take_notice(strata_thread *thread)
-{
-    strata_notice *notice = thread->notices;
-    if (notice)
-        thread->notices = notice->next;
-    return notice;
-}
-
-static _Thread_local bool saying;
+static _Thread_local bool in_log_callback;
 
 bool strata_error_is_being_reported(void)
 {
-    return saying;
+    return in_log_callback;
 }
 
 /* Calls the log callback. */
-static void say(const strata_error *error)
+static void log_error(const strata_error *error)
 {
     pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
@@ -147,10 +139,10 @@ static void say(const strata_error *error)
     pthread_mutex_unlock(&callback_lock);
     if (!callback)
         return;
-    bool before = saying;
-    saying = true;
+    bool before = in_log_callback;
+    in_log_callback = true;
     callback(error, data);
-    saying = before;
+    in_log_callback = before;
 }
 
 void strata_error_suppress_begin(void)
@@ -160,26 +152,26 @@ void strata_error_suppress_begin(void)
         thread->suppressed.status = STRATA_SUCCESS;
 }
 
-static __attribute__((cold)) void say_notices(strata_thread *thread)
+static __attribute__((cold)) void log_notices(strata_thread *thread)
 {
     for (strata_notice *notice; (notice = take_notice(thread));) {
-        say(&notice->error);
+        log_error(&notice->error);
         strata_host_free(notice);
     }
 }
 
 /* A thread that had no state at suppress_begin, and has one now, did not suppress anything. */
-void strata_error_suppress_end(bool say_it)
+void strata_error_suppress_end(bool log_it)
 {
     strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth || --thread->suppress_depth)
         return;
-    if (say_it && thread->suppressed.status != STRATA_SUCCESS) {
+    if (log_it && thread->suppressed.status != STRATA_SUCCESS) {
         thread->error = thread->suppressed;
-        say(&thread->error);
+        log_error(&thread->error);
     }
     if (__builtin_expect(thread->notices != NULL, 0))
-        say_notices(thread);
+        log_notices(thread);
 }
 
 const strata_error *strata_error_suppressed(void)
@@ -228,7 +220,7 @@ static void report_unless_suppressed(const strata_error *error)
 {
     const strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth)
-        say(error);
+        log_error(error);
 }
 
 strata_status strata_error_raise_again(const strata_error *kept)
@@ -313,30 +305,4 @@ strata_status strata_fail_driver(CUresult result, const char *call, const char *
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
     return strata_error_raise(error, "%s: %s answered %s (%d)", what, call, error->driver_name, (int)result);
-}
-
-strata_status strata_driver_open(void)
-{
-    strata_driver_failure failure;
-    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        return STRATA_SUCCESS;
-    strata_barriers_open(); /* before the driver starts threads: with several threads the kernel takes some 10 ms */
-    if (strata_driver_load(&failure))
-        return STRATA_SUCCESS;
-    strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;
-    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
-        status = STRATA_ERROR_SHUT_DOWN;
-    else if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
-        status = STRATA_ERROR_FORKED;
-    else if (failure.call)
-        status = STRATA_ERROR_DRIVER;
-    strata_error *error = strata_error_begin(status);
-    error->driver_code = failure.code;
-    error->driver_call = failure.call;
-    return strata_error_raise(error, "%s", failure.message);
-}
-
-strata_status strata_refuse_unusable(void)
-{
-    return strata_driver_open();
 }

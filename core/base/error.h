@@ -29,6 +29,7 @@ const strata_error *strata_error_in_force(void);
 
 /* Around a call of program code: its errors are kept and logged even while errors are suppressed, and the thread's
  * error state is restored afterwards. */
+struct strata_thread;
 struct strata_notice;
 typedef struct strata_error_aside {
     struct strata_thread *thread; /* NULL: the thread has no state to set aside */
@@ -52,27 +53,5 @@ strata_status strata_status_of_driver(CUresult result);
 
 /* Raises OUT_OF_HOST_MEMORY; `what` is what needed it. */
 strata_status strata_fail_host_memory(const char *what);
-
-/* Opens the driver. SUCCESS, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN or FORKED. */
-strata_status strata_driver_open(void);
-
-/* SUCCESS while the driver is usable, else SHUT_DOWN or FORKED, raised. Cheap: for the head of public calls. */
-strata_status strata_refuse_unusable(void);
-static inline strata_status strata_usable(void);
-
-#include "driver/driver.h"
-
-/* SUCCESS or FORKED. For calls that need no driver but take a lock, which another thread may have held at the fork. */
-static inline strata_status strata_not_forked(void)
-{
-    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_FORKED, 0) ? strata_refuse_unusable()
-                                                                                  : STRATA_SUCCESS;
-}
-
-static inline strata_status strata_usable(void)
-{
-    return __builtin_expect(strata_driver_state_now() == STRATA_DRIVER_OPEN, 1) ? STRATA_SUCCESS
-                                                                                : strata_refuse_unusable();
-}
 
 #endif

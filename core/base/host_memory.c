@@ -125,10 +125,16 @@ void strata_host_free(void *memory)
         strata_arena_free(memory);
 }
 
-void strata_host_thread_exit(struct strata_thread *thread)
+void strata_host_thread_begin(void)
 {
     if (in_arena())
-        strata_arena_thread_exit(thread);
+        strata_arena_thread_begin();
+}
+
+void strata_host_thread_exit(void)
+{
+    if (in_arena())
+        strata_arena_thread_exit();
 }
 
 uint64_t strata_host_bytes(void)

@@ -20,11 +20,10 @@ void *strata_host_zalloc_aligned(size_t alignment, size_t bytes);
 /* Frees memory of either kind; NULL is ignored. Any thread. */
 void strata_host_free(void *memory);
 
-struct strata_thread;
-
-/* Returns what the allocator caches for a thread that ends. Called by that thread after its state is no longer the
- * calling thread's, so that later frees bypass the cache. */
-void strata_host_thread_exit(struct strata_thread *thread);
+/* Between these two the allocator may keep a cache of free memory for the calling thread. A thread that never calls
+ * them has none. */
+void strata_host_thread_begin(void);
+void strata_host_thread_exit(void);
 
 /* Bytes allocated and not freed, as rounded by the allocator. Any thread; a moment's value. */
 uint64_t strata_host_bytes(void);

@@ -124,9 +124,9 @@ static inline void strata_pause(void)
 }
 
 /* Waits a little longer at each call; yields after a while. */
-static inline void strata_backoff(unsigned *turn)
+static inline void strata_backoff(unsigned *spins)
 {
-    if (++*turn < 64)
+    if (++*spins < 64)
         strata_pause();
     else
         sched_yield();

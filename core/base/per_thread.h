@@ -1,7 +1,7 @@
 /* A struct for each thread that uses a layer, so that the layer's fast path meets no other thread. Created at a
  * thread's first use, on cache lines of its own, and never moved.
  *
- * A cell belongs to a thread's number. When the thread ends, the cell keeps its values and goes to the next thread with
+ * A slot belongs to a thread's number. When the thread ends, the slot keeps its values and goes to the next thread with
  * that number, so no count is lost. The layer says which members other threads may write. */
 #ifndef STRATA_CORE_BASE_PER_THREAD_H
 #define STRATA_CORE_BASE_PER_THREAD_H
@@ -14,46 +14,46 @@
 enum { STRATA_PER_THREAD_CHUNK = 64 };
 
 typedef struct strata_per_thread {
-    size_t stride;   /* bytes of a cell; constant */
-    uint32_t number; /* threads cache their cell under it; 0: none */
+    size_t stride;   /* bytes of a slot; constant */
+    uint32_t number; /* threads cache their slot under it; 0: none */
     _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_PER_THREAD_CHUNK]; /* created on demand, never moved */
 } strata_per_thread;
 
-/* Cells of `bytes` each, initially zero. */
-void strata_per_thread_init(strata_per_thread *cells, size_t bytes);
+/* Slots of `bytes` each, initially zero. */
+void strata_per_thread_init(strata_per_thread *slots, size_t bytes);
 
-/* For cells that every allocation needs: takes one of the few numbers, if any is left, under which a thread finds its
- * cell in its own state. Before the first use. */
-void strata_per_thread_take_number(strata_per_thread *cells);
+/* For slots that every allocation needs: takes one of the few numbers, if any is left, under which a thread finds its
+ * slot in its own state. Before the first use. */
+void strata_per_thread_take_number(strata_per_thread *slots);
 
-/* Frees the cells; no call may be in flight. Takes the threads' lock if they have a number. */
-void strata_per_thread_destroy(strata_per_thread *cells);
+/* Frees the slots; no call may be in flight. Takes the threads' lock if they have a number. */
+void strata_per_thread_destroy(strata_per_thread *slots);
 
-/* Creates the cell of `thread`; NULL without host memory. */
-void *strata_per_thread_make(strata_per_thread *cells, const strata_thread *thread);
+/* Creates the slot of `thread`; NULL without host memory. */
+void *strata_per_thread_make(strata_per_thread *slots, const strata_thread *thread);
 
-/* The slow way of strata_per_thread_self: cells without a number, and a thread's first call. */
-void *strata_per_thread_find(strata_per_thread *cells, strata_thread *thread);
+/* The slow way of strata_per_thread_self: slots without a number, and a thread's first call. */
+void *strata_per_thread_find(strata_per_thread *slots, strata_thread *thread);
 
-/* The calling thread's cell. NULL if the thread has no number or host memory is short: numbers can run out, so every
+/* The calling thread's slot. NULL if the thread has no number or host memory is short: numbers can run out, so every
  * layer needs a fallback. */
-static inline void *strata_per_thread_self(strata_per_thread *cells, strata_thread *thread)
+static inline void *strata_per_thread_self(strata_per_thread *slots, strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
         return NULL;
-    void *cell = thread->cells[cells->number];
-    return __builtin_expect(cell != NULL, 1) ? cell : strata_per_thread_find(cells, thread);
+    void *slot = thread->per_thread[slots->number];
+    return __builtin_expect(slot != NULL, 1) ? slot : strata_per_thread_find(slots, thread);
 }
 
 /* The same, but also NULL before the thread's first use. Calls no function, so a fast path saves no registers. */
-static inline void *strata_per_thread_if_present(const strata_per_thread *cells, const strata_thread *thread)
+static inline void *strata_per_thread_if_present(const strata_per_thread *slots, const strata_thread *thread)
 {
-    return __builtin_expect(thread != NULL, 1) ? thread->cells[cells->number] : NULL;
+    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[slots->number] : NULL;
 }
 
-/* The next existing cell from *position (initially 0), which it advances; NULL after the last. Cells not used yet are
- * included, all zero. A thread that stores X (seq_cst) before walking either meets a given cell, or the thread that
- * created the cell loads X (seq_cst) afterwards. */
-void *strata_per_thread_next(const strata_per_thread *cells, uint32_t *position);
+/* The next existing slot from *position (initially 0), which it advances; NULL after the last. Cells not used yet are
+ * included, all zero. A thread that stores X (seq_cst) before walking either meets a given slot, or the thread that
+ * created the slot loads X (seq_cst) afterwards. */
+void *strata_per_thread_next(const strata_per_thread *slots, uint32_t *position);
 
 #endif

@@ -119,3 +119,11 @@ strata_status strata_parse_size(const char *text, uint64_t *bytes)
                        "to below 2^64, or 0",
                        text);
 }
+
+uint64_t strata_amount_bytes(const strata_amount *amount, uint64_t total_bytes)
+{
+    if (amount->percent == 0)
+        return amount->bytes;
+    uint64_t bytes = (uint64_t)((double)total_bytes * (amount->percent / 100));
+    return bytes ? bytes : 1; /* zero would be no amount */
+}

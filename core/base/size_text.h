@@ -2,9 +2,7 @@
 #ifndef STRATA_CORE_BASE_SIZE_TEXT_H
 #define STRATA_CORE_BASE_SIZE_TEXT_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <strata/resource.h>
 
 /* Reads text[length] as a size in bytes: "1.5GiB", "512 MB", "4096". Fractions of a byte are dropped, but a nonzero
  * size that would become zero is refused. False if it is no size; raises no error. */
@@ -15,5 +13,8 @@ bool strata_read_duration(const char *text, size_t length, uint64_t *nanoseconds
 
 /* Likewise a percentage: digits, an optional fraction, '%'; above 0, at most 100. */
 bool strata_read_percent(const char *text, size_t length, double *percent);
+
+/* An amount in bytes; a percentage is of total_bytes, which is a device's memory. */
+uint64_t strata_amount_bytes(const strata_amount *amount, uint64_t total_bytes);
 
 #endif

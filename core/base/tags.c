@@ -1,4 +1,5 @@
 /* Names of tags: interned once, numbered from 1, kept for the life of the process. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"

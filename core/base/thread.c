@@ -3,14 +3,17 @@
 
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
-#include "driver/driver.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+
+_Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));
 
 static strata_lock threads_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_THREADS);
-static strata_thread *threads;                   /* guarded by threads_lock */
-static uint64_t taken[STRATA_THREAD_LIMIT / 64]; /* thread numbers in use, one bit each; guarded by threads_lock */
-static uint64_t last_serial;                     /* of the latest thread; guarded by threads_lock */
+static strata_thread *threads;                        /* guarded by threads_lock */
+static uint64_t taken[STRATA_THREAD_LIMIT / 64];      /* thread numbers in use, one bit each; guarded by threads_lock */
+static uint64_t last_serial;                          /* of the latest thread; guarded by threads_lock */
+static _Atomic(strata_thread_exit_hook *) exit_hooks; /* any thread */
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t key;
 static bool key_made;
@@ -30,31 +33,21 @@ static uint32_t take_number(void)
     return 0;
 }
 
-/* Not in a forked child: no slot is needed there, and a thread that does not exist there may have held the table's
- * lock. */
-static void drop_slots(strata_thread *thread)
+void strata_thread_add_exit_hook(strata_thread_exit_hook *hook)
 {
-    bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
-    for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
-        if (thread->slots[i] && !forked)
-            thread->slots[i]->give_back(thread->slots[i]);
-        strata_host_free(thread->slots[i]);
-    }
-}
-
-static void drop_notices(strata_thread *thread)
-{
-    for (strata_notice *notice = thread->notices, *next; notice; notice = next) {
-        next = notice->next;
-        strata_host_free(notice);
-    }
+    hook->next = atomic_load_explicit(&exit_hooks, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&exit_hooks, &hook->next, hook, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
 }
 
 static void end_thread(void *state)
 {
     strata_thread *thread = state;
     strata_lock_take(&threads_lock);
-    drop_slots(thread);
+    for (const strata_thread_exit_hook *hook = atomic_load_explicit(&exit_hooks, memory_order_acquire); hook;
+         hook = hook->next)
+        hook->run(thread);
     if (thread->index)
         taken[thread->index / 64] &= ~(UINT64_C(1) << (thread->index % 64));
     if (thread->next)
@@ -65,8 +58,7 @@ static void end_thread(void *state)
         threads = thread->next;
     strata_lock_release(&threads_lock);
     strata_thread_current = NULL;
-    drop_notices(thread);
-    strata_host_thread_exit(thread);
+    strata_host_thread_exit();
     strata_host_free(thread);
 }
 
@@ -105,6 +97,7 @@ strata_thread *strata_thread_start(void)
     threads = thread;
     strata_lock_release(&threads_lock);
     strata_thread_current = thread;
+    strata_host_thread_begin();
     return thread;
 }
 

@@ -8,24 +8,13 @@
 #include <stdint.h>
 
 enum {
-    STRATA_THREAD_LIMIT = 4096,  /* numbers; threads beyond have none and take slow paths */
-    STRATA_TABLE_LIMIT = 1024,   /* tables of blocks at a time */
-    STRATA_SLOT_CACHE_SIZE = 64, /* free slots of one table that a thread caches */
+    STRATA_THREAD_LIMIT = 4096, /* numbers; threads beyond have none and take slow paths */
+    STRATA_TABLE_LIMIT = 1024,  /* tables of blocks at a time */
     STRATA_STREAM_CACHE_SIZE = 8,
-    STRATA_PER_THREAD_LIMIT = 128, /* numbers of cells, see core/base/per_thread.h */
+    STRATA_PER_THREAD_LIMIT = 128, /* numbers of per-thread slots, see core/base/per_thread.h */
 };
 
-struct strata_table;
 struct strata_timeline;
-struct strata_device;
-
-/* Free slots of one table, handed out by this thread only. */
-typedef struct strata_slot_cache {
-    struct strata_table *table;
-    void (*give_back)(struct strata_slot_cache *cache); /* returns all slots; the threads' lock is held */
-    uint32_t count;
-    uint32_t slots[STRATA_SLOT_CACHE_SIZE];
-} strata_slot_cache;
 
 /* The unknown streams that this thread saw last. */
 typedef struct strata_stream_cache_line {
@@ -44,12 +33,6 @@ typedef struct strata_stream_batch {
     bool recording;
 } strata_stream_batch;
 
-/* A finding that the log callback gets when suppression ends: core/base/error.h. */
-typedef struct strata_notice {
-    struct strata_notice *next;
-    strata_error error;
-} strata_notice;
-
 /* What a waiter for this thread's in-flight frees saw of it: core/streams/inflight_frees.c. */
 typedef struct strata_inflight_frees_seen {
     uint64_t wait; /* the last wait that looked */
@@ -61,21 +44,20 @@ typedef struct strata_thread {
     uint32_t index;  /* 1 ... STRATA_THREAD_LIMIT - 1, unique among living threads; 0: no number left */
     uint64_t serial; /* from 1, unique for the process */
     strata_error error;
-    uint32_t suppress_depth; /* open strata_error_suppress_begin calls */
-    strata_error suppressed; /* the last error raised since */
-    strata_notice *notices, *last_notice;
+    uint32_t suppress_depth;                     /* open strata_error_suppress_begin calls */
+    strata_error suppressed;                     /* the last error raised since */
+    struct strata_notice *notices, *last_notice; /* findings that wait for the end of suppression: core/base/error.c */
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
-    strata_slot_cache *slots[STRATA_TABLE_LIMIT]; /* by table number; created and used by the thread itself without a
-                                                     lock; freed under the threads' lock, at the thread's end or, with
-                                                     no call in flight that could use them, at the table's */
-    uint32_t host_calls;                          /* until it has many: core/base/arena.c; the thread's own */
-    uint32_t host_cache;             /* the thread's host memory cache plus one; 0: none; the thread's own */
+    /* Free slots by table number: core/blocks/blocks.c. Created and used by the thread itself without a lock; freed
+     * under the threads' lock, when the thread ends, or as the table ends and no call that could use them is in flight.
+     */
+    struct strata_slot_cache *slots[STRATA_TABLE_LIMIT];
     _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *cells[STRATA_PER_THREAD_LIMIT];  /* by number of the cells: this thread's, after its first use; NULL for 0;
-                                              freed as `slots` */
-    struct strata_thread *next, *previous; /* all threads; guarded by the threads' lock */
+    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* by number of the slots: this thread's, after its first use; NULL for
+                                             0; freed as `slots` */
+    struct strata_thread *next, *previous;     /* all threads; guarded by the threads' lock */
 } strata_thread;
 
 extern _Thread_local strata_thread *strata_thread_current
@@ -89,6 +71,16 @@ static inline strata_thread *strata_thread_self(void)
     strata_thread *thread = strata_thread_current;
     return __builtin_expect(thread != NULL, 1) ? thread : strata_thread_start();
 }
+
+/* What a client of the thread state does when a thread ends. */
+typedef struct strata_thread_exit_hook {
+    void (*run)(strata_thread *thread); /* called by the ending thread, with the threads' lock held */
+    struct strata_thread_exit_hook *next;
+} strata_thread_exit_hook;
+
+/* Adds a hook for good, once. Its client adds it before it first stores in a thread's state what the hook releases, so
+ * such a thread ends after its hook was added. Takes no lock. */
+void strata_thread_add_exit_hook(strata_thread_exit_hook *hook);
 
 /* Calls visit(thread, data) for each thread, with the threads' lock held. */
 void strata_thread_visit_all(void (*visit)(strata_thread *thread, void *data), void *data);

@@ -7,6 +7,17 @@
 #include "core/base/lock.h"
 #include "core/streams/timeline.h"
 
+#include <pthread.h>
+
+enum { SLOT_CACHE_SIZE = 64 };
+
+/* Free slots of one table, handed out by one thread only. */
+typedef struct strata_slot_cache {
+    strata_table *table;
+    uint32_t count;
+    uint32_t slots[SLOT_CACHE_SIZE];
+} strata_slot_cache;
+
 static strata_lock numbers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
 static bool number_taken[STRATA_TABLE_LIMIT];     /* guarded by numbers_lock */
 static uint32_t incarnations[STRATA_TABLE_LIMIT]; /* guarded by numbers_lock */
@@ -106,10 +117,25 @@ static void give_slots(strata_table *table, const uint32_t *slots, uint32_t coun
     strata_lock_release(&table->lock);
 }
 
-static void give_back_slots(strata_slot_cache *cache)
+/* Not in a forked child: no slot is needed there, and a thread that does not exist there may have held the table's
+ * lock. */
+static void drop_slots(strata_thread *thread)
 {
-    give_slots(cache->table, cache->slots, cache->count);
-    cache->count = 0;
+    bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
+    for (size_t i = 0; i < STRATA_TABLE_LIMIT; i++) {
+        strata_slot_cache *cache = thread->slots[i];
+        if (cache && !forked)
+            give_slots(cache->table, cache->slots, cache->count);
+        strata_host_free(cache);
+    }
+}
+
+static strata_thread_exit_hook exit_hook = {.run = drop_slots};
+static pthread_once_t exit_hook_once = PTHREAD_ONCE_INIT;
+
+static void add_exit_hook(void)
+{
+    strata_thread_add_exit_hook(&exit_hook);
 }
 
 /* The calling thread's cache for this table, created on first use; NULL without memory. */
@@ -121,9 +147,10 @@ static strata_slot_cache *slot_cache(strata_table *table)
     strata_slot_cache *cache = thread->slots[table->number];
     if (cache)
         return cache;
+    pthread_once(&exit_hook_once, add_exit_hook);
     cache = strata_host_zalloc(sizeof *cache);
     if (cache)
-        *cache = (strata_slot_cache){.table = table, .give_back = give_back_slots};
+        cache->table = table;
     thread->slots[table->number] = cache;
     return cache;
 }
@@ -135,7 +162,7 @@ static uint32_t take_slot(strata_table *table)
     if (!cache)
         return take_slots(table, &slot, 1) ? slot : 0;
     if (!cache->count)
-        cache->count = take_slots(table, cache->slots, STRATA_SLOT_CACHE_SIZE / 2);
+        cache->count = take_slots(table, cache->slots, SLOT_CACHE_SIZE / 2);
     return cache->count ? cache->slots[--cache->count] : 0;
 }
 
@@ -156,9 +183,9 @@ void strata_table_give_slot(strata_table *table, uint32_t slot)
         give_slots(table, &slot, 1);
         return;
     }
-    if (cache->count == STRATA_SLOT_CACHE_SIZE) {
-        cache->count = STRATA_SLOT_CACHE_SIZE / 2;
-        give_slots(table, &cache->slots[cache->count], STRATA_SLOT_CACHE_SIZE / 2);
+    if (cache->count == SLOT_CACHE_SIZE) {
+        cache->count = SLOT_CACHE_SIZE / 2;
+        give_slots(table, &cache->slots[cache->count], SLOT_CACHE_SIZE / 2);
     }
     cache->slots[cache->count++] = slot;
 }

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
-#include "core/streams/own_stream.h"
+#include "core/streams/timeline.h"
 
 #include <string.h>
 

@@ -2,6 +2,7 @@
  * named like layers and searched after them. */
 #include <strata/control.h>
 
+#include "core/base/driver_state.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -235,7 +236,7 @@ static bool read_bytes(const strata_stack *stack, const char *text, uint64_t *va
     strata_amount amount = {0};
     if (!strata_read_percent(text, strlen(text), &amount.percent))
         return strata_read_size(text, strlen(text), value);
-    *value = strata_amount_bytes(&amount, stack->device);
+    *value = strata_amount_bytes(&amount, stack->device->info.total_bytes);
     return true;
 }
 

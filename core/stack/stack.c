@@ -2,6 +2,7 @@
  * below or, at the bottom, a default for owners without it. */
 #include "core/stack/stack.h"
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"

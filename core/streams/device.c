@@ -133,11 +133,3 @@ size_t strata_device_free_bytes(strata_device *device)
     strata_scope_leave(&scope);
     return free_bytes;
 }
-
-uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device)
-{
-    if (amount->percent == 0)
-        return amount->bytes;
-    uint64_t bytes = (uint64_t)((double)device->info.total_bytes * (amount->percent / 100));
-    return bytes ? bytes : 1; /* zero would be no amount */
-}

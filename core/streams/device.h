@@ -2,7 +2,7 @@
 #ifndef STRATA_CORE_STREAMS_DEVICE_H
 #define STRATA_CORE_STREAMS_DEVICE_H
 
-#include "core/base/error.h"
+#include "core/base/driver_state.h"
 #include "core/base/lock.h"
 #include "core/streams/scope.h"
 
@@ -39,8 +39,5 @@ static inline strata_device *strata_device_if_open(int ordinal)
 
 /* Free bytes according to the driver; 0 if it does not say. */
 size_t strata_device_free_bytes(strata_device *device);
-
-/* An amount in bytes; shares are of all memory of the device. */
-uint64_t strata_amount_bytes(const strata_amount *amount, const strata_device *device);
 
 #endif

@@ -3,19 +3,19 @@
 
 #include "core/base/lock.h"
 
-_Atomic uint32_t strata_inflight_frees_of_others;
+_Atomic uint32_t strata_inflight_frees_stateless;
 
 static _Atomic uint64_t waits; /* how many have begun */
 
-typedef struct look {
+typedef struct wait_state {
     uint64_t wait; /* whose number */
     bool busy;     /* a thread is still in a free that it was in then */
-} look;
+} wait_state;
 
 /* A look for one wait also serves the waits that began before it. The threads' lock is held. */
-static void look_at(strata_thread *thread, void *data)
+static void look_at_thread(strata_thread *thread, void *data)
 {
-    look *at = data;
+    wait_state *at = data;
     strata_inflight_frees_seen *seen = &thread->inflight_frees_seen;
     if (seen->over >= at->wait || thread == strata_thread_current)
         return;
@@ -33,12 +33,12 @@ static void look_at(strata_thread *thread, void *data)
 
 void strata_inflight_frees_await(void)
 {
-    look at = {.wait = atomic_fetch_add(&waits, 1) + 1, .busy = true};
+    wait_state at = {.wait = atomic_fetch_add(&waits, 1) + 1, .busy = true};
     strata_heavy_barrier();
     for (unsigned spins = 0; at.busy; strata_backoff(&spins)) {
         at.busy = false;
-        strata_thread_visit_all(look_at, &at);
+        strata_thread_visit_all(look_at_thread, &at);
     }
-    for (unsigned spins = 0; atomic_load(&strata_inflight_frees_of_others);)
+    for (unsigned spins = 0; atomic_load(&strata_inflight_frees_stateless);)
         strata_backoff(&spins);
 }

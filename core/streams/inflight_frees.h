@@ -3,7 +3,8 @@
  * strata_runtime_deallocate looks up the block's allocation stream, finds it known, and the layers pass it to the
  * driver. Meanwhile another thread may unregister and destroy that stream. So a free counts itself in a word of its
  * thread before it looks the stream up, and unregistering waits, between removing the stream from the map and
- * returning, until all frees that may have found it are done. A later free does not find it. */
+ * returning, until all frees that may have found it are done. A later free does not find it. The proof is that of
+ * core/base/busy_flag.h, with the removal in place of `excluded`. */
 #ifndef STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 #define STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 
@@ -15,13 +16,13 @@
 enum { STRATA_INFLIGHT_FREES_DEPTH = 0xffff, STRATA_INFLIGHT_FREES_INCARNATION = 0x10000 };
 
 /* In-flight frees of threads without a state. Any thread. */
-extern _Atomic uint32_t strata_inflight_frees_of_others __attribute__((visibility("hidden")));
+extern _Atomic uint32_t strata_inflight_frees_stateless __attribute__((visibility("hidden")));
 
 /* Begins and ends a free. `thread`: the calling thread's state, or NULL. */
 static inline void strata_inflight_free_begin(strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0)) {
-        atomic_fetch_add(&strata_inflight_frees_of_others, 1);
+        atomic_fetch_add(&strata_inflight_frees_stateless, 1);
         return;
     }
     const uint64_t word = atomic_load_explicit(&thread->inflight_frees, memory_order_relaxed);
@@ -36,7 +37,7 @@ static inline void strata_inflight_free_begin(strata_thread *thread)
 static inline void strata_inflight_free_end(strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0)) {
-        atomic_fetch_sub(&strata_inflight_frees_of_others, 1);
+        atomic_fetch_sub(&strata_inflight_frees_stateless, 1);
         return;
     }
     const uint64_t word = atomic_load_explicit(&thread->inflight_frees, memory_order_relaxed);

@@ -3,8 +3,7 @@
 #define STRATA_CORE_STREAMS_SCOPE_H
 
 #include "core/base/error.h"
-
-#include <cuda.h>
+#include "driver/driver.h"
 
 typedef struct strata_device strata_device;
 

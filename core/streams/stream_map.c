@@ -146,7 +146,7 @@ static __attribute__((cold)) strata_status refuse_stream(CUresult result, const 
                        "around the graph's launches");
 }
 
-static inline strata_status ask_identity(CUstream handle, uint64_t *id)
+static inline strata_status query_identity(CUstream handle, uint64_t *id)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = strata_cu.StreamIsCapturing(handle, &capture);
@@ -156,14 +156,14 @@ static inline strata_status ask_identity(CUstream handle, uint64_t *id)
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_stream(result, "cuStreamGetId");
 }
 
-static __attribute__((noinline)) strata_status ask_identity_in_context(strata_device *device, CUstream handle,
-                                                                       uint64_t *id)
+static __attribute__((noinline)) strata_status query_identity_in_context(strata_device *device, CUstream handle,
+                                                                         uint64_t *id)
 {
     strata_scope scope;
     strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return status;
-    status = ask_identity(handle, id);
+    status = query_identity(handle, id);
     strata_scope_leave(&scope);
     return status;
 }
@@ -201,8 +201,8 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
     }
     uint64_t id;
     strata_status status = __builtin_expect(strata_scope_for(handle) == 0, 1)
-                               ? ask_identity(handle, &id)
-                               : ask_identity_in_context(device, handle, &id);
+                               ? query_identity(handle, &id)
+                               : query_identity_in_context(device, handle, &id);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     bool known;
@@ -217,7 +217,7 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
 /* ---- use records ---- */
 
 /* Locks an unknown stream's timeline. False if it has gone to another stream meanwhile. */
-static bool hold(const strata_stream_ref *stream)
+static bool lock_unknown(const strata_stream_ref *stream)
 {
     strata_spin_take(&stream->timeline->lock);
     if (atomic_load_explicit(&stream->timeline->stream_id, memory_order_relaxed) == stream->stream_id)
@@ -228,51 +228,51 @@ static bool hold(const strata_stream_ref *stream)
 
 /* Locks the timeline of an unknown stream that was just found. If the timeline has gone to another stream, or the
  * stream has become known, identifies it again. */
-static strata_status hold_or_resolve(strata_stream_ref *stream, bool *held)
+static strata_status lock_or_resolve(strata_stream_ref *stream, bool *held)
 {
     strata_status status = STRATA_SUCCESS;
     *held = false;
-    while (status == STRATA_SUCCESS && !stream->known && !(*held = hold(stream)))
+    while (status == STRATA_SUCCESS && !stream->known && !(*held = lock_unknown(stream)))
         status = strata_stream_resolve(stream->device, stream->handle, stream);
     return status;
 }
 
-static strata_status identify_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+static strata_status identify_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     strata_status status = strata_stream_identify(device, handle, stream);
     *held = false;
-    return status == STRATA_SUCCESS ? hold_or_resolve(stream, held) : status;
+    return status == STRATA_SUCCESS ? lock_or_resolve(stream, held) : status;
 }
 
-static strata_status resolve_and_hold(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
+static strata_status resolve_and_lock(strata_device *device, CUstream handle, strata_stream_ref *stream, bool *held)
 {
     *held = false;
     strata_timeline *timeline = strata_known_timeline(device, handle);
     *stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
-    return timeline ? STRATA_SUCCESS : identify_and_hold(device, handle, stream, held);
+    return timeline ? STRATA_SUCCESS : identify_and_lock(device, handle, stream, held);
 }
 
 /* Whether the calling thread is in a batch that will record the event of this stream's use records. */
-static bool in_noting_batch(const strata_thread *thread, CUstream handle)
+static bool in_recording_batch(const strata_thread *thread, CUstream handle)
 {
     return thread && thread->batch.recording && thread->batch.handle == handle;
 }
 
-strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle)
+strata_status strata_use_record_begin_unknown(strata_use_record *record, strata_device *device, CUstream handle)
 {
-    note->held = false;
-    if (in_noting_batch(strata_thread_current, handle))
-        return strata_stream_identify(device, handle, &note->stream);
-    return identify_and_hold(device, handle, &note->stream, &note->held);
+    record->held = false;
+    if (in_recording_batch(strata_thread_current, handle))
+        return strata_stream_identify(device, handle, &record->stream);
+    return identify_and_lock(device, handle, &record->stream, &record->held);
 }
 
-strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream)
+strata_status strata_use_record_begin_on(strata_use_record *record, const strata_stream_ref *stream)
 {
-    note->stream = *stream;
-    note->held = false;
-    if (stream->known || in_noting_batch(strata_thread_current, stream->handle))
+    record->stream = *stream;
+    record->held = false;
+    if (stream->known || in_recording_batch(strata_thread_current, stream->handle))
         return STRATA_SUCCESS;
-    return hold_or_resolve(&note->stream, &note->held);
+    return lock_or_resolve(&record->stream, &record->held);
 }
 
 /* Closes the epoch of a known stream whose events are recorded early. */
@@ -288,44 +288,44 @@ static strata_status close_early(strata_timeline *timeline, CUstream handle)
     return status;
 }
 
-strata_status strata_use_record_end_slow(strata_use_record *note)
+strata_status strata_use_record_end_slow(strata_use_record *record)
 {
-    const strata_stream_ref *stream = &note->stream;
+    const strata_stream_ref *stream = &record->stream;
     if (stream->known) {
         const strata_thread *thread = strata_thread_current;
         bool in_batch = thread && thread->batch.timeline == stream->timeline;
         return in_batch ? STRATA_SUCCESS : close_early(stream->timeline, stream->handle);
     }
-    if (!note->held)
+    if (!record->held)
         return STRATA_SUCCESS;
     strata_status status = strata_timeline_record_now(stream->timeline, stream->handle);
     strata_spin_release(&stream->timeline->lock);
     return status;
 }
 
-void strata_use_record_cancel(strata_use_record *note)
+void strata_use_record_cancel(strata_use_record *record)
 {
-    if (note->held)
-        strata_spin_release(&note->stream.timeline->lock);
+    if (record->held)
+        strata_spin_release(&record->stream.timeline->lock);
 }
 
-strata_clock *strata_use_record_clock(const strata_use_record *note)
+strata_clock *strata_use_record_clock(const strata_use_record *record)
 {
     const strata_thread *thread = strata_thread_current;
-    if (in_noting_batch(thread, note->stream.handle))
+    if (in_recording_batch(thread, record->stream.handle))
         return thread->batch.clock;
-    return strata_timeline_clock(&note->stream, note->held);
+    return strata_timeline_clock(&record->stream, record->held);
 }
 
-void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock)
+void strata_use_record_clock_done(const strata_use_record *record, strata_clock *clock)
 {
-    if (!in_noting_batch(strata_thread_current, note->stream.handle))
+    if (!in_recording_batch(strata_thread_current, record->stream.handle))
         strata_clock_unref(clock);
 }
 
-bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point)
+bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point)
 {
-    return strata_timeline_follows(&note->stream, clock, point);
+    return strata_timeline_follows(&record->stream, clock, point);
 }
 
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording)
@@ -336,7 +336,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
     strata_stream_ref stream;
     bool held = false;
     strata_status status =
-        recording ? resolve_and_hold(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
+        recording ? resolve_and_lock(device, handle, &stream, &held) : strata_stream_resolve(device, handle, &stream);
     if (status != STRATA_SUCCESS)
         return status;
     thread->batch = (strata_stream_batch){
@@ -350,7 +350,7 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
         thread->batch.clock = strata_timeline_clock(&stream, held);
     if (held) {
         strata_timeline_close(stream.timeline);
-        stream.timeline->notes++;
+        stream.timeline->recording_batches++;
         strata_spin_release(&stream.timeline->lock);
     }
     return STRATA_SUCCESS;
@@ -368,7 +368,7 @@ strata_status strata_batch_end(void)
         return close_early(batch.timeline, batch.handle);
     strata_spin_take(&batch.timeline->lock);
     strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
-    batch.timeline->notes--;
+    batch.timeline->recording_batches--;
     if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
         strata_timeline_close(batch.timeline);
     strata_spin_release(&batch.timeline->lock);
@@ -621,4 +621,45 @@ void strata_stream_await_frees(const strata_stream_ref *left)
     strata_spin_release(&timeline->lock);
     strata_error_suppress_end(false);
     strata_timeline_unhold(timeline, 0);
+}
+
+/* ---- streams that Strata creates ---- */
+
+strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out)
+{
+    *out = NULL;
+    strata_scope scope;
+    CUstream stream;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, "cuStreamCreate", "making %s", what);
+    else if ((status = strata_stream_register(device, stream, early)) != STRATA_SUCCESS)
+        strata_cu.StreamDestroy(stream);
+    else
+        *out = stream;
+    strata_scope_leave(&scope);
+    return status;
+}
+
+strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone)
+{
+    *gone = false;
+    strata_scope scope;
+    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_stream_ref left;
+    status = strata_stream_unregister(device, stream, &left);
+    if (status == STRATA_SUCCESS) {
+        *gone = true;
+        strata_stream_await_frees(&left);
+        CUresult result = strata_cu.StreamDestroy(stream);
+        if (result != CUDA_SUCCESS)
+            status = strata_fail_driver(result, "cuStreamDestroy", "ending a stream that Strata made");
+    }
+    strata_scope_leave(&scope);
+    return status;
 }

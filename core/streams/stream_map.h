@@ -49,34 +49,34 @@ typedef struct strata_use_record {
     bool held; /* the timeline's lock is held until the end */
 } strata_use_record;
 
-strata_status strata_use_record_begin_unknown(strata_use_record *note, strata_device *device, CUstream handle);
+strata_status strata_use_record_begin_unknown(strata_use_record *record, strata_device *device, CUstream handle);
 
 /* As strata_use_record_begin, for a stream that this call has identified already. */
-strata_status strata_use_record_begin_on(strata_use_record *note, const strata_stream_ref *stream);
-strata_status strata_use_record_end_slow(strata_use_record *note);
+strata_status strata_use_record_begin_on(strata_use_record *record, const strata_stream_ref *stream);
+strata_status strata_use_record_end_slow(strata_use_record *record);
 
-static inline strata_status strata_use_record_begin(strata_use_record *note, strata_device *device, CUstream handle)
+static inline strata_status strata_use_record_begin(strata_use_record *record, strata_device *device, CUstream handle)
 {
     strata_timeline *timeline = strata_known_timeline(device, handle);
-    note->held = false;
-    note->stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    record->held = false;
+    record->stream = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
     return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS
-                                                 : strata_use_record_begin_unknown(note, device, handle);
+                                                 : strata_use_record_begin_unknown(record, device, handle);
 }
 
-static inline strata_status strata_use_record_end(strata_use_record *note)
+static inline strata_status strata_use_record_end(strata_use_record *record)
 {
-    bool nothing = note->stream.known && !note->stream.timeline->early;
-    return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_use_record_end_slow(note);
+    bool nothing = record->stream.known && !record->stream.timeline->early;
+    return __builtin_expect(nothing, 1) ? STRATA_SUCCESS : strata_use_record_end_slow(record);
 }
 
 /* Instead of end: nothing was submitted. */
-void strata_use_record_cancel(strata_use_record *note);
+void strata_use_record_cancel(strata_use_record *record);
 
-/* Whether the stream of `note` comes after `point`. `clock`: from strata_use_record_clock. */
-bool strata_use_record_follows(const strata_use_record *note, const strata_clock *clock, strata_point point);
-strata_clock *strata_use_record_clock(const strata_use_record *note);
-void strata_use_record_clock_done(const strata_use_record *note, strata_clock *clock);
+/* Whether the stream of `record` comes after `point`. `clock`: from strata_use_record_clock. */
+bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point);
+strata_clock *strata_use_record_clock(const strata_use_record *record);
+void strata_use_record_clock_done(const strata_use_record *record, strata_clock *clock);
 
 /* A batch of calls for one piece of work on one stream. The stream is identified once, and with `recording` one event,
  * recorded at the end, covers all use records, also on a stream with early events. Batches do not nest; one for each
@@ -95,5 +95,14 @@ strata_status strata_stream_unregister(strata_device *device, CUstream handle, s
 void strata_stream_await_frees(const strata_stream_ref *left);
 
 bool strata_stream_is_known(CUstream handle);
+
+/* ---- streams that Strata creates for itself or its users: non-blocking and known from the start ---- */
+
+/* Creates and registers a stream; `what` it is for goes into the error. On failure nothing is left and *out is NULL. */
+strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out);
+
+/* Unregisters and destroys the stream. *gone: it is no longer registered, so no other try is possible, even if the
+ * driver failed to destroy it. */
+strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone);
 
 #endif

@@ -143,13 +143,13 @@ static void drop_event(strata_event *event)
 }
 
 /* Whether only the timeline holds a reference. The lock is held. */
-static bool is_alone(const strata_event *event)
+static bool has_one_reference(const strata_event *event)
 {
     return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
 }
 
 /* Clears what the timeline stores of its stream. The lock is held. */
-static void forget_stream(strata_timeline *timeline)
+static void detach_stream(strata_timeline *timeline)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     raise_completed(timeline, epoch);
@@ -185,13 +185,13 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
     strata_spin_take(&timeline->lock);
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
-    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->notes && !timeline->uncovered &&
+    bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->recording_batches && !timeline->uncovered &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_with_blocks && has_live_blocks(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
-        done = !timeline->events[i] || is_alone(timeline->events[i]);
+        done = !timeline->events[i] || has_one_reference(timeline->events[i]);
     if (done)
-        forget_stream(timeline);
+        detach_stream(timeline);
     strata_spin_release(&timeline->lock);
     if (done) {
         timeline->next_free = free_timelines;
@@ -220,7 +220,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 {
     strata_event *event = timeline->events[timeline->next_event];
     strata_status status = STRATA_SUCCESS;
-    if (!event || !is_alone(event) || event->device != timeline->device)
+    if (!event || !has_one_reference(event) || event->device != timeline->device)
         status = make_event(timeline->device, &event);
     *out = event;
     return status;
@@ -328,7 +328,7 @@ void strata_timeline_close(strata_timeline *timeline)
 }
 
 /* Waits on the host for all work submitted to the stream, since no event could be recorded. The lock is held. */
-static __attribute__((cold)) strata_status wait_instead(strata_timeline *timeline, CUstream handle)
+static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     strata_event *open = strata_timeline_open_event(timeline);
@@ -362,7 +362,7 @@ strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream han
     if (__builtin_expect(open != NULL, 1) ? record_event(timeline, open, false, epoch, handle) == CUDA_SUCCESS
                                           : open_epoch(timeline, epoch, handle))
         return STRATA_SUCCESS;
-    return wait_instead(timeline, handle);
+    return synchronize_instead(timeline, handle);
 }
 
 /* The earliest event that covers `epoch`, or NULL. The lock is held. */
@@ -378,7 +378,7 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
 }
 
 /* Whether the calling thread is recording uses on this timeline, and so has the stream's handle. */
-static bool is_my_batch(const strata_timeline *timeline)
+static bool in_own_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
     return thread && thread->batch.timeline == timeline && thread->batch.recording;
@@ -398,9 +398,9 @@ static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timel
 }
 
 /* Whether all recorded uses are covered by events. The lock is held. */
-static bool is_marked(const strata_timeline *timeline)
+static bool all_recorded(const strata_timeline *timeline)
 {
-    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->notes && !timeline->uncovered;
+    return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !timeline->uncovered;
 }
 
 /* An event that covers `point`, with a reference; recorded if needed and possible. *covered is the last point it
@@ -418,13 +418,13 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
         event = covering_event(timeline, epoch);
-        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->notes || is_my_batch(timeline))
+        if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->recording_batches || in_own_batch(timeline))
             break;
         strata_spin_release(&timeline->lock); /* a batch of another thread is about to record it */
         strata_backoff(&spins);
         strata_spin_take(&timeline->lock);
     }
-    bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || is_my_batch(timeline);
+    bool nameable = timeline->kind == STRATA_TIMELINE_KNOWN || in_own_batch(timeline);
     if (!event && nameable) {
         CUstream handle =
             timeline->kind == STRATA_TIMELINE_KNOWN ? timeline->stream : strata_thread_current->batch.handle;
@@ -433,7 +433,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
             goto unlock;
         event = covering_event(timeline, epoch);
     }
-    if (!event && !is_marked(timeline)) {
+    if (!event && !all_recorded(timeline)) {
         status =
             strata_fail(STRATA_ERROR_STREAM_MISUSE,
                         "work on a stream that is gone was never marked by an event, because recording it had failed");
@@ -463,7 +463,7 @@ strata_status strata_timeline_close_epoch(strata_point point)
 /* ---- waiting ---- */
 
 /* Whether the timeline is still that stream's. The lock is held. */
-static bool is_still(const strata_stream_ref *stream)
+static bool belongs_to(const strata_stream_ref *stream)
 {
     const strata_timeline *timeline = stream->timeline;
     return stream->known ? timeline->kind == STRATA_TIMELINE_KNOWN
@@ -474,7 +474,7 @@ strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held)
 {
     if (!held)
         strata_spin_take(&stream->timeline->lock);
-    strata_clock *clock = is_still(stream) ? strata_clock_ref(stream->timeline->clock) : NULL;
+    strata_clock *clock = belongs_to(stream) ? strata_clock_ref(stream->timeline->clock) : NULL;
     if (!held)
         strata_spin_release(&stream->timeline->lock);
     return clock;
@@ -483,7 +483,7 @@ strata_clock *strata_timeline_clock(const strata_stream_ref *stream, bool held)
 static bool covers(const strata_stream_ref *stream, strata_point point)
 {
     strata_spin_take(&stream->timeline->lock);
-    bool covered = is_still(stream) && strata_clock_covers(stream->timeline->clock, point);
+    bool covered = belongs_to(stream) && strata_clock_covers(stream->timeline->clock, point);
     strata_spin_release(&stream->timeline->lock);
     return covered;
 }
@@ -496,11 +496,11 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
 
 /* Stores that the stream comes after the event. If an unknown stream's timeline has gone to another stream, nothing is
  * stored. */
-static void learn(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
+static void merge_clock(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
 {
     strata_timeline *timeline = stream->timeline;
     strata_spin_take(&timeline->lock);
-    strata_clock *merged = is_still(stream)
+    strata_clock *merged = belongs_to(stream)
                                ? strata_clock_merge(timeline->clock, event->clock, covered, strata_point_known_complete)
                                : NULL;
     if (merged) {
@@ -533,7 +533,7 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
         strata_scope_leave(&scope);
         strata_point covered = strata_point_make(strata_point_timeline(point), epoch);
         if (result == CUDA_SUCCESS)
-            learn(stream, covered, event);
+            merge_clock(stream, covered, event);
         if (result == CUDA_SUCCESS && in_batch)
             thread->batch.waited = covered;
         else if (result != CUDA_SUCCESS)
@@ -551,7 +551,7 @@ bool strata_point_query(strata_point point)
     const uint64_t epoch = strata_point_epoch(point);
     strata_spin_take(&timeline->lock);
     strata_event *event = covering_event(timeline, epoch);
-    if (!event && is_marked(timeline))
+    if (!event && all_recorded(timeline))
         event = last_event_for(timeline, epoch);
     if (event)
         close_open_epoch(timeline, event);
@@ -570,7 +570,7 @@ static bool is_past_its_events(const strata_timeline *timeline)
 
 /* Queries events from the newest on until one is complete. The lock is held, and the thread's capture mode is relaxed.
  */
-static void ask_events(strata_timeline *timeline)
+static void poll_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     strata_event *event = newest_event(timeline);
@@ -589,7 +589,7 @@ void strata_timeline_poll(strata_timeline *timeline)
     strata_spin_take(&timeline->lock);
     if (!is_past_its_events(timeline) &&
         strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        ask_events(timeline);
+        poll_events(timeline);
         strata_scope_leave(&scope);
     }
     strata_spin_release(&timeline->lock);
@@ -597,14 +597,14 @@ void strata_timeline_poll(strata_timeline *timeline)
 
 /* Whether querying the stream itself tells how far it is; a default stream's query does not cover streams it is ordered
  * after. */
-static bool is_own_stream(CUstream handle)
+static bool is_created_stream(CUstream handle)
 {
     return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
 /* Advances the epoch before the stream is queried, as before an event: a use that read the old epoch submitted its work
  * before, and the query covers it. Returns the old epoch. The lock is held. */
-static uint64_t end_epoch(strata_timeline *timeline)
+static uint64_t advance_epoch(strata_timeline *timeline)
 {
     const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
@@ -614,7 +614,7 @@ static uint64_t end_epoch(strata_timeline *timeline)
 /* Whether a known stream is idle. The lock is held, and the thread's capture mode is relaxed. */
 static CUresult query_stream(strata_timeline *timeline)
 {
-    const uint64_t epoch = end_epoch(timeline);
+    const uint64_t epoch = advance_epoch(timeline);
     const CUresult result = strata_cu.StreamQuery(timeline->stream);
     if (result == CUDA_SUCCESS)
         raise_completed(timeline, epoch);
@@ -624,13 +624,13 @@ static CUresult query_stream(strata_timeline *timeline)
 void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 {
     strata_spin_take(&timeline->lock);
-    ask_events(timeline);
+    poll_events(timeline);
     if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
-        const bool plain = is_own_stream(timeline->stream);
-        const bool marked = (!plain || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
-                            strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
-        if (marked && !plain)
-            ask_events(timeline);
+        const bool created = is_created_stream(timeline->stream);
+        const bool recorded = (!created || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
+                              strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;
+        if (recorded && !created)
+            poll_events(timeline);
     }
     strata_spin_release(&timeline->lock);
 }
@@ -659,8 +659,8 @@ strata_status strata_point_synchronize(strata_point point)
 /* Whether the handle by which the caller found the timeline still names its stream. The lock is held. */
 static bool is_handle_of(const strata_stream_ref *stream)
 {
-    return is_still(stream) &&
-           (!stream->known || !is_own_stream(stream->handle) || stream->timeline->stream == stream->handle);
+    return belongs_to(stream) &&
+           (!stream->known || !is_created_stream(stream->handle) || stream->timeline->stream == stream->handle);
 }
 
 strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool held)
@@ -669,16 +669,16 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
     strata_status status = STRATA_SUCCESS;
     if (!held)
         strata_spin_take(&timeline->lock);
-    const bool own = is_own_stream(stream->handle), known = is_handle_of(stream);
+    const bool created = is_created_stream(stream->handle), known = is_handle_of(stream);
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    if (known && own)
-        end_epoch(timeline);
+    if (known && created)
+        advance_epoch(timeline);
     else if (known)
         status = strata_timeline_record(timeline, stream->handle);
     strata_spin_release(&timeline->lock);
     if (status != STRATA_SUCCESS)
         return status;
-    if (known && !own)
+    if (known && !created)
         return strata_point_synchronize(strata_point_make(timeline->number, epoch));
     status = strata_stream_synchronize(stream->device, stream->handle);
     if (status == STRATA_SUCCESS && known)

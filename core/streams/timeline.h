@@ -56,7 +56,7 @@ typedef struct strata_timeline {
     strata_event *events[STRATA_TIMELINE_EVENTS]; /* created on first use */
     unsigned next_event;                          /* the oldest: recorded next */
     bool uncovered;                               /* recording and waiting failed: some work has no event yet */
-    unsigned notes;                    /* batches that stored the current point in blocks and will record its event */
+    unsigned recording_batches;        /* batches that stored the current point in blocks and will record its event */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 
@@ -197,6 +197,23 @@ strata_point strata_timeline_last_closed(uint16_t number);
 
 /* Whether the stream that had the timeline in that incarnation still has it, and is known. */
 bool strata_timeline_is_known(uint16_t number, uint32_t incarnation);
+
+/* Fast path for a use on an unknown stream: records the current epoch's event again, which then covers all work since.
+ * No point in the block changes. False if another thread may have used the event, or the stream has no such event. The
+ * epoch must be that of `point`, the block's last one. */
+static inline bool strata_timeline_rerecord(const strata_stream_ref *stream, strata_point point)
+{
+    strata_timeline *timeline = stream->timeline;
+    bool recorded = false;
+    strata_spin_take(&timeline->lock);
+    const strata_event *event = strata_timeline_open_event(timeline);
+    if (event && event->epoch == strata_point_epoch(point) && event->clock == timeline->clock &&
+        !timeline->recording_batches && !strata_scope_for(stream->handle) &&
+        atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == stream->stream_id)
+        recorded = strata_cu.EventRecord(event->handle, stream->handle) == CUDA_SUCCESS;
+    strata_spin_release(&timeline->lock);
+    return recorded;
+}
 
 /* ---- for core/streams/stream_map.c, which holds its own lock around these ---- */
 

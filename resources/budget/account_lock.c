@@ -20,7 +20,7 @@ bool budget_account_lock(strata_budget_account *account)
     account->locked = true;
     strata_lock_release(&account->state_lock);
     atomic_store_explicit(&account->lock_owner, own, memory_order_relaxed);
-    atomic_store_explicit(&account->exclusive, true, memory_order_seq_cst);
+    strata_busy_exclude(&account->exclusive);
     budget_recall_quotas(account);
     return true;
 }
@@ -28,7 +28,7 @@ bool budget_account_lock(strata_budget_account *account)
 void budget_account_unlock(strata_budget_account *account)
 {
     atomic_store_explicit(&account->lock_owner, 0, memory_order_relaxed);
-    atomic_store_explicit(&account->exclusive, false, memory_order_release);
+    strata_busy_readmit(&account->exclusive);
     strata_lock_take(&account->state_lock);
     account->locked = false;
     pthread_cond_signal(&account->unlocked);

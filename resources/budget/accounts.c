@@ -1,9 +1,11 @@
 /* Public calls for accounts. */
 #include "resources/budget/thread_quota.h"
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "resources/budget/shared.h"
 
 #include <string.h>
@@ -16,9 +18,9 @@ strata_status budget_read_terms(const strata_device *device, const char *name, c
             return strata_fail(STRATA_ERROR_INVALID_VALUE,
                                "budget: a share of %g percent: expected above 0, at most 100", amounts[i].percent);
     terms->name = name;
-    terms->limit = strata_amount_bytes(&amounts[0], device);
-    terms->soft = strata_amount_bytes(&amounts[1], device);
-    terms->soft_low = strata_amount_bytes(&amounts[2], device);
+    terms->limit = strata_amount_bytes(&amounts[0], device->info.total_bytes);
+    terms->soft = strata_amount_bytes(&amounts[1], device->info.total_bytes);
+    terms->soft_low = strata_amount_bytes(&amounts[2], device->info.total_bytes);
     if (!terms->soft_low)
         terms->soft_low = terms->soft - terms->soft / 10;
     if (strlen(name) >= BUDGET_NAME)

@@ -5,8 +5,7 @@
  * A thread takes quota from the account in advance and charges requests to it. If its quota and the free quota are too
  * small, it locks the account, recalls all quotas, waits for charges in flight, and then decides.
  *
- * A thread marks its slot busy, then reads `exclusive`. The lock's owner sets `exclusive`, then waits for busy slots
- * (core/base/asymmetric.h). So a thread needs no locked instruction, and the owner can use every slot.
+ * Each slot has a busy flag (core/base/busy_flag.h), and the lock's owner excludes the threads with `exclusive`.
  *
  * Shared accounts have no thread quotas; see shared.h. Accounts are locked before their parents, and a request that
  * waits for memory holds no charge: there is no deadlock. */
@@ -29,7 +28,7 @@ typedef struct budget_slot {
     _Atomic uint64_t lowest; /* since the last transfer: the free quota gave or got bytes */
     union {
         struct {
-            _Atomic uint32_t busy;      /* written by the thread alone */
+            _Atomic uint32_t busy;      /* busy flag */
             _Atomic uint32_t in_flight; /* unfinished charges; written by the thread alone */
         };
         _Atomic uint64_t state; /* both, for one store */

@@ -1,6 +1,7 @@
 /* Visits of all shared budgets of the user and the user's groups. */
 #include <strata/budget.h>
 
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/budget/shared_internal.h"

@@ -182,10 +182,8 @@ void budget_recall_quotas(strata_budget_account *account)
 {
     uint32_t position = 0;
     uint64_t all = 0;
-    strata_heavy_barrier();
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
-        for (unsigned spins = 0; atomic_load_explicit(&slot->busy, memory_order_acquire);)
-            strata_backoff(&spins);
+        strata_busy_await(&slot->busy);
     budget_update_peak(account);
     position = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {

@@ -2,7 +2,7 @@
 #ifndef STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 #define STRATA_RESOURCES_BUDGET_THREAD_QUOTA_H
 
-#include "core/base/asymmetric.h"
+#include "core/base/busy_flag.h"
 #include "resources/budget/internal.h"
 
 /* ---- fast path ---- */
@@ -10,12 +10,7 @@
 /* Marks the slot busy. False, and not busy, if the account is locked. */
 static inline bool budget_slot_enter(const strata_budget_account *account, budget_slot *slot)
 {
-    atomic_store_explicit(&slot->busy, 1, memory_order_relaxed);
-    strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&account->exclusive, memory_order_acquire), 1))
-        return true;
-    atomic_store_explicit(&slot->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_enter(&slot->busy, &account->exclusive);
 }
 
 /* As budget_slot_enter, and begins a charge in flight. */
@@ -23,16 +18,12 @@ static inline bool budget_slot_enter_with_flight(const strata_budget_account *ac
 {
     const uint64_t flights = (uint64_t)atomic_load_explicit(&slot->in_flight, memory_order_relaxed) + 1;
     atomic_store_explicit(&slot->state, flights << 32 | 1, memory_order_relaxed);
-    strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&account->exclusive, memory_order_acquire), 1))
-        return true;
-    atomic_store_explicit(&slot->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_confirm(&slot->busy, &account->exclusive);
 }
 
 static inline void budget_slot_leave(budget_slot *slot)
 {
-    atomic_store_explicit(&slot->busy, 0, memory_order_release);
+    strata_busy_leave(&slot->busy);
 }
 
 /* A failed charge restores `lowest`: forget_charge(). */

@@ -1,4 +1,5 @@
 /* Public calls on a guard of either kind. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "resources/guard/internal.h"
 #include "resources/sampling/sampling.h"

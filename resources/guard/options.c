@@ -2,7 +2,6 @@
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/streams/internal_stream.h"
 #include "core/streams/stream_map.h"
 #include "resources/builtin.h"
 #include "resources/guard/internal.h"

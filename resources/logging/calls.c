@@ -1,4 +1,5 @@
 /* Public functions that find the layer in a stack. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "resources/logging/internal.h"
 

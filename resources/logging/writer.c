@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "driver/driver.h"
 
 #include <strata/stack.h>
 

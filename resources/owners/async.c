@@ -11,7 +11,7 @@
 #include "core/blocks/block_paths.h"
 #include "core/blocks/uses.h"
 #include "core/stack/stack.h"
-#include "core/streams/internal_stream.h"
+#include "core/streams/stream_map.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/owners/pending_frees.h"

@@ -5,8 +5,8 @@
  * layer above the pool sees one. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/streams/internal_stream.h"
 #include "core/streams/known_streams.h"
+#include "core/streams/stream_map.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/chunks.h"
 #include "resources/pool/extents.h"

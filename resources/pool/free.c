@@ -2,7 +2,7 @@
  * waits for the block's recorded uses (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
-#include "core/streams/own_stream.h"
+#include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 

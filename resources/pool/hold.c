@@ -3,6 +3,7 @@
  * A chunk counts its holds. A held chunk is not remapped (is_remappable in remap.c) or returned (pool_give_back_chunk
  * in release.c); otherwise its memory is like any other. Chunks of a live block cannot be remapped, so the time between
  * an allocation and its hold is safe. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/operations.h"

@@ -11,7 +11,7 @@
 #ifndef STRATA_RESOURCES_POOL_INTERNAL_H
 #define STRATA_RESOURCES_POOL_INTERNAL_H
 
-#include "core/base/asymmetric.h"
+#include "core/base/busy_flag.h"
 #include "core/base/counters.h"
 #include "core/base/per_thread.h"
 #include "core/blocks/uses.h"

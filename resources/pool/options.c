@@ -2,6 +2,7 @@
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "resources/builtin.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/peers.h"
@@ -141,12 +142,12 @@ static strata_status make_pool(int device, const void *given, strata_resource **
     if ((status = pool_peers_read(text->peers, peers, &count, &all)) != STRATA_SUCCESS)
         return status;
     const strata_pool_options options = {
-        .initial_size = strata_amount_bytes(&text->initial_size, found),
-        .max_size = strata_amount_bytes(&text->max_size, found),
+        .initial_size = strata_amount_bytes(&text->initial_size, found->info.total_bytes),
+        .max_size = strata_amount_bytes(&text->max_size, found->info.total_bytes),
         .slack = text->slack,
         .frame = text->frame,
         .cache = text->cache,
-        .release_threshold = strata_amount_bytes(&text->release_threshold, found),
+        .release_threshold = strata_amount_bytes(&text->release_threshold, found->info.total_bytes),
         .release_all = text->release_all,
         .decay = text->decay,
         .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,

@@ -306,12 +306,10 @@ bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_t
 /* The calling thread is not busy with its cache. */
 void pool_thread_caches_flush(pool *self)
 {
-    atomic_store_explicit(&self->flushing, true, memory_order_seq_cst);
-    strata_heavy_barrier();
+    strata_busy_exclude(&self->flushing);
     pool_thread_cache *local;
     for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
-        for (unsigned spins = 0; atomic_load_explicit(&local->busy, memory_order_acquire);)
-            strata_backoff(&spins);
+        strata_busy_await(&local->busy);
         for (size_t i = 0; i < POOL_STREAM_CACHES; i++) {
             if (!local->caches[i] || (!local->caches[i]->granules && !local->caches[i]->large))
                 continue;
@@ -331,7 +329,7 @@ void pool_thread_caches_flush(pool *self)
     strata_spin_take(&self->lock);
     give_depot(self);
     strata_spin_release(&self->lock);
-    atomic_store_explicit(&self->flushing, false, memory_order_release);
+    strata_busy_readmit(&self->flushing);
     atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
 }
 

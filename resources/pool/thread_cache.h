@@ -11,9 +11,8 @@
  * recorded an event that covers them, so an allocation records none. The last freed extent that is too large for a bin
  * stays until the thread next needs the heap.
  *
- * When memory runs short, the thread with the pool's map_lock empties all caches. A thread first says that it is busy
- * with its cache and then checks whether caches are being emptied; the emptying thread first says so and then checks
- * which threads are busy (core/base/asymmetric.h). Meanwhile threads use the heap.
+ * When memory runs short, the thread with the pool's map_lock empties all caches. Each
+ * cache has a busy flag (core/base/busy_flag.h). Meanwhile threads use the heap.
  *
  * An extent that another stream has used goes into a magazine: extents of one size that wait for the same two streams.
  * A full magazine goes to the depot, and a thread that needs that size takes it as a whole and waits once for all of
@@ -61,7 +60,7 @@ typedef struct pool_magazine {
 
 /* Except for the counts, owned by its thread while busy, else by the thread that empties the caches. */
 typedef struct pool_thread_cache {
-    _Atomic uint32_t busy;            /* written by the thread alone */
+    _Atomic uint32_t busy;            /* busy flag */
     _Atomic int64_t live_bytes;       /* allocated minus freed by the thread; written by it alone, read by any */
     _Atomic uint64_t hits;            /* blocks from its caches; as live_bytes */
     _Atomic int64_t live_beside_hits; /* other blocks, minus all blocks freed; as live_bytes */
@@ -93,31 +92,19 @@ _Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
 
 static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
-    strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&self->flushing, memory_order_acquire), 1))
-        return true;
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_enter(&local->busy, &self->flushing);
 }
 
 /* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier would be needed. Makes no
  * call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst);
-    if (__builtin_expect(!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed) &&
-                             !atomic_load_explicit(&self->flushing, memory_order_acquire),
-                         1))
-        return true;
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_try_enter(&local->busy, &self->flushing);
 }
 
 static inline void pool_thread_cache_leave(pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
+    strata_busy_leave(&local->busy);
 }
 
 static inline pool_stream_cache *pool_stream_cache_of(const pool_thread_cache *local, const strata_timeline *timeline)
@@ -199,7 +186,7 @@ static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
     const strata_thread *thread = strata_thread_current;
-    return __builtin_expect(thread != NULL, 1) ? thread->cells[self->thread_caches.number] : NULL;
+    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[self->thread_caches.number] : NULL;
 }
 
 /* The thread's cache for a known stream, put into the handle's slot; NULL: none, or events are recorded early. */

@@ -1,4 +1,5 @@
 /* Public functions that read counters, open scopes and reset peaks. */
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "resources/statistics/internal.h"
 

@@ -1,5 +1,6 @@
 /* Making a statistics layer: its options, by hand and from stack texts. */
 #include "core/base/options.h"
+#include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/builtin.h"

@@ -1,4 +1,5 @@
 /* Values of the statistics layer, and its tables in a report of the stack. */
+#include "core/base/driver_state.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "resources/statistics/internal.h"

@@ -103,7 +103,7 @@ static void auto_finds_one(void)
     use_runtime();
 }
 
-static void nobody_gets_simulated_memory_unasked(void)
+static void default_driver(void)
 {
     strata_driver_info info;
     strata_status status = strata_driver_get_info(&info);
@@ -217,7 +217,7 @@ static void layer_asks_for_the_runtime_that_it_is_made_for(void)
     use_runtime();
 }
 
-/* Two streams that nobody knows and that the driver cannot tell apart: one writes late, the other reads. */
+/* Two unknown streams that the driver cannot tell apart: one writes late, the other reads. */
 static void streams_without_ids_are_still_ordered(void)
 {
     strata_device_info info;
@@ -337,9 +337,9 @@ static void simulated_memory_is_never_given_unasked(void **state)
 {
     (void)state;
     const char *const changes[] = {"STRATA_DRIVER", "STRATA_STACK", NULL};
-    test_child_run("nobody_gets_simulated_memory_unasked", changes);
+    test_child_run("default_driver", changes);
     const char *const emptied[] = {"STRATA_DRIVER=", "STRATA_STACK", NULL};
-    test_child_run("nobody_gets_simulated_memory_unasked", emptied);
+    test_child_run("default_driver", emptied);
 }
 
 static void the_environment_wins_over_the_programs_choice(void **state)
@@ -440,7 +440,7 @@ static void a_setting_of_the_simulated_driver_that_means_nothing_is_named(void *
     test_child_run("nonsense_for_the_simulated_driver_is_named", changes);
 }
 
-static void where_there_is_no_simulated_driver_it_is_said_who_named_it(void **state)
+static void a_missing_simulated_driver_is_reported_with_the_variable_that_named_it(void **state)
 {
     (void)state;
     static const char *const changes[] = {"STRATA_DRIVER=sim", "STRATA_SIM_LIBRARY=/nowhere/libstrata-sim.so", NULL};
@@ -458,7 +458,7 @@ int main(int count, char **arguments)
         TEST_SCENARIO(library_that_is_no_driver_is_refused),
         TEST_SCENARIO(nonsense_for_the_simulated_driver_is_named),
         TEST_SCENARIO(auto_finds_one),
-        TEST_SCENARIO(nobody_gets_simulated_memory_unasked),
+        TEST_SCENARIO(default_driver),
         TEST_SCENARIO(environment_wins_over_choice),
         TEST_SCENARIO(choice_is_made_before_the_first_use),
         TEST_SCENARIO(calls_are_counted_only_when_asked),
@@ -477,7 +477,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_choice_longer_than_a_path_is_refused_and_not_cut),
         cmocka_unit_test(a_library_that_is_no_driver_is_refused),
         cmocka_unit_test(a_setting_of_the_simulated_driver_that_means_nothing_is_named),
-        cmocka_unit_test(where_there_is_no_simulated_driver_it_is_said_who_named_it),
+        cmocka_unit_test(a_missing_simulated_driver_is_reported_with_the_variable_that_named_it),
         cmocka_unit_test(auto_takes_the_gpu_or_else_the_simulated_driver),
         cmocka_unit_test(simulated_memory_is_never_given_unasked),
         cmocka_unit_test(the_environment_wins_over_the_programs_choice),

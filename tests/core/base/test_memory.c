@@ -1,5 +1,5 @@
-/* The library's own host memory: zeroed and aligned whoever had it before, counted, given back with the threads that
- * kept some, and good in forked children and in the last handlers of threads and processes. */
+/* The library's own host memory: zeroed and aligned also when reused, counted, returned with the threads that cache
+ * some, and usable in forked children and in the last handlers of threads and processes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>

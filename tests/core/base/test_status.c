@@ -208,7 +208,7 @@ static void the_log_callback_hears_nothing_of_successes(test_fixture *fixture)
     assert_int_equal(all.status, STRATA_ERROR_DOUBLE_FREE);
 }
 
-/* ---- calls of the program's own, while the thread is hushed ---- */
+/* ---- calls of the program's own, while errors are suppressed ---- */
 
 static struct {
     unsigned count;

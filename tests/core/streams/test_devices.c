@@ -109,7 +109,7 @@ static void a_stream_that_another_device_saw_first_is_looked_for_on_the_others_o
     CUstream stream = make_stream();
     note_peer_use(fixture, &peers, stream);
     begin_watching(&second);
-    for (int i = 0; i < USES; i++) { /* each after one that somebody has waited for */
+    for (int i = 0; i < USES; i++) { /* each after a use that was waited for */
         check_ok(strata_runtime_prepare_block_use(fixture->runtime, &peers, alloc_stream, STRATA_ACCESS_WRITE));
         check_ok(strata_runtime_finish_block_use(fixture->runtime, &peers, alloc_stream, STRATA_ACCESS_NONE));
         note_peer_use(fixture, &peers, stream);

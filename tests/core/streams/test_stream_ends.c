@@ -51,7 +51,7 @@ static CUresult CUDAAPI get_id_and_register(CUstream stream, unsigned long long 
     return result;
 }
 
-/* The block's home is found, whoever came first: the registration, or the note of the allocation. */
+/* The block's allocation stream is found, whether it was registered or the allocation was recorded first. */
 static void a_stream_that_is_registered_while_it_is_looked_up_is_known(test_fixture *fixture)
 {
     CUstream stream = make_stream();
@@ -170,7 +170,7 @@ static CUresult CUDAAPI free_and_meet(CUdeviceptr address, CUstream stream)
     meet();
     if (meeting.crowded)
         come_by();
-    for (unsigned i = 1; i < STRATA_TIMELINE_LIMIT; i++) /* somebody asks how far the streams are */
+    for (unsigned i = 1; i < STRATA_TIMELINE_LIMIT; i++) /* polls all streams */
         if (strata_timeline_numbered((uint16_t)i))
             strata_timeline_poll(strata_timeline_numbered((uint16_t)i));
     const CUresult result = meeting.free(address, stream);
@@ -317,7 +317,7 @@ static void a_block_is_freed_while_its_stream_is_registered_again(test_fixture *
     destroy_stream(stream);
 }
 
-/* The stream's last event comes after the free, though somebody had looked at one that was recorded before. */
+/* The stream's last event comes after the free, although an earlier event had been looked at. */
 static void what_is_freed_while_its_stream_ends_is_waited_for(test_fixture *fixture)
 {
     if (strncmp(fixture->stack, "async", 5) != 0) /* the others do not name the stream between finding and noting it */
@@ -347,8 +347,8 @@ static void what_is_freed_while_its_stream_ends_is_waited_for(test_fixture *fixt
     }
 }
 
-/* A use that another thread finishes while its stream ends may be noted after somebody has looked at the stream's last
- * event. Its work came before that. Work that the stream gets later did not. */
+/* A use that another thread finishes while its stream ends may be recorded after the stream's last event was looked at.
+ * Its work was submitted before that event. Later work of the stream was not. */
 static void a_point_that_is_later_than_its_streams_last_event_is_complete_with_it(test_fixture *fixture)
 {
     (void)fixture;

@@ -76,7 +76,7 @@ static void *free_blocks(void *data)
     return NULL;
 }
 
-/* Who frees them need not know whether their stream is there still, or is just being ended. */
+/* The freeing thread need not know whether their stream still exists or is being destroyed. */
 static void blocks_are_freed_while_their_own_stream_ends(test_fixture *fixture)
 {
     static freer other;

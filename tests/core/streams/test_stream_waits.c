@@ -198,7 +198,7 @@ static void threads_wait_for_one_stream_and_their_own_at_once(test_fixture *fixt
     }
 }
 
-/* Whoever waited first: what the work wrote to host memory may be read by each that has waited. */
+/* Each thread that has waited may read what the work wrote to host memory, whichever thread waited first. */
 static void threads_that_wait_for_one_stream_read_what_it_wrote(test_fixture *fixture)
 {
     enum { THREADS = 4 };
@@ -226,7 +226,7 @@ static void threads_that_wait_for_one_stream_read_what_it_wrote(test_fixture *fi
 
 typedef struct point_waiter {
     strata_point point;
-    const unsigned char *seen; /* pinned; NULL: the one who waits first */
+    const unsigned char *seen; /* pinned; NULL: the thread that waits first */
     bool done;
 } point_waiter;
 
@@ -244,8 +244,8 @@ static void *wait_for_point(void *data)
     return NULL;
 }
 
-/* There is nothing left to wait for, and what the other one was told counts all the same: the thread sanitizer looks.
- * To DRD an atomic orders nothing. */
+/* There is nothing left to wait for, and what the driver told the other thread counts here too: the thread sanitizer
+ * checks it. To DRD an atomic orders nothing. */
 static void what_another_thread_has_waited_for_is_there_to_be_read(test_fixture *fixture)
 {
     if (test_is_swept() || test_under_valgrind())

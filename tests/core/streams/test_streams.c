@@ -368,7 +368,7 @@ static void a_block_is_freed_in_the_order_of_its_stream_after_that_was_unregiste
         test_free_on(fixture, &others[i], other);
 }
 
-/* Whoever says so of a stream that is known still leaves its work unmarked: nothing would wait for this copy. */
+/* The work of a known stream has no event yet, so nothing would wait for this copy. */
 static void a_block_whose_stream_is_still_known_cannot_be_freed_as_if_that_were_gone(test_fixture *fixture)
 {
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));

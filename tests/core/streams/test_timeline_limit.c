@@ -1,5 +1,5 @@
 /* More streams than timelines: blocks live on so many unknown streams that no number is left for another one. The
- * driver's answer to who a stream is stands in for as many streams, since those of a program are costly. */
+ * test answers for the driver with other stream ids, since so many real streams are costly. */
 #include "core/stack/stack.h"
 #include "core/streams/timeline.h"
 

@@ -325,7 +325,7 @@ static void a_wait_that_is_saved_because_another_stream_made_it_still_orders(tes
     test_free_on(fixture, &from_b, c);
 }
 
-/* B's event is older than its wait for A, so who waits for that event alone knows nothing of A. */
+/* B's event is older than its wait for A, so a stream that waits for that event alone does not come after A. */
 static void an_event_carries_only_what_its_stream_had_waited_for_when_it_was_recorded(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -452,7 +452,7 @@ static void with_early_events_a_reader_waits_for_the_oldest_event_that_covers_th
     test_free_on(fixture, &later, writer);
 }
 
-/* Whoever has waited for an unknown stream once has not waited for what came after that. */
+/* One wait for an unknown stream does not cover the work that came after it. */
 static void later_work_on_a_stream_is_waited_for_again(test_fixture *fixture)
 {
     for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
