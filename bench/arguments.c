@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static pid_t whole; /* the program, whose children end by exit(), too */
+static pid_t whole; /* the program; its children, too, end by exit() */
 
-/* The last thing that happens, --help included: figures that were lost are an error with its reason. */
+/* Runs last, after --help too: a failed write of the output is an error. */
 static void close_output(void)
 {
     if (getpid() != whole)
@@ -74,7 +74,7 @@ error_t arguments_take(arguments *to, int key, char *text, const struct argp_sta
 
 void arguments_choose_driver(const char *name)
 {
-    if (name && setenv("STRATA_DRIVER", name, 1) != 0) /* which overrides what a program chooses */
+    if (name && setenv("STRATA_DRIVER", name, 1) != 0) /* overrides strata_driver_choose */
         scene_check(STRATA_ERROR_OUT_OF_HOST_MEMORY, "setenv");
     scene_check(strata_driver_choose("auto"), "strata_driver_choose");
 }

@@ -1,4 +1,4 @@
-/* What the command lines of strata_bench and strata_peers have in common. */
+/* The command line options that strata_bench and strata_peers share. */
 #ifndef STRATA_BENCH_ARGUMENTS_H
 #define STRATA_BENCH_ARGUMENTS_H
 
@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Exit statuses: EXIT_SUCCESS; EXIT_FAILURE, if it ran and found something wrong; and this, for bad usage or input. */
+/* The exit status for bad usage or input. EXIT_FAILURE: the program ran and found an error or a missed target. */
 enum { ARGUMENTS_BAD = 2 };
 
-/* Options that both have. */
 enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, ARGUMENT_DRIVER, ARGUMENT_NEXT };
 
 #define ARGUMENT_FILTER_OPTION                                                        \
@@ -30,25 +29,23 @@ enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, A
             "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0 \
     }
 
-/* What they say. */
 typedef struct arguments {
     const char *filter, *driver; /* NULL: not given */
     size_t rounds;
     bool json, strict;
 } arguments;
 
-/* Takes one of them; ARGP_ERR_UNKNOWN for another key. Ends the program where it makes no sense, and for a word that
- * belongs to no option. */
+/* Parses one option. ARGP_ERR_UNKNOWN for another key. Exits for a bad value and for an unexpected word. */
 error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state);
 
-/* Reads the command line; ends the program where it cannot be read, or asks for help. */
+/* Parses the command line. Exits if it is wrong, or after --help. */
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
 
-/* Takes the driver that --driver names, NULL: STRATA_DRIVER's, else whichever there is. Ends the program without one.
+/* Chooses the driver that --driver names. NULL: that of STRATA_DRIVER, else any that there is. Exits if there is none.
  */
 void arguments_choose_driver(const char *name);
 
-/* Ends the program: why, and what it is about, unless that is NULL. */
+/* Prints the reason and, unless it is NULL, its object, and exits. */
 _Noreturn void arguments_refuse(const char *why, const char *what);
 
 #endif

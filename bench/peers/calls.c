@@ -1,5 +1,5 @@
-/* How many driver calls stacks make, in a process of its own: counting costs some nanoseconds a call, and must begin
- * before the driver is opened. */
+/* Counts the driver calls of stacks, in a process of its own: counting costs nanoseconds a call, and must start before
+ * the driver is opened. */
 #include "bare.h"
 #include "clock.h"
 #include "contest.h"
@@ -53,7 +53,7 @@ static void count_unknown_pairs(contest *of, size_t i)
     peer_close(&with);
 }
 
-/* Of the second pass; of the first one, if that took seconds. Negative: there was no memory. */
+/* Counts the second pass, or the first if that took seconds. Negative: no memory. */
 static double count_replay(contest *of, size_t i, const recording *trace)
 {
     peer with;

@@ -1,4 +1,4 @@
-/* The driver's pool, called barely: what a program has that uses no library. It keeps its memory, as Strata's stacks
+/* The driver's pool, called directly, as a program without a library calls it. It keeps its memory, as Strata's stacks
  * do. */
 #include "bare.h"
 #include "loops.h"
@@ -25,7 +25,7 @@ LOOP_INLINE void driver_release(peer *self, CUstream stream, void *slot)
     bare_check(bare.MemFreeAsync(((driver_slot *)slot)->address, stream), "cuMemFreeAsync");
 }
 
-/* The free must come after the allocation and the work on it: the program orders the two streams itself. */
+/* The free must come after the work on the allocation stream: the program orders the two streams. */
 LOOP_INLINE void driver_release_elsewhere(peer *self, CUstream stream, void *slot)
 {
     const driver_slot *block = slot;
