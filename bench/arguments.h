@@ -1,4 +1,4 @@
-/* The command line options that strata_bench and strata_peers share. */
+/* Command line options of strata_bench and strata_peers. */
 #ifndef STRATA_BENCH_ARGUMENTS_H
 #define STRATA_BENCH_ARGUMENTS_H
 
@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The exit status for bad usage or input. EXIT_FAILURE: the program ran and found an error or a missed target. */
+/* Exit status for bad usage or input. */
 enum { ARGUMENTS_BAD = 2 };
 
 enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, ARGUMENT_DRIVER, ARGUMENT_NEXT };
@@ -35,17 +35,16 @@ typedef struct arguments {
     bool json, strict;
 } arguments;
 
-/* Parses one option. ARGP_ERR_UNKNOWN for another key. Exits for a bad value and for an unexpected word. */
+/* Parses an option. ARGP_ERR_UNKNOWN for another key. Exits for a bad value or word. */
 error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state);
 
-/* Parses the command line. Exits if it is wrong, or after --help. */
+/* Exits if the command line is wrong, or after --help. */
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
 
-/* Chooses the driver that --driver names. NULL: that of STRATA_DRIVER, else any that there is. Exits if there is none.
- */
+/* NULL: the driver of STRATA_DRIVER, else any that there is. Exits without one. */
 void arguments_choose_driver(const char *name);
 
-/* Prints the reason and, unless it is NULL, its object, and exits. */
+/* `what` may be NULL. */
 _Noreturn void arguments_refuse(const char *why, const char *what);
 
 #endif

@@ -1,5 +1,5 @@
-/* The bare driver, which each measurement compares with: entry points of the library that Strata has opened, found by
- * name and version and called directly. */
+/* The bare driver: entry points of the library that Strata has opened, found by name and version and called directly.
+ */
 #ifndef STRATA_BENCH_BARE_H
 #define STRATA_BENCH_BARE_H
 
@@ -7,7 +7,7 @@
 #include <cudaTypedefs.h>
 #include <stddef.h>
 
-/* X(name without "cu", version). All are required. */
+/* X(name without "cu", version). */
 #define BARE_ENTRY_POINTS(X)        \
     X(GetErrorName, 6000)           \
     X(DeviceGet, 2000)              \
@@ -49,13 +49,12 @@ typedef struct bare_driver {
 #undef BARE_FIELD
 } bare_driver;
 
-/* Written once by bare_open, before threads are started. */
+/* Written once by bare_open, before threads start. */
 extern bare_driver bare;
 
-/* Fills `bare` from the library at `path`, which is loaded already. Exits if an entry point is missing. */
+/* `path`: a library that is loaded. Exits if it lacks an entry point. */
 void bare_open(const char *path);
 
-/* Prints the call and its error, and exits. */
 _Noreturn void bare_failed(CUresult result, const char *call);
 
 /* Exits if the call failed: its time would mean nothing. */
@@ -76,7 +75,7 @@ typedef struct bare_things {
     CUstream streams[BARE_STREAMS];
     CUdeviceptr memory[BARE_STREAMS];
     CUevent events[BARE_EVENTS];
-    unsigned turn; /* the next stream or event */
+    unsigned turn;
 } bare_things;
 
 void bare_make(bare_things *things, int ordinal);
@@ -84,7 +83,7 @@ void bare_destroy(bare_things *things);
 
 void bare_drain(void *things);
 
-/* For each operation, one of two streams waits for the other, alternately, as a program orders streams by hand. */
+/* One of two streams waits for the other, alternately. */
 void bare_hand_over(void *things, size_t operations);
 
 #endif

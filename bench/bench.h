@@ -12,15 +12,15 @@ typedef struct bench {
     const char *filter; /* NULL, or a part of a row's name */
     size_t rounds;
     bool simulated;
-    CUcontext context;      /* primary, current on every measuring thread */
-    strata_runtime *late;   /* stack async; events are recorded when needed, the default */
-    strata_runtime *early;  /* stack async; one event a launch */
-    strata_runtime *direct; /* stack direct */
+    CUcontext context;     /* primary, current on every measuring thread */
+    strata_runtime *late;  /* stack async, events recorded when needed */
+    strata_runtime *early; /* stack async, one event a launch */
+    strata_runtime *direct;
     report *report;
 } bench;
 
-/* Driver calls for a use on an unknown stream: its capture state and identity in prepare and again in finish, since the
- * handle is valid only during each call; and one event. */
+/* Driver calls of a use on an unknown stream. Prepare and finish each identify it, since the handle is valid only
+ * during a call. */
 enum { BENCH_IDENTIFICATIONS_PER_USE = 2, BENCH_RECORDS_PER_USE = 1 };
 
 bool bench_wants(const bench *self, const char *name);
@@ -30,7 +30,7 @@ typedef struct bench_target {
     double nanoseconds;
 } bench_target;
 
-/* Measures a row, if the filter selects it. A bare side without `run` does not apply. */
+/* Measures the row if the filter selects it. A side without `run` does not apply. */
 void bench_row(const bench *self, const char *name, bench_plan plan, bench_side bare_side, bench_side strata_side,
                bench_target target);
 

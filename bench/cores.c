@@ -7,7 +7,7 @@
 
 enum { LOOKS = 8, TIMES = 50 }; /* tens of microseconds a core */
 
-static const double HINDERED = 1.15; /* a core's time over the fastest measured; above it the core is busy */
+static const double HINDERED = 1.15; /* times the fastest core: above it, a core is busy */
 
 cores_look cores_seen;
 static cpu_set_t allowed; /* saved by cores_take_quiet */

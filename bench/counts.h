@@ -1,5 +1,5 @@
-/* Counts of Strata's driver calls. Counting starts before the driver is opened and costs time, so it runs in a child
- * process that is forked first. */
+/* Counts of Strata's driver calls. Counting starts before the driver is opened and costs time, so a child process does
+ * it. */
 #ifndef STRATA_BENCH_COUNTS_H
 #define STRATA_BENCH_COUNTS_H
 
@@ -12,7 +12,7 @@ typedef struct counts {
     report_calls rows[COUNTS_LIMIT];
 } counts;
 
-/* Counts all cases. The process must not have opened the driver or started a thread. Exits if the child fails. */
+/* Called before the driver is opened and threads start. Exits if the child fails. */
 void counts_take(counts *out);
 
 #endif

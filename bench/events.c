@@ -1,6 +1,5 @@
-/* When events are recorded on known streams: late, when another stream needs one, or early, one a launch. Early costs
- * the host an event that may not be needed; late makes a waiting stream wait also for later work of the producer. Both
- * costs are measured here, beside streams ordered by hand. */
+/* When to record events on known streams: late, when another stream needs one, or early, one a launch. An early event
+ * may not be needed; a late one makes its waiter wait for later work too. */
 #include "bench.h"
 
 /* ---- what ordering costs the host ---- */
@@ -60,7 +59,7 @@ static const pattern patterns[] = {
     {"one writer, eight readers", fan_out_by_hand, scene_fan_out, {.warm = 2, .batch = 20, .batches = 5}},
 };
 
-/* Adds two rows of one measurement. Their names begin with `what`, which the filter is compared with. */
+/* Two rows of one measurement. The filter is compared with `what`. */
 static void add_rows(const bench *self, const char *what, double by_hand, double late, double early)
 {
     report_times row = {.bare = by_hand, .strata = late};

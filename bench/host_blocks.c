@@ -1,6 +1,5 @@
-/* The sweep. Each figure is the slope from the first chunk of entries to all: the cost of one more block. A stack's
- * other host memory is printed once for each owner. Counts are rounded to whole chunks, since a chunk is allocated as a
- * whole. */
+/* Each figure is the slope from the first chunk of entries to all: the cost of one more block. A stack's other memory
+ * is printed once for each owner. Counts are rounded to whole chunks. */
 #include "host_blocks.h"
 
 #include "core/base/host_memory.h"
@@ -69,7 +68,7 @@ static size_t pick_size(const shape *of)
 typedef struct cost {
     bool measured; /* the device had memory for all blocks */
     double each;   /* bytes a block */
-    double stack;  /* further bytes of the stack */
+    double stack;  /* the stack's other bytes */
 } cost;
 
 static size_t allocate(strata_resource *top, const shape *of, strata_block *blocks, size_t from, size_t end)

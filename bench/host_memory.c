@@ -1,6 +1,5 @@
-/* strata_bench_host: the library's host memory allocator beside the C library's. It measures pairs of an allocation and
- * its free, of 64 to 1,087 bytes, zeroed as the library needs them; with 1 and 64 live allocations, on one thread and
- * several.
+/* strata_bench_host: the library's host memory allocator beside the C library's: zeroed allocations of 64 to 1,087
+ * bytes and their frees, 1 or 64 of them live, on one thread and several.
  *
  *     strata_bench_host            the library's arena, if there is one
  *     STRATA_HOST_MEMORY=libc strata_bench_host

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Returns its argument; exits if that is NULL. */
 static inline void *need(void *made)
 {
     if (!made) {
@@ -17,7 +16,6 @@ static inline void *need(void *made)
     return made;
 }
 
-/* Adds a value to an object, which owns it then. */
 static inline json_t *put(json_t *object, const char *name, json_t *value)
 {
     if (json_object_set_new(object, name, need(value)) != 0)

@@ -1,6 +1,5 @@
-/* What layers add to an allocation and its free: `null` alone on the left side, the layers over `null` on the right.
- * Rows for one thread, and for sixteen, each with its own stream. The threads start together, and the figure is the
- * mean time of a pair on a thread. */
+/* What layers add to an allocation and its free: `null` alone beside layers over `null`. Each thread has its own
+ * stream; the figure is the mean time of a pair on a thread. */
 #include "bench.h"
 #include "clock.h"
 #include "cores.h"
@@ -23,38 +22,38 @@ enum {
     PAIR_BYTES = 4096,
     LINE_WORDS = 8,
     RING_LINES = 4096, /* a thread's ring, the layer's default */
-    PAIR_ADDS = 100,   /* nanoseconds that the production stack may add to a pair on one thread */
+    PAIR_ADDS = 100,   /* nanoseconds: limit for the production stack on one thread */
     QUICK_PAIRS = 200,
-    PAIRS_IN_A_RING = 1400, /* with the warm-up, below three quarters of a ring, where the collector is woken */
+    PAIRS_IN_A_RING = 1400, /* three quarters of a ring wake the collector */
 };
 
-/* A member's work: pairs; the least cost of two log records, a time stamp and a cache line each; or nops in place of a
- * pair, which show what sharing a core costs. */
+/* Pairs; the least cost of two log records, a time stamp and a cache line each; nops, which show what sharing a core
+ * costs. */
 typedef enum member_work {
     WORK_PAIRS,
     WORK_LINES,
     WORK_NOTHING,
 } member_work;
 
-/* One stack and its threads; the first is the measuring thread. */
+/* A stack and its threads. The first is the measuring thread. */
 typedef struct stack_side stack_side;
 
 typedef struct stack_member {
     stack_side *of;
     pthread_t thread;
     CUstream stream;
-    uint64_t *lines; /* for WORK_LINES */
+    uint64_t *lines;
     size_t next;
-    uint64_t spent; /* nanoseconds of the last run; read after its end */
+    uint64_t spent; /* nanoseconds; read after the run */
 } stack_member;
 
 struct stack_side {
     strata_runtime *runtime;
     pthread_barrier_t awake; /* all members, before each run */
-    bool stop;               /* written before `awake` by the measuring thread, read after it */
+    bool stop;               /* written before, read after `awake` */
     size_t pairs;            /* as `stop` */
     _Atomic size_t go;       /* the run that may begin; written by the measuring thread */
-    _Atomic unsigned ended;  /* members that have finished it */
+    _Atomic unsigned ended;
     unsigned count;
     member_work work;
     size_t lines; /* a member, for WORK_LINES; a power of two */
@@ -72,7 +71,6 @@ static inline uint64_t stamp(void)
 #endif
 }
 
-/* For each of two records, reads the time and writes a whole cache line. */
 static void run_lines(stack_member *self, size_t pairs)
 {
     const size_t mask = self->of->lines - 1;
@@ -108,7 +106,7 @@ static void run_member(stack_member *self, size_t pairs)
     self->spent = bench_now() - start;
 }
 
-/* For spinning loops: yields at times, since threads may outnumber cores. */
+/* Yields at times, since threads may outnumber cores. */
 static void pause_for(unsigned *spins)
 {
     if (++*spins % 64 == 0)
@@ -156,7 +154,7 @@ static double mean_spent(void *state)
     return sum / self->count;
 }
 
-/* Collects the records between measurements, so that no ring fills up. */
+/* Between measurements, so that no ring fills up. */
 static void collect_records(void *state)
 {
     const stack_side *self = state;
@@ -226,7 +224,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     snprintf(text, sizeof text, "%s, null", layers);
     begin_side(&alone, "null", count, WORK_PAIRS, 0);
     begin_side(&stacked, text, count, WORK_PAIRS, 0);
-    /* A pair makes two records. The batch fits the ring, and is collected with the clock stopped. */
+    /* The batch fits the ring. Records are collected with the clock stopped. */
     bool records = strstr(layers, "logging") != NULL;
     const bool quick = self->rounds < 5, large = strstr(layers, "ring=65536") != NULL;
     const size_t batch = quick ? QUICK_PAIRS : records && !large ? PAIRS_IN_A_RING : 20000;
@@ -242,7 +240,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     end_side(&alone);
 }
 
-/* The least cost of logging a pair, with as many lines as a ring has. */
+/* The least cost of logging a pair. */
 static void measure_floor(const bench *self, unsigned count, size_t lines)
 {
     static stack_side side;
@@ -263,13 +261,11 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
     end_side(&side);
 }
 
-/* The production stack, with rings of the default size. */
 static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
-/* Its rings exceed every cache: records are made faster than they can be collected. */
+/* Rings exceed every cache. */
 static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
 
-/* The same instructions on one thread, and on each of sixteen. They take longer where hardware threads share a core,
- * with this machine or another on the processor. */
+/* The same instructions on one thread and on sixteen: slower where hardware threads share a core. */
 static void measure_sharing(const bench *self)
 {
     static stack_side alone, crowd;

@@ -6,7 +6,6 @@
 
 typedef void machine_fact(void *to, const char *name, const char *text);
 
-/* Calls `tell` with date, machine, GPU, driver and library, one after another. */
 void machine_describe(machine_fact *tell, void *to, const strata_driver_info *driver, const strata_device_info *device,
                       size_t rounds);
 

@@ -68,7 +68,6 @@ size_t bench_rounds_within(double limit, double first, size_t rounds)
     return (size_t)(limit / first);
 }
 
-/* Spreads a side's `share` of `rounds` evenly. */
 static bool takes_round(size_t share, size_t rounds, size_t round)
 {
     return share * (round + 1) / rounds > share * round / rounds;
@@ -88,7 +87,7 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
     }
     for (size_t round = 0; round < rounds; round++)
         for (size_t turn = 0; turn < count; turn++) {
-            size_t side = (round + turn) % count; /* each side comes first at times */
+            size_t side = (round + turn) % count; /* no side is always first */
             if (takes_round(share[side], rounds, round))
                 samples[side][taken[side]++] = measure_round(&sides[side], plan);
         }

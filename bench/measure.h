@@ -1,5 +1,5 @@
-/* All sides are measured alternately, round by round, so that disturbances of the machine affect all of them. The
- * result is the median of the rounds. */
+/* All sides are measured alternately, so that disturbances of the machine affect all. The result is the median of the
+ * rounds. */
 #ifndef STRATA_BENCH_MEASURE_H
 #define STRATA_BENCH_MEASURE_H
 
@@ -7,9 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* One competitor. A round runs `batches` times: a short warm-up, a batch with the clock running, then drain with the
- * clock stopped, so that no timed call waits for a full queue. The warm-up refills the caches, which the driver has
- * used while draining. */
+/* A round is `batches` times: a warm-up, a batch with the clock running, then drain with the clock stopped, so that no
+ * timed call waits for a full queue. The warm-up refills the caches, which the driver has used while draining. */
 typedef struct bench_side {
     void (*run)(void *state, size_t operations);
     void (*drain)(void *state); /* NULL: nothing to wait for */
@@ -20,23 +19,22 @@ typedef struct bench_plan {
     size_t warm;
     size_t batch;
     size_t batches;
-    /* For several threads. NULL: the figure is the wall time of a run. */
-    void (*ready)(void *state, size_t operations); /* before each run, not timed: wakes the threads */
+    /* For several threads. NULL: wall time. */
+    void (*ready)(void *state, size_t operations); /* wakes the threads before each run, not timed */
     double (*spent)(void *state);                  /* mean nanoseconds of a thread in the last run */
-    /* Nanoseconds for the rounds of one side; a slower side runs fewer, spread evenly. If the warm-up round alone takes
-     * longer, it counts as the only one. 0: no limit. */
+    /* Nanoseconds for a side's rounds; a slower side runs fewer. If its warm-up takes longer, that is its only round.
+     * 0: no limit. */
     double limit;
-    /* For one thread: rounds run on the quietest core, and are repeated if the core became busy. */
+    /* For one thread: rounds run on a quiet core, or are repeated. */
     bool quiet;
 } bench_plan;
 
 enum { BENCH_SIDES_LIMIT = 96, BENCH_ROUNDS_LIMIT = 1001 };
 
-/* How many of `rounds` a side may run within `limit`; its first took `first`. */
+/* `first`: nanoseconds of the first round. */
 size_t bench_rounds_within(double limit, double first, size_t rounds);
 
-/* Writes each side's median nanoseconds per operation, and its number of rounds into `counted` unless that is NULL. The
- * first round only warms up. */
+/* Writes median nanoseconds per operation and, unless NULL, the rounds of each side. The first round only warms up. */
 void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *sides, size_t count, double *nanoseconds,
                             size_t *counted);
 

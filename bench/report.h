@@ -1,5 +1,4 @@
-/* Rows of nanoseconds and rows of driver calls, printed as a table while they come in, or as one JSON object at the
- * end. */
+/* Rows of times and of driver calls, printed as a table while they come in, or as one JSON object at the end. */
 #ifndef STRATA_BENCH_REPORT_H
 #define STRATA_BENCH_REPORT_H
 
@@ -51,15 +50,14 @@ typedef struct report report;
 /* Prints to `out`; with `json`, at report_finish. Exits without memory. */
 report *report_begin(FILE *out, bool json);
 
-/* Facts come first, then rows under headings. A heading's text must outlive the report; a heading without rows is not
- * printed. */
+/* Facts first, then rows under headings. A heading's text must outlive the report. */
 void report_add_fact(void *self, const char *name, const char *text);
 void report_heading(report *self, const char *heading, bool calls);
 void report_add_times(report *self, const report_times *row);
 void report_add_calls(report *self, const report_calls *row);
 void report_remark(report *self, const char *text);
 
-/* Prints the rest and frees the report. Returns the number of missed targets, and the number of rows in *rows. */
+/* Prints the rest and frees the report. Returns the number of missed targets. */
 size_t report_finish(report *self, size_t *rows);
 
 #endif

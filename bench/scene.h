@@ -1,5 +1,4 @@
-/* The objects of Strata's side, and the operations that are measured. The same functions are timed and counted, so the
- * counts are of the code that was timed. */
+/* The objects and operations of Strata's side. The same functions are timed and counted. */
 #ifndef STRATA_BENCH_SCENE_H
 #define STRATA_BENCH_SCENE_H
 
@@ -9,14 +8,13 @@ enum { SCENE_STREAMS = 9, SCENE_BLOCKS = 64, SCENE_BLOCK_BYTES = 4096 };
 
 typedef struct scene {
     strata_runtime *runtime;
-    CUstream streams[SCENE_STREAMS];   /* known, from the runtime's pool */
-    CUstream unknown;                  /* an unknown stream */
+    CUstream streams[SCENE_STREAMS]; /* known, from the runtime's pool */
+    CUstream unknown;
     strata_block blocks[SCENE_BLOCKS]; /* allocated on streams[0] */
     strata_block unknown_block;        /* allocated on `unknown` */
     size_t turn;                       /* the next stream or block, where they alternate */
 } scene;
 
-/* Prints the thread's last error, and exits. */
 _Noreturn void scene_failed(const char *call);
 
 /* Exits if the call failed: its time would mean nothing. */
@@ -32,24 +30,22 @@ void scene_destroy(scene *self);
 /* `self` is a scene here and below. */
 void scene_drain(void *self);
 
-/* One prepare and finish an operation. */
 void scene_write_on_own_stream(void *self, size_t operations);
 void scene_read_on_own_stream(void *self, size_t operations);
 void scene_write_on_unknown_stream(void *self, size_t operations);
 void scene_read_on_unknown_stream(void *self, size_t operations);
 
-/* Two known streams write a block alternately: each operation is a hand-over. */
+/* Two known streams write a block alternately. */
 void scene_hand_over(void *self, size_t operations);
 
-/* Launches that write 1, 8 or 64 blocks, begin to end. */
 void scene_launch_1(void *self, size_t operations);
 void scene_launch_8(void *self, size_t operations);
 void scene_launch_64(void *self, size_t operations);
 
-/* Launches that write 64 blocks on two known streams alternately: each takes over all blocks. */
+/* Two known streams write 64 blocks alternately. */
 void scene_launch_64_hand_over(void *self, size_t operations);
 
-/* One stream writes two buffers alternately, another reads them. An operation is one write and one read. */
+/* One stream writes two buffers alternately, another reads them. An operation is a write and a read. */
 void scene_pipeline(void *self, size_t operations);
 
 /* One stream writes a block, eight others read it. An operation is the nine launches. */

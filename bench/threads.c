@@ -1,5 +1,5 @@
-/* Allocations and frees on several threads, each with its own stream. An operation is one pair on every thread; the
- * figure is its time divided by the threads, so perfect scaling divides it by their number. */
+/* Pairs on several threads, each with its own stream. An operation is a pair on every thread. Its time is divided by
+ * the threads, so perfect scaling divides the figure by their number. */
 #include "bench.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ typedef struct member {
 struct crowd {
     const bench *run;
     CUmemoryPool pool;
-    pthread_barrier_t start, end; /* the members and the measuring thread */
+    pthread_barrier_t start, end; /* members and measuring thread */
     bool strata, stop;            /* written before `start` by the measuring thread, read after it */
     size_t pairs;                 /* as `stop` */
     unsigned count;

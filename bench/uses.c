@@ -1,11 +1,10 @@
-/* Uses of one block: prepare and finish on a known stream, on a stream that must be identified, and for a hand-over;
- * and strata_runtime_get. */
+/* Uses of one block, and strata_runtime_get. */
 #include "bench.h"
 
 #include <pthread.h>
 
-/* The driver calls of one use on an unknown stream. As Strata does, it keeps eight events a stream and records the
- * oldest. */
+/* The driver calls of a use on an unknown stream. As in Strata, a stream has eight events, and the oldest is recorded.
+ */
 static void identify_and_record(void *state, size_t operations)
 {
     bare_things *things = state;
@@ -31,7 +30,7 @@ static void get_runtime(void *state, size_t operations)
     }
 }
 
-/* A block that another thread allocated. That thread has ended, so uses pin the block by its shared count. */
+/* A block whose allocating thread has ended, so its shared count pins it. */
 typedef struct foreign_hand {
     scene *stage;
     CUcontext context;

@@ -13,7 +13,7 @@ struct board {
     size_t peer_count;
     const char *heading;
     bool heading_due;
-    void (*make_way)(void *data); /* called before each print; or NULL */
+    void (*make_way)(void *data);
     void *make_way_data;
     size_t row_count;
     size_t targets, missed;

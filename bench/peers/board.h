@@ -1,5 +1,5 @@
-/* The results of a run: facts, competitors, rows with a figure for each competitor, and targets. Printed as a table
- * while they come in, or as one JSON object at the end. */
+/* Facts, competitors, rows with a figure for each competitor, and targets; printed as a table while they come in, or as
+ * one JSON object at the end. */
 #ifndef STRATA_BENCH_BOARD_H
 #define STRATA_BENCH_BOARD_H
 
@@ -34,7 +34,7 @@ typedef struct board_target {
     double figure;
     double limit;
     bool at_least; /* else at most */
-    bool missing;  /* there is no figure: the target is missed */
+    bool missing;  /* no figure: missed */
 } board_target;
 
 typedef struct board board;
@@ -45,7 +45,7 @@ board *board_begin(FILE *out, bool json);
 /* Leaves the targets out. */
 void board_judge_nothing(board *self);
 
-/* `make_way` is called before each print, to clear the terminal's line. */
+/* `make_way` is called before each print. */
 void board_before_print(board *self, void (*make_way)(void *data), void *data);
 
 /* Facts come first, then competitors, then rows under headings. Texts must outlive the board. */
@@ -56,7 +56,7 @@ void board_add_row(board *self, const board_row *row);
 void board_add_target(board *self, const board_target *target);
 void board_remark(board *self, const char *text);
 
-/* Prints the rest and frees the board. Returns the number of missed targets, and the number of rows in *rows. */
+/* Prints the rest and frees the board. Returns the number of missed targets. */
 size_t board_finish(board *self, size_t *rows);
 
 #endif

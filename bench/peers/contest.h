@@ -1,4 +1,4 @@
-/* A run of the benchmark: its competitors, its subjects, and its limits. Each subject is a file. */
+/* A run: competitors, subjects, limits. Each subject is a file. */
 #ifndef STRATA_BENCH_CONTEST_H
 #define STRATA_BENCH_CONTEST_H
 
@@ -20,11 +20,11 @@ typedef struct recording {
     uint64_t span_ns;   /* from the first step to the last */
     peer_step *steps;
     uint64_t *times_ns;      /* each step's time after the first */
-    uint32_t shared_streams; /* streams of shared_steps, at least two */
-    peer_step *shared_steps; /* as steps, with 30 percent of the blocks freed on another stream */
+    uint32_t shared_streams; /* at least two */
+    peer_step *shared_steps; /* with 30 percent of the blocks freed on another stream */
 } recording;
 
-/* Driver calls of stacks, counted in a process of its own, since counting slows them down. */
+/* Driver calls, counted in a process of its own. */
 typedef struct counted_calls {
     double per_thousand[CONTEST_STACKS]
                        [CONTEST_TRACES]; /* per 1,000 steps of a trace's second pass; negative: not counted */
@@ -44,16 +44,16 @@ typedef struct contest {
     CUcontext context;
     size_t rounds;
     double seconds; /* for the rounds of a competitor in a row */
-    bool quick;     /* shortens the sequences, to see whether everything works */
+    bool quick;     /* short sequences, to see whether everything works */
     bool simulated;
 } contest;
 
-/* A subject: its rows are named before anything is measured, and measured if the filter selects them. */
+/* Rows are named first, and measured if the filter selects them. */
 typedef struct subject {
     const char *heading;
     size_t (*count)(const contest *of);
     void (*name)(const contest *of, size_t row, char name[BOARD_NAME_SIZE]);
-    void (*begin)(contest *of); /* before the first selected row; may be NULL */
+    void (*begin)(contest *of); /* before the first selected row, or NULL */
     void (*measure)(contest *of, size_t row, const char *name);
     void (*end)(contest *of);
 } subject;
@@ -61,7 +61,6 @@ typedef struct subject {
 extern const subject subject_pairs, subject_unknown, subject_live, subject_own_streams, subject_one_stream,
     subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_replay, subject_paced;
 
-/* A side of a measurement: a competitor and its work. */
 typedef struct entry {
     peer *peer;
     const void *task;
@@ -73,42 +72,40 @@ typedef struct entry {
     unsigned char *live;
 } entry;
 
-/* Whether a competitor takes part: it is not corrupt, and has device memory if `device` asks for it. */
+/* Whether it is not corrupt, and has device memory if `device` asks for it. */
 bool contest_takes_part(const peer_choice *choice, bool device);
 
-/* Opens each competitor that takes part, with `streams` streams. The `choice` of the others is NULL. */
+/* Opens competitors that take part. The others have a NULL `choice`. */
 void contest_open(const contest *of, peer *peers, size_t streams, bool device);
 void contest_close(const contest *of, peer *peers);
 
-/* Measures a row, with an entry for each open competitor, and writes the medians times `scale` into its cells. */
+/* Measures a row, with an entry for each open competitor. Cells are the medians times `scale`. */
 void contest_measure(const contest *of, const peer *peers, entry *entries, bench_plan plan, bench_side side,
                      double scale, board_row *row);
 
 /* A row with the cells of corrupt competitors filled in. */
 board_row contest_row(const contest *of, const char *name);
 
-/* Adds a target, with its figure in the row, for each competitor for which `wants` is set. */
+/* Adds a target for each competitor for which `wants` is set. */
 void contest_target(const contest *of, const board_row *row, size_t which, const char *what, double figure,
                     double limit);
 
-/* recording_name names a trace to be read later; recording_read reads it, with `quick` its beginning. False: `why` has
- * the reason. */
+/* recording_name only stores the path; recording_read reads the trace, with `quick` its beginning. False: `why` has the
+ * reason. */
 void recording_name(recording *into, const char *path);
 bool recording_read(recording *into, bool quick, char *why, size_t size);
 void recording_free(recording *self);
 
-/* Counts driver calls in a child process, of pairs on an unknown stream, of replays, or both. Called before the driver
- * is opened. */
+/* Counts in a child process. Called before the driver is opened. */
 void calls_count(contest *of, bool unknown_pairs, bool replays);
 
-/* Runs a competitor on several streams and checks that each block belongs to its user alone. False: it does not, and
- * choice->corrupt says why. */
+/* Checks that each block belongs to its user alone. False: choice->corrupt has the reason. */
 bool verify_peer(peer_choice *choice);
 
-/* Whether no live blocks overlap after the first `count` steps. */
+/* Whether live blocks are apart after the first `count` steps. */
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots);
 
-/* Returns its argument; exits if that is NULL. */
+/* Exits if `made` is NULL. */
 void *contest_need(void *made);
 
 #endif

@@ -12,8 +12,7 @@ static const char production_stack[] = "budget, logging(format=null), statistics
 
 typedef enum probed { PROBED_GOOD, PROBED_SYNTAX, PROBED_BAD } probed;
 
-/* Whether a stack of this text can be created. A child process tries it, because that opens the driver, which must be
- * closed until its calls are counted. */
+/* A child process tries the text: driver calls must be counted before this process opens the driver. */
 static probed probe_stack(const char *text, bool say)
 {
     int status;

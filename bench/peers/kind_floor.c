@@ -1,8 +1,8 @@
-/* The floor: host memory of the same sizes, by an allocator without streams, devices and identities. The memory is not
- * touched, as with the other competitors. The allocator is the first of these that exists:
+/* The floor: host memory of the same sizes, without streams, devices and identities. The memory is not touched. The
+ * allocator is the first of these that exists:
  *
- * - jemalloc, if the process has it (LD_PRELOAD=libjemalloc.so.2), with its defaults;
- * - the jemalloc of this build, with a thread cache, which that build does not give by default;
+ * - jemalloc of the process, with its defaults (LD_PRELOAD=libjemalloc.so.2);
+ * - jemalloc of this build, with a thread cache, which that build does not have by default;
  * - the C library's. */
 #include "loops.h"
 
@@ -10,12 +10,11 @@
 #include <jemalloc/jemalloc.h>
 #endif
 
-/* jemalloc's, if the process has it. */
 extern void *mallocx(size_t size, int flags) __attribute__((weak));
 extern void dallocx(void *memory, int flags) __attribute__((weak));
 
 #if defined(STRATA_PEERS_JEMALLOC)
-/* The flag for the thread's own cache. 0: it has none yet. */
+/* 0: the thread has no cache yet. */
 static _Thread_local int cache_flag;
 
 static __attribute__((noinline)) int make_cache(void)

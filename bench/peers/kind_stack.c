@@ -1,4 +1,4 @@
-/* A stack of Strata's behind a runtime: known streams of its pool, and an unknown one. */
+/* A stack behind a runtime: known streams of its pool, and an unknown one. */
 #include "bare.h"
 #include "loops.h"
 #include "scene.h"
@@ -74,7 +74,7 @@ static void trim(peer *self)
     scene_check(strata_runtime_trim(self->runtime, 0, NULL), "strata_runtime_trim");
 }
 
-/* Empties the log's rings, so that none fills up. */
+/* Empties the log's rings. */
 static void collect(peer *self)
 {
     if (self->logging)

@@ -1,4 +1,4 @@
-/* The timed loops, written once and compiled for each competitor, so that its calls are direct, as in a user's program.
+/* The timed loops, compiled for each competitor, so that its calls are direct, as in a user's program.
  *
  * A competitor's file defines NAME_allocate, NAME_release, NAME_release_elsewhere and NAME_release_unknown, then uses
  * PEER_LOOPS(NAME, type of its slots). */
@@ -17,10 +17,10 @@ typedef void loop_release(peer *self, CUstream stream, void *slot);
 
 enum { LOOP_LIVE_LIMIT = 64 };
 
-/* Exits: these loops use sizes that always fit. */
+/* Exits: these sizes always fit. */
 _Noreturn void loop_no_memory(const peer *self);
 
-/* For spinning loops: yields at times, since threads may outnumber cores. */
+/* Yields at times, since threads may outnumber cores. */
 LOOP_INLINE void loop_pause(unsigned *spins)
 {
     if (++*spins % 64 == 0)
@@ -127,7 +127,7 @@ LOOP_INLINE void loop_consume(peer *self, CUstream stream, size_t count, peer_qu
     }                                                                                                      \
     _Static_assert(1, "")
 
-/* The members of a peer_kind that PEER_LOOPS and the competitor's file define. */
+/* The members of a peer_kind. */
 #define PEER_LOOPS_OF(name)                                                                                  \
     .allocate = name##_allocate, .release = name##_release, .release_elsewhere = name##_release_elsewhere,   \
     .release_unknown = name##_release_unknown, .pairs = name##_pairs, .unknown_pairs = name##_unknown_pairs, \

@@ -1,7 +1,5 @@
-/* strata_peers: Strata's stacks beside other allocators, in one run, with the same work for all. strata_bench has two
- * sides, the bare driver and Strata, and shows what Strata adds to a call; this program has a column for each
- * competitor, some named on the command line, and replays traces. Both measure the shared library as it is installed.
- */
+/* strata_peers: Strata's stacks beside other allocators, a column each, with the same work for all. strata_bench
+ * compares with the bare driver; this program also opens libraries and replays traces. */
 #include "arguments.h"
 #include "bare.h"
 #include "delay.h"
@@ -75,7 +73,7 @@ static size_t count_wanted(const contest *of, const options *given, const subjec
     return wanted;
 }
 
-/* Whether any row of the trace is selected. Every trace has the same number of rows, next to each other. */
+/* Whether a row of the trace is selected. The rows of a trace stand together. */
 static bool is_trace_wanted(const contest *of, const options *given, const subject *what, size_t trace)
 {
     char name[BOARD_NAME_SIZE];
@@ -182,7 +180,6 @@ static void open_device(contest *of)
     bare_check(bare.CtxSetCurrent(of->context), "cuCtxSetCurrent");
 }
 
-/* Counts driver calls, if a row with counts is selected. */
 static void count_calls(contest *of, const options *given)
 {
     const bool unknown_pairs = count_wanted(of, given, &subject_unknown) > 0;

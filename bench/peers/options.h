@@ -17,7 +17,7 @@ typedef struct options {
     arguments usual;
 } options;
 
-/* Parses the command line. Exits if it is wrong, or after --help. */
+/* Exits if the command line is wrong, or after --help. */
 options options_read(int argc, char **argv);
 
 #endif

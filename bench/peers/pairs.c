@@ -1,5 +1,4 @@
-/* An allocation and its free: of several sizes, on an unknown stream, with several live blocks, and with streams behind
- * the host. */
+/* An allocation and its free: several sizes, an unknown stream, several live blocks, streams behind the host. */
 #include "bare.h"
 #include "contest.h"
 #include "delay.h"
@@ -154,7 +153,7 @@ static void end_unknown(contest *of)
     end_all(of);
 }
 
-/* The driver calls of a competitor's pair that identify the stream. */
+/* Driver calls that identify the stream. */
 typedef struct questions {
     unsigned identities, captures, records; /* a pair */
 } questions;

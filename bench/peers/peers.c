@@ -1,4 +1,4 @@
-/* What all competitors share: streams, draining, and sequences that may stop before their end. */
+/* Streams, draining, and sequences that may stop before their end. */
 #include "peers.h"
 
 #include "bare.h"

@@ -1,5 +1,5 @@
 /* std::default_random_engine and std::uniform_int_distribution as in libstdc++: a multiplicative congruential generator
- * of modulus 2^31 - 1 (std::minstd_rand0), and rejection, or two draws combined for larger ranges. */
+ * of modulus 2^31 - 1 (std::minstd_rand0), and rejection, or two draws for larger ranges. */
 #include "random_allocations.h"
 
 const random_case random_cases[RANDOM_CASES] = {

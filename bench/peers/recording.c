@@ -1,4 +1,4 @@
-/* Traces as steps: the benchmark replays allocations and frees; uses, waits and syncs are left out. */
+/* Allocations and frees of a trace; uses, waits and syncs are left out. */
 #include "contest.h"
 
 #include "tools/trace/trace.h"
@@ -16,7 +16,7 @@ void recording_name(recording *self, const char *path)
     snprintf(self->name, sizeof self->name, "%.*s", (int)strcspn(name, "."), name);
 }
 
-/* The blocks that are freed elsewhere: the same in every run. */
+/* The same blocks in every run. */
 static bool is_shared(uint32_t block)
 {
     return (block * UINT32_C(2654435761) >> 16) % 100 < SHARED_PERCENT;
@@ -73,7 +73,6 @@ static void add_row(builder *self, const trace_row *row)
     self->into->times_ns[self->into->count++] = row->time_us * 1000;
 }
 
-/* A quick run shortens all pauses. */
 static void close_gaps(recording *self)
 {
     for (uint32_t i = 0; i < self->count; i++)

@@ -1,4 +1,4 @@
-/* Traces replayed by one thread: as fast as possible, and at the recorded pace, where memory counts as much as time. */
+/* Traces replayed by one thread, as fast as possible and at the recorded pace. */
 #include "clock.h"
 #include "contest.h"
 #include "delay.h"
@@ -9,12 +9,12 @@
 
 static peer peers[PEERS_LIMIT];
 
-/* Limits for traces, by the beginning of their names. */
+/* By the beginning of a trace's name. */
 typedef struct trace_target {
     const char *begins;
     double reserved;   /* times peak live */
     bool only_paced;   /* no target for the fast replay */
-    double over_paced; /* percent that the replay may exceed the trace's span; 0: no target */
+    double over_paced; /* percent over the trace's span; 0: no target */
 } trace_target;
 
 static const trace_target trace_targets[] = {
@@ -46,7 +46,7 @@ typedef struct pass {
 } pass;
 
 static board_row measured[FAST_ROWS];
-static const recording *measured_of; /* the trace of `measured` */
+static const recording *measured_of;
 
 static size_t count_fast(const contest *of)
 {
@@ -60,7 +60,7 @@ static void name_fast(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
     snprintf(name, BOARD_NAME_SIZE, "replay %s, fast: %s", of->recordings[row / FAST_ROWS].name, what[row % FAST_ROWS]);
 }
 
-/* A round is two passes. The second one counts, as in a job that repeats its work. */
+/* A round is two passes, as of a job that repeats its work. The second counts. */
 static void run_pass(void *state, size_t operations)
 {
     entry *self = state;
@@ -72,7 +72,7 @@ static void run_pass(void *state, size_t operations)
         self->no_memory = !peer_run_steps(self->peer, trace->steps, trace->count, self->slots, self->live, true);
 }
 
-/* Several competitors' memory would not fit one device. */
+/* One device may not hold several competitors' memory. */
 static void drain_and_trim(void *state)
 {
     peer *with = ((entry *)state)->peer;
@@ -170,7 +170,7 @@ static void name_paced(const contest *of, size_t row, char name[BOARD_NAME_SIZE]
              what);
 }
 
-/* Frees that their stream has not reached, as the host estimates; the oldest first. */
+/* Frees that their stream has not reached, by the host's estimate, oldest first. */
 typedef struct flight {
     uint64_t *until;
     uint64_t *bytes;
@@ -235,7 +235,7 @@ static void note_allocation(pacing *self, const peer_step *step)
         self->needed = self->live_bytes + freed->sum;
 }
 
-/* One step. False: no memory. */
+/* False: no memory. */
 static bool pace_step(pacing *self, size_t number)
 {
     const peer_step *step = &self->steps[number];
@@ -250,7 +250,7 @@ static bool pace_step(pacing *self, size_t number)
     return true;
 }
 
-/* A whole pass. False: no memory; all blocks are free again. */
+/* False: no memory; all blocks are free again. */
 static bool pace_pass(pacing *self, uint64_t *spent)
 {
     const uint64_t start = bench_now();
@@ -275,7 +275,7 @@ static uint64_t limit_of(const recording *of)
     return of->peak_live + (part > LEAST_ROOM ? part : LEAST_ROOM);
 }
 
-/* Two passes where time counts, the second is measured; else one. */
+/* Where time counts, two passes, of which the second is measured; else one. */
 static void pace_peer(contest *of, const recording *trace, size_t kind, size_t i)
 {
     peer *with = &peers[0];

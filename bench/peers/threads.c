@@ -1,6 +1,6 @@
-/* Several threads: pairs on own streams, pairs on one stream, and one thread that frees what another allocates. Threads
- * start together, awake, and go on until the first has done its share. The figure is that time divided by all pairs, so
- * perfect scaling divides it by the threads. Threads that run nops show what the machine itself allows. */
+/* Pairs on own streams, pairs on one stream, and one thread that frees what another allocates. Threads start together,
+ * awake, and run until the first has done its share. The figure is that time divided by all pairs, so perfect scaling
+ * divides it by the threads. Threads that run nops show what the machine allows. */
 #include "clock.h"
 #include "contest.h"
 #include "cores.h"
@@ -10,10 +10,10 @@
 enum {
     PAIR_BYTES = 4096,
     COUNTS = 5,
-    STEP = 50,           /* pairs between two checks for the end */
-    SHARE_NS = 2000000,  /* a share takes one thread about that long, */
-    MOST_SHARES = 400,   /* but is at most so many batches */
-    PAIR_NOTHINGS = 250, /* nops in place of a pair, a divisor of CORES_NOTHINGS */
+    STEP = 50,           /* pairs between checks of `over` */
+    SHARE_NS = 2000000,  /* time of a share on one thread, */
+    MOST_SHARES = 400,   /* but at most so many batches */
+    PAIR_NOTHINGS = 250, /* nops for a pair, a divisor of CORES_NOTHINGS */
     SCALES_TARGET = 12,
     ONE_STREAM_TARGET_NS = 100,
     HAND_OVER_TARGET_NS = 200,
@@ -21,12 +21,10 @@ enum {
 
 static const unsigned counts[COUNTS] = {1, 2, 4, 8, CROWD_LIMIT};
 
-/* A member's result, in its own cache line. */
 typedef struct done {
-    alignas(64) size_t pairs; /* of the last run; written by the member, read after its end */
+    alignas(64) size_t pairs; /* written by the member, read after its end */
 } done;
 
-/* One side: threads and their work. */
 typedef struct team {
     peer *peer; /* NULL: nops */
     crowd *threads;
@@ -53,7 +51,6 @@ static void run_step(peer *with, CUstream stream, size_t pairs)
         cores_do_nothing(pairs * PAIR_NOTHINGS / CORES_NOTHINGS);
 }
 
-/* The first member does its share, the others work until it ends. */
 static void run_member(void *state, unsigned member)
 {
     team *self = state;
@@ -112,8 +109,7 @@ static bench_plan plan_of(const contest *of)
     return plan;
 }
 
-/* Batches in a share of one thread: enough to make starting and ending together negligible. With logging it is one,
- * since a ring would fill up. */
+/* Batches in a share: enough to make starting and ending negligible; with logging one, since a ring would fill up. */
 static size_t share_for(const contest *of, size_t batch, peer *with)
 {
     uint64_t took = 0;
@@ -128,7 +124,7 @@ static size_t share_for(const contest *of, size_t batch, peer *with)
     return share < 1 ? 1 : share < MOST_SHARES ? share : MOST_SHARES;
 }
 
-/* All numbers of threads are measured alternately, since scaling is a ratio of two of them. */
+/* Alternately, since scaling is a ratio of two numbers of threads. */
 static void measure_all(contest *of, bool own_streams)
 {
     bench_side sides[COUNTS * (PEERS_LIMIT + 1)];
@@ -193,7 +189,7 @@ static const board_row *measure(contest *of, bool own_streams, size_t row, const
     return &measured[row];
 }
 
-/* Targets for threads hold where each thread has a core. */
+/* Targets hold where each thread has a core. */
 static bool has_cores(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) >= CROWD_LIMIT;
@@ -207,7 +203,6 @@ static void name_own(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
     name_row(row, "own streams", name);
 }
 
-/* What the machine itself allows sixteen threads. */
 static void remark_on_cores(const contest *of)
 {
     static char text[200];

@@ -1,5 +1,5 @@
-/* Checks that memory belongs to its user alone until the stream has reached its free. The host runs ahead of streams
- * that are slowed down, and every block is read back. */
+/* Memory must belong to its user until the stream has reached its free. The host runs ahead of slow streams, and every
+ * block is read back. */
 #include "bare.h"
 #include "clock.h"
 #include "contest.h"
@@ -156,8 +156,7 @@ static void give(trial *self, uint32_t slot)
     self->steps[slot] = (peer_step){0};
 }
 
-/* One stream catches up with the host while the others stay behind; otherwise memory handed out too early could be free
- * by chance. */
+/* One stream catches up and the others stay behind, or memory handed out too early could be free by chance. */
 static void wait_for_one(const trial *self, uint32_t stream)
 {
     if (self->with.kind->streams)
@@ -176,7 +175,7 @@ static void compare(trial *self)
     }
 }
 
-/* Whether a pair takes very long, for instance if each is a driver mapping. */
+/* For instance if each pair is a driver mapping. */
 static bool is_slow(peer *with)
 {
     enum { PAIRS = 16 };
