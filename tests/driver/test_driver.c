@@ -210,7 +210,7 @@ static void layer_asks_for_the_runtime_that_it_is_made_for(void)
         .size = sizeof asks, .owner = true, .name = "asks", .help = "asks", .create = ask_for_runtime};
     strata_runtime *runtime;
     child_ok(strata_layer_register(&asks));
-    alarm(test_oom_lock(10)); /* in case the call waits for itself */
+    alarm(test_timeout(10)); /* in case the call waits for itself */
     child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_INVALID_VALUE);
     child_check_words("in it already");
     setenv("STRATA_STACK", "direct", 1);

@@ -19,7 +19,7 @@ static inline size_t test_effort(size_t usual, size_t under_valgrind)
 }
 
 /* Seconds to wait for an event that is certain to happen. */
-static inline unsigned test_oom_lock(unsigned usual)
+static inline unsigned test_timeout(unsigned usual)
 {
     return test_under_valgrind() ? usual * 20 : usual;
 }
