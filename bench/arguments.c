@@ -10,9 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static pid_t whole; /* the program, whose children end by exit(), too */
+static pid_t whole; /* of the program, not of its children */
 
-/* The last thing that happens, --help included: figures that were lost are an error with its reason. */
+/* Runs at exit, after --help too, and reports a failed write. */
 static void close_output(void)
 {
     if (getpid() != whole)
@@ -74,7 +74,7 @@ error_t arguments_take(arguments *to, int key, char *text, const struct argp_sta
 
 void arguments_choose_driver(const char *name)
 {
-    if (name && setenv("STRATA_DRIVER", name, 1) != 0) /* which overrides what a program chooses */
+    if (name && setenv("STRATA_DRIVER", name, 1) != 0)
         scene_check(STRATA_ERROR_OUT_OF_HOST_MEMORY, "setenv");
     scene_check(strata_driver_choose("auto"), "strata_driver_choose");
 }

@@ -1,4 +1,4 @@
-/* What the command lines of strata_bench and strata_peers have in common. */
+/* Command line options of strata_bench and strata_peers. */
 #ifndef STRATA_BENCH_ARGUMENTS_H
 #define STRATA_BENCH_ARGUMENTS_H
 
@@ -6,10 +6,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Exit statuses: EXIT_SUCCESS; EXIT_FAILURE, if it ran and found something wrong; and this, for bad usage or input. */
+/* Exit status for bad usage or input. */
 enum { ARGUMENTS_BAD = 2 };
 
-/* Options that both have. */
 enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, ARGUMENT_DRIVER, ARGUMENT_NEXT };
 
 #define ARGUMENT_FILTER_OPTION                                                        \
@@ -30,25 +29,22 @@ enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, A
             "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0 \
     }
 
-/* What they say. */
 typedef struct arguments {
     const char *filter, *driver; /* NULL: not given */
     size_t rounds;
     bool json, strict;
 } arguments;
 
-/* Takes one of them; ARGP_ERR_UNKNOWN for another key. Ends the program where it makes no sense, and for a word that
- * belongs to no option. */
+/* Parses an option. ARGP_ERR_UNKNOWN for another key. Exits for a bad value or word. */
 error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state);
 
-/* Reads the command line; ends the program where it cannot be read, or asks for help. */
+/* Exits if the command line is wrong, or after --help. */
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
 
-/* Takes the driver that --driver names, NULL: STRATA_DRIVER's, else whichever there is. Ends the program without one.
- */
+/* NULL: the driver of STRATA_DRIVER, else any that there is. Exits without one. */
 void arguments_choose_driver(const char *name);
 
-/* Ends the program: why, and what it is about, unless that is NULL. */
+/* `what` may be NULL. */
 _Noreturn void arguments_refuse(const char *why, const char *what);
 
 #endif

@@ -1,5 +1,5 @@
-/* The bare driver, the competitor of every measurement: entry points of the very library that Strata has opened, asked
- * for by name and version and called without anything in between. */
+/* The bare driver: entry points of the library that Strata has opened, found by name and version and called directly.
+ */
 #ifndef STRATA_BENCH_BARE_H
 #define STRATA_BENCH_BARE_H
 
@@ -7,7 +7,7 @@
 #include <cudaTypedefs.h>
 #include <stddef.h>
 
-/* X(name without "cu", version): a driver that lacks one of these cannot be measured. */
+/* X(name without "cu", version). */
 #define BARE_ENTRY_POINTS(X)        \
     X(GetErrorName, 6000)           \
     X(DeviceGet, 2000)              \
@@ -49,16 +49,15 @@ typedef struct bare_driver {
 #undef BARE_FIELD
 } bare_driver;
 
-/* Written once by bare_open, before any thread is started. */
+/* Written once by bare_open, before threads start. */
 extern bare_driver bare;
 
-/* Fills `bare` from the library at `path`, which is loaded already; ends the program if something is missing. */
+/* `path`: a library that is loaded. Exits if it lacks an entry point. */
 void bare_open(const char *path);
 
-/* Ends the program, saying which call failed how. */
 _Noreturn void bare_failed(CUresult result, const char *call);
 
-/* A failed call ends the program: a figure of calls that did not work is worth nothing. */
+/* Exits if the call failed: its time would mean nothing. */
 static inline void bare_check(CUresult result, const char *call)
 {
     if (__builtin_expect(result != CUDA_SUCCESS, 0))
@@ -67,25 +66,24 @@ static inline void bare_check(CUresult result, const char *call)
 
 enum { BARE_STREAMS = 9, BARE_EVENTS = 16, BARE_STREAM_BYTES = 4096 };
 
-/* What the bare side of a measurement works with: a pool that keeps its memory, streams, and events without timing.
- * Each stream has memory of that pool, as Strata's streams have of theirs: cuEventRecord on a stream from which
- * stream-ordered memory was ever allocated is slower, by 28 ns of 132 on the H200's host. */
+/* The objects of the bare side: a pool that keeps its memory, streams, and events without timing.
+ *
+ * Each stream has memory of the pool, as Strata's streams have: cuEventRecord on a stream that stream-ordered memory
+ * was ever allocated on is slower, by 28 ns of 132 on the H200's host. */
 typedef struct bare_things {
     CUmemoryPool pool;
     CUstream streams[BARE_STREAMS];
     CUdeviceptr memory[BARE_STREAMS];
     CUevent events[BARE_EVENTS];
-    unsigned turn; /* which stream or event comes next */
+    unsigned turn;
 } bare_things;
 
 void bare_make(bare_things *things, int ordinal);
 void bare_destroy(bare_things *things);
 
-/* Waits until all streams are idle. */
 void bare_drain(void *things);
 
-/* For each operation, makes one of two streams wait for the other, in turn: what a program writes that knows its
- * streams and what it gives from one to the other. */
+/* One of two streams waits for the other, alternately. */
 void bare_hand_over(void *things, size_t operations);
 
 #endif

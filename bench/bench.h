@@ -1,5 +1,5 @@
-/* strata_bench: Strata beside the bare driver, in one process, on the library as it is installed. Each subject is a
- * file; what they share stands here. */
+/* strata_bench: Strata beside the bare driver, in one process, on the shared library as it is installed. Each subject
+ * is a file. */
 #ifndef STRATA_BENCH_BENCH_H
 #define STRATA_BENCH_BENCH_H
 
@@ -9,21 +9,20 @@
 #include "scene.h"
 
 typedef struct bench {
-    const char *filter; /* NULL, or what the name of a row must contain */
+    const char *filter; /* NULL, or a part of a row's name */
     size_t rounds;
     bool simulated;
-    CUcontext context;      /* the primary one, current on every thread that measures */
-    strata_runtime *late;   /* stack async, events recorded when they are needed: the default */
-    strata_runtime *early;  /* stack async, one event for each launch */
-    strata_runtime *direct; /* stack direct */
+    CUcontext context;     /* primary, current on every measuring thread */
+    strata_runtime *late;  /* stack async, events recorded when needed */
+    strata_runtime *early; /* stack async, one event a launch */
+    strata_runtime *direct;
     report *report;
 } bench;
 
-/* What the library asks the driver when a block is used on an unknown stream: whether it is being captured and its
- * id, in prepare and again in finish, since the handle is good only during each call; and one event. */
+/* Driver calls of a use on an unknown stream. Prepare and finish each identify it, since the handle is valid only
+ * during a call. */
 enum { BENCH_IDENTIFICATIONS_PER_USE = 2, BENCH_RECORDS_PER_USE = 1 };
 
-/* Whether a row is asked for. */
 bool bench_wants(const bench *self, const char *name);
 
 typedef struct bench_target {
@@ -31,11 +30,11 @@ typedef struct bench_target {
     double nanoseconds;
 } bench_target;
 
-/* Measures one row, if it is asked for. A bare side without `run` does not apply. */
+/* Measures the row if the filter selects it. A side without `run` does not apply. */
 void bench_row(const bench *self, const char *name, bench_plan plan, bench_side bare_side, bench_side strata_side,
                bench_target target);
 
-/* The subjects, in the order of the report. The counted one needs a process of its own, see counts.h. */
+/* The subjects, in the order of the report. */
 void bench_pairs(const bench *self);
 void bench_uses(const bench *self);
 void bench_launches(const bench *self);

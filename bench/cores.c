@@ -5,12 +5,12 @@
 
 #include <sched.h>
 
-enum { LOOKS = 8, TIMES = 50 }; /* some tens of microseconds a core */
+enum { LOOKS = 8, TIMES = 50 }; /* tens of microseconds a core */
 
-static const double HINDERED = 1.15; /* so much slower than the fastest look */
+static const double HINDERED = 1.15; /* times the fastest core: above it, a core is busy */
 
 cores_look cores_seen;
-static cpu_set_t allowed; /* before cores_take_quiet */
+static cpu_set_t allowed; /* saved by cores_take_quiet */
 static bool taken;
 
 void cores_do_nothing(size_t times)
@@ -20,7 +20,7 @@ void cores_do_nothing(size_t times)
             __asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
 }
 
-/* Nanoseconds of CORES_NOTHINGS instructions where the thread is, the best of some looks. */
+/* Nanoseconds of CORES_NOTHINGS instructions on the current core: the best of LOOKS. */
 static double look_here(void)
 {
     double best = 0;

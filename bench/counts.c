@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What runs before anything is counted, so that streams are known and events made; and what is counted. */
+/* Before counting, the warm-up makes streams known and creates events. */
 enum { WARM_UP = 64, OPERATIONS = 100 };
 
 typedef enum stage_kind { LATE, EARLY, DIRECT, STAGES } stage_kind;

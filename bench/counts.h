@@ -1,5 +1,5 @@
-/* Which driver calls Strata makes for what. Counting must be asked for before the driver is opened and costs time, so
- * it happens in a child process that is forked before anything else. */
+/* Counts of Strata's driver calls. Counting starts before the driver is opened and costs time, so a child process does
+ * it. */
 #ifndef STRATA_BENCH_COUNTS_H
 #define STRATA_BENCH_COUNTS_H
 
@@ -12,8 +12,7 @@ typedef struct counts {
     report_calls rows[COUNTS_LIMIT];
 } counts;
 
-/* Counts everything. The process may not have opened the driver, nor have started a thread. Ends the program where the
- * child fails. */
+/* Called before the driver is opened and threads start. Exits if the child fails. */
 void counts_take(counts *out);
 
 #endif

@@ -1,6 +1,5 @@
-/* When events are recorded on known streams: late, when another stream needs one, or early, one for each launch. Early
- * costs the host an event where no stream waits; late makes a waiter wait for whatever the producer was given
- * meanwhile. Both prices are measured here, beside a program that orders its streams by hand. */
+/* When to record events on known streams: late, when another stream needs one, or early, one a launch. An early event
+ * may not be needed; a late one makes its waiter wait for later work too. */
 #include "bench.h"
 
 /* ---- what ordering costs the host ---- */
@@ -16,7 +15,7 @@ static void wait_for(bare_things *things, size_t stream, size_t event)
                "cuStreamWaitEvent");
 }
 
-/* Events 0 and 1: the buffer was written; 2 and 3: it was read. */
+/* Events 0 and 1: the buffer was written. Events 2 and 3: it was read. */
 static void pipeline_by_hand(void *state, size_t operations)
 {
     bare_things *things = state;
@@ -29,7 +28,7 @@ static void pipeline_by_hand(void *state, size_t operations)
     }
 }
 
-/* Event 0: the block was written; event i: reader i has read it. */
+/* Event 0: the block was written. Event i: reader i has read it. */
 static void fan_out_by_hand(void *state, size_t operations)
 {
     bare_things *things = state;
@@ -46,7 +45,7 @@ static void fan_out_by_hand(void *state, size_t operations)
 
 typedef struct pattern {
     const char *name;
-    void (*by_hand)(void *things, size_t operations); /* NULL: there is nothing to order */
+    void (*by_hand)(void *things, size_t operations); /* NULL: nothing to order */
     void (*run)(void *stage, size_t operations);
     bench_plan plan;
 } pattern;
@@ -60,7 +59,7 @@ static const pattern patterns[] = {
     {"one writer, eight readers", fan_out_by_hand, scene_fan_out, {.warm = 2, .batch = 20, .batches = 5}},
 };
 
-/* Two rows of the same measurement. The names of both begin with `what`, and are asked for by it. */
+/* Two rows of one measurement. The filter is compared with `what`. */
 static void add_rows(const bench *self, const char *what, double by_hand, double late, double early)
 {
     report_times row = {.bare = by_hand, .strata = late};
@@ -94,7 +93,7 @@ enum { LATER_BYTES = 256 << 20, LATER_FILLS = 8 };
 
 typedef struct lateness {
     CUevent start, end; /* with timing */
-    CUdeviceptr later;  /* what the producer goes on to fill */
+    CUdeviceptr later;  /* filled by the producer's later work */
 } lateness;
 
 static void fill_little(CUstream stream, void *data)
@@ -115,7 +114,7 @@ static void mark_destroy(CUstream stream, void *data)
     bare_check(bare.EventRecord(((const lateness *)data)->end, stream), "cuEventRecord");
 }
 
-/* The producer writes one block, goes on with long work on another, and then a consumer asks for the first. */
+/* The producer writes a block and submits long work on another; then a consumer reads the first. */
 static void produce_and_consume(lateness *self, scene *stage)
 {
     CUstream producer = stage->streams[0], consumer = stage->streams[1];

@@ -1,6 +1,5 @@
-/* The sweep. Each figure is the slope between the first chunk of entries and all: what each block more costs. What a
- * stack has beside that is printed once for each owner. Counts are rounded to whole chunks, since a chunk that is begun
- * is there as a whole. */
+/* Each figure is the slope from the first chunk of entries to all: the cost of one more block. A stack's other memory
+ * is printed once for each owner. Counts are rounded to whole chunks. */
 #include "host_blocks.h"
 
 #include "core/base/host_memory.h"
@@ -56,7 +55,7 @@ static uint64_t pick(uint64_t below)
     return (random_state >> 20) % below;
 }
 
-/* Of random sizes, as many between each power of two and the next one. */
+/* Random sizes: each doubling between `least` and `most` is equally likely. */
 static size_t pick_size(const shape *of)
 {
     if (!of->most)
@@ -67,9 +66,9 @@ static size_t pick_size(const shape *of)
 }
 
 typedef struct cost {
-    bool measured; /* the device has memory for it */
-    double each;   /* bytes */
-    double stack;  /* bytes beside that */
+    bool measured; /* the device had memory for all blocks */
+    double each;   /* bytes a block */
+    double stack;  /* the stack's other bytes */
 } cost;
 
 static size_t allocate(strata_resource *top, const shape *of, strata_block *blocks, size_t from, size_t end)
@@ -87,7 +86,7 @@ static cost measure(const char *owner, const shape *of, strata_block *blocks, si
     if (strata_stack_create(owner, 0, &stack) != STRATA_SUCCESS)
         return (cost){0};
     strata_resource *top = strata_stack_top(stack);
-    const size_t chunk = STRATA_ENTRY_CHUNK - 1; /* there is no entry 0 */
+    const size_t chunk = STRATA_ENTRY_CHUNK - 1; /* entry 0 is not used */
     size_t made = allocate(top, of, blocks, 0, chunk);
     const uint64_t first = strata_host_bytes();
     made = allocate(top, of, blocks, made, count);
@@ -147,7 +146,7 @@ static void sweep(size_t count)
 
 int host_blocks_measure(size_t count)
 {
-    setenv("STRATA_SIM_MEMORY", "1TiB", 0); /* a simulated device has room for the largest */
+    setenv("STRATA_SIM_MEMORY", "1TiB", 0); /* room for the largest sizes */
     if (strata_driver_choose("auto") != STRATA_SUCCESS) {
         fprintf(stderr, "strata_bench_host: %s\n", strata_last_error()->message);
         return 1;

@@ -1,4 +1,4 @@
-/* What a live block costs in host memory: a sweep over owners, sizes of blocks and counts of them. */
+/* Host memory of a live block, for various owners, block sizes and counts. */
 #ifndef STRATA_BENCH_HOST_BLOCKS_H
 #define STRATA_BENCH_HOST_BLOCKS_H
 
@@ -6,7 +6,7 @@
 
 enum { HOST_BLOCKS_LEAST = 3000 };
 
-/* Prints the sweep, at `count` live blocks; 0: at 10,000 and 100,000. An exit status. */
+/* Prints the sweep for `count` live blocks; 0: for 10,000 and 100,000. Returns an exit status. */
 int host_blocks_measure(size_t count);
 
 #endif

@@ -1,13 +1,11 @@
-/* strata_bench_host: what the library's own host memory costs, beside the C library's: pairs of an allocation and its
- * free, of 64 to 1,087 bytes, zeroed, as the library asks for them. One, and 64 that are alive at a time; one thread
- * and more.
+/* strata_bench_host: the library's host memory allocator beside the C library's: zeroed allocations of 64 to 1,087
+ * bytes and their frees, 1 or 64 of them live, on one thread and several.
  *
- *     strata_bench_host            on the library's arena, where it has one
+ *     strata_bench_host            the library's arena, if there is one
  *     STRATA_HOST_MEMORY=libc strata_bench_host
- *                                  what its functions cost over the C library's heap
+ *                                  the library's functions over the C library's heap
  *     strata_bench_host blocks [COUNT]
- *                                  what a live block costs of it: bench/host_blocks.h
- */
+ *                                  host memory of a live block: bench/host_blocks.h */
 #include "host_blocks.h"
 
 #include "core/base/host_memory.h"
@@ -25,7 +23,7 @@ typedef struct allocator {
     const char *name;
     void *(*zalloc)(size_t bytes);
     void (*free)(void *memory);
-    bool stateless; /* on threads that the library does not know: without a cache */
+    bool stateless; /* threads unknown to the library, which have no cache */
 } allocator;
 
 static void *c_zalloc(size_t bytes)
@@ -44,7 +42,7 @@ enum { ALLOCATORS = sizeof allocators / sizeof allocators[0] };
 typedef struct work {
     const allocator *with;
     size_t live;
-    double nanoseconds; /* a pair */
+    double nanoseconds; /* per pair */
 } work;
 
 static double now_ns(void)
@@ -80,7 +78,7 @@ static void *run(void *data)
     return NULL;
 }
 
-/* Threads of their own each time: what one keeps goes with it. */
+/* New threads each round, so that no cache outlives a round. */
 static double one_round(const allocator *with, size_t live, size_t threads)
 {
     pthread_t started[MOST_THREADS];

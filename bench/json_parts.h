@@ -1,4 +1,4 @@
-/* JSON for a report, which ends the program without memory. */
+/* JSON for a report. The functions exit without memory. */
 #ifndef STRATA_BENCH_JSON_PARTS_H
 #define STRATA_BENCH_JSON_PARTS_H
 
@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What was made; ends the program if it was not. */
 static inline void *need(void *made)
 {
     if (!made) {
@@ -17,7 +16,6 @@ static inline void *need(void *made)
     return made;
 }
 
-/* Adds a value under a name of an object, which owns it from then on. */
 static inline json_t *put(json_t *object, const char *name, json_t *value)
 {
     if (json_object_set_new(object, name, need(value)) != 0)

@@ -1,4 +1,4 @@
-/* The launch recorder from begin to end, without the work that it brackets. */
+/* The launch recorder from begin to end, without work in between. */
 #include "bench.h"
 
 void bench_launches(const bench *self)

@@ -1,6 +1,5 @@
-/* What each layer adds to an allocation and its free, over an owner that does nothing: the left side is `null` alone,
- * the right one the same with layers above. One thread, and sixteen at a time, each on a stream of its own: they start
- * together, awake, and a row is what a pair took a thread, the mean of all. */
+/* What layers add to an allocation and its free: `null` alone beside layers over `null`. Each thread has its own
+ * stream; the figure is the mean time of a pair on a thread. */
 #include "bench.h"
 #include "clock.h"
 #include "cores.h"
@@ -22,42 +21,42 @@ enum {
     THREADS = 16,
     PAIR_BYTES = 4096,
     LINE_WORDS = 8,
-    RING_LINES = 4096, /* of a thread, as the layer has it by itself */
-    PAIR_ADDS = 100,   /* nanoseconds that the stack for production may add to a pair on one thread */
+    RING_LINES = 4096, /* a thread's ring, the layer's default */
+    PAIR_ADDS = 100,   /* nanoseconds: limit for the production stack on one thread */
     QUICK_PAIRS = 200,
-    PAIRS_IN_A_RING = 1400, /* with what warms up, before a ring is three quarters full and wakes its collector */
+    PAIRS_IN_A_RING = 1400, /* three quarters of a ring wake the collector */
 };
 
-/* What a member does in place of a pair: that; what no record of a pair can be cheaper than; and nothing, in as many
- * instructions as a pair has, which shows what it costs a thread that others are on the same cores. */
+/* Pairs; the least cost of two log records, a time stamp and a cache line each; nops, which show what sharing a core
+ * costs. */
 typedef enum member_work {
     WORK_PAIRS,
     WORK_LINES,
     WORK_NOTHING,
 } member_work;
 
-/* One stack and its threads; the first is the one that measures. */
+/* A stack and its threads. The first is the measuring thread. */
 typedef struct stack_side stack_side;
 
 typedef struct stack_member {
     stack_side *of;
     pthread_t thread;
     CUstream stream;
-    uint64_t *lines; /* of WORK_LINES */
+    uint64_t *lines;
     size_t next;
-    uint64_t spent; /* nanoseconds, in the last run; read when it has ended */
+    uint64_t spent; /* nanoseconds; read after the run */
 } stack_member;
 
 struct stack_side {
     strata_runtime *runtime;
-    pthread_barrier_t awake; /* of all members, before each run */
-    bool stop;               /* written before `awake` by the thread that measures, read after it */
-    size_t pairs;            /* the same */
-    _Atomic size_t go;       /* the run that is to begin, written by the thread that measures */
-    _Atomic unsigned ended;  /* members that have ended it */
+    pthread_barrier_t awake; /* all members, before each run */
+    bool stop;               /* written before, read after `awake` */
+    size_t pairs;            /* as `stop` */
+    _Atomic size_t go;       /* the run that may begin; written by the measuring thread */
+    _Atomic unsigned ended;
     unsigned count;
     member_work work;
-    size_t lines; /* of WORK_LINES, for each member; a power of two */
+    size_t lines; /* a member, for WORK_LINES; a power of two */
     stack_member members[THREADS];
 };
 
@@ -72,11 +71,10 @@ static inline uint64_t stamp(void)
 #endif
 }
 
-/* For each of two records a stamp, and a cache line that is written whole. */
 static void run_lines(stack_member *self, size_t pairs)
 {
     const size_t mask = self->of->lines - 1;
-    size_t next = self->next; /* in lines of this thread alone */
+    size_t next = self->next; /* written by this member alone */
     for (size_t i = 0; i < 2 * pairs; i++) {
         volatile uint64_t *line = self->lines + (next++ & mask) * LINE_WORDS;
         uint64_t now = stamp();
@@ -108,7 +106,7 @@ static void run_member(stack_member *self, size_t pairs)
     self->spent = bench_now() - start;
 }
 
-/* In a loop that waits for what is near: gives the core away, since there may be fewer than threads. */
+/* Yields at times, since threads may outnumber cores. */
 static void pause_for(unsigned *spins)
 {
     if (++*spins % 64 == 0)
@@ -129,7 +127,7 @@ static void *run_thread(void *state)
     }
 }
 
-/* Not timed: waking threads takes longer than what is measured. */
+/* Not timed: waking threads takes longer than a run. */
 static void wake_side(void *state, size_t pairs)
 {
     stack_side *self = state;
@@ -156,7 +154,7 @@ static double mean_spent(void *state)
     return sum / self->count;
 }
 
-/* What the threads have recorded is collected between measurements: a ring that is full is another measurement. */
+/* Between measurements, so that no ring fills up. */
 static void collect_records(void *state)
 {
     const stack_side *self = state;
@@ -226,7 +224,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     snprintf(text, sizeof text, "%s, null", layers);
     begin_side(&alone, "null", count, WORK_PAIRS, 0);
     begin_side(&stacked, text, count, WORK_PAIRS, 0);
-    /* A pair makes two records: a batch has room in the ring, and is collected behind the clock's back. */
+    /* The batch fits the ring. Records are collected with the clock stopped. */
     bool records = strstr(layers, "logging") != NULL;
     const bool quick = self->rounds < 5, large = strstr(layers, "ring=65536") != NULL;
     const size_t batch = quick ? QUICK_PAIRS : records && !large ? PAIRS_IN_A_RING : 20000;
@@ -242,7 +240,7 @@ static void measure(const bench *self, const char *layers, unsigned count, bench
     end_side(&alone);
 }
 
-/* What no logging of a pair can be cheaper than, in as many lines as the rows above have. */
+/* The least cost of logging a pair. */
 static void measure_floor(const bench *self, unsigned count, size_t lines)
 {
     static stack_side side;
@@ -263,13 +261,11 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
     end_side(&side);
 }
 
-/* The stack for production, the default one. */
 static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
-/* With rings that no core's caches hold: more is recorded at a time than anything could collect. */
+/* Rings exceed every cache. */
 static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
 
-/* How long the same instructions take one thread, and each of sixteen: as long where each has a core of its own, longer
- * where a core is two threads', of this machine or of another on the same processor. */
+/* The same instructions on one thread and on sixteen: slower where hardware threads share a core. */
 static void measure_sharing(const bench *self)
 {
     static stack_side alone, crowd;

@@ -1,4 +1,4 @@
-/* The program: options, the set-up that all subjects share, and the order of the subjects. */
+/* strata_bench: options, the shared set-up, and the order of the subjects. */
 #include "arguments.h"
 #include "bench.h"
 #include "counts.h"

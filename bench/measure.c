@@ -1,4 +1,3 @@
-/* Rounds of all sides by turns, and their medians. */
 #include "measure.h"
 
 #include "clock.h"
@@ -29,14 +28,14 @@ static double run_round(const bench_side *side, bench_plan plan)
     return spent / (double)(plan.batch * plan.batches);
 }
 
-enum { MOST_TIMES = 20 }; /* that a round is measured because its core was hindered */
+enum { MOST_TIMES = 20 }; /* limit of repetitions of a round on busy cores */
 
 static double run_quiet_round(const bench_side *side, bench_plan plan)
 {
     for (int turn = 1;; turn++) {
         if (!cores_is_quiet()) {
             cores_take_quiet();
-            run_round(side, plan); /* for the caches of another core */
+            run_round(side, plan); /* warms the new core's caches */
         }
         const double figure = run_round(side, plan);
         if (cores_is_quiet() || turn == MOST_TIMES)
@@ -69,7 +68,6 @@ size_t bench_rounds_within(double limit, double first, size_t rounds)
     return (size_t)(limit / first);
 }
 
-/* Whether a side that takes `share` of `rounds` takes this one. */
 static bool takes_round(size_t share, size_t rounds, size_t round)
 {
     return share * (round + 1) / rounds > share * round / rounds;
@@ -97,7 +95,7 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
         cores_leave();
     for (size_t side = 0; side < count; side++) {
         if (taken[side] == 0)
-            taken[side] = 1; /* the first one */
+            taken[side] = 1; /* the warm-up round */
         nanoseconds[side] = bench_median(samples[side], taken[side]);
         if (counted)
             counted[side] = taken[side];

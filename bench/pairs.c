@@ -1,5 +1,5 @@
-/* An allocation and its free: Strata's async stack beside a driver pool that keeps its memory as async's own does, and
- * Strata's direct stack beside cuMemAlloc and cuMemFree. */
+/* An allocation and its free: stack async beside a driver pool that keeps its memory too, stack direct beside
+ * cuMemAlloc and cuMemFree. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 enum { OTHER_BYTES = 4096, GROUP = 16 };
 
 typedef struct pair_side {
-    strata_runtime *runtime;   /* of Strata's side */
-    const bare_things *things; /* of the bare side */
+    strata_runtime *runtime;
+    const bare_things *things;
     CUstream stream;
     size_t bytes;
 } pair_side;
@@ -64,7 +64,7 @@ static void run_strata_unknown(void *state, size_t operations)
     }
 }
 
-/* Sixteen allocated, then sixteen freed: as a function does that needs several buffers at once. */
+/* Sixteen allocations, then sixteen frees. */
 static void run_bare_groups(void *state, size_t operations)
 {
     const pair_side *side = state;

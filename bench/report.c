@@ -10,7 +10,7 @@ struct report {
     bool json;
     json_t *root, *machine, *times, *calls, *remarks;
     size_t rows, targets, missed;
-    const char *heading; /* of the rows to come; printed with the first of them */
+    const char *heading; /* printed with its first row */
     bool heading_calls;
 };
 

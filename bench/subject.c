@@ -1,4 +1,3 @@
-/* What all subjects use. */
 #include "bench.h"
 
 #include <stdio.h>

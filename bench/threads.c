@@ -1,5 +1,5 @@
-/* Allocations and frees of several threads at a time, each on a stream of its own. An operation is one pair on every
- * thread; the figure is that time shared out among the pairs, so that perfect scaling divides it by the threads. */
+/* Pairs on several threads, each with its own stream. An operation is a pair on every thread. Its time is divided by
+ * the threads, so perfect scaling divides the figure by their number. */
 #include "bench.h"
 
 #include <pthread.h>
@@ -17,9 +17,9 @@ typedef struct member {
 struct crowd {
     const bench *run;
     CUmemoryPool pool;
-    pthread_barrier_t start, end; /* the members and the thread that measures */
-    bool strata, stop;            /* written before `start` by the thread that measures, read after it */
-    size_t pairs;                 /* the same */
+    pthread_barrier_t start, end; /* members and measuring thread */
+    bool strata, stop;            /* written before `start` by the measuring thread, read after it */
+    size_t pairs;                 /* as `stop` */
     unsigned count;
     member members[THREADS];
 };

@@ -1,11 +1,10 @@
-/* The uses of one block: prepare and finish where nothing is to be asked, where the stream must be identified, and
- * where one stream takes over from another; and the door to all of it, strata_runtime_get. */
+/* Uses of one block, and strata_runtime_get. */
 #include "bench.h"
 
 #include <pthread.h>
 
-/* The questions and the event of one use on an unknown stream, asked barely. Strata keeps eight events a stream and
- * records the oldest; so does this. */
+/* The driver calls of a use on an unknown stream. As in Strata, a stream has eight events, and the oldest is recorded.
+ */
 static void identify_and_record(void *state, size_t operations)
 {
     bare_things *things = state;
@@ -31,7 +30,7 @@ static void get_runtime(void *state, size_t operations)
     }
 }
 
-/* A block from another thread's hand: that thread is gone, and the block is pinned in the shared way. */
+/* A block whose allocating thread has ended, so its shared count pins it. */
 typedef struct foreign_hand {
     scene *stage;
     CUcontext context;

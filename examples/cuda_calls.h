@@ -1,7 +1,8 @@
-/* The few CUDA calls that the examples make besides Strata's.
+/* The CUDA driver calls that the examples make besides Strata's.
  *
- * A program that is linked with -lcuda calls cuMemsetD8Async and the rest directly and needs none of this. The examples
- * also run on machines without a GPU, on Strata's simulated driver, so they ask the library that Strata has opened. */
+ * A program that is linked with -lcuda calls cuMemsetD8Async and the like directly and needs none of this. The examples
+ * also run on Strata's simulated driver, on machines without a GPU, so they look the calls up in the driver library
+ * that Strata has opened. */
 #ifndef STRATA_EXAMPLES_CUDA_CALLS_H
 #define STRATA_EXAMPLES_CUDA_CALLS_H
 
@@ -13,7 +14,7 @@
 #include <string.h>
 
 typedef struct cuda_calls {
-    PFN_cuGetProcAddress_v12000 get; /* for what is not below */
+    PFN_cuGetProcAddress_v12000 get; /* for further calls */
     PFN_cuDevicePrimaryCtxRetain_v7000 DevicePrimaryCtxRetain;
     PFN_cuCtxSetCurrent_v4000 CtxSetCurrent;
     PFN_cuStreamSynchronize_v2000 StreamSynchronize;
@@ -37,7 +38,7 @@ static bool cuda_find(PFN_cuGetProcAddress_v12000 get, const char *name, int ver
     return true;
 }
 
-/* Fills `cu` and makes device 0 the calling thread's, as cudaSetDevice(0) does. */
+/* Looks up the calls, and makes device 0 current on the calling thread, as cudaSetDevice(0) does. */
 static bool cuda_open(cuda_calls *cu)
 {
     strata_driver_info driver;

@@ -1,9 +1,9 @@
-/* A function that uses the driver, and its test: that it computes what it should, and that it leaves nothing behind and
- * says so when a driver call fails.
+/* A function that uses the driver, and its test. The test checks the result; then it lets each driver call fail and
+ * checks that the function reports the error and leaks nothing.
  *
- * The function knows CUDA's driver API alone. Its test runs on a GPU, too, but only the simulated driver can make a
- * call fail; it also needs a C function to run in place of the kernel. What steers the simulation is looked for by
- * name, so that the same program works with both drivers. docs/testing-your-code.md says how to run it. */
+ * The function uses CUDA's driver API alone. Only the simulated driver can make a call fail, so on a GPU the test
+ * checks the result alone. The simulated driver runs a C function in place of the kernel. The test looks its functions
+ * up by name, so one program works with both drivers. docs/testing-your-code.md says how to run it. */
 #include <cuda.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static CUresult add_one(uint32_t *numbers, uint32_t count)
 
 enum { COUNT = 1000 };
 
-/* What runs in place of the kernel. */
+/* Runs in place of the kernel. */
 static void add_one_on_the_cpu(strata_sim_launch *launch)
 {
     CUdeviceptr address;
@@ -84,7 +84,7 @@ static void add_one_on_the_cpu(strata_sim_launch *launch)
 }
 
 static struct {
-    PFN_strata_sim_register_kernel register_kernel; /* NULL: this is no simulated driver */
+    PFN_strata_sim_register_kernel register_kernel; /* NULL: not the simulated driver */
     PFN_strata_sim_get_accounts get_accounts;
     PFN_strata_sim_add_fault add_fault;
     PFN_strata_sim_fault_reached fault_reached;
@@ -105,7 +105,7 @@ static void find(void *library, const char *name, void *function)
     memcpy(function, &symbol, sizeof symbol);
 }
 
-/* Among the libraries that the program was started with. */
+/* Searches the libraries that the program was started with. */
 static void find_simulation(void)
 {
     void *all = dlopen(NULL, RTLD_NOW);
@@ -134,7 +134,8 @@ static bool nothing_left(void)
     return accounts.modules == 0 && accounts.device_blocks == 0;
 }
 
-/* Fails the first call of that entry point, the second, and so on, until it is not called as often. */
+/* Fails the first call of the entry point, then the second, and so on, until the function makes fewer calls than that.
+ */
 static void fail_each_call_of(const char *entry)
 {
     uint64_t nth = 0, reached;

@@ -1,5 +1,5 @@
-/* A bug that no driver reports: a fill that is four bytes too long. Under the guard the program goes on, and the report
- * says which block it was, what the bytes are, and where the block came from. */
+/* A bug that the driver does not report: a fill that is four bytes too long. The guard layer reports the block, the
+ * damaged bytes, and where the block was allocated; the program continues. */
 #include "cuda_calls.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static bool make_runtime(int *found, strata_runtime **out, strata_resource **gua
            strata_runtime_create(&(strata_runtime_config){.stack = stack}, out) == STRATA_SUCCESS;
 }
 
-/* Fills a hundred bytes with zeros, it thinks. */
+/* The bug: the block has 100 bytes, the fill 104. */
 static bool fill_too_much(const cuda_calls *cu, strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     return strata_runtime_prepare_block_use(runtime, block, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&

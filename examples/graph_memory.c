@@ -1,14 +1,14 @@
-/* A graph whose temporaries share memory: a pool of the graph's own, as frameworks keep one for what they capture.
+/* A graph whose temporaries share memory. The graph has its own pool, as frameworks use for captured work.
  *
- * Strata hands out no memory on a stream that is being captured. So the captured stream has another one beside it, its
- * stand-in, which is not captured and never has work: blocks are allocated and freed there, in the order in which the
- * captured stream uses them. What is freed serves the next request, and the graph's own order keeps the two uses apart.
- * Where a capture forks, each branch that needs temporaries has such a pool for itself: as far as one pool knows, what
- * was freed on a stand-in is done, and any other may have it.
+ * Strata allocates no memory on a stream that is being captured. The captured stream therefore has a stand-in: a stream
+ * that is not captured and has no work. The program allocates and frees blocks on the stand-in, in the order in which
+ * the captured stream uses them. The next request reuses a freed block's memory; the graph's own order keeps the two
+ * uses apart. A capture that forks needs such a pool for each branch with temporaries: one pool takes a block freed on
+ * a stand-in for done and may give it to any other stream.
  *
- * The graph runs later, at the addresses that it was captured with, so the memory behind them must stay: a hold on each
- * block sees to that, the pool moves nothing of it and gives nothing of it back, and no other code allocates here. The
- * graph ends first, then the holds, then the pool. */
+ * The graph is launched later, with the addresses that it was captured with. So the memory must stay mapped: a hold on
+ * each block keeps the pool from remapping or releasing it, and no other code allocates from this pool. The graph is
+ * destroyed first, then the holds end, then the pool is destroyed. */
 #include "cuda_calls.h"
 
 #include <stdlib.h>
@@ -17,7 +17,7 @@ enum { STEPS = 6, TEMPORARY = 8 << 20, RESULT = 1 << 16, LAUNCHES = 3 };
 
 static cuda_calls cu;
 
-/* Whether all is well; the first thing that is not is said. */
+/* Returns whether the call succeeded, and prints its error. */
 static bool cuda_ok(CUresult result, const char *what)
 {
     if (result != CUDA_SUCCESS)
@@ -77,7 +77,7 @@ static bool graph_memory_begin(graph_memory *memory)
     return false;
 }
 
-/* From here on the memory is the next temporary's. */
+/* The next temporary may reuse the memory. */
 static bool graph_free(graph_memory *memory, const strata_block *block)
 {
     return ok(strata_runtime_deallocate(memory->runtime, block));
@@ -97,7 +97,7 @@ static bool graph_allocate(graph_memory *memory, size_t bytes, strata_block *blo
     return false;
 }
 
-/* When the graph is gone, and its last launch over. */
+/* Called when the graph is destroyed and its last launch has completed. */
 static bool graph_memory_end(graph_memory *memory)
 {
     for (size_t i = 0; i < memory->held; i++)
@@ -108,7 +108,7 @@ static bool graph_memory_end(graph_memory *memory)
 
 /* ---- the graph ---- */
 
-/* Each step has a temporary of its own, and leaves its number in its part of the result. */
+/* Each step fills its own temporary with its number, and copies a part of it to its place in the result. */
 static bool submit_step(const strata_block *temporary, unsigned step, CUstream captured, const strata_block *result)
 {
     return cuda_ok(cu.MemsetD8Async(temporary->address, (unsigned char)(step + 1), TEMPORARY, captured), "a fill") &&
@@ -149,7 +149,7 @@ static bool is_right(const unsigned char *host)
     return true;
 }
 
-/* The result is a live block, which other streams may use, too: a launch is a use of it like any other. */
+/* The result is a live block that other streams may use too, so a launch is bracketed as any other use of it. */
 static bool launch_and_look(graph_memory *memory, CUstream stream, const strata_block *result, CUgraphExec exec)
 {
     static unsigned char host[STEPS * RESULT];
@@ -164,13 +164,13 @@ static bool launch_and_look(graph_memory *memory, CUstream stream, const strata_
     return cuda_ok(cu.StreamSynchronize(stream), "waiting for a launch") && done && is_right(host);
 }
 
-/* What is not held goes back to the device here, and the graph would meet addresses without memory. */
+/* Memory without a hold goes back to the device here. Without the holds the graph would access unmapped addresses. */
 static bool give_back_what_is_free(graph_memory *memory)
 {
     return ok(strata_runtime_reap_pending(memory->runtime)) && ok(strata_runtime_trim(memory->runtime, 0, NULL));
 }
 
-/* Whether the temporaries have less memory than two of them would. */
+/* Whether all temporaries together take less memory than two. */
 static bool is_shared(graph_memory *memory)
 {
     uint64_t reserved = 0;

@@ -1,7 +1,7 @@
-/* A layer of one's own, outside the library: `ceiling` refuses blocks above a size and counts live bytes by tag.
+/* A layer outside the library: `ceiling` refuses blocks above a size and counts live bytes by tag.
  *
- * It is a decorator. It embeds strata_resource as its first member and writes allocate, deallocate and destroy; every
- * operation that it leaves out goes to the layer below. Once registered it stands in stack texts like any other. */
+ * It is a decorator. strata_resource is its first member, and it implements allocate, deallocate and destroy; every
+ * other operation goes to the layer below. Once registered it can be named in stack texts like any other layer. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,9 +14,9 @@ typedef struct ceiling_options {
 } ceiling_options;
 
 typedef struct ceiling {
-    strata_resource resource; /* first: the stack knows the layer by it */
+    strata_resource resource; /* first, so that a pointer to it is a pointer to the layer */
     uint64_t largest;
-    _Atomic size_t live[TAGS]; /* bytes by tag, the last one for all tags beyond; any thread, relaxed: statistics */
+    _Atomic size_t live[TAGS]; /* bytes by tag, the last for all further tags; any thread, relaxed: statistics */
 } ceiling;
 
 static _Atomic size_t *live_bytes(ceiling *self, strata_tag tag)

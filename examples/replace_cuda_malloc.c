@@ -1,7 +1,7 @@
-/* A function that takes device memory for itself, before and after.
+/* A function that allocates device memory, before and after.
  *
- * cuMemAlloc and cuMemFree (cudaMalloc and cudaFree) hold up the whole device. The memory that Strata gives belongs to
- * a stream from the start: work may be submitted to that stream at once, and the free, too, happens in its order. */
+ * cuMemAlloc and cuMemFree (cudaMalloc and cudaFree) may wait for the whole device. Strata's memory is stream-ordered:
+ * work may be submitted to its stream at once, and the free happens in the order of that stream. */
 #include "cuda_calls.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ enum { BYTES = 1 << 20 };
 
 static cuda_calls cu;
 
-/* The work: fills the buffer and brings it to the host. */
+/* The work: fills the buffer and copies it to the host. */
 static bool fill_and_fetch(CUdeviceptr buffer, unsigned char value, unsigned char *host, CUstream stream)
 {
     return cu.MemsetD8Async(buffer, value, BYTES, stream) == CUDA_SUCCESS &&
@@ -25,7 +25,7 @@ static bool run_before(unsigned char *host, CUstream stream)
     if (cu.MemAlloc(&buffer, BYTES) != CUDA_SUCCESS)
         return false;
     bool done = fill_and_fetch(buffer, 1, host, stream) && cu.StreamSynchronize(stream) == CUDA_SUCCESS;
-    cu.MemFree(buffer); /* not before the stream has finished with it */
+    cu.MemFree(buffer); /* only after the stream has finished with it */
     return done;
 }
 
@@ -37,7 +37,8 @@ static bool run_after(strata_runtime *runtime, unsigned char *host, CUstream str
     if (strata_runtime_allocate(runtime, BYTES, stream, &buffer) != STRATA_SUCCESS)
         return false;
     bool done = fill_and_fetch(buffer.address, 2, host, stream);
-    done &= strata_runtime_deallocate(runtime, &buffer) == STRATA_SUCCESS; /* at once: the stream keeps the order */
+    done &=
+        strata_runtime_deallocate(runtime, &buffer) == STRATA_SUCCESS; /* at once: the free is ordered after the work */
     return done && strata_runtime_stream_synchronize(runtime, stream) == STRATA_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
-/* A stack from a text: the layers that a program uses are a line in its configuration. With an argument, that is the
- * text; STRATA_STACK in the environment does so for strata_runtime_get. */
+/* A stack from a text, so that a program's layers are a line of its configuration. The argument is the text. For
+ * strata_runtime_get, the environment variable STRATA_STACK has the text. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <strata/strata.h>
@@ -12,7 +12,7 @@ static void explain(const char *what)
     printf("%s: %s\n  %s\n", what, strata_status_text(error->status), error->message);
 }
 
-/* A pool that may hold 1 GiB serves small blocks and refuses one of 2 GiB, and the record says why. */
+/* A pool that may hold 1 GiB serves a small block and refuses one of 2 GiB. The error says why. */
 static bool use(strata_runtime *runtime)
 {
     strata_block block;

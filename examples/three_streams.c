@@ -1,13 +1,13 @@
-/* A pool hands memory from stream to stream, and forgets a wait on the way: the known bug of such pools, in a page.
+/* A pool that hands memory from stream to stream and loses a wait: a known bug of such pools, on one page.
  *
- * The pool keeps a list of free pieces for each stream, and an event that says when the work on them is done. A stream
- * whose list is empty takes over the list of another: it waits for that stream's event. Here A has used both pieces, B
- * takes over A's list, and C takes over what is left of it from B. C waits for B's event; but that was recorded before
- * B waited for A, so it says nothing of A's work. On a GPU, A is usually done by then, and all is well, usually.
+ * The pool keeps a list of free blocks for each stream, and an event recorded after the last work on them. A stream
+ * whose list is empty takes over the list of another stream, and waits for its event. Here A has used both blocks, B
+ * takes over A's list, and C takes over the rest of it from B. C waits for B's event, but that was recorded before B
+ * waited for A, so it does not cover A's work. On a GPU, A is usually done by then, and the bug stays hidden.
  *
- * The mend is one line: what a stream waited for, its event has to cover, too. With --fixed the pool does that.
+ * The fix is one line: a stream's event must cover what the stream has waited for. With --fixed the pool does so.
  *
- * The program knows CUDA's driver API alone; docs/testing-your-code.md shows how the simulated driver finds the bug. */
+ * The program uses CUDA's driver API alone; docs/testing-your-code.md shows how the simulated driver finds the bug. */
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -66,7 +66,7 @@ static void fill(int stream, CUdeviceptr piece, char letter)
     check(cuMemsetD8Async(piece, (unsigned char)letter, BYTES, streams[stream]));
 }
 
-/* Answers the piece that C filled. */
+/* Returns the block that C filled. */
 static CUdeviceptr hand_over(void)
 {
     CUdeviceptr x = take(A), y = take(A);
@@ -80,7 +80,7 @@ static CUdeviceptr hand_over(void)
     return of_c;
 }
 
-/* How many bytes are what C wrote, when C and A are done. */
+/* Returns how many bytes are what C wrote, after C and A are done. */
 static int count_letters(CUdeviceptr of_c)
 {
     static char host[BYTES];

@@ -1,6 +1,6 @@
-/* Two streams hand a buffer over: one writes it, the other reads it, again and again. There is no event in this
- * program. Each launch says what it touches; the launch recorder makes the reader wait for the writer, and the writer,
- * before it overwrites the buffer, for the reader. */
+/* Two streams share a buffer: one writes it, the other reads it, repeatedly. The program uses no events. Each launch
+ * names the blocks that it touches; the launch recorder makes the reader wait for the writer, and the next write wait
+ * for the reader. */
 #include "cuda_calls.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ enum { BYTES = 1 << 16, ROUNDS = 8 };
 
 static cuda_calls cu;
 
-/* Submits one piece of work on `stream` that touches `buffer`. */
+/* Submits one launch to `stream` that touches `buffer`. */
 static bool launch(strata_runtime *runtime, CUstream stream, const strata_block *buffer, strata_access access,
                    bool (*submit)(CUstream stream, const strata_block *buffer, void *data), void *data)
 {
@@ -45,7 +45,7 @@ static bool hand_over(strata_runtime *runtime, CUstream writer, CUstream reader,
     for (unsigned char round = 0; round < ROUNDS && done; round++)
         done = launch(runtime, writer, &buffer, STRATA_ACCESS_WRITE, fill, &round) &&
                launch(runtime, reader, &buffer, STRATA_ACCESS_READ, fetch, host + (size_t)round * BYTES);
-    /* The free comes after the reader, too, though it is the writer's stream that the buffer belongs to. */
+    /* The free is ordered after the reader too, although the buffer was allocated on the writer's stream. */
     done &= strata_runtime_deallocate(runtime, &buffer) == STRATA_SUCCESS;
     return strata_runtime_stream_synchronize(runtime, reader) == STRATA_SUCCESS && done;
 }

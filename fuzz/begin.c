@@ -1,4 +1,4 @@
-/* Opening the simulated driver for a fuzz target, and looking at what is left in it. */
+/* Opens the simulated driver for a fuzz target, and compares what is alive in it. */
 #include "fuzz/begin.h"
 
 #include <dlfcn.h>

@@ -1,8 +1,8 @@
-/* What every fuzz target begins with, and what a failed check does.
+/* The set-up of all fuzz targets, and the effect of a failed check.
  *
- * A target is one file with LLVMFuzzerTestOneInput, and LLVMFuzzerInitialize where it needs a driver. libFuzzer brings
- * its own main; fuzz/replay.c is another one, which runs committed inputs through the same functions. The checks are
- * those of the tests; one that fails aborts, so that the input that made it fail is kept. */
+ * A target is one file with LLVMFuzzerTestOneInput, and LLVMFuzzerInitialize if it needs a driver. libFuzzer has its
+ * own main; fuzz/replay.c has another, which runs committed inputs through the same functions. A failed check, one of
+ * those of the tests, aborts, so that libFuzzer keeps the input. */
 #ifndef STRATA_FUZZ_BEGIN_H
 #define STRATA_FUZZ_BEGIN_H
 
@@ -11,21 +11,20 @@
 int LLVMFuzzerInitialize(int *count, char ***arguments);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Opens the simulated driver with 1 GiB of device memory, makes its context current, and lets failed checks abort. */
+/* Opens the simulated driver with 1 GiB of device memory, makes its context current, and makes failed checks abort. */
 void fuzz_begin(void);
 
-/* The simulated driver's function of this name, put where `entry` points to: one of strata/sim.h, or an entry point of
- * the driver that the library itself has no use for. */
+/* Stores the simulated driver's function of this name in *entry: a function of strata/sim.h, or an entry point that the
+ * library itself does not use. */
 void fuzz_find(const char *name, void *entry);
 
-/* What is alive in the simulated driver now. */
+/* Returns what is alive in the simulated driver. */
 strata_sim_accounts fuzz_accounts(void);
 
-/* Waits for the device, and checks that what is alive is what was alive at `before`. Events are Strata's to keep, for
- * the next that needs one, but there is an end to how many it keeps. */
+/* Waits for the device, and checks that what is alive equals `before`. Strata may keep a limited number of events. */
 void fuzz_check_accounts(const strata_sim_accounts *before);
 
-/* Tells, when FUZZ_TELL is set in the environment, what an input means. */
+/* Prints the meaning of an input, if FUZZ_TELL is set in the environment. */
 void fuzz_tell(const char *format, ...) STRATA_PRINTF(1, 2);
 
 #endif

@@ -1,4 +1,4 @@
-/* Beginning and ending captures, and what follows for the model. */
+/* Begins and ends captures, and updates the model. */
 #include "fuzz/captures.h"
 
 #include "fuzz/graphs.h"
@@ -13,8 +13,8 @@ static PFN_cuStreamBeginCapture_v10010 begin_capture;
 static PFN_cuStreamEndCapture_v10000 end_capture;
 static CUcontext context;                  /* of every thread, always */
 static CUstreamCaptureMode modes[PLAYERS]; /* of the players' threads */
-static model_stream *subject;              /* of a capture, handed from the dealer to the player */
-static CUevent joint;                      /* that streams are brought into a capture with */
+static model_stream *subject;              /* the stream to be captured, given by the dealer to the player */
+static CUevent joint;                      /* the event by which streams join a capture */
 
 void captures_open(void)
 {
@@ -102,7 +102,7 @@ static bool holds_on(const model_stream *stream)
 
 /* ---- edges ---- */
 
-static model_stream *edge_from, *edge_to; /* handed from the dealer to the players */
+static model_stream *edge_from, *edge_to; /* given by the dealer to the players */
 
 static void record_edge(void)
 {
@@ -114,7 +114,7 @@ static void wait_edge(void)
     check_cu(strata_cu.StreamWaitEvent(edge_to->handle, joint, 0));
 }
 
-/* A thread's own stream can be named by no other thread. */
+/* Only a thread itself can name its per-thread stream. */
 static unsigned who_may_name(const model_stream *stream, unsigned player)
 {
     if (stream->kind == PER_THREAD)
@@ -122,7 +122,7 @@ static unsigned who_may_name(const model_stream *stream, unsigned player)
     return players_has(player) ? player : 0;
 }
 
-/* What `to` captures next comes after what `from` captured. If it was not captured, it is from now on. */
+/* The next captured work of `to` comes after that of `from`. `to` joins the capture if it is not captured yet. */
 static void lead(model_stream *from, model_stream *to, unsigned player)
 {
     fuzz_tell("  stream %llu %s stream %llu", (unsigned long long)from->number, to->capture ? "leads to" : "forks to",
@@ -138,7 +138,7 @@ static void lead(model_stream *from, model_stream *to, unsigned player)
     to->mode = from->mode;
 }
 
-/* Whether all that the streams of the capture did comes before its end. */
+/* Whether the end of the capture comes after all work of its streams. */
 static bool joined(const model_stream *origin)
 {
     for (size_t i = 0; i < model.stream_count; i++) {
@@ -286,7 +286,7 @@ void captures_check_alive(void)
     }
 }
 
-/* That the driver refuses to undo what was exchanged is no fault of the library's. */
+/* The driver's refusal to restore the exchanged mode is no fault of the library. */
 void captures_check_thread(void)
 {
     unsigned player = players_now();
@@ -324,7 +324,7 @@ static void finish_work_on(uint64_t stream)
             operation_finish(i - 1);
 }
 
-/* The program finishes, before it captures, the uses whose work it could not submit or wait for meanwhile. */
+/* Before a capture the program finishes the uses that it could not finish during it. */
 static void finish_what_a_capture_forbids(const model_stream *stream)
 {
     finish_work_on(stream->number);
@@ -333,7 +333,7 @@ static void finish_what_a_capture_forbids(const model_stream *stream)
             finish_work_on(model.streams[i].number);
 }
 
-/* A block that only this stream has used. */
+/* A block that no other stream has used. */
 static model_block *pick_block_of(const model_stream *stream)
 {
     unsigned first = fuzz_below(&model.input, model.block_count);
@@ -347,7 +347,7 @@ static model_block *pick_block_of(const model_stream *stream)
 
 static struct {
     CUstreamCaptureMode mode;
-    bool frees; /* a block inside, which the stream had read, noted nowhere, before */
+    bool frees; /* frees a block in the capture, read before on the stream without a record */
 } beginning;
 
 static void begin_subject(void)
@@ -366,11 +366,11 @@ static void begin_subject(void)
     graphs_begin(subject);
     if (block && !operation_free_block(block, subject)) {
         end_subject();
-        captures_synchronize(subject->handle); /* only what was submitted before a free may go unnoted */
+        captures_synchronize(subject->handle); /* only work submitted before a free needs no record */
     }
 }
 
-/* The library asks for no less: a stream that it knows, or the legacy one, is not captured. */
+/* The library requires that a known stream, or the legacy one, is not captured. */
 static bool may_be_captured(const model_stream *stream)
 {
     return (stream->kind == UNKNOWN || stream->kind == PER_THREAD) && !stream->capture;
@@ -402,8 +402,7 @@ static model_stream *pick_captured(void)
     return NULL;
 }
 
-/* A stream waits for one that is captured: it joins the capture, or is brought behind more of it. Two captures cannot
- * become one. */
+/* A stream waits for a captured one: it joins the capture, or comes after more of it. Two captures cannot be joined. */
 static void capture_edge(void)
 {
     model_stream *from = pick_captured();
@@ -418,7 +417,7 @@ static void capture_edge(void)
     lead(from, to, player);
 }
 
-/* On the thread that began it; if its mode is relaxed, on any. Mostly all that was forked is joined before. */
+/* On the thread that began it, or on any if its mode is relaxed. Mostly after all forked streams were joined. */
 static void capture_end(void)
 {
     model_stream *stream = pick_captured();
@@ -448,7 +447,7 @@ static void capture_say_ended(void)
     trouble_begin();
     strata_status status =
         trouble_end(strata_stack_captures_ended(strata_runtime_stack(runtime->handle), stream->handle));
-    /* A driver that did not say that the stream is captured says so when the free is tried; then it stays as it is. */
+    /* If the driver did not report the capture before, it does at the free; then the stream stays as it is. */
     bool hidden = trouble_struck() && stream->capture;
     bool refused = status == STRATA_ERROR_STREAM_CAPTURE && (captures_beside_legacy() || hidden);
     bool settled = model_did(status, refused ? status : STRATA_SUCCESS, "captures ended", __FILE__, __LINE__);
@@ -456,7 +455,7 @@ static void capture_say_ended(void)
         forget_held(which, stream->number);
 }
 
-/* By a call of the program's own, which no capture of the context survives. */
+/* By a call of the program that invalidates every capture of the context. */
 static void capture_kill(void)
 {
     if (!captures_any())

@@ -1,7 +1,7 @@
-/* Programs of calls. The input is a program: when submitted work runs, a stack, then operations, each with the player
- * whose turn it is. Players are threads. Every answer is held against a plain model (fuzz/model.h), and so is what the
- * blocks hold; the checker of the simulated driver judges the order of all work (fuzz/judge.h); at the end nothing may
- * be left in the library or in the driver. */
+/* Programs of calls. The input is a program: the policy, a stack, then operations, each with the player that makes it.
+ * Players are threads. Every answer and every block's contents are compared with a plain model (fuzz/model.h); the
+ * simulated driver's checker judges the order of all work (fuzz/judge.h). At the end the library and the driver must
+ * hold nothing. */
 #include "fuzz/captures.h"
 #include "fuzz/graphs.h"
 #include "fuzz/judge.h"
@@ -57,15 +57,15 @@ static void act_and_look(void)
     captures_check_thread();
 }
 
-/* What the program itself has to wait for ends all captures; so it is done between two steps. */
+/* Waiting here would end all captures, so it is done between steps. */
 static void make_room(void)
 {
     if (captures_any() && (!model_has_room(STEP_USES) || model.held_count + STEP_FREES > HELD))
         captures_settle();
 }
 
-/* The byte of an operation says what and which player; the last quarter of its values is about captures, the player
- * another byte. */
+/* The byte of an operation chooses operation and player. In the last quarter of its values the operation is about
+ * captures, and another byte chooses the player. */
 static void step(void)
 {
     make_room();

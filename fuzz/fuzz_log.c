@@ -1,5 +1,5 @@
-/* The reader of binary logs. An input is read as a file, and then as the entries of a batch whose checksum is right,
- * which mutations would hardly ever hit. What was read is encoded and read again, and must be the same. */
+/* The reader of binary logs. An input is read as a file, and then as the entries of a batch with a correct checksum,
+ * which mutations would hardly ever hit. The records are encoded and read again, and must be the same. */
 #include "fuzz/begin.h"
 
 #include "resources/logging/binary.h"
@@ -70,7 +70,7 @@ static void seal(unsigned char *batch, size_t size, uint32_t records)
     log_put_u32(batch + 8, log_crc(0, batch + LOG_BATCH_CHECKED, LOG_BATCH_HEADER - LOG_BATCH_CHECKED + size));
 }
 
-/* The reader says how many records there are if the batch says something else. */
+/* Used if the batch's own count is wrong. */
 static uint32_t count_records(const unsigned char *bytes, size_t size)
 {
     static const char words[] = " records holds ";

@@ -1,7 +1,7 @@
 /* The simulated driver's PTX reader. The input is a module's text.
  *
- * It is read twice: by the reader itself, which is linked into this target, and by the driver through cuModuleLoadData.
- * Both must come to the same answer, and what the reader found must be what the driver then shows. */
+ * It is read twice: by the reader, which is linked into this target, and by the driver through cuModuleLoadData. Both
+ * must return the same result, and the driver must show what the reader found. */
 #include "fuzz/begin.h"
 
 #include "sim/kernels/kernels.h"
@@ -14,7 +14,7 @@ enum { GLOBALS_LIMIT = 64 << 20, READ_BACK = 4096 };
 
 static CUresult (*get_global)(CUdeviceptr *address, size_t *bytes, CUmodule module, const char *name);
 
-/* Parameters lie behind one another, each at a multiple of its alignment, inside the buffer. */
+/* Parameters follow each other, aligned, inside the buffer. */
 static void check_parameters(const sim_ptx_entry *entry)
 {
     size_t end = 0;
@@ -37,7 +37,7 @@ static uint64_t bytes_of(const sim_ptx_global *globals)
     return sum;
 }
 
-/* The last one of a name counts, which is the first in the list. */
+/* The last global of a name counts; it is the first in the list. */
 static bool is_first(const sim_ptx_global *globals, const sim_ptx_global *which)
 {
     const sim_ptx_global *global = globals;
@@ -73,7 +73,7 @@ static void check_globals(CUmodule module, const sim_ptx_global *globals)
     }
 }
 
-/* The kernels that the simulated driver knows by their names. */
+/* The kernels that the simulated driver knows by name. */
 static bool is_known(const char *name)
 {
     static const char *const known[] = {"strata_pattern_fill", "strata_pattern_check", "strata_guard_fill",
@@ -98,7 +98,7 @@ static void check_functions(CUmodule module, const sim_ptx_entry *entries)
     }
 }
 
-/* What the driver says of a text of which the reader said `read`. */
+/* What the driver returns for a text whose reading returned `read`. */
 static void check_module(CUmodule module, CUresult loaded, CUresult read, const sim_ptx_entry *entries,
                          const sim_ptx_global *globals)
 {

@@ -1,7 +1,6 @@
-/* Stack texts and sizes. The input is a text: it is built into a stack and ended again, and read as a size.
+/* Stack texts and sizes. The input is a text: it is built into a stack, which is destroyed again, and read as a size.
  *
- * Beside the layers that come with the library stands one that has an option of every type, and that checks what it is
- * given. */
+ * Besides the library's layers there is one with an option of every type, which checks the values that it is given. */
 #include "fuzz/begin.h"
 
 #include <stdio.h>
@@ -67,7 +66,7 @@ static const strata_layer plain = {
 
 /* ---- what must hold ---- */
 
-/* A stack that was built keeps its text, hands out memory and takes it back, unless it is there to refuse. */
+/* A built stack keeps its text, allocates memory and frees it, unless its purpose is to refuse. */
 static void check_stack(strata_stack *stack, const char *text)
 {
     assert_string_equal(strata_stack_text(stack), text);
@@ -86,8 +85,7 @@ static void check_stack(strata_stack *stack, const char *text)
     check_ok(strata_resource_deallocate(top, &block, NULL));
 }
 
-/* A refusal is one of those that the header names, says something, and where the text is wrong, at which of its
- * characters. */
+/* A refusal is a status that the header names, with a message and, for a wrong text, the position. */
 static void check_refusal(strata_status status, size_t length)
 {
     const strata_error *error = strata_last_error();
@@ -154,7 +152,7 @@ int LLVMFuzzerInitialize(int *count, char ***arguments)
     return 0;
 }
 
-/* What would write a file, or memory that other processes share, is not for random inputs. */
+/* Inputs must not write files or memory shared with other processes. */
 static bool reaches_outside(const char *text)
 {
     return strstr(text, "file") || strstr(text, "shared");

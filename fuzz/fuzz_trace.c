@@ -1,7 +1,7 @@
-/* Trace readers. The input is a file, plain or gzip, in any of the kinds that tools/trace/trace.h reads.
+/* Trace readers. The input is a file, plain or gzip, of any kind that tools/trace/trace.h reads.
  *
- * It is read as it is, and compressed, which must come to the same. A trace that was read is put to an account of its
- * own, then written as Strata's CSV and read again: all but the lines and names must be as before. */
+ * It is read as it is, and compressed, with the same result. A trace is compared with an independent count, then
+ * written as Strata's CSV and read again: all but lines and names must be equal. */
 #include "fuzz/begin.h"
 
 #include "tools/trace/trace.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-static int file = -1; /* in memory; what is read is written here first */
+static int file = -1; /* in memory; inputs are written here first */
 static char path[64];
 
 static void put_bytes(const void *bytes, size_t size)
@@ -49,7 +49,7 @@ typedef struct account {
     bool *freed;
 } account;
 
-/* Streams have numbers in the order in which they come up. */
+/* Streams are numbered in the order of their first use. */
 static void note_stream(account *so_far, uint32_t stream)
 {
     assert_true(stream <= so_far->streams);

@@ -1,13 +1,13 @@
-/* Steps of captures, and launching what they became. */
+/* Steps of captures, and launches of their graphs. */
 #include "fuzz/graphs.h"
 
 #include "driver/kernels/kernels.h"
 #include "fuzz/captures.h"
 #include "fuzz/operations.h"
 
-enum { STEPS = 32 /* as many as model_stream.behind has bits */, GRAPHS = 4 };
+enum { STEPS = 32 /* the bits of model_stream.behind */, GRAPHS = 4 };
 
-/* A fill of the front of `to`, or a copy from the front of one block to that of another. */
+/* A fill of the first part of `to`, or a copy between the first parts of two blocks. */
 typedef struct graph_step {
     bool copies;
     strata_block_id to, from;
@@ -16,7 +16,7 @@ typedef struct graph_step {
 } graph_step;
 
 typedef struct graph_plan {
-    uint64_t origin; /* number of the stream that began the capture; 0: there is none */
+    uint64_t origin; /* number of the stream that began the capture; 0: none */
     graph_step steps[STEPS];
     size_t count;
 } graph_plan;
@@ -26,7 +26,7 @@ typedef struct graph_use {
     strata_access access;
 } graph_use;
 
-/* All the blocks that a launch touches. */
+/* All blocks of a launch. */
 typedef struct graph_uses {
     graph_use at[2 * STEPS];
     size_t count;
@@ -38,7 +38,7 @@ static struct {
 } graphs[GRAPHS];
 static size_t graph_count;
 
-static graph_plan captured[STREAMS]; /* of captures under way */
+static graph_plan captured[STREAMS]; /* captures in progress */
 
 static PFN_cuGraphInstantiateWithFlags_v11040 instantiate;
 static PFN_cuGraphDestroy_v10000 graph_destroy;
@@ -55,7 +55,7 @@ void graphs_open(void)
 
 /* ---- capturing ---- */
 
-/* With 0, one that is free. */
+/* With 0, a free one. */
 static graph_plan *plan_of(uint64_t origin)
 {
     for (size_t i = 0; i < STREAMS; i++)
@@ -81,7 +81,7 @@ static bool conflict(const graph_step *one, const graph_step *other)
            (other->copies && same(other->from, one->to));
 }
 
-/* Whether all that the step would race with comes before what the stream captures next. */
+/* Whether the stream's next work comes after all that the step would race with. */
 static bool in_order(const graph_plan *plan, const model_stream *stream, const graph_step *step)
 {
     for (size_t i = 0; i < plan->count; i++)
@@ -163,7 +163,7 @@ void graphs_drop_all(void)
 
 /* ---- launching ---- */
 
-/* False if the block is gone. */
+/* False if the block is freed. */
 static bool add_use(graph_uses *uses, strata_block_id id, strata_access access)
 {
     model_block *block = model_block_of(id);
@@ -188,7 +188,7 @@ static bool gather(const graph_plan *plan, graph_uses *uses)
     return true;
 }
 
-/* What the blocks hold after a launch: every order that the graph leaves open ends with the same. */
+/* Updates the blocks' contents after a launch. Every order that the graph allows has the same result. */
 static void run(const graph_plan *plan)
 {
     for (size_t i = 0; i < plan->count; i++) {
@@ -213,7 +213,7 @@ static void launch_graph(size_t which, const model_stream *stream)
     fuzz_tell("  is launched");
 }
 
-/* Each block by itself. */
+/* Prepares and finishes each block by itself. */
 static void launch_by_blocks(size_t which, const graph_uses *uses, const model_stream *stream)
 {
     size_t prepared = 0;
@@ -242,7 +242,7 @@ static const model_block *any_that_saw_legacy(const graph_uses *uses)
     return NULL;
 }
 
-/* All of them by the launch recorder. */
+/* Uses the launch recorder for all blocks. */
 static void launch_by_recorder(size_t which, const graph_uses *uses, const model_stream *stream)
 {
     strata_launch recorder;

@@ -1,4 +1,4 @@
-/* The bytes of an input, taken one after another. After the last one come zeroes. */
+/* The bytes of an input, in order; zeroes after the last one. */
 #ifndef STRATA_FUZZ_INPUT_H
 #define STRATA_FUZZ_INPUT_H
 
@@ -20,7 +20,7 @@ static inline unsigned fuzz_byte(fuzz_input *input)
     return fuzz_has_more(input) ? *input->at++ : 0;
 }
 
-/* A number below `limit`, which is at most 256; 0 if the limit is. */
+/* A number below `limit`, which is at most 256; 0 if `limit` is 0. */
 static inline unsigned fuzz_below(fuzz_input *input, size_t limit)
 {
     return limit ? (unsigned)(fuzz_byte(input) % limit) : 0;

@@ -1,4 +1,4 @@
-/* Asking the checker. */
+/* Calls the checker. */
 #include "fuzz/judge.h"
 
 #include "fuzz/begin.h"

@@ -1,4 +1,4 @@
-/* The model's state, and what operations draw from the input. */
+/* The state of the model, and objects drawn from the input. */
 #include "fuzz/model.h"
 
 #include "fuzz/captures.h"
@@ -8,7 +8,7 @@ struct model model;
 
 bool model_did(strata_status got, strata_status want, const char *call, const char *file, int line)
 {
-    if (got != STRATA_SUCCESS && !trouble_struck()) /* without memory there may be no record */
+    if (got != STRATA_SUCCESS && !trouble_struck()) /* without memory there may be no error record */
         assert_int_equal(strata_last_error()->status, got);
     if (!trouble_explains(got))
         test_check_status(got, want, call, file, line);
@@ -25,7 +25,7 @@ bool model_did_beside(strata_status got, strata_status want, const model_stream 
     return model_did(got, want, call, file, line);
 }
 
-/* Mostly the first, which is always there. */
+/* Mostly the first, which always exists. */
 model_runtime *model_pick_runtime(void)
 {
     model_runtime *second = &model.runtimes[1];
@@ -54,7 +54,7 @@ strata_access model_pick_access(void)
     return (strata_access)(STRATA_ACCESS_READ + fuzz_below(&model.input, STRATA_ACCESS_READ_WRITE));
 }
 
-/* Small ones, those around what allocators round to, and a few large ones. */
+/* Small sizes, those around an allocator's rounding, and a few large ones. */
 size_t model_pick_size(void)
 {
     static const size_t around[] = {256, 512, 4096, WHOLE, 2 << 20};

@@ -1,4 +1,4 @@
-/* Blocks of the model, and what they hold. */
+/* Blocks of the model, and their contents. */
 #include "driver/kernels/kernels.h"
 #include "fuzz/captures.h"
 #include "fuzz/judge.h"
@@ -12,7 +12,7 @@ typedef struct model_check {
     strata_block_id id;
     size_t bytes;
     uint64_t seed;
-    const unsigned char *seen; /* where the bytes were copied; NULL: a kernel compares them */
+    const unsigned char *seen; /* where the bytes were copied to; NULL: a kernel compares them */
 } model_check;
 
 static struct {
@@ -126,7 +126,7 @@ void model_open_memory(void)
     model_verify();
 }
 
-/* As the kernels have it. */
+/* As in the kernels. */
 static uint64_t mix(uint64_t x)
 {
     x ^= x >> 30;

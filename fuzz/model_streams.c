@@ -12,7 +12,7 @@ static const char *pick_switch(void)
     return words[fuzz_below(&model.input, 3)];
 }
 
-/* Draws a stack of Strata's own pool, with any options, or of blocks of a few sizes. */
+/* Draws a stack of Strata's pool, with any options, or of fixed-size blocks. */
 static void pick_pool(model_runtime *runtime, char *text, size_t size)
 {
     static const char *const limits[] = {"0", "2MiB", "8MiB", "32MiB"}, *const frames[] = {"0", "2MiB"},
@@ -34,7 +34,7 @@ static void pick_pool(model_runtime *runtime, char *text, size_t size)
     const char *frame = frames[fuzz_below(&model.input, 2)], *slack = slacks[fuzz_below(&model.input, 4)],
                *cache = caches[fuzz_below(&model.input, 3)], *follow = pick_switch(), *internal = pick_switch();
     unsigned other = fuzz_below(&model.input, 5), source = kind == 5 ? 1 + fuzz_below(&model.input, 2) : 0;
-    if (source && other == 4) /* decay is of memory that the pool maps */
+    if (source && other == 4) /* decay is for memory that the pool maps */
         other = 0;
     snprintf(text, size,
              "pool(max_size=%s, frame=%s, slack=%s, cache=%s, follow_event_dependencies=%s, "
@@ -42,8 +42,8 @@ static void pick_pool(model_runtime *runtime, char *text, size_t size)
              limits[limit], frame, slack, cache, follow, internal, others[other], below[source]);
 }
 
-/* Draws a stack: direct, a view of the driver's default pool, a pool of the driver's or of Strata's own with any
- * options, or blocks of a few sizes. */
+/* Draws a stack: direct, a view of the driver's default pool, a pool of the driver's or of Strata's with any options,
+ * or fixed-size blocks. */
 static void pick_stack(model_runtime *runtime, char *text, size_t size)
 {
     static const char *const sizes[] = {"0", "1B", "64KiB", "2MiB", "8MiB", "32MiB"};
@@ -85,7 +85,7 @@ bool model_make_runtime(unsigned which)
         .events = (strata_event_mode)(how % 3),
         .stream_capacity = 1 + (how >> 2) % 4,
     };
-    bool by_hand = how >> 4 == 15; /* the stack is made first and then given away */
+    bool by_hand = how >> 4 == 15; /* the stack is created first and then given to the runtime */
     fuzz_tell("runtime %u: %s%s, event mode %d, %u streams", which, text, by_hand ? " by hand" : "", (int)config.events,
               config.stream_capacity);
     runtime->stream_capacity = config.stream_capacity;
@@ -99,7 +99,7 @@ bool model_make_runtime(unsigned which)
     return made;
 }
 
-/* Streams that were registered there are unknown from now on. */
+/* Streams registered with it become unknown. */
 void model_end_runtime(unsigned which)
 {
     model_runtime *runtime = &model.runtimes[which];

@@ -1,6 +1,6 @@
-/* What a program can do. Each function makes one step, with what it needs drawn from the input, and holds every answer
- * against the model's. Those that act run on the thread of the player whose turn it is; those that deal run on the main
- * one and hand over to the players that they need. */
+/* The operations of a program. Each function makes one step, with its arguments drawn from the input, and compares
+ * every answer with the model. Acting operations run on the player's thread; dealt ones run on the main thread and hand
+ * over to the players that they need. */
 #include "fuzz/operations.h"
 
 #include "fuzz/captures.h"
@@ -18,7 +18,7 @@ static strata_runtime *handle_of(unsigned runtime)
     return model.runtimes[runtime].handle;
 }
 
-/* The program cannot know what became of a use whose finish failed, so it waits for the work itself. */
+/* After a failed finish the state of the use is unknown, so the program waits for the work itself. */
 static void recover(const model_stream *stream)
 {
     if (captures_may_submit(stream))
@@ -61,7 +61,7 @@ static void allocate(void)
     model_block *entered = model_enter(&block, (unsigned)(runtime - model.runtimes), stream);
     if (!(how & 3) || !captures_may_submit(stream))
         return;
-    /* Fresh memory may be used at once by work on its own stream. */
+    /* Work on the block's own stream may use fresh memory at once. */
     model_make_room(1);
     model_submit(entered, stream->handle, STRATA_ACCESS_WRITE);
     bool noted = did(strata_runtime_record_block_use(runtime->handle, &block, stream->handle, STRATA_ACCESS_WRITE),
@@ -71,8 +71,7 @@ static void allocate(void)
         recover(stream);
 }
 
-/* What was submitted is done, and whatever the library then takes for complete is held against the model at each use.
- */
+/* Submitted work is done then, and each later use compares what the library takes for complete with the model. */
 static void wait_for_stream(void)
 {
     const model_stream *stream = model_pick_stream();
@@ -107,7 +106,7 @@ static void allocate_oddly(void)
     strata_block block = {.address = 1}, empty = {0};
     trouble_begin();
     strata_status status = trouble_end(strata_runtime_allocate_request(runtime->handle, &request, &block));
-    bool captured = stream->capture || captures_may_refuse(stream, NULL); /* the stream may be looked at first */
+    bool captured = stream->capture || captures_may_refuse(stream, NULL); /* the stream may be queried first */
     bool refused = captured && status == STRATA_ERROR_STREAM_CAPTURE;
     bool made = model_did(status, refused ? status : odd[which].want, "allocate oddly", __FILE__, __LINE__);
     assert_memory_equal(&block, &empty, sizeof block);
@@ -203,7 +202,7 @@ static void use_begin(void)
     };
 }
 
-static model_use finishing; /* handed from the dealer to the player */
+static model_use finishing; /* given by the dealer to the player */
 
 static void finish_use(void)
 {
@@ -234,7 +233,7 @@ static void use_end(void)
         operation_finish(fuzz_below(&model.input, model.use_count));
 }
 
-/* Without a prepare the program itself must know that the order is right: there is only one stream. */
+/* Without a prepare the program must know that the order is right: there is only one stream. */
 static void use_and_record(void)
 {
     model_block *block = model_pick_block();
@@ -276,7 +275,7 @@ static void use_first(void)
         recover(stream);
 }
 
-/* A copy from one block to another, which may be of another runtime. */
+/* A copy from one block to another, perhaps of another runtime. */
 static void copy(void)
 {
     model_block *from = model_pick_block(), *to = model_pick_block();
@@ -301,11 +300,11 @@ typedef struct launch_plan {
     strata_launch recorder;
     unsigned runtime;
     const model_stream *stream;
-    strata_access access[BLOCKS]; /* by the block's place in the model */
+    strata_access access[BLOCKS]; /* by the block's index in the model */
     size_t count;                 /* different blocks */
 } launch_plan;
 
-/* Names up to twelve blocks, some of them more than once; false after trouble. */
+/* Names up to twelve blocks, some of them repeatedly; false after trouble. */
 static bool name_blocks(launch_plan *plan)
 {
     for (unsigned i = 1 + byte() % 12; i > 0; i--) {
@@ -353,7 +352,7 @@ static void end_prepared(launch_plan *plan, unsigned how)
         return;
     }
     submit_launch(plan);
-    if (how % 4 == 1) { /* forgotten, and so taken for submitted */
+    if (how % 4 == 1) { /* neither committed nor canceled, so taken for submitted */
         did(strata_launch_end(&plan->recorder), STRATA_ERROR_NOT_COMMITTED);
         note_launch(plan, !trouble_struck());
         return;
@@ -362,7 +361,7 @@ static void end_prepared(launch_plan *plan, unsigned how)
     check_ok(strata_launch_end(&plan->recorder));
 }
 
-/* One of the blocks is freed after it was named: the launch is refused, and nothing stays pinned. */
+/* A named block is freed: the launch is refused, and no block stays pinned. */
 static void check_freed_is_refused(launch_plan *plan)
 {
     size_t which = 0;
@@ -376,7 +375,7 @@ static void check_freed_is_refused(launch_plan *plan)
 
 static bool preflight(launch_plan *plan)
 {
-    const model_block *legacy = NULL; /* one that a capture could have something against */
+    const model_block *legacy = NULL; /* a block that a capture could refuse */
     for (size_t i = 0; i < model.block_count; i++)
         if (plan->access[i] && model.blocks[i].saw_legacy)
             legacy = &model.blocks[i];
@@ -418,7 +417,7 @@ bool operation_free_block(model_block *block, const model_stream *stream)
     return freed;
 }
 
-/* Looks at a block a last time before it goes, so that its bytes must last until the look has been. */
+/* Reads a block before its free, so that its bytes must last until the read. */
 static void look(model_block *block, unsigned how)
 {
     const model_stream *stream = model_pick_stream();
@@ -436,7 +435,7 @@ void operation_free(void)
     const model_stream *stream = model_pick_stream();
     const model_stream *only = model_player_stream(block->only);
     if (how & 2 && only && captures_may_submit(only) && !model_races(&block->block, only->number, STRATA_ACCESS_READ)) {
-        /* What was submitted to the freeing stream before the free may use the block without being noted. */
+        /* Work submitted to the freeing stream before the free needs no record. */
         model_make_room(1);
         model_submit(block, only->handle, STRATA_ACCESS_READ);
         if (!operation_free_block(block, only))
@@ -446,7 +445,7 @@ void operation_free(void)
     operation_free_block(block, stream);
 }
 
-/* Whether the calling thread's own default stream is captured, so that it cannot be told whether it is the block's. */
+/* Whether the thread's per-thread stream is captured, so that it cannot be compared with the block's stream. */
 static bool cannot_be_identified(const model_block *block)
 {
     if (block->block.stream != CU_STREAM_PER_THREAD)
@@ -463,7 +462,7 @@ static strata_status free_at_home_wants(const model_block *block, strata_status 
     if (cannot_be_identified(block))
         return STRATA_ERROR_STREAM_CAPTURE;
     bool may = block->home_known || (alloc_stream && alloc_stream->kind != UNKNOWN);
-    /* What a stream left behind that is long gone may have come to another one with the same handle. */
+    /* A new stream may have the handle of a destroyed one, and what that left behind. */
     bool might = got != STRATA_ERROR_STREAM_MISUSE && model_is_known_handle(block->block.stream);
     if (!may && !might)
         return STRATA_ERROR_STREAM_MISUSE;
@@ -587,7 +586,7 @@ static void find(void)
         check_status(strata_runtime_find(handle_of(!block->runtime), address, &found), STRATA_ERROR_FOREIGN_POINTER);
 }
 
-/* Where a freed block was, there is nothing, or a block that is live. */
+/* At a freed block's address there is nothing, or a live block. */
 static void find_stale(void)
 {
     if (!model.stale_count)

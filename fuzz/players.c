@@ -1,4 +1,4 @@
-/* Threads that wait for their turn at one condition each. */
+/* Threads that run one at a time, each with a condition. */
 #include "fuzz/players.h"
 
 #include "fuzz/begin.h"
@@ -8,15 +8,15 @@
 typedef struct player {
     pthread_t thread;
     bool there;        /* the dealer's alone */
-    pthread_cond_t go; /* its turn has come */
-    void (*act)(void); /* what to do in this turn, NULL when it is done; guarded by lock */
+    pthread_cond_t go; /* signaled when the player may run */
+    void (*act)(void); /* the current call, NULL when it has returned; guarded by lock */
     bool leave;        /* guarded by lock */
 } player;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t done = PTHREAD_COND_INITIALIZER;
 static player players[PLAYERS];
-static unsigned now; /* changed by the dealer while no player runs */
+static unsigned now; /* changed by the dealer while no other player runs */
 
 static void *play(void *data)
 {

@@ -1,5 +1,5 @@
-/* Players: threads that take turns. Exactly one runs at any time and hands over to the next, so an input means the same
- * run each time, and still each player has what a thread has of its own: caches, pins, a default stream, an end. */
+/* Players: threads, exactly one of which runs at any time, so an input means the same in each run. Each player has a
+ * thread's own state: caches, pins, a default stream, a thread exit. */
 #ifndef STRATA_FUZZ_PLAYERS_H
 #define STRATA_FUZZ_PLAYERS_H
 
@@ -7,17 +7,17 @@
 
 enum { PLAYERS = 3 };
 
-/* Runs act() as the player and returns when it is done. Player 0 is the thread that calls this; the others' threads
- * begin when they are first needed, with the device's context current. From that one thread only. */
+/* Runs act() as the player and returns when it has returned. Player 0 is the calling thread; other threads start when
+ * first needed, with the device's context current. Called on that one thread only. */
 void players_do(unsigned player, void (*act)(void));
 
-/* The player whose turn it is: within act(), that player; else 0. */
+/* The player within act(), else 0. */
 unsigned players_now(void);
 
-/* Whether the player has a thread now. */
+/* Whether the player has a thread. */
 bool players_has(unsigned player);
 
-/* Ends the thread of a player other than 0, if it has one; a later turn begins with a new one. */
+/* Ends the thread of a player other than 0, if it has one; players_do() starts a new one. */
 void players_leave(unsigned player);
 
 #endif

@@ -1,6 +1,5 @@
-/* A main for fuzz targets without libFuzzer: runs the files that are named, and the files in the folders that are
- * named, one after another. A check that fails, or a sanitizer, ends the program; the last name printed is the input's.
- */
+/* A main for fuzz targets without libFuzzer: runs the named files, and the files in the named folders, in order. A
+ * failed check or a sanitizer ends the program; the last name printed is the input's. */
 #include "fuzz/begin.h"
 
 #include <dirent.h>
@@ -14,7 +13,7 @@ __attribute__((weak)) int LLVMFuzzerInitialize(int *count, char ***arguments)
     return 0;
 }
 
-/* The whole file in memory of exactly its size, so that reading beyond it is seen; the caller frees it. */
+/* The whole file in memory of exactly its size, so that reads beyond it are found. The caller frees it. */
 static uint8_t *read_file(const char *path, size_t *size)
 {
     FILE *file = fopen(path, "rb");

@@ -1,12 +1,12 @@
-/* Host memory is refused between the library and its allocator: the linker puts the functions here in front of the
- * library's (--wrap). Driver calls are refused by the simulated driver's fault plan (strata/sim/fault.h). */
+/* Host memory fails between the library and its allocator: the linker replaces the library's functions by the ones here
+ * (--wrap). Driver calls fail through the simulated driver's fault plan (strata/sim/fault.h). */
 #include "fuzz/trouble.h"
 
 #include "core/base/host_memory.h"
 #include "fuzz/begin.h"
 #include "fuzz/players.h"
 
-/* The entry points that an input's byte chooses from; from ANY_CALL_FROM on, whatever call comes n-th. */
+/* The entry points that an input's byte chooses from; from ANY_CALL_FROM on, the n-th call of any. */
 static const char *const entries[][2] = {
     {"cuEventCreate"},
     {"cuEventQuery"},
@@ -25,10 +25,10 @@ enum { ENTRIES = sizeof entries / sizeof entries[0], ANY_CALL_FROM = 192, MOST_F
 
 typedef enum trouble_kind { TROUBLE_NONE, TROUBLE_HOST_MEMORY, TROUBLE_DRIVER } trouble_kind;
 
-/* One player runs at a time, so these need no lock. */
+/* One player runs at a time, so no lock is needed. */
 static struct {
     trouble_kind kind;
-    unsigned nth;               /* the first that is refused, from 1 */
+    unsigned nth;               /* the first that fails, from 1 */
     bool onwards;               /* and all after it */
     const char *const *entries; /* up to two; NULL: any call */
     CUresult result;
@@ -36,9 +36,9 @@ static struct {
 
 static trouble_kind active, struck;
 static bool met[PLAYERS];
-static unsigned countdown;           /* allocations until one is refused; 0: it has been */
-static uint32_t faults[MOST_FAULTS]; /* of the active trouble: their ids, and which call of theirs is refused */
-static uint64_t strikes[MOST_FAULTS];
+static unsigned countdown;            /* allocations until one fails; 0: it has failed */
+static uint32_t faults[MOST_FAULTS];  /* ids of the active faults */
+static uint64_t strikes[MOST_FAULTS]; /* the call that each of them fails */
 static size_t fault_count;
 
 static struct {
@@ -91,7 +91,7 @@ static void add_fault(const char *entry, uint64_t nth)
     strikes[fault_count++] = nth;
 }
 
-/* A fault strikes once; "and all after it" is as many as there is room for. */
+/* A fault fires once; `onwards` adds as many as there is room for. */
 static void add_faults(void)
 {
     const char *first = planned.entries ? planned.entries[0] : NULL;
@@ -104,7 +104,7 @@ static void add_faults(void)
     }
 }
 
-/* Whether any of the faults struck. */
+/* Returns whether any fault fired. */
 static bool end_faults(void)
 {
     bool any = false;

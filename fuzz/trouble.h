@@ -1,7 +1,7 @@
 /* Trouble: host memory that runs out, or driver calls that fail, during one call of the library.
  *
- * An operation plans it; the next call that is wrapped in trouble_begin and trouble_end meets it, and is told apart
- * from what the program did wrong by trouble_explains. */
+ * An operation plans it; it happens in the next call between trouble_begin and trouble_end. trouble_explains tells its
+ * effects from errors of the program. */
 #ifndef STRATA_FUZZ_TROUBLE_H
 #define STRATA_FUZZ_TROUBLE_H
 
@@ -9,27 +9,27 @@
 
 #include <strata/status.h>
 
-/* Once, with the simulated driver open. */
+/* Called once, with the simulated driver open. */
 void trouble_open(void);
 
-/* Draws the trouble that the next call meets. */
+/* Draws the trouble of the next call. */
 void trouble_plan(fuzz_input *input);
 
-/* Forgets what was planned. */
+/* Drops the plan. */
 void trouble_forget(void);
 
 void trouble_begin(void);
 
-/* Returns the status that it is given. */
+/* Returns its argument. */
 strata_status trouble_end(strata_status status);
 
-/* Whether anything was refused during the call that ended last. */
+/* Whether anything failed during the last call. */
 bool trouble_struck(void);
 
-/* Whether anything was refused on the thread of this player since this was last asked. */
+/* Whether anything failed on the player's thread since the last call of this function. */
 bool trouble_met(unsigned player);
 
-/* Whether a call may answer this because of what was refused during it. */
+/* Whether the failures explain this status. */
 bool trouble_explains(strata_status status);
 
 #endif

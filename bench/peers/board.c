@@ -11,9 +11,9 @@ struct board {
     bool json, judges_nothing;
     const peer_choice *choices;
     size_t peer_count;
-    const char *heading; /* of the rows to come */
+    const char *heading;
     bool heading_due;
-    void (*make_way)(void *data); /* before anything is printed; or NULL */
+    void (*make_way)(void *data);
     void *make_way_data;
     size_t row_count;
     size_t targets, missed;

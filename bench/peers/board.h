@@ -1,5 +1,5 @@
-/* What came of a run: facts, competitors, rows with a figure for each of them, and targets; printed as a table while
- * they come in, or as one JSON object at the end. */
+/* Facts, competitors, rows with a figure for each competitor, and targets; printed as a table while they come in, or as
+ * one JSON object at the end. */
 #ifndef STRATA_BENCH_BOARD_H
 #define STRATA_BENCH_BOARD_H
 
@@ -10,15 +10,15 @@
 enum { BOARD_NAME_SIZE = 96 };
 
 typedef enum board_state {
-    BOARD_NOTHING = 0, /* it does not apply */
+    BOARD_NOTHING = 0, /* does not apply */
     BOARD_FIGURE,
-    BOARD_NO_MEMORY, /* an allocation failed */
-    BOARD_CORRUPT,   /* the competitor was caught handing out memory that was not free */
+    BOARD_NO_MEMORY,
+    BOARD_CORRUPT, /* the competitor handed out memory that was not free */
 } board_state;
 
 typedef struct board_cell {
     double figure;
-    size_t rounds; /* that it is the median of */
+    size_t rounds; /* the figure is their median */
     board_state state;
 } board_cell;
 
@@ -29,26 +29,26 @@ typedef struct board_row {
 
 typedef struct board_target {
     const char *row;
-    const char *label; /* of the competitor */
-    const char *what;  /* "takes at most" and its like, before the limit; "reaches at least" */
+    const char *label;
+    const char *what; /* printed before the limit: "takes at most", "reaches at least" */
     double figure;
     double limit;
     bool at_least; /* else at most */
-    bool missing;  /* there is no figure, which misses it */
+    bool missing;  /* no figure: missed */
 } board_target;
 
 typedef struct board board;
 
-/* A board on `out`. With `json`, nothing is printed before board_finish. Ends the program without memory. */
+/* Prints to `out`; with `json`, at board_finish. Exits without memory. */
 board *board_begin(FILE *out, bool json);
 
-/* Leaves targets out of the table: its figures are none. */
+/* Leaves the targets out. */
 void board_judge_nothing(board *self);
 
-/* Called before anything is printed, so that a line on the same terminal can make way. */
+/* `make_way` is called before each print. */
 void board_before_print(board *self, void (*make_way)(void *data), void *data);
 
-/* Facts first, then the competitors, then rows under headings. Texts that are passed live as long as the board. */
+/* Facts come first, then competitors, then rows under headings. Texts must outlive the board. */
 void board_add_fact(void *self, const char *name, const char *text);
 void board_set_peers(board *self, const peer_choice *choices, size_t count);
 void board_heading(board *self, const char *heading);
@@ -56,7 +56,7 @@ void board_add_row(board *self, const board_row *row);
 void board_add_target(board *self, const board_target *target);
 void board_remark(board *self, const char *text);
 
-/* Prints the rest and frees the board. Returns how many targets were missed; *rows is how many rows there were. */
+/* Prints the rest and frees the board. Returns the number of missed targets. */
 size_t board_finish(board *self, size_t *rows);
 
 #endif

@@ -1,5 +1,4 @@
-/* How many driver calls stacks make, in a process of its own: counting costs some nanoseconds a call, and must begin
- * before the driver is opened. */
+/* Counts driver calls in a process of its own: counting costs time, and must start before the driver is opened. */
 #include "bare.h"
 #include "clock.h"
 #include "contest.h"
@@ -53,7 +52,7 @@ static void count_unknown_pairs(contest *of, size_t i)
     peer_close(&with);
 }
 
-/* Of the second pass; of the first one, if that took seconds. Negative: there was no memory. */
+/* The second pass, or the first if it took seconds. Negative: no memory. */
 static double count_replay(contest *of, size_t i, const recording *trace)
 {
     peer with;

@@ -1,4 +1,4 @@
-/* A run of the benchmark: the competitors, their tasks, and how long each may take. Each subject is a file. */
+/* A run: competitors, subjects, limits. Each subject is a file. */
 #ifndef STRATA_BENCH_CONTEST_H
 #define STRATA_BENCH_CONTEST_H
 
@@ -12,21 +12,22 @@ enum { CONTEST_TRACES = 16, CONTEST_STACKS = PEERS_LIMIT };
 /* A recorded trace, as steps. */
 typedef struct recording {
     char *path;
-    char name[48]; /* the file's, without what follows its first dot */
-    /* what recording_read finds out; all zero before */
+    char name[48]; /* the file's name up to its first dot */
+    /* filled by recording_read; zero before */
     uint32_t count;
     uint32_t slots, streams;
     uint64_t peak_live; /* bytes */
     uint64_t span_ns;   /* from the first step to the last */
     peer_step *steps;
-    uint64_t *times_ns;      /* of each step, since the first */
-    uint32_t shared_streams; /* of shared_steps: at least two */
-    peer_step *shared_steps; /* the same with 30 percent of the blocks freed on another stream */
+    uint64_t *times_ns;      /* each step's time after the first */
+    uint32_t shared_streams; /* at least two */
+    peer_step *shared_steps; /* with 30 percent of the blocks freed on another stream */
 } recording;
 
-/* Driver calls of stacks, counted in a process of its own: counting costs what is measured here. */
+/* Driver calls, counted in a process of its own. */
 typedef struct counted_calls {
-    double per_thousand[CONTEST_STACKS][CONTEST_TRACES]; /* steps of a trace's second replay; negative: not counted */
+    double per_thousand[CONTEST_STACKS]
+                       [CONTEST_TRACES]; /* per 1,000 steps of a trace's second pass; negative: not counted */
     /* in 100 pairs on an unknown stream */
     unsigned identities[CONTEST_STACKS], captures[CONTEST_STACKS], records[CONTEST_STACKS];
     bool counted[CONTEST_STACKS];
@@ -42,17 +43,17 @@ typedef struct contest {
     crowd *threads;
     CUcontext context;
     size_t rounds;
-    double seconds; /* that the rounds of one competitor may take for a row */
-    bool quick;     /* sequences are cut short, for a look at whether everything works */
+    double seconds; /* for the rounds of a competitor in a row */
+    bool quick;     /* short sequences, to see whether everything works */
     bool simulated;
 } contest;
 
-/* One subject: rows, named before anything is measured. A row is measured only if it is asked for. */
+/* Rows are named first, and measured if the filter selects them. */
 typedef struct subject {
     const char *heading;
     size_t (*count)(const contest *of);
     void (*name)(const contest *of, size_t row, char name[BOARD_NAME_SIZE]);
-    void (*begin)(contest *of); /* before the first row that is asked for; NULL: nothing to do */
+    void (*begin)(contest *of); /* before the first selected row, or NULL */
     void (*measure)(contest *of, size_t row, const char *name);
     void (*end)(contest *of);
 } subject;
@@ -60,7 +61,6 @@ typedef struct subject {
 extern const subject subject_pairs, subject_unknown, subject_live, subject_own_streams, subject_one_stream,
     subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_replay, subject_paced;
 
-/* A side of a measurement: a competitor, what it is to do, and whether it ran out of memory. */
 typedef struct entry {
     peer *peer;
     const void *task;
@@ -72,43 +72,40 @@ typedef struct entry {
     unsigned char *live;
 } entry;
 
-/* Whether a competitor takes part: it was not caught, and has device memory where that is needed. */
+/* Whether it is not corrupt, and has device memory if `device` asks for it. */
 bool contest_takes_part(const peer_choice *choice, bool device);
 
-/* Opens every competitor that takes part, with so many streams; the others' `choice` is NULL. */
+/* Opens competitors that take part. The others have a NULL `choice`. */
 void contest_open(const contest *of, peer *peers, size_t streams, bool device);
 void contest_close(const contest *of, peer *peers);
 
-/* Measures a row: `side` with an entry for each competitor whose peer is open, and writes the medians, multiplied with
- * `scale`, into its cells. */
+/* Measures a row, with an entry for each open competitor. Cells are the medians times `scale`. */
 void contest_measure(const contest *of, const peer *peers, entry *entries, bench_plan plan, bench_side side,
                      double scale, board_row *row);
 
-/* A row by name, with the cells of competitors that were caught filled in. */
+/* A row with the cells of corrupt competitors filled in. */
 board_row contest_row(const contest *of, const char *name);
 
-/* Adds a target for each competitor for which `wants` is set, with its figure in the row. */
+/* Adds a target for each competitor for which `wants` is set. */
 void contest_target(const contest *of, const board_row *row, size_t which, const char *what, double figure,
                     double limit);
 
-/* A trace by its name, read when it is needed; and reads it. False, with a sentence. With `quick`, its
- * beginning. */
+/* recording_name only stores the path; recording_read reads the trace, with `quick` its beginning. False: `why` has the
+ * reason. */
 void recording_name(recording *into, const char *path);
 bool recording_read(recording *into, bool quick, char *why, size_t size);
 void recording_free(recording *self);
 
-/* Counts driver calls in a child, of pairs on an unknown stream, of replays, or of both; before the driver is opened.
- */
+/* Counts in a child process. Called before the driver is opened. */
 void calls_count(contest *of, bool unknown_pairs, bool replays);
 
-/* Makes a competitor work for a moment on several streams, and looks whether all of its memory is its user's alone.
- * False: it is not; choice->corrupt says how. */
+/* Checks that each block belongs to its user alone. False: choice->corrupt has the reason. */
 bool verify_peer(peer_choice *choice);
 
-/* Whether no two of the live blocks overlap, after the first `count` of some steps. */
+/* Whether live blocks are apart after the first `count` steps. */
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots);
 
-/* Ends the program, saying that there is no host memory, if there is none. */
+/* Exits if `made` is NULL. */
 void *contest_need(void *made);
 
 #endif

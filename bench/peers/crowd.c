@@ -15,14 +15,14 @@ typedef struct member {
 
 struct crowd {
     CUcontext context;
-    /* written by the thread that measures before it wakes a member, read by that one afterwards */
+    /* written by the measuring thread before it wakes a member, read by the member afterwards */
     crowd_work work;
     void *state;
     unsigned count;
     size_t turn;
     bool stop;
-    _Atomic unsigned awake, ended; /* members, but for the first */
-    _Atomic size_t go;             /* the turn that may begin; written by the thread that measures */
+    _Atomic unsigned awake, ended; /* members without the first */
+    _Atomic size_t go;             /* the run that may begin; written by the measuring thread */
     member members[CROWD_LIMIT];
 };
 

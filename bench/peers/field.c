@@ -12,8 +12,7 @@ static const char production_stack[] = "budget, logging(format=null), statistics
 
 typedef enum probed { PROBED_GOOD, PROBED_SYNTAX, PROBED_BAD } probed;
 
-/* Whether a stack can be made of this text. In a child: the driver is opened by it, and driver calls are counted in a
- * process that has not opened it yet. */
+/* A child process tries the text: driver calls must be counted before this process opens the driver. */
 static probed probe_stack(const char *text, bool say)
 {
     int status;
@@ -84,7 +83,7 @@ void field_add_stacks(contest *of, const options *given)
     for (size_t i = 0; i < sizeof usual / sizeof usual[0]; i++)
         add_stack(of, usual[i]);
     if (probe_stack("pool", false) == PROBED_SYNTAX)
-        return; /* there is no layer of that name */
+        return; /* there is no such layer */
     add_stack(of, "pool");
     add_stack(of, production_stack);
 }

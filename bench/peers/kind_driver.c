@@ -1,5 +1,4 @@
-/* The driver's pool, called barely: what a program has that uses no library. It keeps its memory, as Strata's stacks
- * do. */
+/* The driver's pool, called directly. It keeps its memory, as Strata's stacks do. */
 #include "bare.h"
 #include "loops.h"
 
@@ -25,7 +24,7 @@ LOOP_INLINE void driver_release(peer *self, CUstream stream, void *slot)
     bare_check(bare.MemFreeAsync(((driver_slot *)slot)->address, stream), "cuMemFreeAsync");
 }
 
-/* The free must come after the allocation and the work on it: the program orders the two streams itself. */
+/* The program orders the two streams: the free must come after the work. */
 LOOP_INLINE void driver_release_elsewhere(peer *self, CUstream stream, void *slot)
 {
     const driver_slot *block = slot;

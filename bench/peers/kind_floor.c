@@ -1,20 +1,20 @@
-/* Host memory of the same sizes: an allocator without streams, devices and identities. The memory is not touched, here
- * as elsewhere. It is
- *   jemalloc, where the process was given one (LD_PRELOAD=libjemalloc.so.2), as a program has it;
- *   else the jemalloc of this build, with a cache for each thread, which that build gives to no thread by itself;
- *   else the C library's allocator. */
+/* The floor: host memory of the same sizes, without streams, devices and identities. The memory is not touched. The
+ * allocator is the first of these that exists:
+ *
+ * - jemalloc of the process, with its defaults (LD_PRELOAD=libjemalloc.so.2);
+ * - jemalloc of this build, with a thread cache, which that build does not have by default;
+ * - the C library's. */
 #include "loops.h"
 
 #if defined(STRATA_PEERS_JEMALLOC)
 #include <jemalloc/jemalloc.h>
 #endif
 
-/* jemalloc's, if there is one in the process. */
 extern void *mallocx(size_t size, int flags) __attribute__((weak));
 extern void dallocx(void *memory, int flags) __attribute__((weak));
 
 #if defined(STRATA_PEERS_JEMALLOC)
-/* The flag that names the calling thread's cache; 0: it has none yet. */
+/* 0: the thread has no cache yet. */
 static _Thread_local int cache_flag;
 
 static __attribute__((noinline)) int make_cache(void)
@@ -84,7 +84,7 @@ LOOP_INLINE bool floor_allocate(peer *self, CUstream stream, size_t bytes, void 
     (void)self;
     (void)stream;
     void *memory = take(bytes);
-    __asm__ volatile("" : : "r"(memory) : "memory"); /* or the compiler removes it as unused */
+    __asm__ volatile("" : : "r"(memory) : "memory"); /* keeps the compiler from removing the allocation */
     ((floor_slot *)slot)->memory = memory;
     return memory != NULL;
 }

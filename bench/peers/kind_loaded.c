@@ -1,4 +1,4 @@
-/* A competitor from a library of its own: peer.h. Its calls go through pointers, a nanosecond each. */
+/* A competitor in a library: peer.h. A call through a pointer costs a nanosecond. */
 #include "bare.h"
 #include "loops.h"
 
@@ -58,7 +58,7 @@ static bool open_loaded(peer *self, uint64_t most)
     return true;
 }
 
-/* A stream may be named in what the competitor keeps until then: it is trimmed first. */
+/* Trims while the streams that the competitor may remember exist. */
 static void close_loaded(peer *self)
 {
     self->choice->loaded->trim();
@@ -93,7 +93,7 @@ const peer_kind peer_loaded = {
     PEER_LOOPS_OF(loaded),
 };
 
-/* RTLD_DEEPBIND is not used: a library may well share what the process has already. It stays open. */
+/* Without RTLD_DEEPBIND, since a library may share others with the process. It stays open. */
 bool peer_load(peer_choice *into, const char *path, char *why, size_t size)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -1,4 +1,4 @@
-/* A stack of Strata's, behind a runtime: known streams of its pool, and one stream that it was never told about. */
+/* A stack behind a runtime: known streams of its pool, and an unknown one. */
 #include "bare.h"
 #include "loops.h"
 #include "scene.h"
@@ -20,7 +20,7 @@ LOOP_INLINE void stack_release(peer *self, CUstream stream, void *slot)
     scene_check(strata_runtime_deallocate(self->runtime, slot), "strata_runtime_deallocate");
 }
 
-/* Strata orders it after every noted use by itself. */
+/* Strata orders the free after every recorded use. */
 LOOP_INLINE void stack_release_elsewhere(peer *self, CUstream stream, void *slot)
 {
     scene_check(strata_runtime_deallocate_on(self->runtime, slot, stream), "strata_runtime_deallocate_on");
@@ -74,7 +74,7 @@ static void trim(peer *self)
     scene_check(strata_runtime_trim(self->runtime, 0, NULL), "strata_runtime_trim");
 }
 
-/* A ring that is full is another measurement. */
+/* Empties the log's rings. */
 static void collect(peer *self)
 {
     if (self->logging)

@@ -1,8 +1,7 @@
-/* The loops that are timed, written once and compiled for each competitor, so that its calls stand in them as they
- * would in a program of its user's, with no pointer to go through.
+/* The timed loops, compiled for each competitor, so that its calls are direct, as in a user's program.
  *
- * A competitor's file defines NAME_allocate, NAME_release, NAME_release_elsewhere and NAME_release_unknown and then
- * says PEER_LOOPS(NAME, the type of its slots). */
+ * A competitor's file defines NAME_allocate, NAME_release, NAME_release_elsewhere and NAME_release_unknown, then uses
+ * PEER_LOOPS(NAME, type of its slots). */
 #ifndef STRATA_BENCH_LOOPS_H
 #define STRATA_BENCH_LOOPS_H
 
@@ -18,10 +17,10 @@ typedef void loop_release(peer *self, CUstream stream, void *slot);
 
 enum { LOOP_LIVE_LIMIT = 64 };
 
-/* Ends the program: these loops are for sizes of which there is always memory. */
+/* Exits: these sizes always fit. */
 _Noreturn void loop_no_memory(const peer *self);
 
-/* In a loop that waits for another thread: gives the core away, since there may be fewer than threads. */
+/* Yields at times, since threads may outnumber cores. */
 LOOP_INLINE void loop_pause(unsigned *spins)
 {
     if (++*spins % 64 == 0)
@@ -79,7 +78,7 @@ LOOP_INLINE size_t loop_steps(peer *self, const peer_step *steps, size_t count, 
 LOOP_INLINE void loop_produce(peer *self, CUstream stream, size_t bytes, size_t count, peer_queue *queue,
                               loop_allocate *allocate)
 {
-    size_t taken = 0; /* as last seen */
+    size_t taken = 0; /* as last read */
     for (size_t i = 0; i < count; i++) {
         for (unsigned spins = 0; i - taken == PEER_QUEUE_BLOCKS; loop_pause(&spins))
             taken = atomic_load_explicit(&queue->taken, memory_order_acquire);
@@ -90,7 +89,7 @@ LOOP_INLINE void loop_produce(peer *self, CUstream stream, size_t bytes, size_t 
 
 LOOP_INLINE void loop_consume(peer *self, CUstream stream, size_t count, peer_queue *queue, loop_release *elsewhere)
 {
-    size_t made = 0; /* as last seen */
+    size_t made = 0; /* as last read */
     for (size_t i = 0; i < count; i++) {
         for (unsigned spins = 0; i == made; loop_pause(&spins))
             made = atomic_load_explicit(&queue->made, memory_order_acquire);
@@ -128,7 +127,7 @@ LOOP_INLINE void loop_consume(peer *self, CUstream stream, size_t count, peer_qu
     }                                                                                                      \
     _Static_assert(1, "")
 
-/* The members of a peer_kind that a competitor's file and PEER_LOOPS have defined. */
+/* The members of a peer_kind. */
 #define PEER_LOOPS_OF(name)                                                                                  \
     .allocate = name##_allocate, .release = name##_release, .release_elsewhere = name##_release_elsewhere,   \
     .release_unknown = name##_release_unknown, .pairs = name##_pairs, .unknown_pairs = name##_unknown_pairs, \

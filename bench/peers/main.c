@@ -1,7 +1,5 @@
-/* strata_peers: Strata's stacks beside what else there is, one program, one run, the same work for all. It is a program
- * of its own beside strata_bench: that one has two sides, the bare driver and Strata, and says what Strata adds to a
- * call; this one has as many columns as there are competitors, some of them named on the command line, and replays
- * traces. Both measure the shared library as it is installed. */
+/* strata_peers: Strata's stacks beside other allocators, a column each, with the same work for all. strata_bench
+ * compares with the bare driver; this program also opens libraries and replays traces. */
 #include "arguments.h"
 #include "bare.h"
 #include "delay.h"
@@ -75,7 +73,7 @@ static size_t count_wanted(const contest *of, const options *given, const subjec
     return wanted;
 }
 
-/* Whether a row of this trace is asked for: each trace has as many rows as the others, and they stand together. */
+/* Whether a row of the trace is selected. The rows of a trace stand together. */
 static bool is_trace_wanted(const contest *of, const options *given, const subject *what, size_t trace)
 {
     char name[BOARD_NAME_SIZE];
@@ -125,7 +123,7 @@ static void run_subject(contest *of, const options *given, const subject *what, 
         what->end(of);
 }
 
-/* Takes the bar off the terminal, where it may stand in the way of a row. */
+/* Clears the progress bar before a row is printed. */
 static void make_way(void *data)
 {
     progress *bar = data;
@@ -147,7 +145,7 @@ static void run_subjects(contest *of, const options *given, size_t total)
 
 /* ---- the run ---- */
 
-/* Says of each competitor that was caught what it was caught at. */
+/* Prints what each corrupt competitor did. */
 static size_t tell_corrupt(const contest *of)
 {
     size_t caught = 0;
@@ -182,7 +180,6 @@ static void open_device(contest *of)
     bare_check(bare.CtxSetCurrent(of->context), "cuCtxSetCurrent");
 }
 
-/* Counts what is counted in another process, if a row of it is asked for. */
 static void count_calls(contest *of, const options *given)
 {
     const bool unknown_pairs = count_wanted(of, given, &subject_unknown) > 0;
@@ -232,7 +229,7 @@ int main(int argc, char **argv)
                   .rounds = given.usual.rounds,
                   .seconds = given.seconds,
                   .quick = given.quick};
-    /* RMM's sequences have 16 GB live. What is never touched costs the host nothing. */
+    /* RMM's sequences have 16 GB live. Untouched memory costs the host nothing. */
     setenv("STRATA_SIM_MEMORY", "64GiB", 0);
     arguments_choose_driver(given.usual.driver);
     name_traces(&of, &given);

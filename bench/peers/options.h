@@ -12,12 +12,12 @@ typedef struct options {
     const char *libraries[OPTIONS_NAMED];
     size_t stack_count, library_count;
     const char *traces; /* NULL: not given */
-    double seconds;     /* that the rounds of one competitor may take for a row */
+    double seconds;     /* for the rounds of a competitor in a row */
     bool quick, list;
     arguments usual;
 } options;
 
-/* Reads the command line; ends the program where it cannot be read, or asks for help. */
+/* Exits if the command line is wrong, or after --help. */
 options options_read(int argc, char **argv);
 
 #endif

@@ -1,5 +1,4 @@
-/* An allocation and its free: of several sizes, on a stream that Strata does not know, with several blocks live, and
- * with streams that are behind the host. */
+/* An allocation and its free: several sizes, an unknown stream, several live blocks, streams behind the host. */
 #include "bare.h"
 #include "contest.h"
 #include "delay.h"
@@ -75,7 +74,7 @@ static size_t find_floor(const contest *of)
     return i;
 }
 
-/* A hit of one thread on a known stream. */
+/* Pool hits of one thread on a known stream. */
 static void add_pair_targets(const contest *of, const board_row *row)
 {
     const size_t floor = find_floor(of);
@@ -136,7 +135,7 @@ static void run_unknown_pairs(void *state, size_t operations)
 enum { EVENTS = 8 };
 
 static CUevent events[EVENTS];
-static board_row measured[2]; /* both are measured together */
+static board_row measured[2]; /* both rows are measured together */
 static bool have_measured;
 
 static void begin_unknown(contest *of)
@@ -154,9 +153,9 @@ static void end_unknown(contest *of)
     end_all(of);
 }
 
-/* What a pair of this competitor asks the driver about the stream, and nothing else. */
+/* Driver calls that identify the stream. */
 typedef struct questions {
-    unsigned identities, captures, records; /* of a pair */
+    unsigned identities, captures, records; /* a pair */
 } questions;
 
 static void run_questions(void *state, size_t operations)

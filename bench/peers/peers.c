@@ -1,4 +1,4 @@
-/* What all competitors have in common: streams, an end to all work, and sequences that stop in their middle. */
+/* Streams, draining, and sequences that may stop before their end. */
 #include "peers.h"
 
 #include "bare.h"
@@ -17,7 +17,7 @@ static _Noreturn void no_host_memory(void)
 bool peer_open(peer *self, peer_choice *choice, size_t streams, uint64_t most)
 {
     *self = (peer){.choice = choice, .kind = choice->kind, .stream_count = choice->kind->streams ? streams : 0};
-    self->streams = calloc(streams, sizeof(CUstream)); /* the floor's are all the same */
+    self->streams = calloc(streams, sizeof(CUstream)); /* the floor's are all NULL */
     if (!self->streams)
         no_host_memory();
     if (!self->kind->open(self, most)) {

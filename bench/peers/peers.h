@@ -1,4 +1,4 @@
-/* Competitors: which there are, and what each of them can be made to do. */
+/* Competitors and what they can do. */
 #ifndef STRATA_BENCH_PEERS_H
 #define STRATA_BENCH_PEERS_H
 
@@ -12,121 +12,115 @@
 
 enum {
     PEERS_LIMIT = 12,
-    PEER_LABEL_SIZE = 12, /* a column's width */
+    PEER_LABEL_SIZE = 12,
     PEER_TEXT_SIZE = 512,
-    PEER_SLOT_BYTES = 80, /* what any competitor's user keeps of a block */
+    PEER_SLOT_BYTES = 80, /* of a user */
     PEER_QUEUE_BLOCKS = 64,
     PEER_SLOW_PAIR_NS = 20000,
 };
 
 typedef struct peer_kind peer_kind;
 
-/* The competitors. One thread. */
+/* One thread. */
 typedef struct peer_choice {
     const peer_kind *kind;
     char label[PEER_LABEL_SIZE];
-    char text[PEER_TEXT_SIZE];    /* of a stack its text, of a library its path, else a line about it */
-    char about[PEER_TEXT_SIZE];   /* for the report */
-    const strata_peer *loaded;    /* of a library */
-    bool pool;                    /* the stack `pool` alone, whose targets stand in docs/pool.md */
+    char text[PEER_TEXT_SIZE]; /* a stack's text, a library's path, else a description */
+    char about[PEER_TEXT_SIZE];
+    const strata_peer *loaded;
+    bool pool;                    /* the stack `pool` alone; docs/measurements.md has its targets */
     bool production;              /* layers over `pool` */
     bool device;                  /* its blocks are device memory */
     bool waits;                   /* a free waits for its stream */
-    bool slow;                    /* a pair takes so long that no sequence is run twice; verify_peer finds out */
-    char corrupt[PEER_TEXT_SIZE]; /* what it was caught at: it is measured no more; "": nothing */
+    bool slow;                    /* no sequence runs twice; set by verify_peer */
+    char corrupt[PEER_TEXT_SIZE]; /* why it is excluded; "": it is not */
 } peer_choice;
 
-/* A competitor at work: streams, and whatever it keeps its memory in. */
 typedef struct peer {
     peer_choice *choice;
     const peer_kind *kind;
     size_t stream_count;
     CUstream *streams;
-    CUstream unknown; /* one that Strata was never told about; of all but the floor */
-    CUevent event;    /* of the one thread that frees on other streams */
+    CUstream unknown; /* an unknown stream; the floor has none */
+    CUevent event;    /* of the thread that frees on other streams */
     CUmemoryPool pool;
     strata_runtime *runtime;
-    strata_resource *logging; /* the layer of that name, whose rings are emptied between measurements; or NULL */
+    strata_resource *logging; /* its rings are emptied between measurements; or NULL */
 } peer;
 
-/* One step of a sequence of allocations and frees. */
 typedef struct peer_step {
     uint64_t bytes; /* 0: a free */
-    uint32_t slot;  /* where the block is kept */
+    uint32_t slot;
     uint16_t stream;
-    uint16_t elsewhere; /* 1: a free on another stream than the block was allocated on */
+    uint16_t elsewhere; /* 1: a free on another stream */
 } peer_step;
 
-/* Blocks on their way from one thread to another. */
+/* From one thread to another. */
 typedef struct peer_queue {
-    alignas(64) _Atomic size_t made;                            /* written by the thread that allocates */
-    alignas(64) _Atomic size_t taken;                           /* written by the thread that frees */
-    alignas(64) char slots[PEER_QUEUE_BLOCKS][PEER_SLOT_BYTES]; /* the allocating thread's until it counts it as made */
+    alignas(64) _Atomic size_t made;                            /* written by the allocating thread */
+    alignas(64) _Atomic size_t taken;                           /* written by the freeing thread */
+    alignas(64) char slots[PEER_QUEUE_BLOCKS][PEER_SLOT_BYTES]; /* the allocating thread's until `made` counts it */
 } peer_queue;
 
-/* A slot is `slot_bytes` of memory that is the caller's and has the alignment of a pointer. A call that fails ends the
- * program, but for an allocation that finds no memory. */
+/* A slot is `slot_bytes` of the caller, aligned for a pointer. A failed call exits, except for an allocation without
+ * memory. */
 struct peer_kind {
     const char *name;
     size_t slot_bytes;
-    bool streams; /* has any */
+    bool streams;
 
-    /* With `most`, it may hold at most so many bytes of the device's. False: it cannot be held to that. */
+    /* `most`: limit of device bytes; 0: none. False: it cannot be limited. */
     bool (*open)(peer *self, uint64_t most);
     void (*close)(peer *self);
 
     bool (*allocate)(peer *self, CUstream stream, size_t bytes, void *slot);
-    void (*release)(peer *self, CUstream stream, void *slot); /* on the stream on which it was allocated */
+    void (*release)(peer *self, CUstream stream, void *slot); /* on the stream of its allocation */
     void (*release_elsewhere)(peer *self, CUstream stream, void *slot);
-    void (*release_unknown)(peer *self, CUstream stream, void *slot); /* as release, for peer.unknown */
+    void (*release_unknown)(peer *self, CUstream stream, void *slot); /* on peer.unknown */
     CUdeviceptr (*address)(const void *slot);
 
     uint64_t (*reserved_peak)(peer *self); /* since it was opened; 0: not known */
-    void (*trim)(peer *self);              /* gives the device back what is free; all streams are idle */
-    void (*collect)(peer *self);           /* what a competitor does behind its user's back; NULL: nothing */
+    void (*trim)(peer *self);              /* all streams are idle */
+    void (*collect)(peer *self);           /* background work, or NULL */
 
-    /* The same calls in loops, each compiled for its competitor: loops.h. */
+    /* Timed loops: loops.h. */
     void (*pairs)(peer *self, CUstream stream, size_t bytes, size_t pairs);
     void (*unknown_pairs)(peer *self, CUstream stream, size_t bytes, size_t pairs);
     void (*groups)(peer *self, CUstream stream, size_t bytes, size_t live, size_t pairs);
-    size_t (*steps)(peer *self, const peer_step *steps, size_t count, char *slots); /* how many were done */
+    size_t (*steps)(peer *self, const peer_step *steps, size_t count, char *slots); /* returns how many were done */
     void (*produce)(peer *self, CUstream stream, size_t bytes, size_t count, peer_queue *queue);
     void (*consume)(peer *self, CUstream stream, size_t count, peer_queue *queue);
 };
 
-extern const peer_kind peer_driver; /* cuMemAllocFromPoolAsync and cuMemFreeAsync, called barely */
-extern const peer_kind peer_floor;  /* host memory of the same sizes: less than this an allocator hardly takes */
-extern const peer_kind peer_stack;  /* a stack of Strata's */
-extern const peer_kind peer_loaded; /* from a library of its own */
+extern const peer_kind peer_driver; /* cuMemAllocFromPoolAsync and cuMemFreeAsync */
+extern const peer_kind peer_floor;  /* host memory of the same sizes: a lower bound for an allocator */
+extern const peer_kind peer_stack;
+extern const peer_kind peer_loaded;
 
-/* Which allocator the floor is: "jemalloc", or the C library's "malloc". */
+/* "jemalloc", or the C library's "malloc". */
 const char *peer_floor_label(void);
 const char *peer_floor_about(void);
 
-/* Opens and closes a competitor with so many streams. False, with nothing to close: `most` is not 0 and it cannot be
- * held to that. The device's context must be current here and below. */
+/* False, with nothing to close: it cannot be limited to `most`. The context must be current here and below. */
 bool peer_open(peer *self, peer_choice *choice, size_t streams, uint64_t most);
 void peer_close(peer *self);
 
-/* Waits until all streams are idle, and lets the competitor do what it does behind its user's back. `self` is a peer.
- */
+/* Waits for all streams, and does the background work. `self` is a peer. */
 void peer_drain(void *self);
 
-/* Runs steps and frees whatever they leave behind. `live` has a byte for each slot, all zero, and so it is left. False:
- * there was no memory for one of them. */
+/* Runs steps and frees remaining blocks. `live` has a byte for each slot, zero before and after. False: no memory. */
 bool peer_run_steps(peer *self, const peer_step *steps, size_t count, char *slots, unsigned char *live, bool leftovers);
 
-/* After `done` of the steps, frees what is live, each block on the stream on which it was allocated. */
+/* Frees the blocks that are live after `done` steps. */
 void peer_free_leftovers(peer *self, const peer_step *steps, size_t done, char *slots, unsigned char *live);
 
-/* What stands in a column where a stack of this text is; for "budget, async" async+1. */
+/* For "budget, async" async+1. */
 void peer_label_stack(char label[PEER_LABEL_SIZE], const char *text);
 
-/* Writes the text of a stack whose owner may reserve `most` bytes. False: its owner has options already, or it does not
- * fit. */
+/* The text, with `most` as its owner's limit. False: the owner has options, or `size` is too small. */
 bool peer_limit_stack(char *into, size_t size, const char *text, uint64_t most);
 
-/* Opens the library at `path` and asks it for its competitor. False, with a sentence. */
+/* False: `why` has the reason. */
 bool peer_load(peer_choice *into, const char *path, char *why, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* std::default_random_engine and std::uniform_int_distribution as libstdc++ has them: a multiplicative congruential
- * generator of modulus 2^31 - 1 (std::minstd_rand0), and rejection, or two draws put together where one is too few. */
+/* std::default_random_engine and std::uniform_int_distribution as in libstdc++: a multiplicative congruential generator
+ * of modulus 2^31 - 1 (std::minstd_rand0), and rejection, or two draws for larger ranges. */
 #include "random_allocations.h"
 
 const random_case random_cases[RANDOM_CASES] = {
@@ -41,7 +41,7 @@ static uint64_t draw(engine *self)
     return self->state - 1;
 }
 
-/* From 0 to `greatest`, both included; at most ENGINE_RANGE. */
+/* 0 to `greatest`, inclusive; at most ENGINE_RANGE. */
 static uint64_t draw_small(engine *self, uint64_t greatest)
 {
     if (greatest == ENGINE_RANGE)

@@ -1,5 +1,4 @@
-/* Traces as steps: what the benchmark replays is what the file says of allocations and frees. A trace's uses,
- * waits and syncs are left out. */
+/* Allocations and frees of a trace; uses, waits and syncs are left out. */
 #include "contest.h"
 
 #include "tools/trace/trace.h"
@@ -17,7 +16,7 @@ void recording_name(recording *self, const char *path)
     snprintf(self->name, sizeof self->name, "%.*s", (int)strcspn(name, "."), name);
 }
 
-/* Which blocks are freed elsewhere, the same ones in every run. */
+/* The same blocks in every run. */
 static bool is_shared(uint32_t block)
 {
     return (block * UINT32_C(2654435761) >> 16) % 100 < SHARED_PERCENT;
@@ -26,7 +25,7 @@ static bool is_shared(uint32_t block)
 typedef struct builder {
     recording *into;
     const trace *from;
-    uint32_t *slot_of; /* of each block */
+    uint32_t *slot_of; /* by block */
     uint32_t *free_slots;
     uint32_t free_count;
     uint64_t live;
@@ -66,7 +65,7 @@ static void add_row(builder *self, const trace_row *row)
     if (row->op != TRACE_ALLOC && row->op != TRACE_FREE)
         return;
     if (self->from->blocks[row->block].bytes == 0)
-        return; /* no block at all */
+        return; /* a request for zero bytes */
     if (row->op == TRACE_ALLOC)
         add_allocation(self, row);
     else
@@ -74,7 +73,6 @@ static void add_row(builder *self, const trace_row *row)
     self->into->times_ns[self->into->count++] = row->time_us * 1000;
 }
 
-/* A look at whether everything works waits for nothing. */
 static void close_gaps(recording *self)
 {
     for (uint32_t i = 0; i < self->count; i++)

@@ -1,5 +1,4 @@
-/* Recorded work, replayed by one thread: as fast as it goes, and at the pace at which it was recorded, where memory is
- * as precious as time. */
+/* Traces replayed by one thread, as fast as possible and at the recorded pace. */
 #include "clock.h"
 #include "contest.h"
 #include "delay.h"
@@ -10,12 +9,12 @@
 
 static peer peers[PEERS_LIMIT];
 
-/* What a trace may cost: traces of one kind are told by how their names begin. */
+/* By the beginning of a trace's name. */
 typedef struct trace_target {
     const char *begins;
     double reserved;   /* times peak live */
-    bool only_paced;   /* as fast as it goes, no target */
-    double over_paced; /* percent of the span that it may take longer; 0: no target */
+    bool only_paced;   /* no target for the fast replay */
+    double over_paced; /* percent over the trace's span; 0: no target */
 } trace_target;
 
 static const trace_target trace_targets[] = {
@@ -47,7 +46,7 @@ typedef struct pass {
 } pass;
 
 static board_row measured[FAST_ROWS];
-static const recording *measured_of; /* what stands in `measured` */
+static const recording *measured_of;
 
 static size_t count_fast(const contest *of)
 {
@@ -61,7 +60,7 @@ static void name_fast(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
     snprintf(name, BOARD_NAME_SIZE, "replay %s, fast: %s", of->recordings[row / FAST_ROWS].name, what[row % FAST_ROWS]);
 }
 
-/* A round is two passes, and the second one counts, as in a job that does the same again and again. */
+/* A round is two passes, as of a job that repeats its work. The second counts. */
 static void run_pass(void *state, size_t operations)
 {
     entry *self = state;
@@ -73,7 +72,7 @@ static void run_pass(void *state, size_t operations)
         self->no_memory = !peer_run_steps(self->peer, trace->steps, trace->count, self->slots, self->live, true);
 }
 
-/* The memory of several competitors together would be too much for one device. */
+/* One device may not hold several competitors' memory. */
 static void drain_and_trim(void *state)
 {
     peer *with = ((entry *)state)->peer;
@@ -154,7 +153,7 @@ static const char *const paced_kinds[PACED_KINDS] = {"paced", "paced, at most 1.
                                                      "paced, 30 % freed elsewhere", "paced, 1 ms behind"};
 
 static board_row paced[PACED_ROWS];
-static size_t paced_of; /* the trace and kind that stand in `paced`, from 1 */
+static size_t paced_of; /* trace and kind of `paced`, from 1 */
 
 static size_t count_paced(const contest *of)
 {
@@ -171,7 +170,7 @@ static void name_paced(const contest *of, size_t row, char name[BOARD_NAME_SIZE]
              what);
 }
 
-/* Frees that a stream has not come to yet, as far as the host can tell: the oldest first. */
+/* Frees that their stream has not reached, by the host's estimate, oldest first. */
 typedef struct flight {
     uint64_t *until;
     uint64_t *bytes;
@@ -186,10 +185,10 @@ typedef struct pacing {
     size_t streams;
     char *slots;
     unsigned char *live;
-    uint64_t *sizes;      /* of the block in each slot */
-    delay_keeper *keeper; /* NULL: streams are left alone */
+    uint64_t *sizes;      /* by slot */
+    delay_keeper *keeper; /* NULL: streams may catch up */
     flight freed;
-    uint64_t live_bytes, needed; /* now; the most that was live or in flight */
+    uint64_t live_bytes, needed; /* now; the peak of live and in-flight bytes */
 } pacing;
 
 static void wait_until(uint64_t due)
@@ -236,7 +235,7 @@ static void note_allocation(pacing *self, const peer_step *step)
         self->needed = self->live_bytes + freed->sum;
 }
 
-/* One step at its time. False: no memory. */
+/* False: no memory. */
 static bool pace_step(pacing *self, size_t number)
 {
     const peer_step *step = &self->steps[number];
@@ -251,7 +250,7 @@ static bool pace_step(pacing *self, size_t number)
     return true;
 }
 
-/* A whole pass. False: there was no memory; all that was allocated is free again. */
+/* False: no memory; all blocks are free again. */
 static bool pace_pass(pacing *self, uint64_t *spent)
 {
     const uint64_t start = bench_now();
@@ -276,7 +275,7 @@ static uint64_t limit_of(const recording *of)
     return of->peak_live + (part > LEAST_ROOM ? part : LEAST_ROOM);
 }
 
-/* Two passes where time counts, the second of which does; one where it does not. */
+/* Where time counts, two passes, of which the second is measured; else one. */
 static void pace_peer(contest *of, const recording *trace, size_t kind, size_t i)
 {
     peer *with = &peers[0];

@@ -1,4 +1,4 @@
-/* RMM's two benchmarks, with their arguments: random_allocations and multi_stream_allocations (rapidsai/rmm 26.08). */
+/* RMM's two benchmarks, with their arguments (rapidsai/rmm 26.08). */
 #include "bare.h"
 #include "contest.h"
 #include "delay.h"
@@ -17,12 +17,12 @@ enum { QUICK_STEPS = 200, MOST_ALLOCATIONS = 100000 };
 
 static const size_t ROOM = (size_t)32000 << 20;
 
-/* The sequence is made before it is timed: RMM's program draws its numbers while the clock runs, which all competitors
- * share. Its stream is the default one; here it is a known one. */
+/* RMM's program draws its numbers with the clock running; here they are drawn before. Its stream is the default one,
+ * this one is known. */
 typedef struct sequence {
     peer_step *steps;
     size_t count;
-    size_t peak; /* the step after which the most blocks are live */
+    size_t peak; /* the step with the most live blocks */
     uint32_t slots;
     bool leftovers;
 } sequence;
@@ -90,7 +90,7 @@ static void draw_sequence(const random_case *seen, bool quick)
     }
 }
 
-/* A round is the sequence twice, the first time to warm up; a competitor that takes very long does it once. */
+/* The sequence runs twice, the first as warm-up; once for a slow competitor. */
 static void run_sequence(void *state, size_t operations)
 {
     entry *self = state;
@@ -102,8 +102,8 @@ static void run_sequence(void *state, size_t operations)
             !peer_run_steps(self->peer, drawn.steps, drawn.count, self->slots, self->live, drawn.leftovers);
 }
 
-/* RMM's program keeps a resource, and its memory, for all rounds. So do the competitors while the device has room: no
- * block lives beyond 16,000 MiB, and each competitor needs twice as much in its turn. */
+/* As RMM's program, competitors keep their memory for all rounds while there is room: at most 16,000 MiB are live, and
+ * twice as much must be free for the next competitor. */
 static void drain_and_make_room(void *state)
 {
     peer *with = ((entry *)state)->peer;
@@ -114,7 +114,6 @@ static void drain_and_make_room(void *state)
         with->kind->trim(with);
 }
 
-/* Whether blocks that live at the same time lie apart, where the most of them do. */
 static void look_at_peak(peer *self)
 {
     const size_t done = self->kind->steps(self, drawn.steps, drawn.peak, slot_bytes);

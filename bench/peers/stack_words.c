@@ -1,4 +1,4 @@
-/* Texts of stacks: their columns' labels, and the same stacks held to a limit. */
+/* Stack texts: column labels, and texts with a limit. */
 #include "peers.h"
 
 #include <stdio.h>
@@ -14,8 +14,7 @@ static bool is_pool(const char *layer)
     return strncmp(layer, "pool", 4) == 0 && strchr("(, \t\n", layer[4]);
 }
 
-/* Where the owner's word begins: behind the last comma that stands in no parentheses and no quotes, or a pool's, which
- * may stand over another layer. */
+/* After the last comma outside parentheses and quotes, or at a pool, which may stand over another layer. */
 static const char *owner_in(const char *text, size_t *layers_above)
 {
     const char *owner = past_space(text);

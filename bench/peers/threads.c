@@ -1,7 +1,6 @@
-/* Several threads at a time: pairs on own streams, pairs on one stream, and one thread that allocates what another one
- * frees. Threads begin together, awake, and go on until the first of them has done its share: a figure is that time by
- * the pairs of them all, so that perfect scaling divides it by the threads. What the machine itself allows is measured
- * among them: instructions that do nothing, by as many threads. */
+/* Pairs on own streams, pairs on one stream, and one thread that frees what another allocates. Threads start together,
+ * awake, and run until the first has done its share. The figure is that time divided by all pairs, so perfect scaling
+ * divides it by the threads. Threads that run nops show what the machine allows. */
 #include "clock.h"
 #include "contest.h"
 #include "cores.h"
@@ -11,10 +10,10 @@
 enum {
     PAIR_BYTES = 4096,
     COUNTS = 5,
-    STEP = 50,           /* pairs between two looks at whether it is over */
-    SHARE_NS = 2000000,  /* a share takes one thread about that long, */
-    MOST_SHARES = 400,   /* but is at most so many times a batch */
-    PAIR_NOTHINGS = 250, /* instructions in place of a pair, a divisor of CORES_NOTHINGS */
+    STEP = 50,           /* pairs between checks of `over` */
+    SHARE_NS = 2000000,  /* time of a share on one thread, */
+    MOST_SHARES = 400,   /* but at most so many batches */
+    PAIR_NOTHINGS = 250, /* nops for a pair, a divisor of CORES_NOTHINGS */
     SCALES_TARGET = 12,
     ONE_STREAM_TARGET_NS = 100,
     HAND_OVER_TARGET_NS = 200,
@@ -22,28 +21,26 @@ enum {
 
 static const unsigned counts[COUNTS] = {1, 2, 4, 8, CROWD_LIMIT};
 
-/* What a member has done, in a cache line of its own. */
 typedef struct done {
-    alignas(64) size_t pairs; /* in the last run; written by the member, read when it has ended */
+    alignas(64) size_t pairs; /* written by the member, read after its end */
 } done;
 
-/* One side: so many threads, and what they do. */
 typedef struct team {
-    peer *peer; /* NULL: nothing is done */
+    peer *peer; /* NULL: nops */
     crowd *threads;
     unsigned count;
     bool own_streams;
-    size_t share;                  /* pairs of the first member, for each of the operations that are asked for */
+    size_t share;                  /* the first member's pairs for each operation */
     size_t operations;             /* of the next run */
-    double spent;                  /* nanoseconds, in the last run */
+    double spent;                  /* nanoseconds of the last run */
     alignas(64) _Atomic bool over; /* written by the first member */
     done done[CROWD_LIMIT];
 } team;
 
 static peer peers[PEERS_LIMIT];
-static team teams[COUNTS][PEERS_LIMIT + 1]; /* the last one does nothing */
+static team teams[COUNTS][PEERS_LIMIT + 1]; /* the last one runs nops */
 static board_row measured[COUNTS];
-static double nothings[COUNTS]; /* nanoseconds in place of a pair, by so many threads */
+static double nothings[COUNTS]; /* nanoseconds of PAIR_NOTHINGS nops, by threads */
 static bool have_measured;
 
 static void run_step(peer *with, CUstream stream, size_t pairs)
@@ -54,7 +51,6 @@ static void run_step(peer *with, CUstream stream, size_t pairs)
         cores_do_nothing(pairs * PAIR_NOTHINGS / CORES_NOTHINGS);
 }
 
-/* The first member does its share, and the others what they can meanwhile. */
 static void run_member(void *state, unsigned member)
 {
     team *self = state;
@@ -88,7 +84,7 @@ static void run_team(void *state, size_t operations)
     self->spent = (double)(bench_now() - start);
 }
 
-/* As if all the pairs had been the operations that were asked for. */
+/* Scaled to the operations that were asked for. */
 static double spent_by_team(void *state)
 {
     const team *self = state;
@@ -113,8 +109,7 @@ static bench_plan plan_of(const contest *of)
     return plan;
 }
 
-/* How often a share of one thread is a batch: so often that what threads need to begin and to end together is little
- * beside it. A ring of records would be full by then. */
+/* Batches in a share: enough to make starting and ending negligible; with logging one, since a ring would fill up. */
 static size_t share_for(const contest *of, size_t batch, peer *with)
 {
     uint64_t took = 0;
@@ -129,7 +124,7 @@ static size_t share_for(const contest *of, size_t batch, peer *with)
     return share < 1 ? 1 : share < MOST_SHARES ? share : MOST_SHARES;
 }
 
-/* All numbers of threads take turns: what they scale by is a ratio of two of them. */
+/* Alternately, since scaling is a ratio of two numbers of threads. */
 static void measure_all(contest *of, bool own_streams)
 {
     bench_side sides[COUNTS * (PEERS_LIMIT + 1)];
@@ -194,7 +189,7 @@ static const board_row *measure(contest *of, bool own_streams, size_t row, const
     return &measured[row];
 }
 
-/* What holds where each thread has a core. */
+/* Targets hold where each thread has a core. */
 static bool has_cores(void)
 {
     return sysconf(_SC_NPROCESSORS_ONLN) >= CROWD_LIMIT;
@@ -208,7 +203,6 @@ static void name_own(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
     name_row(row, "own streams", name);
 }
 
-/* What the machine itself has for sixteen threads. */
 static void remark_on_cores(const contest *of)
 {
     static char text[200];

@@ -1,5 +1,5 @@
-/* PyTorch's caching allocator as a competitor of strata_peers: made by build-torch, on a machine that has PyTorch, from
- * nothing but c10's public headers. PYTORCH_CUDA_ALLOC_CONF means what it does to PyTorch. */
+/* PyTorch's caching allocator as a competitor of strata_peers. build-torch compiles it against c10's public headers, on
+ * a machine with PyTorch. PYTORCH_CUDA_ALLOC_CONF has its usual meaning. */
 #include "peer.h"
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -17,7 +17,7 @@ namespace
 
 namespace caching = c10::cuda::CUDACachingAllocator;
 
-c10::DeviceIndex device; /* written once, by open_allocator */
+c10::DeviceIndex device; /* written once by open_allocator */
 
 void *pointer_to(CUdeviceptr address)
 {
@@ -72,8 +72,8 @@ int release(CUdeviceptr address, size_t, CUstream)
     }
 }
 
-/* As Tensor.record_stream does it. recordStream() looks at the deleter, so the pointer is lent to one that would
- * be deleted by the allocator, and taken back. */
+/* As Tensor.record_stream does it. recordStream() checks the deleter of a DataPtr, so the pointer is put into a DataPtr
+ * with the allocator's deleter, and released from it afterwards. */
 int release_elsewhere(CUdeviceptr address, size_t bytes, CUstream allocated_on, CUstream stream)
 {
     try {

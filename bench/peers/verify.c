@@ -1,5 +1,5 @@
-/* Whether a competitor is one: memory that is handed out belongs to its user alone, until the work on its stream has
- * come to the free. The host runs ahead of streams that are slow on purpose, and every block is read back. */
+/* Memory must belong to its user until the stream has reached its free. The host runs ahead of slow streams, and every
+ * block is read back. */
 #include "bare.h"
 #include "clock.h"
 #include "contest.h"
@@ -43,7 +43,7 @@ static bool are_apart(range *ranges, size_t count)
 
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots)
 {
-    range *ranges = contest_need(calloc(count + 1, sizeof *ranges)); /* by slot, empty where nothing is live */
+    range *ranges = contest_need(calloc(count + 1, sizeof *ranges)); /* by slot, empty if nothing is live */
     for (size_t i = 0; i < count; i++) {
         ranges[steps[i].slot] = (range){0};
         if (steps[i].bytes)
@@ -69,12 +69,12 @@ typedef struct trial {
     uint32_t *seen; /* pinned: what was read back */
     size_t seen_words;
     struct reading {
-        size_t at; /* in `seen` */
+        size_t at; /* index in `seen` */
         size_t words;
         uint32_t value;
     } readings[OPERATIONS];
     size_t reading_count;
-    uint32_t turn; /* of a small generator */
+    uint32_t turn; /* state of a random generator */
 } trial;
 
 static uint32_t draw(trial *self, uint32_t below)
@@ -129,7 +129,7 @@ static void read_back(trial *self, uint32_t slot, CUdeviceptr address, size_t wo
     else if (!self->with.kind->streams)
         memcpy(to, (const void *)(uintptr_t)address, words * sizeof *to);
     else
-        return; /* it is out of reach */
+        return; /* addresses without memory, as those of null */
     self->readings[self->reading_count++] = (struct reading){self->seen_words, words, self->values[slot]};
     self->seen_words += words;
 }
@@ -142,7 +142,7 @@ static void take(trial *self, uint32_t slot)
         bare_failed(CUDA_ERROR_OUT_OF_MEMORY, self->with.choice->label);
     self->steps[slot] = (peer_step){.bytes = bytes, .slot = slot, .stream = stream};
     look_at_places(self);
-    if (!*self->with.choice->corrupt) /* else the memory may be another's */
+    if (!*self->with.choice->corrupt) /* else the memory may be in use elsewhere */
         fill(self, slot, self->with.kind->address(slot_of(self, slot)), bytes / 4, self->with.streams[stream]);
 }
 
@@ -156,8 +156,7 @@ static void give(trial *self, uint32_t slot)
     self->steps[slot] = (peer_step){0};
 }
 
-/* One stream catches up with the host and the others stay behind, or a use that is too early could be in time by
- * chance. */
+/* One stream catches up and the others stay behind, or memory handed out too early could be free by chance. */
 static void wait_for_one(const trial *self, uint32_t stream)
 {
     if (self->with.kind->streams)
@@ -176,7 +175,7 @@ static void compare(trial *self)
     }
 }
 
-/* Whether a pair takes very long, as where each is a mapping of the driver's. */
+/* For instance if each pair is a driver mapping. */
 static bool is_slow(peer *with)
 {
     enum { PAIRS = 16 };

@@ -1,4 +1,4 @@
-/* Writing the answers: one line a question, flushed at once, so that what was answered before a crash is kept. */
+/* Writes the answers: one line a question, flushed at once, so that a crash loses none. */
 #include "ask.h"
 
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* Sets of answers: a plain array, searched from one end. There are some two thousand questions, and nobody waits. */
+/* Sets of answers: an array with linear search, which is fast enough for two thousand questions. */
 #include "answers.h"
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A set of answers, question by question in the order they were asked, and what can be done with two of them. */
+/* A set of answers, in the order of their questions, and the comparison of two sets. */
 #ifndef STRATA_TESTS_ANSWERS_ANSWERS_H
 #define STRATA_TESTS_ANSWERS_ANSWERS_H
 
@@ -17,16 +17,16 @@ struct answers {
     size_t capacity;
 };
 
-/* Adds the line "question = text". false: it is not such a line, or the question is there already. */
+/* Adds the line "question = text". False: it is not such a line, or the question is there already. */
 bool answers_add(struct answers *answers, const char *line);
 
 const struct answer *answers_find(const struct answers *answers, const char *question);
 
-/* Reads lines of "question = text"; empty lines and those that begin with # are skipped. false: stderr says why. */
+/* Reads lines of "question = text", without empty lines and lines that begin with #. False: stderr has the reason. */
 bool answers_read(struct answers *answers, const char *path);
 
-/* Reports to out every question whose answers differ or that only one side asked, unless excused has it, and every
- * excuse that is not needed. Returns how many reports were made. */
+/* Reports to `out` each question whose answers differ or that only one side has, unless `excused` has it, and each
+ * excuse that is not needed. Returns the number of reports. */
 size_t answers_compare(const struct answers *expected, const struct answers *given, const struct answers *excused,
                        FILE *out);
 

@@ -1,13 +1,12 @@
-/* What every file of questions stands on: the driver being asked, the answers being written, and a gate to hold a
- * stream.
+/* What all files of questions use: the driver that is asked, the output of answers, and a gate that holds a stream.
  *
- * The program asks a CUDA driver its ordinary and its wrong questions and writes one line for each:
+ * The program asks a CUDA driver correct and wrong questions and writes a line for each:
  *     stream.wait_event.null_event = CUDA_ERROR_INVALID_HANDLE
- * Answers are facts that the same driver on the same kind of GPU gives every time. Addresses, handles, ids and clocks
- * are therefore never written, only what can be said about them: equal or not, aligned or not.
+ * Answers are facts that the same driver gives every time on the same kind of GPU. Addresses, handles, ids and clocks
+ * are therefore never written, only their properties: equal or not, aligned or not.
  *
- * The questions are grouped in sections, and every section is asked in a process of its own, so that a crash, a hang or
- * a poisoned context costs the rest of one section and is itself an answer. */
+ * Questions are grouped in sections. Each section runs in a process of its own, so a crash, a hang or a poisoned
+ * context loses the rest of one section, and is an answer itself. */
 #ifndef STRATA_TESTS_ANSWERS_ASK_H
 #define STRATA_TESTS_ANSWERS_ASK_H
 
@@ -16,7 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* X(name, version): the entry point cu<name> with the ABI that it had in that CUDA version. */
+/* X(name, version): the entry point cu<name> with its ABI of that CUDA version. */
 #define ENTRY_POINTS(X)                            \
     X(Init, 2000)                                  \
     X(DriverGetVersion, 2020)                      \
@@ -222,8 +221,8 @@
     X(MemcpyPeer, 4000)                            \
     X(MemcpyPeerAsync, 4000)
 
-/* The driver being asked. Filled once by driver_open, read-only afterwards. An entry point that the driver lacks is
- * NULL, and the section that calls it ends there; entry_points.* says which ones are absent. */
+/* The driver that is asked. Filled once by driver_open, then read only. A missing entry point is NULL, and the section
+ * that calls it ends there; entry_points.* tells which are missing. */
 struct driver {
     PFN_cuGetProcAddress_v12000 GetProcAddress;
 #define MEMBER(name, version) PFN_cu##name##_v##version name;
@@ -232,28 +231,29 @@ struct driver {
 };
 extern struct driver cu;
 
-/* Opens the driver at path and fills cu. false: it cannot be opened or has no cuGetProcAddress_v2; stderr says why. */
+/* Opens the driver at `path` and fills cu. False: it cannot be opened or has no cuGetProcAddress_v2; stderr has the
+ * reason. */
 bool driver_open(const char *path);
 
 /* Answers entry_points.*: whether the driver has each entry point. */
 void driver_ask_entry_points(void);
 
-/* The name of a result as cuda.h spells it; a number in the same form for a code that cuda.h does not have. */
+/* The name of a result as in cuda.h, or its number in the same form. */
 const char *result_name(CUresult result);
 
-/* Calls visit with every result code of cuda.h and its name. */
+/* Calls `visit` with every result code of cuda.h and its name. */
 void result_visit(void (*visit)(CUresult code, const char *name));
 
-/* Writing an answer. The question is a printf format and its arguments; a question must be asked only once in a run.
- * Each line is out of the process when the call returns. */
+/* Writes an answer. The question is a printf format with arguments, and must be asked only once in a run. The line has
+ * left the process when the call returns. */
 void ask(CUresult result, const char *question, ...) __attribute__((format(printf, 2, 3)));
 void ask_yes(bool fact, const char *question, ...) __attribute__((format(printf, 2, 3)));
 void ask_number(long long number, const char *question, ...) __attribute__((format(printf, 2, 3)));
 void ask_text(const char *text, const char *question, ...) __attribute__((format(printf, 2, 3)));
-/* The number if the call that gave it succeeded, else the error's name. The call stands in a statement before: as an
- * argument it might be made after the number was read. */
+/* Writes the number if the call succeeded, else the error's name. The call must be an earlier statement: an argument
+ * may be evaluated after the number was read. */
 void ask_value(CUresult result, long long number, const char *question, ...) __attribute__((format(printf, 3, 4)));
-/* yes or no if the call that gave it succeeded, else the error's name. */
+/* Writes yes or no if the call succeeded, else the error's name. */
 void ask_fact(CUresult result, bool fact, const char *question, ...) __attribute__((format(printf, 3, 4)));
 
 #define KIB ((size_t)1024)
@@ -261,40 +261,40 @@ void ask_fact(CUresult result, bool fact, const char *question, ...) __attribute
 #define GIB (1024 * MIB)
 #define PIB (1024 * 1024 * GIB)
 
-/* How long work that nothing holds back may take, in milliseconds: idle GPUs need far less. */
+/* Limit for work that nothing holds back, in milliseconds; idle GPUs need far less. */
 enum { PATIENCE_MS = 250 };
 
 /* Initialises the driver and makes the primary context of device 0 current. */
 CUcontext start(void);
 
-/* Runs one fill and one host function on the stream to the end, so that nothing is loaded lazily later. */
+/* Runs a fill and a host function on the stream to the end, so that nothing is loaded lazily later. */
 void warm_up(CUstream stream);
 
 CUstream new_stream(unsigned flags);
 CUevent new_event(void);
 CUdeviceptr new_memory(size_t bytes);
 
-/* A mempool of device 0 with the driver's default attributes; max_bytes 0 is no maximum. */
+/* A mempool of device 0 with default attributes; max_bytes 0: no maximum. */
 CUmemoryPool new_pool(size_t max_bytes);
 unsigned long long pool_number(CUmemoryPool pool, CUmemPool_attribute attribute);
 CUmemPoolProps pool_properties(void);
 
-/* Asks again until the answer is not CUDA_ERROR_NOT_READY, PATIENCE_MS at most. */
+/* Queries until the answer is not CUDA_ERROR_NOT_READY, for at most PATIENCE_MS. */
 CUresult settle_event(CUevent event);
 CUresult settle_stream(CUstream stream);
 
-/* A gate holds a stream: a host function that blocks until the gate is released, or opens by itself after some time, so
- * that no question can hang. */
+/* A gate holds a stream: a host function that blocks until the gate is released. It opens by itself after a time, so
+ * that no question hangs. */
 struct gate;
 enum { GATE_LONG_MS = 5000, GATE_MIDDLE_MS = 700, GATE_SHORT_MS = 500 };
 
 struct gate *gate_hold(CUstream stream, int milliseconds);
 
-/* Opens the gate. false: it had opened by itself before, because the calls made meanwhile waited for the stream. */
+/* Opens the gate. False: it had opened by itself, since calls made meanwhile waited for the stream. */
 bool gate_release(struct gate *gate);
 
-/* The text of a module with the kernel strata_pattern_fill(u64 address, u64 bytes, u64 seed), and the byte it writes.
- */
+/* The text of a module with the kernel strata_pattern_fill(u64 address, u64 bytes, u64 seed), and the byte that it
+ * writes. */
 extern const char pattern_module[];
 unsigned char pattern_byte(unsigned long long seed, size_t offset);
 CUfunction pattern_fill_function(void);
@@ -302,11 +302,11 @@ CUfunction pattern_fill_function(void);
 /* Launches the fill on one block of 256 threads. */
 CUresult pattern_fill(CUfunction function, CUdeviceptr address, size_t bytes, unsigned long long seed, CUstream stream);
 
-/* Asks for every pointer attribute of an address in an allocation that begins at base, as pointer.<name>.*. */
+/* Asks every pointer attribute of an address in an allocation at `base`, as pointer.<name>.*. */
 void ask_pointer_attributes(const char *name, CUdeviceptr address, CUdeviceptr base, CUcontext context,
                             CUmemoryPool pool);
 
-/* The sections, each in the file that is named for its subject. */
+/* The sections, each in the file named for its subject. */
 void ask_before_init(void);
 void ask_init(void);
 void ask_error_names(void);

@@ -1,5 +1,4 @@
-/* Questions about stream-ordered allocation: sizes, wrong frees, frees elsewhere, frees by the other family of calls.
- */
+/* Questions about stream-ordered allocation: sizes, wrong frees, frees on other streams, frees by cuMemFree. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -88,7 +87,7 @@ static void ask_mixed_frees(CUmemoryPool pool, CUstream stream)
     cu.StreamSynchronize(stream);
 }
 
-/* What becomes of stream-ordered memory that the plain call frees. */
+/* Stream-ordered memory freed by the plain call. */
 static void ask_plain_free(CUstream stream)
 {
     CUmemoryPool pool = new_pool(0);

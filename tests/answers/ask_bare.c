@@ -1,4 +1,4 @@
-/* Questions about calls without a current context, with explicit handles and without; and about handles of one context
+/* Questions about calls without a current context, with and without explicit handles, and about handles of one context
  * used while another is current. */
 #include "ask.h"
 

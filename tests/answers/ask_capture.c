@@ -1,5 +1,4 @@
-/* Questions about captures as such: how they begin and end, what joins them, what becomes of events, and what is known
- * about a captured stream. */
+/* Questions about captures: their begin and end, streams that join, events, and queries of a captured stream. */
 #include "ask.h"
 #include "graph_text.h"
 
@@ -29,7 +28,7 @@ static CUstream idle_stream(void)
     return stream;
 }
 
-/* Ends the capture and gives its graph away. */
+/* Ends the capture and destroys its graph. */
 static CUresult end(CUstream stream)
 {
     CUgraph graph = NULL;
@@ -338,7 +337,7 @@ static void ask_joined_death(CUstream origin, CUstream second, CUdeviceptr memor
 
 static const char *const mode_names[] = {"global", "thread_local", "relaxed"};
 
-/* Which of two captures of one thread an unsafe call ends. */
+/* Which of a thread's two captures an unsafe call invalidates. */
 static void ask_unsafe_beside_two(CUstream first, CUstream second)
 {
     for (int one = 0; one < 3; one++) {
@@ -444,7 +443,7 @@ void ask_capture_graphs(void)
         cu.GraphExecDestroy(exec);
     cu.GraphDestroy(graph);
 
-    /* What pageable memory holds is read when the graph runs, not when it is captured. */
+    /* Pageable memory is read when the graph runs, not at the capture. */
     exec = NULL;
     unsigned char seen[2] = {0, 0};
     page[0] = 1;

@@ -1,7 +1,6 @@
-/* Questions about every call that may meet a capture: what it answers, and what becomes of the capture. The call is
- * made by the thread that captures and by another one, each as it is and with its capture mode exchanged. One answer
- * has three parts: what the call gave, the status of the captured stream after it, and what the end of the capture
- * gave. */
+/* Questions about every call that may meet a capture: its answer, and the state of the capture afterwards. The
+ * capturing thread and another one make the call, each with its own capture mode and with an exchanged one. An answer
+ * has three parts: the call's result, the captured stream's status after it, and the result of the capture's end. */
 #include "capture_calls.h"
 
 #include <pthread.h>
@@ -21,7 +20,7 @@ static const struct caller callers[] = {
     {"other_relaxed", true, CU_STREAM_CAPTURE_MODE_RELAXED},
 };
 
-/* Fewer questions are asked of threads whose mode is the one between. */
+/* The mode between the two others is asked fewer questions. */
 static const struct caller local_callers[] = {
     {"same_thread_local", false, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
     {"other_thread_local", true, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL},
@@ -29,7 +28,7 @@ static const struct caller local_callers[] = {
 
 static const char *const mode_names[] = {"global", "thread_local", "relaxed"};
 
-/* A thread that makes calls when it is told to. The word is passed to and fro under the lock. */
+/* A thread that makes calls on request. Requests and results are exchanged under the lock. */
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
@@ -140,7 +139,7 @@ static void make_scene(struct capture_scene *scene, const struct capture_scene *
     cu.CtxSynchronize();
 }
 
-/* Virtual and registered memory, for the calls that are about it. */
+/* Virtual and registered memory, for the calls that need it. */
 static void make_features(struct capture_scene *scene)
 {
     static unsigned char page[8192];
@@ -331,7 +330,7 @@ void ask_capture_calls_relaxed(void)
     ask_mode(CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
-/* The captured stream is ordered with the legacy stream, which no capture may be. */
+/* The captured stream is ordered with the legacy stream, which cannot be captured. */
 void ask_capture_legacy(void)
 {
     struct capture_scene stays;

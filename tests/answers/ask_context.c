@@ -1,4 +1,4 @@
-/* Questions about contexts: the primary one of a device, created ones, and the stack of current ones. */
+/* Questions about contexts: primary and created ones, and the stack of current ones. */
 #include "ask.h"
 
 #include <pthread.h>

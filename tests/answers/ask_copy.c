@@ -1,4 +1,4 @@
-/* Questions about copies and fills: what they do, sizes and addresses that are wrong, and which of them wait. */
+/* Questions about copies and fills: their effect, wrong sizes and addresses, and which calls wait. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -41,7 +41,7 @@ static void ask_round_trip(CUdeviceptr first, CUdeviceptr second, CUstream strea
     ask_yes(all_bytes(to, BYTES, 0x31), "copy.unified.host_to_host.bytes");
     ask(cu.MemcpyAsync(second, first, BYTES, stream), "copy.unified_async");
     ask(cu.StreamSynchronize(stream), "copy.unified_async.synchronize");
-    /* A copy within the device only starts before the call returns. */
+    /* A copy within the device has started, but may not be complete, when the call returns. */
     ask(cu.MemcpyDtoD(first + 10, first, 500), "copy.dtod.overlapping");
     cu.StreamSynchronize(CU_STREAM_LEGACY);
     ask(cu.MemcpyDtoDAsync(first + 10, first, 500, stream), "copy.dtod_async.overlapping");
@@ -130,7 +130,7 @@ void ask_fills(void)
     ask(cu.StreamSynchronize(stream), "fill.synchronize");
 }
 
-/* Past the end of one allocation; a fault here would poison the context, so it has a section to itself. */
+/* Past the end of one allocation. A fault here would poison the context, so it is a section of its own. */
 void ask_copy_ranges(void)
 {
     enum { BYTES = 4 * 1024 * 1024 };

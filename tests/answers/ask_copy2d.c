@@ -1,4 +1,4 @@
-/* Questions about copies of rows: kinds of memory, pitches, offsets, what is out of range, and which calls wait. */
+/* Questions about copies of rows: kinds of memory, pitches, offsets, ranges, and which calls wait. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -7,7 +7,7 @@
 
 enum { PITCH = 512, WIDTH = 100, HEIGHT = 8, BYTES = PITCH * HEIGHT };
 
-/* What copies go between: each holds BYTES. */
+/* Sources and destinations of BYTES each. */
 static struct {
     CUdeviceptr first;
     CUdeviceptr second;
@@ -73,7 +73,7 @@ static void number_rows(void)
         at.host[i] = (unsigned char)(i / PITCH * 16 + i % PITCH % 13);
 }
 
-/* Whether `count` rows of `width` bytes in two places are the same. */
+/* Whether `count` rows of `width` bytes are equal in two buffers. */
 static bool same_rows(const unsigned char *a, size_t a_pitch, const unsigned char *b, size_t b_pitch, size_t width,
                       size_t count)
 {
@@ -126,7 +126,7 @@ static void ask_bytes(void)
     ask_yes(same_rows(at.host, PITCH, at.other, PITCH, WIDTH, HEIGHT), "copy_2d.unified.bytes");
 }
 
-/* Where the rows go when a call does not say how far they are apart. */
+/* Where the rows go if the pitch is 0. */
 static void ask_pitch_0(void)
 {
     number_rows();
@@ -244,7 +244,7 @@ static void ask_wrong(void)
     ask_all(&copy, "dtod.onto_itself");
 }
 
-/* The last row ends with the memory, or goes on behind it. */
+/* The last row ends at the end of the memory, or exceeds it. */
 static void ask_ends(void)
 {
     CUDA_MEMCPY2D copy = host_to_device();

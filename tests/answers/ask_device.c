@@ -1,4 +1,4 @@
-/* Questions about devices: ordinals, names, and the attributes that the architecture fixes. */
+/* Questions about devices: ordinals, names, and the attributes that the architecture determines. */
 #include "ask.h"
 
 #include <stdio.h>
@@ -105,7 +105,7 @@ void ask_devices(void)
     ask_names();
 }
 
-/* What a device says of the memory features that not every device has. */
+/* Attributes for memory features that not every device has. */
 void ask_memory_attributes(void)
 {
     static const struct attribute asked[] = {

@@ -1,5 +1,4 @@
-/* Questions about the end of things: calls from exit handlers, from a forked child, and after a kernel's illegal
- * access. */
+/* Questions about calls from exit handlers, from a forked child, and after a kernel's illegal access. */
 #include "ask.h"
 
 #include <stdio.h>
@@ -7,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the handlers and the child use; written once, before they run. */
+/* Used by the handlers and the child; written once, before they run. */
 static struct {
     CUcontext context;
     CUstream stream;
@@ -69,7 +68,7 @@ static void ask_queries(const char *where)
         where);
 }
 
-/* Work and waits on things that were made before. */
+/* Work and waits on objects made before. */
 static void ask_work(const char *where)
 {
     CUdeviceptr address = 0;
@@ -84,7 +83,7 @@ static void ask_work(const char *where)
     ask(cu.MemPoolTrimTo(left.pool, 0), "%s.mem_pool_trim_to", where);
 }
 
-/* Calls that need nothing but the driver, its current context and, for one copy, an address. */
+/* Calls that need only the driver, its current context and, for one copy, an address. */
 static void ask_beginnings(const char *where)
 {
     CUdeviceptr address = 0;
@@ -145,8 +144,8 @@ void ask_exit(void)
     ask_yes(left.context != NULL, "exit.context_made");
 }
 
-/* In the child only queries and calls without a handle: the driver does not look where a handle came from, and waiting
- * for the parent's stream there ends in its death. A call that hangs is cut off by an alarm. */
+/* The child makes only queries and calls without a handle: the driver does not check where a handle comes from, and
+ * waiting for the parent's stream would kill the child. An alarm ends a call that hangs. */
 void ask_fork(void)
 {
     leave_things();

@@ -1,4 +1,4 @@
-/* Questions about events as such: flags, states, wrong handles. */
+/* Questions about events: flags, states, wrong handles. */
 #include "ask.h"
 
 void ask_events(void)

@@ -1,5 +1,5 @@
-/* Questions about fills of rows: elements of each size, pitches, what is empty, misaligned or out of range, by the call
- * that waits and by the one that does not. */
+/* Questions about fills of rows: element sizes, pitches, empty, misaligned and out of range fills, by the synchronous
+ * call and the asynchronous one. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -80,7 +80,7 @@ static void ask_shapes(CUdeviceptr rows)
     ask_16(rows + 1, PITCH, 0, HEIGHT, "width_0.address_off_by_1");
 }
 
-/* The last row ends with the memory, or goes on behind it. */
+/* The last row ends at the end of the memory, or exceeds it. */
 static void ask_ends(CUdeviceptr rows)
 {
     ask_8(rows + PITCH - WIDTH, PITCH, WIDTH, HEIGHT, "last_row_ends_with_memory");

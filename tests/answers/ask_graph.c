@@ -1,5 +1,4 @@
-/* Questions about graphs as such: what nodes may be made of, how they hang together, what can be read back and changed.
- */
+/* Questions about graphs: their nodes and dependencies, and what can be read back and changed. */
 #include "ask.h"
 #include "graph_text.h"
 
@@ -258,7 +257,7 @@ void ask_graph_nodes(void)
     ask_other_nodes(new_graph());
 }
 
-/* A graph with memory is tied to its addresses: not all that can be done with others can be done with it. */
+/* A graph with memory nodes has fixed addresses, so it allows fewer operations than others. */
 void ask_graph_memory_nodes(void)
 {
     start();
@@ -330,7 +329,7 @@ void ask_graph_memory_nodes(void)
     ask(cu.GraphDestroyNode(last), "graph_memory_nodes.alloc.destroy_empty_node");
 }
 
-/* Edges that go in a circle are found when somebody needs an order. */
+/* A cycle of edges is found when an order is needed. */
 void ask_graph_circle(void)
 {
     start();

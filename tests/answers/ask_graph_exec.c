@@ -1,6 +1,4 @@
-/* Questions about graphs that run: how they are instantiated, launched and changed, and what their work is ordered
- * with.
- */
+/* Questions about executable graphs: how they are instantiated, launched and updated, and how their work is ordered. */
 #include "ask.h"
 #include "graph_text.h"
 
@@ -199,7 +197,7 @@ static void ask_events_in_graphs(CUcontext context)
     cu.GraphExecDestroy(exec);
     cu.GraphDestroy(graph);
 
-    /* Parts of a graph that hang together by nothing do not wait for each other. */
+    /* Parts of a graph without a path between them do not wait for each other. */
     struct waiting waiting;
     sem_init(&waiting.open, 0, 0);
     graph = new_graph();

@@ -1,4 +1,4 @@
-/* Questions about the memory of graphs: its addresses, its life across launches, and what the device says it holds. */
+/* Questions about the memory of graphs: its addresses, its life across launches, and the device's amounts. */
 #include "ask.h"
 #include "graph_text.h"
 
@@ -228,7 +228,7 @@ static void ask_auto_free(CUcontext context, CUstream stream)
     ask_held("auto_free.end");
 }
 
-/* Memory of a capture that an earlier allocation from a pool became. */
+/* A capture turns an earlier allocation from a pool into memory of the graph. */
 static void ask_captured(CUstream stream)
 {
     CUgraph graph = NULL;
@@ -247,7 +247,7 @@ static void ask_captured(CUstream stream)
     CUresult result = cu.PointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address);
     ask_fact(result, found == pool, "graph_memory.captured.has_its_pool");
     ask(cu.MemPoolDestroy(pool), "graph_memory.captured.pool_destroy");
-    /* In a capture, memory of an earlier graph that is allocated now is freed by the graph. */
+    /* A captured free of memory that an earlier graph has allocated. */
     CUgraph freeing = NULL;
     cu.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
     ask(cu.MemFreeAsync(address, stream), "graph_memory.captured.free_in_next_capture");
@@ -265,7 +265,7 @@ static void ask_captured(CUstream stream)
     ask_held("captured.end");
 }
 
-/* How much the device's graphs hold, and what the device has less. */
+/* How much the device's graphs hold, and how much less the device has free. */
 static void ask_amounts(CUstream stream)
 {
     CUgraph graphs[3];

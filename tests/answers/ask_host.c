@@ -1,4 +1,4 @@
-/* Questions about host functions: their order, and what the driver says when one of them calls it. */
+/* Questions about host functions: their order, and the results of driver calls inside them. */
 #include "ask.h"
 
 #include <semaphore.h>
@@ -155,7 +155,7 @@ static void CUDA_CB call_from_inside(void *data)
     sem_post(&inside->done);
 }
 
-/* Asks about the stream while it waits: work that nobody asks about may take its time. */
+/* Queries the stream while it waits: work that is not queried may be delayed. */
 static bool comes_back(struct inside *inside)
 {
     enum { TURNS = 2000 };
@@ -168,7 +168,7 @@ static bool comes_back(struct inside *inside)
     return false;
 }
 
-/* false: the call inside has not come back in two seconds, and nothing on this context should be asked any more. */
+/* False: the call inside has not returned in two seconds, and this context must not be used any more. */
 static bool ask_inside(const struct inside *pattern, enum call call)
 {
     struct inside *inside = malloc(sizeof *inside);

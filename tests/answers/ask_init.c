@@ -1,4 +1,4 @@
-/* Questions about the start: calls before cuInit, cuInit itself, versions, the search for entry points, error names. */
+/* Questions about initialisation: calls before cuInit, cuInit itself, versions, entry points, error names. */
 #include "ask.h"
 
 #include <string.h>

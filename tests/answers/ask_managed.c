@@ -1,4 +1,4 @@
-/* Questions about managed memory: allocating it, the host's own use of it, moving it beforehand, and advice. */
+/* Questions about managed memory: allocation, use by the host, prefetch, and advice. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -201,7 +201,7 @@ static void ask_attribute(CUdeviceptr address, CUmem_range_attribute attribute, 
     ask_value(result, value, "managed.range.%s", name);
 }
 
-/* Every attribute of a range that is four bytes wide. */
+/* Every range attribute of four bytes. */
 static void ask_attributes(CUdeviceptr address, const char *moment)
 {
     static const char *const names[] = {"read_mostly",    "preferred",    "accessed_by",        "last_prefetch",

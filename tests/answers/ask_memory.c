@@ -1,4 +1,4 @@
-/* Questions about cuMemAlloc and pinned host memory: sizes, alignment, wrong frees, what waits for running work. */
+/* Questions about cuMemAlloc and pinned host memory: sizes, alignment, wrong frees, waits for running work. */
 #include "ask.h"
 
 #include <stdint.h>

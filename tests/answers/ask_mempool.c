@@ -1,4 +1,4 @@
-/* Questions about mempools: making, destroying, attributes, rounding and growth, giving back, access. */
+/* Questions about mempools: creation, destruction, attributes, rounding and growth, trimming, access. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -285,7 +285,7 @@ void ask_pool_attributes(void)
     cu.MemPoolDestroy(pool);
 }
 
-/* With less memory left on the device than a pool takes at a time. */
+/* The device has less memory left than a pool takes at a time. */
 static void ask_scarce(CUstream stream)
 {
     enum { MOST = 128 };
@@ -423,8 +423,8 @@ static void ask_release(CUstream stream)
     ask_reserved(pool, "one_kept.freed");
 }
 
-/* The pool is destroyed only when nothing of it is live: trimmed and destroyed before, it has ended in a division by
- * zero inside the driver. */
+/* The pool is destroyed when none of its memory is live. Trimmed and destroyed earlier, it has crashed the driver with
+ * a division by zero. */
 static void ask_trim_one_kept(CUstream stream)
 {
     CUdeviceptr kept = 0;

@@ -1,5 +1,5 @@
-/* Questions about who waits for whom: what is submitted to one stream while another is held, and no event joins them.
- */
+/* Questions about the order of streams: work submitted to one stream while another is held, without an event between
+ * them. */
 #include "ask.h"
 
 struct stream_kind {

@@ -1,4 +1,4 @@
-/* Questions about two devices: who may reach whose memory, copies between them, pools and maps that both use. */
+/* Questions about two devices: access to each other's memory, copies between them, shared pools and mappings. */
 #include "vmm.h"
 
 #include <stdlib.h>
@@ -360,7 +360,7 @@ static const char *const fault_names[FAULTS] = {
     "memset_mapped", "dtoh_mapped",          "kernel_pooled",
 };
 
-/* Mapped memory of the second device, to which only that device has access. */
+/* Mapped memory of the second device, which only that device may access. */
 static CUdeviceptr map_there(void)
 {
     CUmemGenericAllocationHandle handle = 0;

@@ -1,4 +1,4 @@
-/* Questions about the program's own memory that is registered with the driver. */
+/* Questions about host memory of the program, registered with the driver. */
 #include "ask.h"
 
 #include <stdint.h>
@@ -15,7 +15,7 @@ static char *new_pages(size_t bytes)
     return memory == MAP_FAILED ? NULL : memory;
 }
 
-/* Registers, answers, and unregisters what was registered. */
+/* Registers the memory, answers, and unregisters it. */
 static void ask_register(void *memory, size_t bytes, unsigned flags, const char *name)
 {
     CUresult result = cu.MemHostRegister(memory, bytes, flags);
@@ -112,7 +112,7 @@ static void ask_wrong_unregisters(char *memory)
     cu.MemFreeHost(pinned);
 }
 
-/* Copies within, and over the end of, what is registered. */
+/* Copies within registered memory, and beyond its end. */
 static void ask_registered_copies(char *memory, CUstream stream)
 {
     CUdeviceptr plain = new_memory(PAGES * 4096);

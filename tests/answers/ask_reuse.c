@@ -1,5 +1,5 @@
-/* Questions about reuse between streams: a block is freed on one stream and asked for on another, under each
- * combination of the pool's three policies. In a roomy pool the driver may take fresh bytes instead; in a full one,
+/* Questions about reuse between streams: a block is freed on one stream and requested on another, under each
+ * combination of the pool's three policies. With room in the pool the driver may take fresh bytes; in a full pool,
  * whose maximum size is the block's, it must reuse or refuse. */
 #include "ask.h"
 
@@ -40,7 +40,7 @@ static CUmemoryPool pool_with(const struct policies *policies, size_t max_bytes)
     return pool;
 }
 
-/* What the second stream gets while the free is pending or complete, joined by an event or not. */
+/* The second stream's block while the free is pending or complete, with an event between the streams or without. */
 static void ask_reuse(const char *room, const struct policies *policies, const struct pair *streams, bool joined,
                       bool complete)
 {

@@ -1,4 +1,4 @@
-/* Questions about streams: how they are made, what they say of themselves, and how their handles and ids come back. */
+/* Questions about streams: creation, attributes, and the reuse of handles and ids. */
 #include "ask.h"
 
 #include <pthread.h>

@@ -1,12 +1,12 @@
-/* Questions about values that streams write and wait for. Every wait here is for memory that the host can write, and
- * gets its value in the end. */
+/* Questions about values that streams write and wait for. The host can write the memory of every wait here, and ends
+ * it. */
 #include "vmm.h"
 
 #include <stdint.h>
 #include <string.h>
 #include <time.h>
 
-/* Pinned memory: what streams wait for and what the host writes. */
+/* Pinned memory, which streams wait for and the host writes. */
 static struct {
     volatile uint32_t *word;
     volatile uint64_t *wide;
@@ -200,7 +200,7 @@ static void ask_wrong_waits(void)
     ask(cu.CtxSynchronize(), "value.wait.context_is_usable");
 }
 
-/* What a stream that waits looks like from outside, and what goes past it. */
+/* Queries of a stream that waits for a value, and work that does not wait for it. */
 static void ask_held_stream(void)
 {
     CUevent event = new_event();
@@ -217,7 +217,7 @@ static void ask_held_stream(void)
     ask(cu.EventQuery(event), "value.wait.held.event_over");
 }
 
-/* One stream waits for what another writes. */
+/* One stream waits for a value that another writes. */
 static void ask_hand_over(void)
 {
     struct gate *gate;
@@ -230,7 +230,7 @@ static void ask_hand_over(void)
     ask(settle_stream(at.stream), "value.hand_over.before");
     ask_yes(gate_release(gate), "value.hand_over.nothing_waited");
     ask(settle_stream(at.stream), "value.hand_over.after");
-    /* The value may come by other means. */
+    /* Other work may write the value. */
     gate = gate_hold(at.other, GATE_LONG_MS);
     cu.StreamWaitValue32(at.stream, at.device, 0x05050505, CU_STREAM_WAIT_VALUE_EQ);
     cu.MemsetD8Async(at.device, 5, 4, at.other);
@@ -328,7 +328,7 @@ static void ask_batch_sizes(void)
     ask(cu.StreamBatchMemOp(at.stream, 1, many, 1), "value.batch.flags_1");
     ask(cu.StreamBatchMemOp(NULL, 1, many, 0), "value.batch.null_stream");
     cu.CtxSynchronize();
-    /* One that is wrong: is the one before it done? */
+    /* A wrong operation: is the one before it done? */
     cu.MemsetD8(at.device, 0, 4096);
     cu.CtxSynchronize();
     CUstreamBatchMemOpParams two[] = {write_32(at.device, 8), write_32(at.device + 1, 9)};

@@ -1,4 +1,4 @@
-/* Questions about memory that is mapped by the program: its properties, reserving addresses, creating memory. */
+/* Questions about virtual memory: properties, address ranges, creation of physical memory. */
 #include "vmm.h"
 
 #include <stdint.h>
@@ -200,7 +200,7 @@ static void ask_address_free(void)
     cu.MemFree(plain);
 }
 
-/* What can be done with addresses that nothing is mapped to. */
+/* Operations on addresses without a mapping. */
 static void ask_reserved_only(CUcontext context)
 {
     char host[16] = "";
@@ -281,7 +281,7 @@ static void ask_create_sizes(void)
     }
 }
 
-/* Memory that a pool holds and does not use goes back when it is needed elsewhere. */
+/* A pool's unused memory is returned when another allocation needs it. */
 static void ask_create_from_pool(void)
 {
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);

@@ -1,5 +1,5 @@
-/* Questions about who may touch mapped memory: setting and getting access, what can be asked about mapped addresses,
- * sharing handles, and what becomes of work without access. */
+/* Questions about access to mapped memory: setting and getting it, attributes of mapped addresses, shared handles, and
+ * work without access. */
 #include "vmm.h"
 
 #include <stdio.h>
@@ -56,7 +56,7 @@ static void ask_flags(CUdeviceptr range)
     ask_access(range, "one_wrong_of_two");
 }
 
-/* The range has maps of 4 MiB at 0 and 4 MiB, and a hole of 4 MiB behind them. */
+/* The range has mappings of 4 MiB at 0 and 4 MiB, then a hole of 4 MiB. */
 static void ask_set_ranges(CUdeviceptr range)
 {
     const CUmemLocationType device = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -156,7 +156,7 @@ static void ask_range_of(CUdeviceptr address, CUdeviceptr base, const char *name
     ask_fact(result, got == base, "vmm.address_range.%s.base", name);
 }
 
-/* Maps of 4 MiB side by side, the first two accessible; an alias of the first behind a hole. */
+/* Adjacent mappings of 4 MiB, the first two accessible; an alias of the first after a hole. */
 static void ask_mapped_copies(CUdeviceptr range, unsigned char *host)
 {
     CUdeviceptr plain = new_memory(16 * MIB);
@@ -224,7 +224,7 @@ void ask_vmm_ranges(void)
     free(host);
 }
 
-/* Memory of the host, mapped. */
+/* Mapped memory of the host. */
 void ask_vmm_host(void)
 {
     const CUmemLocationType host = CU_MEM_LOCATION_TYPE_HOST;
@@ -305,7 +305,7 @@ static void ask_imports(int file)
     }
 }
 
-/* The same memory through its own handle and through one that was imported from its file. */
+/* The same memory through its own handle and through one imported from its file descriptor. */
 static void ask_shared_bytes(CUmemGenericAllocationHandle handle, CUmemGenericAllocationHandle imported)
 {
     CUdeviceptr range = vmm_reserve(8 * MIB);

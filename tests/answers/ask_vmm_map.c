@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Maps, answers, and unmaps what was mapped. */
+/* Maps, answers, and unmaps. */
 static void ask_map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                     const char *name)
 {
@@ -75,7 +75,7 @@ void ask_vmm_map(void)
 
 /* ---- unmapping ---- */
 
-/* Maps 4 MiB at 0, 4 and 12 MiB of the range; the handle of each is its own. */
+/* Maps 4 MiB at 0, 4 and 12 MiB of the range, each with its own handle. */
 static void map_three(CUdeviceptr range)
 {
     static const size_t places[] = {0, 4, 12};

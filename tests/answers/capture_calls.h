@@ -1,18 +1,19 @@
-/* The calls that are made while a stream is being captured, and what each finds when it is made. */
+/* The calls that are made during a capture, and the objects that they use. */
 #ifndef STRATA_TESTS_ANSWERS_CAPTURE_CALLS_H
 #define STRATA_TESTS_ANSWERS_CAPTURE_CALLS_H
 
 #include "ask.h"
 
-/* What a call ends it sets to 0 here, and what it makes it notes here: the scene is cleaned up afterwards. */
+/* A call that destroys an object sets it to 0 here, and one that makes an object stores it here, so that all can be
+ * destroyed afterwards. */
 struct capture_scene {
     CUcontext context;
-    CUstream own;       /* is being captured, with one fill in it so far */
+    CUstream own;       /* captured, with one fill so far */
     CUstream other;     /* idle, not captured, not ordered with the legacy stream */
     CUstream spare;     /* as other */
     CUevent fresh;      /* never recorded */
-    CUevent outside;    /* recorded on other, and over, before the capture began */
-    CUevent timed;      /* like outside, with timing */
+    CUevent outside;    /* recorded on other, complete before the capture began */
+    CUevent timed;      /* as outside, with timing */
     CUevent inside;     /* recorded in the capture */
     CUdeviceptr plain;  /* 4 KiB from cuMemAlloc */
     CUdeviceptr pooled; /* 4 KiB from pool */
@@ -20,7 +21,7 @@ struct capture_scene {
     CUmemoryPool pool;
     CUmemoryPool spare_pool;
     CUmodule spare_module;
-    CUfunction function; /* of a module that stays */
+    CUfunction function; /* of a module that stays loaded */
     CUgraph graph;       /* a fill of filled */
     CUgraphExec exec;
     CUdeviceptr filled;
@@ -33,13 +34,13 @@ struct capture_scene {
     CUmodule module_made;
     CUgraph graph_made;
     CUgraphExec exec_made;
-    /* Only for calls that not every device has: */
+    /* for calls that not every device has: */
     CUmemGenericAllocationHandle spare_handle;
     CUmemGenericAllocationHandle mapped_handle;
     CUmemGenericAllocationHandle handle_made;
     CUdeviceptr spare_range; /* 2 MiB of addresses */
     CUdeviceptr range_made;
-    CUdeviceptr mapped; /* the same, with memory */
+    CUdeviceptr mapped; /* 2 MiB of addresses with memory */
     bool spare_mapped;
     bool is_mapped;
     void *registered;
@@ -56,7 +57,7 @@ extern const size_t capture_stream_call_count;
 extern const struct capture_call capture_plain_calls[]; /* on no stream */
 extern const size_t capture_plain_call_count;
 
-/* Calls on the default streams, and those that use them without saying so. */
+/* Calls that use a default stream, explicitly or not. */
 extern const struct capture_call capture_default_calls[];
 extern const size_t capture_default_call_count;
 

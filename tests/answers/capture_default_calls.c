@@ -1,4 +1,4 @@
-/* Calls made during a capture on the default streams, or that use one without saying so. */
+/* Calls during a capture that use a default stream, explicitly or not. */
 #include "capture_calls.h"
 
 static CUresult forget(CUresult result, CUdeviceptr *address)

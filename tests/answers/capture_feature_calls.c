@@ -1,5 +1,5 @@
-/* Calls made during a capture that not every device has: virtual memory, managed memory, registered memory, copies of
- * rows, stream values, peers. */
+/* Calls during a capture that not every device has: virtual memory, managed memory, registered memory, copies of rows,
+ * stream values, peers. */
 #include "capture_calls.h"
 
 #include <stdint.h>

@@ -1,4 +1,4 @@
-/* Calls made during a capture on no stream at all. */
+/* Calls during a capture that use no stream. */
 #include "capture_calls.h"
 
 #include <stdint.h>

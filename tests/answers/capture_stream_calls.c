@@ -1,4 +1,4 @@
-/* Calls made during a capture on the captured stream and on another one. */
+/* Calls during a capture on the captured stream and on another one. */
 #include "capture_calls.h"
 
 static CUresult forget(CUresult result, CUdeviceptr *address)

@@ -1,5 +1,5 @@
-/* Opening the driver that is asked: everything comes from cuGetProcAddress, in the version the questions are written
- * for. */
+/* Opens the driver that is asked: every entry point comes from cuGetProcAddress, in the version that the questions are
+ * written for. */
 #include "ask.h"
 
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Holding a stream back from the host, without ever hanging. */
+/* Holds a stream back from the host, and never hangs. */
 #include "ask.h"
 
 #include <errno.h>
@@ -11,8 +11,8 @@ struct gate {
     sem_t open;
     sem_t left;
     int milliseconds;          /* written once, before publication */
-    atomic_bool closed;        /* by the host function when it begins */
-    atomic_bool opened_itself; /* by the host function before it posts left */
+    atomic_bool closed;        /* set by the host function when it begins */
+    atomic_bool opened_itself; /* set by the host function before it posts `left` */
 };
 
 static bool wait_for(sem_t *semaphore, int milliseconds)
@@ -41,8 +41,8 @@ static void CUDA_CB block(void *data)
     sem_post(&gate->left);
 }
 
-/* Until the host function has begun, unless the stream is held back already. Work that nobody asks about may take its
- * time, so the stream is asked about. */
+/* Waits until the host function has begun, unless the stream is held back already. It queries the stream, since work
+ * that is not queried may be delayed. */
 static void wait_until_closed(struct gate *gate, CUstream stream)
 {
     for (int i = 0; i < PATIENCE_MS && !atomic_load(&gate->closed); i++) {
@@ -72,7 +72,7 @@ bool gate_release(struct gate *gate)
 {
     bool closed = !atomic_load(&gate->opened_itself);
     sem_post(&gate->open);
-    /* A host function that has not come by now may still run later: then the gate stays its own. */
+    /* A host function that has not run by now may still run later: then the gate is not freed. */
     if (wait_for(&gate->left, PATIENCE_MS)) {
         sem_destroy(&gate->open);
         sem_destroy(&gate->left);

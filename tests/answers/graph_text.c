@@ -1,4 +1,4 @@
-/* Writing down a graph. */
+/* Graphs as text. */
 #include "graph_text.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static int place_of(CUgraphNode node, const CUgraphNode *nodes, size_t count)
     return -1;
 }
 
-/* The places in ascending order: how the driver lists dependencies is no fact about a graph. */
+/* In ascending order: the driver's order of dependencies is no fact about a graph. */
 static int write_dependencies(char *text, size_t room, CUgraphNode node, const CUgraphNode *nodes, size_t count)
 {
     CUgraphNode from[MOST];

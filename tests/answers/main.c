@@ -2,15 +2,14 @@
  *
  *     strata_answers [--driver PATH] [--section NAME] [--devices 1|2] [--compare FILE [--except FILE]]
  *
- * The driver is PATH, else what STRATA_ANSWERS_DRIVER names, else libcuda.so.1. Without --compare the answers go to
- * standard output, one a line, ready to be kept in a file. With --compare only the differences from that file do, each
- * of which fails the run unless --except lists it with its reason ("question = reason"); a listed difference that is
- * none fails it too.
- * --section asks only the sections whose names begin with NAME. --devices 2 asks what needs a second device, and
- * nothing else; those answers have a file of their own.
- * Exit status: 0 same, or written; 1 differences; 2 the program could not do its work.
+ * The driver is PATH, else that of STRATA_ANSWERS_DRIVER, else libcuda.so.1. Without --compare the answers go to
+ * standard output, one a line, ready to be kept in a file. With --compare it prints the differences from that file.
+ * Each fails the run unless --except lists it with its reason ("question = reason"); so does a listed difference that
+ * does not occur. --section asks only the sections whose names begin with NAME. --devices 2 asks only what needs a
+ * second device; those answers have a file of their own. Exit status: 0 equal, or written; 1 differences; 2 the program
+ * could not do its work.
  *
- * Each section runs in a process of its own, this program again with --ask, under a deadline. How it ended is an
+ * Each section runs in a process of its own, this program with --ask, with a time limit. How the process ended is an
  * answer. */
 #include "answers.h"
 #include "ask.h"
@@ -121,7 +120,7 @@ static const struct section sections[] = {
 };
 enum { SECTION_COUNT = sizeof sections / sizeof sections[0] };
 
-/* What only a machine with two devices can answer. */
+/* For machines with two devices only. */
 static const struct section pair_sections[] = {
     {"peer_access", ask_peer_access, NULL}, {"peer_copies", ask_peer_copies, NULL},
     {"peer_pools", ask_peer_pools, NULL},   {"peer_maps", ask_peer_maps, NULL},
@@ -171,7 +170,7 @@ static int ask_one(const struct options *options)
     return SAME;
 }
 
-/* By its own path: what stands behind /proc/self/exe is Valgrind, where that runs the program. */
+/* By its own path: under Valgrind /proc/self/exe is Valgrind. */
 static void run_itself(const char *driver, const char *name)
 {
     char path[4096];
@@ -182,7 +181,7 @@ static void run_itself(const char *driver, const char *name)
     execl(path, "strata_answers", "--driver", driver, "--ask", name, (char *)NULL);
 }
 
-/* Starts this program anew for one section, in its own process group. The pipe to read its answers from is *from. */
+/* Starts this program for one section, in its own process group. *from is the pipe with its answers. */
 static pid_t start_section(const char *driver, const char *name, int *from)
 {
     int ends[2];
@@ -202,7 +201,7 @@ static pid_t start_section(const char *driver, const char *name, int *from)
     return child;
 }
 
-/* Reads until the section closes its end or the time is up. false: it was up. */
+/* Reads until the section closes its end. False: the time is up. */
 static bool read_until(int from, long until, char **text, size_t *length)
 {
     FILE *memory = open_memstream(text, length);
@@ -229,7 +228,7 @@ static bool read_until(int from, long until, char **text, size_t *length)
     return closed;
 }
 
-/* Waits for the section's end; one that is still there when the time is up is killed with all that it started. */
+/* Waits for the section's end; when the time is up, kills it with all that it started. */
 static int end_section(pid_t child, bool closed, long until, bool *killed)
 {
     int status = 0;
@@ -270,13 +269,13 @@ static bool add_lines(struct answers *answers, char *text, bool print, const cha
     return good;
 }
 
-/* Under Valgrind all takes longer; tests/support/effort.h says so for the other tests. */
+/* Longer under Valgrind, as tests/support/effort.h for the other tests. */
 static long patience(long ms)
 {
     return getenv("STRATA_TEST_VALGRIND") ? 20 * ms : ms;
 }
 
-/* Asks one section and adds its answers and how it ended. false: something stopped the program from asking properly. */
+/* Asks one section and adds its answers and its end. False: this program failed. */
 static bool run_section(const struct options *options, const char *name, long run_until, struct answers *answers)
 {
     long until = now_ms() + patience(SECTION_MS) < run_until ? now_ms() + patience(SECTION_MS) : run_until;
@@ -377,7 +376,8 @@ int main(int count, char **words)
     }
     if (options.ask != NULL)
         return ask_one(&options);
-    /* With more streams than hardware queues, work waits that need not; and nothing is to be loaded in mid-question. */
+    /* With more streams than hardware queues, work waits without need. Eager loading: nothing is loaded during a
+     * question. */
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     return run(&options);

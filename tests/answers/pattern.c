@@ -1,5 +1,5 @@
-/* The kernel that the questions launch. The GPU compiles this text; a driver without a GPU runs its own function of the
- * same name. Byte i of the pattern is byte i % 8, lowest first, of mix(seed + i / 8). */
+/* The kernel of the questions. A GPU compiles this text; the simulated driver runs its own function of this name. Byte
+ * i of the pattern is byte i % 8, lowest first, of mix(seed + i / 8). */
 #include "ask.h"
 
 const char pattern_module[] = ".version 6.4\n"

@@ -1,5 +1,4 @@
-/* The result codes of cuda.h and their names, as a table of our own: a driver that names its errors wrongly is to be
- * found out, not believed. */
+/* The result codes of cuda.h and their names. An own table, so that a driver's wrong names are found. */
 #include "ask.h"
 
 #include <stdio.h>

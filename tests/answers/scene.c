@@ -1,4 +1,4 @@
-/* The ordinary things that questions need before they can ask something: a context, streams, events, memory, a pool. */
+/* The objects that questions need: a context, streams, events, memory, a pool. */
 #include "ask.h"
 
 #include <time.h>

@@ -1,5 +1,5 @@
-/* strata_peers, the benchmark of all competitors: that it does RMM's work and no other, tells a competitor that hands
- * out memory which is not free, and says in its JSON all that it measured. The programs run on the simulated driver. */
+/* strata_peers: it does the work of RMM's benchmarks, detects a competitor that hands out memory in use, and writes all
+ * its measurements as JSON. The programs run on the simulated driver. */
 #include "support/effort.h"
 #include "support/itself.h"
 
@@ -61,7 +61,7 @@ static void the_generator_gives_the_sizes_that_rmms_program_draws(void **state)
 
 static void all_eighteen_sequences_come_to_what_rmms_program_comes_to(void **state)
 {
-    /* As RMM's own program was seen to come to them. The table of the benchmark is not believed here. */
+    /* The totals as RMM's own program was seen to have them, independent of the benchmark's table. */
     static const random_case seen[RANDOM_CASES] = {
         {1000, 1, 516054525, 323760572, 638},
         {1000, 4, 2068726278, 1332080261, 642},
@@ -91,7 +91,7 @@ static void all_eighteen_sequences_come_to_what_rmms_program_comes_to(void **sta
     }
 }
 
-/* The steps themselves, not what was summed up beside them. */
+/* Checks the steps themselves, not the totals. */
 static void every_step_allocates_a_free_slot_or_frees_a_live_one(void **state)
 {
     const random_case *of = &random_cases[6];
@@ -290,7 +290,7 @@ static void read_back(FILE *from, char *into, size_t size)
     fclose(from);
 }
 
-/* Where every byte of a block is marked, or addresses are few. */
+/* Builds that mark every byte of a block, or have few addresses. */
 static bool is_slow_build(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -322,7 +322,7 @@ static const outcome *run(const char *made_up, const char *policy, ...)
         if (is_slow_build())
             setenv("STRATA_SIM_MEMORY", "4GiB", 1);
         if (strcmp(made_up, "honest") != 0) {
-            unsetenv("STRATA_SIM_CHECK"); /* the checker finds them, too */
+            unsetenv("STRATA_SIM_CHECK"); /* the checker finds them too */
             unsetenv("STRATA_SIM_CHECK_EXIT");
         }
         execv(program, (char *const *)words);
@@ -364,7 +364,7 @@ static const json_t *figure_of(const json_t *root, const char *row, const char *
     return json_object_get(json_object_get(row_of(root, row), "figures"), label);
 }
 
-/* Every row that --list names is there, once, with a cell for each competitor, and a figure in the driver's. */
+/* Every row of --list is there once, with a cell for each competitor, and a figure in the driver's. */
 static void assert_complete(const char *filter)
 {
     static char listed[OUTPUT_LIMIT];
@@ -396,7 +396,7 @@ static void assert_complete(const char *filter)
 
 static void a_quick_run_has_every_row_in_its_json(void **state)
 {
-    /* Where every byte of a block is marked, 16 GB of host memory are too much for the floor. */
+    /* Where every byte of a block is marked, the floor would need 16 GB of host memory. */
     static const char *const parts[] = {"pairs, 4 KiB", "one stream", "gpt_train, paced, 1 ms"};
     (void)state;
     if (!is_slow_build()) {
@@ -503,7 +503,7 @@ static void stacks_that_are_named_compete_and_no_others(void **state)
     json_decref(root);
 }
 
-/* Where there is a pool, its targets are rows' targets, and --strict goes by them. */
+/* Where there is a pool, its rows have targets, and --strict checks them. */
 static void strict_fails_where_a_target_is_missed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Which driver is used, and what is missing without some of its entry points. Each start is a process of its own. */
+/* The choice of the driver, and drivers that lack some entry points. Each start is a process of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void use_runtime(void)
     child_ok(strata_runtime_deallocate(runtime, &block));
     child_ok(strata_runtime_reap_pending(runtime));
     child_check(strata_runtime_bytes_outstanding(runtime) == 0);
-    child_ok(strata_runtime_trim(runtime, 0, NULL)); /* what the runtime keeps is a leak to compute-sanitizer */
+    child_ok(strata_runtime_trim(runtime, 0, NULL)); /* memory that the runtime keeps is a leak to compute-sanitizer */
 }
 
 static void path_is_opened(void)
@@ -68,7 +68,7 @@ static void endless_path_is_refused(void)
     strata_driver_info info;
     child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
     child_check_words("STRATA_DRIVER is longer than a path can be");
-    strata_driver_choose("sim"); /* the environment goes before what the program says */
+    strata_driver_choose("sim"); /* the environment overrides the program */
     child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
 }
 
@@ -195,7 +195,7 @@ static void pools_are_missing(void)
     use_runtime();
 }
 
-/* A layer that wants the runtime which it is made for. */
+/* A layer that asks for the runtime during its own creation. */
 static strata_status ask_for_runtime(int device, const void *options, strata_resource **out)
 {
     strata_runtime *runtime;
@@ -210,7 +210,7 @@ static void layer_asks_for_the_runtime_that_it_is_made_for(void)
         .size = sizeof asks, .owner = true, .name = "asks", .help = "asks", .create = ask_for_runtime};
     strata_runtime *runtime;
     child_ok(strata_layer_register(&asks));
-    alarm(test_timeout(10)); /* for a call that waits for itself */
+    alarm(test_timeout(10)); /* in case the call waits for itself */
     child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_INVALID_VALUE);
     child_check_words("in it already");
     setenv("STRATA_STACK", "direct", 1);

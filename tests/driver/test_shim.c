@@ -1,6 +1,6 @@
-/* The driver library of tests/shim: which driver stands behind it, events that it calls pending, and new streams that
- * it lets wait. Each start is a process of its own, and behind the shim is the simulated driver; the calls that the
- * shim makes for a new stream are looked at before a driver that only notes them. */
+/* The driver library of tests/shim: the driver behind it, events that it reports pending, and new streams that it makes
+ * wait. Each start is a process of its own, with the simulated driver behind the shim. The shim's calls for a new
+ * stream are checked with a driver that only records them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ enum { BYTES = 4096 };
 
 /* ---- in children ---- */
 
-/* The door counts calls, and the primary context of device 0 is current. */
+/* Counts driver calls, and makes the primary context of device 0 current. */
 static void begin(void)
 {
     CUcontext context;
@@ -31,7 +31,7 @@ static CUstream make_stream(void)
     return stream;
 }
 
-/* What cuEventQuery says of an event that was waited for, and cuStreamQuery of its stream. */
+/* The answers of cuEventQuery for an event that was waited for, and of cuStreamQuery for its stream. */
 static CUresult answer_for_a_complete_event(void)
 {
     CUevent event;
@@ -46,7 +46,7 @@ static CUresult answer_for_a_complete_event(void)
     return result;
 }
 
-/* How many waits Strata makes of a stream for the free of a block that two streams used, both of them long done. */
+/* How many waits Strata submits for the free of a block that two streams used, both of them long done. */
 static uint64_t waits_of_a_free_after_finished_uses(void)
 {
     strata_runtime *runtime;
@@ -95,7 +95,7 @@ static void errors_of_queries_are_the_drivers(void)
     child_check(result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY);
 }
 
-/* A driver that hands out numbers for handles and notes what is called, in order. */
+/* A driver that returns numbers as handles and records the calls in order. */
 static struct {
     char calls[256];
     uintptr_t handles;
@@ -188,7 +188,7 @@ static void new_streams_wait_for_a_stream_without_work(void)
     new_stream_noted(create, NULL, "stream(6,0) ");
 }
 
-/* A new stream waits for nothing that is under way. */
+/* A new stream waits for no work in progress. */
 static void new_streams_are_held_back_by_none(void)
 {
     begin();
@@ -198,7 +198,7 @@ static void new_streams_are_held_back_by_none(void)
     test_stall *stall = test_stall_begin(held);
     free_one = make_stream();
     child_check(strata_cu.MemsetD8Async(memory, 1, BYTES, free_one) == CUDA_SUCCESS);
-    child_check(strata_cu.StreamSynchronize(free_one) == CUDA_SUCCESS); /* the stall would run out */
+    child_check(strata_cu.StreamSynchronize(free_one) == CUDA_SUCCESS); /* the stall would time out */
     child_check(strata_cu.StreamQuery(held) == CUDA_ERROR_NOT_READY);
     test_stall_end(stall);
     child_check(strata_cu.StreamDestroy(held) == CUDA_SUCCESS);
@@ -214,7 +214,7 @@ static void no_driver_is_behind(void)
 
 /* ---- in the parent ---- */
 
-/* A variable of the environment that names a library; skips where there is none. */
+/* An environment variable that names a library; skips where it is not set. */
 static const char *library(const char *name)
 {
     const char *path = getenv(name);

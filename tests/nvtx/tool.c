@@ -1,4 +1,4 @@
-/* A tool that is told of memory through NVTX: it keeps what it was told, and notices what makes no sense. */
+/* A tool that is told of memory through NVTX: it stores what it is told, and counts calls that make no sense. */
 #define NVTX_AS_SYSTEM_HEADER
 #define NVTX_NO_IMPL
 #include <nvtx3/nvToolsExtMem.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static nvtx_tool_state state; /* guarded by lock; a test looks when nothing is under way */
+static nvtx_tool_state state; /* guarded by lock; a test reads it when no call is in progress */
 
 const nvtx_tool_state *nvtx_tool_look(void)
 {
@@ -26,7 +26,7 @@ void nvtx_tool_ask(bool (*how)(void))
     pthread_mutex_unlock(&lock);
 }
 
-/* The lock is held from here on. */
+/* Takes the lock, which the caller releases. */
 static void begin_call(void)
 {
     pthread_mutex_lock(&lock);
@@ -77,7 +77,7 @@ static void NVTX_API heap_unregister(nvtxDomainHandle_t domain, nvtxMemHeapHandl
     (void)domain;
     begin_call();
     leave((nvtx_tool_range *)(void *)heap);
-    for (size_t i = 0; i < NVTX_TOOL_ROOM; i++) /* no region of it is left */
+    for (size_t i = 0; i < NVTX_TOOL_ROOM; i++) /* none of its regions is left */
         state.wrong += state.regions[i].start && state.regions[i].heap &&
                        &state.heaps[state.regions[i].heap - 1] == (nvtx_tool_range *)(void *)heap;
     pthread_mutex_unlock(&lock);
@@ -120,7 +120,7 @@ static void NVTX_API regions_name(nvtxDomainHandle_t domain, const nvtxMemRegion
         uint64_t start = (uint64_t)(uintptr_t)desc->regionElements[i].region.pointer;
         nvtx_tool_range *named = at(state.regions, start);
         if (!named && !(named = at(state.names, start)) && !(named = at(state.names, 0)))
-            named = state.names; /* full of old ones */
+            named = state.names; /* full: the first is replaced */
         named->start = start;
         snprintf(named->name, sizeof named->name, "%s", desc->regionElements[i].name.ascii);
     }

@@ -1,9 +1,8 @@
-/* Competitors that are made up, for the tests of strata_peers: an honest one, and some that are not. The environment's
- * STRATA_MADE_UP says which:
- *   honest   hands memory out again only when nothing is live
- *   overlap  now and then a block begins in the middle of the one before
- *   early    what one stream frees, any other has at once
- *   small    honest, with little memory
+/* Competitors for the tests of strata_peers, of which some are faulty. STRATA_MADE_UP in the environment chooses one:
+ *   honest   reuses memory only when no block is live
+ *   overlap  at times a block begins in the middle of the one before
+ *   early    memory freed on one stream is reused on any other at once
+ *   small    as honest, with little memory
  *   shut     cannot be opened */
 #include "bench/peers/peer.h"
 
@@ -50,7 +49,7 @@ static int open_arena(int ordinal, char *why, size_t size)
     return 1;
 }
 
-/* The piece that was freed last, if it is large enough; only the competitor that is too early keeps any. */
+/* Returns the block freed last, if it is large enough. Only the competitor `early` keeps any. */
 static int take_freed(size_t bytes, CUdeviceptr *address)
 {
     for (size_t i = freed_count; i-- > 0;)

@@ -1,5 +1,5 @@
-/* Programs with one bug each, of every kind that the checker knows. What uses memory that may be gone when it runs is a
- * kernel that does not reach for it, since the device would not survive that, nor the programs after. */
+/* Programs with one bug each, of every kind that the checker knows. Memory that may be freed when it is used is used by
+ * a kernel that only declares its accesses: a real access could poison the device for the programs after it. */
 #ifndef STRATA_TEST_PLANTED_BUGS_H
 #define STRATA_TEST_PLANTED_BUGS_H
 
@@ -55,7 +55,7 @@ static void the_chain_is_recorded_too_early(struct world *world)
     copy(world->c, world->y, world->x);
 }
 
-/* The event is recorded again, elsewhere, before the wait. */
+/* The event is recorded again, on another stream, before the wait. */
 static void the_record_was_replaced(struct world *world)
 {
     fill(world->a, world->x);
@@ -65,7 +65,7 @@ static void the_record_was_replaced(struct world *world)
     copy(world->b, world->y, world->x);
 }
 
-/* A pool hands memory on to C, which waits for B alone, as B waits and forgets. */
+/* A pool hands memory on to C, which waits for B alone; B's event was recorded before B waited for A. */
 static void inherited_through_two_hand_overs_and_forgotten(struct world *world)
 {
     fill(world->a, world->x);
@@ -124,7 +124,7 @@ static void a_row_of_a_fill_in_two_dimensions(struct world *world)
     kernel(world, world->b, world->x + 3 * 512 + 99, 1, READS);
 }
 
-/* The new stream has the old one's handle, and none of its order. */
+/* The new stream has the handle of a destroyed one, but not its order. */
 static void a_stream_comes_back(struct world *world)
 {
     CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
@@ -135,7 +135,7 @@ static void a_stream_comes_back(struct world *world)
     OK(p_cuStreamDestroy(again));
 }
 
-/* The pool may give A's memory to B; that orders nothing else of A's. */
+/* The pool may give A's memory to B; that does not order A's other work. */
 static void reuse_by_the_pool_is_no_order(struct world *world)
 {
     fill(world->a, world->x);
@@ -216,8 +216,8 @@ static void atomics_beside_a_read(struct world *world)
     download(world, world->b, world->x);
 }
 
-/* The kernel is ordered with the second fill, and not with the first, which is no longer the last write when the kernel
- * says what it writes. */
+/* The kernel is ordered after the second fill, but not the first, which is no longer the last write when the kernel
+ * declares what it writes. */
 static void a_write_that_another_displaced(struct world *world)
 {
     kernel(world, world->b, world->x, BYTES, WRITES);
@@ -293,7 +293,7 @@ static void freed_on_another_stream_without_a_wait(struct world *world)
     release(mine, world->b);
 }
 
-/* cuMemFree of memory from a pool waits for nothing but the allocation. */
+/* cuMemFree of memory from a pool waits for the allocation only. */
 static void freed_by_the_host_while_it_is_used(struct world *world)
 {
     CUdeviceptr mine = allocate(world->a);
@@ -348,7 +348,7 @@ static void written_here_and_read_through_another_mapping(struct world *world)
     unmap_twice(&memory);
 }
 
-/* The kernel says what it read after the fill was judged. */
+/* The kernel declares its read after the fill was checked. */
 static void a_kernel_reads_what_is_filled_through_another_mapping(struct world *world)
 {
     struct twice memory = map_twice();
@@ -358,7 +358,7 @@ static void a_kernel_reads_what_is_filled_through_another_mapping(struct world *
     unmap_twice(&memory);
 }
 
-/* What the kernel races with is displaced by a later fill, which comes after both, by the time the kernel runs. */
+/* A later fill, ordered after both, replaces the racing access before the kernel runs. */
 static void a_write_through_another_mapping_that_another_displaced(struct world *world)
 {
     struct twice memory = map_twice();
@@ -392,7 +392,8 @@ static void two_writes_to_memory_that_was_exported_and_imported(struct world *wo
     unmap_twice(&memory);
 }
 
-/* The fill through the second mapping comes after the kernel, and does not speak for it: the first mapping goes. */
+/* The fill through the second mapping comes after the kernel, but does not order the unmapping of the first mapping
+ * after it. */
 static void unmapped_here_after_a_wait_for_nothing(struct world *world)
 {
     struct twice memory = map_twice();
@@ -405,7 +406,7 @@ static void unmapped_here_after_a_wait_for_nothing(struct world *world)
     release_twice(&memory);
 }
 
-/* ---- bytes that nobody wrote ---- */
+/* ---- reads of bytes that were never written ---- */
 
 static void a_copy_of_fresh_memory(struct world *world)
 {
@@ -434,7 +435,7 @@ static void what_an_earlier_user_of_the_memory_wrote(struct world *world)
     release(mine, world->a);
 }
 
-/* When the host writes, it holds nothing back any more. */
+/* The host writes when it no longer holds the stream back. */
 static void the_host_writes_after_it_let_the_kernel_go_on(struct world *world)
 {
     shut_gate(world, world->a);

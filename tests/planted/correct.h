@@ -1,5 +1,5 @@
-/* Programs without a bug whose order is not obvious. The checker must report none of them, and, where the program says
- * that it needs every wait and record that it makes, each of them as soon as one is dropped. */
+/* Programs without a bug whose order is not obvious. The checker must report none of them. Where a program says that it
+ * needs each wait and record that it makes, dropping any of these must give a report. */
 #ifndef STRATA_TEST_PLANTED_CORRECT_H
 #define STRATA_TEST_PLANTED_CORRECT_H
 
@@ -43,7 +43,7 @@ static void an_event_is_recorded_again(struct world *world)
     fill(world->a, world->x);
 }
 
-/* A wait is for the record that it was made for, whatever becomes of the event. */
+/* A wait is for the record that it was made for, even if the event is recorded again or destroyed. */
 static void an_event_is_destroyed_after_the_wait(struct world *world)
 {
     CUevent event;
@@ -90,7 +90,7 @@ static void disjoint_ranges(struct world *world)
     kernel(world, world->c, world->x + 200, 100, UPDATES);
 }
 
-/* What lies between the rows of a fill is not touched. */
+/* A fill does not touch the bytes between its rows. */
 static void between_the_rows_of_a_fill(struct world *world)
 {
     OK(p_cuMemsetD2D8Async(world->x, 512, 1, 100, 8, world->a));
@@ -106,7 +106,7 @@ static void an_earlier_wait_covers_a_later_use(struct world *world)
     kernel(world, world->b, world->y, BYTES, UPDATES);
 }
 
-/* The kernel runs last, although the write that it comes before was submitted long ago. */
+/* The kernel runs last, although the write that it precedes was submitted long ago. */
 static void a_kernel_says_late_what_it_read(struct world *world)
 {
     kernel(world, world->a, world->x, BYTES, READS);
@@ -132,7 +132,7 @@ static void blocking_streams_come_after_the_legacy_one(struct world *world)
     copy(NULL, world->y, world->x);
 }
 
-/* Two blocking streams are ordered by what is on the legacy stream between them, be it about something else. */
+/* Work on the legacy stream orders two blocking streams, whatever it touches. */
 static void through_the_legacy_stream(struct world *world)
 {
     CUstream second = new_stream(CU_STREAM_DEFAULT);
@@ -251,7 +251,7 @@ static void the_host_waits_for_the_legacy_stream(struct world *world)
     host_writes(world);
 }
 
-/* The copy to plain memory returns when it is done, and everything before it on the stream with it. */
+/* The copy to plain memory returns when it is done, and with it everything before it on the stream. */
 static void a_copy_that_waits(struct world *world)
 {
     char plain[16];
@@ -345,7 +345,7 @@ static void tell(void *data)
     sem_post(world->told);
 }
 
-/* No call of the driver waits; what makes the work run at all is a query, which may answer that it is not done. */
+/* No driver call waits. A query makes the work run, and may answer that it is not done. */
 static void a_host_function_tells_the_host(struct world *world)
 {
     download(world, world->a, world->x);
@@ -373,7 +373,7 @@ static void a_host_function_says_that_it_tells(struct world *world)
     host_writes(world);
 }
 
-/* The host prepares what the copy reads while a host function holds the stream back. */
+/* The host writes what the copy reads while a host function holds the stream back. */
 static void the_host_holds_the_stream_back(struct world *world)
 {
     shut_gate(world, world->a);
@@ -455,7 +455,7 @@ static CUmemoryPool pool_with(CUmemPool_attribute policy)
 
 enum { WHOLE_POOL = 32 << 20 };
 
-/* A uses and frees the whole pool, and B allocates it: it can only have A's memory. */
+/* A uses and frees the whole pool, and B allocates it, so B has A's memory. */
 static void pass_through_pool(struct world *world, CUmemoryPool pool, bool wait, bool finish)
 {
     CUdeviceptr mine;
@@ -526,7 +526,7 @@ static void different_bytes_of_two_mappings(struct world *world)
     unmap_twice(&memory);
 }
 
-/* The bytes are in use, but not where they are unmapped. */
+/* The bytes are in use, but not through the mapping that is removed. */
 static void one_mapping_goes_while_the_other_is_used(struct world *world)
 {
     struct twice memory = map_twice();
@@ -553,7 +553,7 @@ static void mapped_again_after_an_unmapping(struct world *world)
     unmap_twice(&again);
 }
 
-/* The flag that is awaited is written through another mapping. */
+/* The awaited flag is written through another mapping. */
 static void a_value_that_is_awaited_elsewhere(struct world *world)
 {
     struct twice memory = map_twice();
@@ -567,7 +567,7 @@ static void a_value_that_is_awaited_elsewhere(struct world *world)
     unmap_twice(&memory);
 }
 
-/* ---- bytes that somebody wrote ---- */
+/* ---- reads of bytes that were written ---- */
 
 static void written_by_a_kernel_that_says_so_late(struct world *world)
 {

@@ -1,6 +1,6 @@
-/* The world of the small programs that the checker is tried on: some streams, memory and a kernel that touches what it
- * is told to. A program is a function of ten to twenty lines; it runs in a fresh world, under the policy that the
- * environment names and several seeds, and says what the checker has to report. */
+/* The environment of the small programs that the checker is tested with: streams, memory, and a kernel that touches
+ * what it is told to. A program is a function of ten to twenty lines. It runs in a new world, under the environment's
+ * policy and several seeds, and names the report that the checker must make. */
 #ifndef STRATA_TEST_PLANTED_WORLD_H
 #define STRATA_TEST_PLANTED_WORLD_H
 
@@ -28,23 +28,23 @@ struct world {
     CUdeviceptr x; /* device memory, of BYTES each, from cuMemAlloc */
     CUdeviceptr y;
     char *pinned;
-    sem_t *gate; /* a world is handed on by value, which a semaphore must not be */
+    sem_t *gate; /* a pointer, since worlds are copied and a semaphore must not be */
     sem_t *told;
 };
 
 struct program {
     const char *name;
     void (*run)(struct world *world);
-    int report;            /* NO_REPORT, or the strata_sim_report_kind that must come, and no other */
+    int report;            /* NO_REPORT, or the only strata_sim_report_kind that must come */
     uint32_t modes;        /* of the checker, besides being on */
-    bool needs_every_edge; /* each wait and record that it makes, or it is no longer correct */
+    bool needs_every_edge; /* dropping any wait or record makes it incorrect */
 };
 
 static const char world_ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
                                 ".visible .global .align 8 .b8 table[64];\n"
                                 ".visible .entry touch(.param .u64 a, .param .u64 b, .param .u64 c)\n{ ret; }\n";
 
-/* Only says what it touches: with a wild address, reaching for it would end the device for all programs after. */
+/* Only declares its accesses: a real access to a wild address would poison the device for all programs after it. */
 static void touch_host_kernel(strata_sim_launch *launch)
 {
     uint64_t parameters[3];
@@ -102,7 +102,7 @@ static inline void host_writes(const struct world *world)
     OK(p_host_write(world->pinned, BYTES));
 }
 
-/* What is on `to` from now on comes after what is on `from`. */
+/* The next work on `to` comes after the work on `from`. */
 static inline void hand_over(CUevent event, CUstream from, CUstream to)
 {
     OK(p_cuEventRecord(event, from));
@@ -121,7 +121,7 @@ static inline void release(CUdeviceptr address, CUstream stream)
     OK(p_cuMemFreeAsync(address, stream));
 }
 
-/* The default pool gives back what is free. */
+/* Trims the default pool. */
 static inline void trim(void)
 {
     CUmemoryPool pool;
@@ -145,10 +145,10 @@ static inline void poll_event(CUevent event)
     assert_int_equal(result, CUDA_SUCCESS);
 }
 
-/* A piece of memory at two addresses. */
+/* Memory at two addresses. */
 struct twice {
     CUmemGenericAllocationHandle handle;
-    CUmemGenericAllocationHandle again; /* the same, or what was imported */
+    CUmemGenericAllocationHandle again; /* the same, or an imported one */
     CUdeviceptr one;
     CUdeviceptr two;
 };
@@ -167,7 +167,7 @@ static inline struct twice map_twice(void)
     return map_both(handle, handle);
 }
 
-/* The second time as what another process would import. */
+/* The second mapping is of an imported handle, as in another process. */
 static inline struct twice map_shared(void)
 {
     CUmemGenericAllocationHandle again;
@@ -213,7 +213,7 @@ static inline void *call_in_thread(void *data)
     return NULL;
 }
 
-/* Runs the function on a thread of its own, and waits for that. */
+/* Runs the function on a new thread, and waits for it. */
 static inline void in_thread(struct world *world, void (*run)(struct world *world))
 {
     pthread_t thread;
@@ -268,7 +268,7 @@ static inline struct world world_begin(uint32_t modes)
     OK(p_cuMemAlloc(&world.y, BYTES));
     OK(p_cuMemHostAlloc(&pinned, BYTES, 0));
     world.pinned = pinned;
-    static sem_t gate, told; /* of the one world that there is at a time */
+    static sem_t gate, told; /* of the only world that exists at a time */
     world.gate = &gate;
     world.told = &told;
     assert_int_equal(sem_init(world.gate, 0, 0), 0);
@@ -306,7 +306,7 @@ static inline void show_reports(const struct program *program)
     }
 }
 
-/* The reports in this moment, all of whose kinds must be the program's. */
+/* The reports so far, all of which must be of the program's kind. */
 static inline uint64_t reports_of(const struct program *program)
 {
     uint64_t count;
@@ -345,7 +345,7 @@ static inline void run_seeds(void **state)
 
 enum { MOST_PROGRAMS = 64 };
 
-/* Each program is a test. Returns what main returns. */
+/* Each program is a test. Returns main's exit status. */
 static inline int run_programs(const struct program *programs, size_t count, void (*run)(void **state))
 {
     struct CMUnitTest tests[MOST_PROGRAMS];

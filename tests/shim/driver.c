@@ -1,12 +1,11 @@
 /* A driver library for tests, between Strata and the driver that STRATA_SHIM_DRIVER names to the loader (libcuda.so.1),
- * or else the simulated one of STRATA_SIM_LIBRARY. All entry points are those of the driver behind it, but for what the
- * environment asks:
+ * or else the simulated one of STRATA_SIM_LIBRARY. All entry points are those of the driver behind it, except as the
+ * environment says:
  *
  *   STRATA_SHIM_HIDES=NAME,...    cuGetProcAddress does not find these, as in a driver that is too old for them
- *   STRATA_SHIM_PAUSE_MS=N        it sleeps as long before it gives cuInit away, so that a test can do something while
- *                                 a driver is being opened
- *   STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery and cuStreamQuery never say that all is done: orders.h
- *   STRATA_SHIM_STREAMS_FOLLOW=1  new streams wait for what the host had waited for: orders.h */
+ *   STRATA_SHIM_PAUSE_MS=N        cuGetProcAddress sleeps so long before it returns cuInit, so that a test can act
+ * while a driver is being opened STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery and cuStreamQuery never report completion:
+ * orders.h STRATA_SHIM_STREAMS_FOLLOW=1  new streams wait for what the host had waited for: orders.h */
 #include "shim/orders.h"
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -50,7 +49,7 @@ static void open_real(void)
     shim_orders_open(find);
 }
 
-/* Whether the list of names, separated by commas, has this one. */
+/* Whether the comma-separated list has this name. */
 static bool has_name(const char *list, const char *name)
 {
     size_t length = strlen(name);

@@ -1,4 +1,4 @@
-/* The entry points that order more, or tell less, than the driver's own. */
+/* Entry points with more order, or less information, than the driver's own. */
 #include "shim/orders.h"
 
 #define __CUDA_API_VERSION_INTERNAL
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The driver's; written once, by shim_orders_open(). NULL where it lacks one. */
+/* The driver's; written once, by shim_orders_open(). NULL: it lacks one. */
 static struct {
     PFN_cuCtxGetCurrent_v4000 context_get_current;
     PFN_cuEventCreate_v2000 event_create;
@@ -20,8 +20,8 @@ static struct {
     PFN_cuStreamWaitEvent_v3020 stream_wait_event;
 } driver;
 
-/* The stream without work, and its event: of the context in which the first stream was made, which must live on.
- * Streams of other contexts are left as they are. Guarded by `lock`. */
+/* The witness: a stream without work, and its event, of the context of the first stream, which must live on. Streams of
+ * other contexts are unchanged. Guarded by `lock`. */
 static struct {
     pthread_mutex_t lock;
     CUcontext context; /* NULL: there is none yet */
@@ -47,7 +47,7 @@ static CUresult CUDAAPI pending_stream_query(CUstream stream)
     return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_READY : result;
 }
 
-/* Before the program's first stream is made, for only a stream that exists is told what the host waits for. */
+/* Called before the program's first stream is created: only existing streams are ordered after a host's wait. */
 static void make_witness(CUcontext current)
 {
     if (witness.context || !current || driver.event_create(&witness.event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)

@@ -1,4 +1,4 @@
-/* What the tests of `budget` share. */
+/* Shared by the tests of `budget`. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_H
 #define STRATA_TESTS_SUPPORT_BUDGET_H
 
@@ -41,7 +41,7 @@ static inline void free_block(test_fixture *fixture, const strata_block *block)
 static char directory[] = "/tmp/strata-budget-XXXXXX";
 static pid_t maker;
 
-/* Only in the process that made it: a sweep forks. */
+/* Only in the process that made it, since a sweep forks. */
 static inline void remove_directory(void)
 {
     char command[256];
@@ -50,7 +50,7 @@ static inline void remove_directory(void)
         fprintf(stderr, "%s cannot be removed\n", directory);
 }
 
-/* A folder for the files of shared budgets; it is removed when the program ends. Call before the driver is opened. */
+/* A directory for the files of shared budgets, removed when the program ends. Called before the driver is opened. */
 static inline bool make_directory(void)
 {
     maker = getpid();

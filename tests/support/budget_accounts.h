@@ -1,4 +1,4 @@
-/* The inside of a budget's accounts, for tests. */
+/* A budget's accounts, for tests. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_ACCOUNTS_H
 #define STRATA_TESTS_SUPPORT_BUDGET_ACCOUNTS_H
 
@@ -6,7 +6,7 @@
 
 #include "support/driver.h"
 
-/* Between calls no charge is in flight: the next refusal would wait for it. */
+/* Between calls no charge is in flight; the next refusal would wait for it. */
 static inline void check_no_flight(const strata_budget_account *account)
 {
     uint32_t position = 0;

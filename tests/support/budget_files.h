@@ -1,6 +1,6 @@
-/* The files of shared budgets in one process: opening, editing and visiting them. A keeper, which is a fork of the test
- * program without the library, holds locks of other processes. A program includes this once, and makes the directory
- * first. */
+/* The files of shared budgets in one process: opening, editing and visiting them. A holder, a fork of the test program
+ * without the library, holds locks as another process does. A program includes this header once, and makes the
+ * directory first. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 #define STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 
@@ -67,7 +67,7 @@ static inline bool take(budget_shared *shared, uint64_t bytes)
     return shared_take(shared, bytes) || (shared_make_room(shared, bytes, 0) && shared_take(shared, bytes));
 }
 
-/* A whole file that no process has open, for writing; call edit_end before the library opens it. */
+/* A complete file that no process has open, for writing. Call edit_end before the library opens it. */
 static inline shared_file *edit_begin(const char *name)
 {
     shared_close(open_budget(name));
@@ -95,7 +95,7 @@ static inline int clear_away(void **state)
     return folder ? closedir(folder) : -1;
 }
 
-/* ---- keepers and other processes ---- */
+/* ---- holders and other processes ---- */
 
 typedef struct holder {
     pid_t pid;
@@ -139,7 +139,7 @@ static inline void holder_stop(holder self)
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* Runs `work` in a process of its own, which prints what fails. */
+/* Runs `work` in a process of its own, which prints its failures. */
 static inline void in_child(void (*work)(void))
 {
     int status;
@@ -156,7 +156,7 @@ static inline void in_child(void (*work)(void))
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-/* Whether another process sees that the byte is locked. */
+/* Whether another process finds the byte locked. */
 static inline bool is_locked(const char *path, off_t byte)
 {
     int status;

@@ -1,6 +1,6 @@
 /* The processes of the tests of shared budgets. Each is a puppet: a fork of the test program that reads orders from a
  * pipe, carries them out and answers. The test program itself opens neither the driver nor a shared budget. A program
- * includes this once, and makes the directory before the first puppet. */
+ * includes this header once, and makes the directory before the first puppet. */
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 #define STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 
@@ -158,7 +158,7 @@ static inline puppet *make_puppet(void)
     self->pid = fork();
     assert_true(self->pid >= 0);
     if (self->pid == 0) {
-        for (size_t i = 0; i + 1 < puppet_count; i++) { /* the ends of others' pipes */
+        for (size_t i = 0; i + 1 < puppet_count; i++) { /* the other puppets' ends of pipes */
             close(puppets[i].to);
             close(puppets[i].from);
         }

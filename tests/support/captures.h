@@ -1,4 +1,4 @@
-/* Captures into graphs, which the library itself has no calls for: found in the driver that is open. */
+/* Captures into graphs, for which the library has no calls: they are looked up in the open driver. */
 #ifndef STRATA_TEST_CAPTURES_H
 #define STRATA_TEST_CAPTURES_H
 
@@ -29,7 +29,7 @@ static inline void test_begin_capture(CUstream stream)
     check_cu(begin(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 }
 
-/* Ends it, and returns how many nodes were put into the graph. */
+/* Ends the capture, and returns the number of nodes in its graph. */
 static inline size_t test_end_capture(CUstream stream)
 {
     CUresult (*end)(CUstream, CUgraph *);

@@ -1,4 +1,4 @@
-/* Running this program again. */
+/* Runs this program again. */
 #include "support/child.h"
 
 #include "support/effort.h"
@@ -83,8 +83,8 @@ void test_child_count(void)
 #endif
 }
 
-/* For coverage the linker puts this in front of _exit: what a child has reached counts, also where it is the library
- * that ends the process. */
+/* For coverage the linker replaces _exit by this function, so that a child's coverage counts even if the library ends
+ * the process. */
 #ifdef STRATA_COVERAGE
 _Noreturn void __real__exit(int status);
 _Noreturn void __wrap__exit(int status);
@@ -101,7 +101,7 @@ _Noreturn void test_child_leave(int status)
     _exit(status);
 }
 
-/* Without exit handlers: a child may fail inside of one. */
+/* Without exit handlers, since a child may fail inside of one. */
 static _Noreturn void fail_child(void)
 {
     fflush(NULL);

@@ -1,5 +1,5 @@
-/* Tests that need a process of their own: the test program runs itself again with the name of a scenario. A child uses
- * no cmocka; what it finds wrong it prints, and exits with 1. */
+/* Tests that need a process of their own: the test program runs itself again with the name of a scenario. A child does
+ * not use cmocka; it prints an error and exits with 1. */
 #ifndef STRATA_TEST_CHILD_H
 #define STRATA_TEST_CHILD_H
 
@@ -15,15 +15,14 @@ typedef struct test_scenario {
 #function, function     \
     }
 
-/* The head of main: runs the scenario and exits, if this process is a child. */
+/* Called first in main: runs the scenario and exits, if this process is a child. */
 void test_child_begin(int count, char **arguments, const test_scenario *scenarios, size_t scenario_count);
 
-/* Runs a scenario in a fresh process, with "NAME=value" set and "NAME" unset in its environment; `changes` ends with
- * NULL or is NULL. Fails the test unless the child exits with 0 within a minute; skips it if the child exits with 77.
- */
+/* Runs a scenario in a new process, with "NAME=value" set and "NAME" unset in its environment; `changes` ends with NULL
+ * or is NULL. Fails the test unless the child exits with 0 within a minute; skips it if the child exits with 77. */
 void test_child_run(const char *scenario, const char *const *changes);
 
-/* The same where other exit codes than 1 have a meaning: returns the code. */
+/* As test_child_run, but returns the exit code, where codes other than 1 have a meaning. */
 int test_child_status(const char *scenario, const char *const *changes);
 
 /* ---- in the child ---- */
@@ -32,16 +31,16 @@ int test_child_status(const char *scenario, const char *const *changes);
 #define child_status(call, want) child_check_status((call), (want), #call, __LINE__)
 #define child_check(condition)   child_check_true((condition), #condition, __LINE__)
 
-/* Ends a child at once, without exit handlers, and with the coverage that it adds. */
+/* Ends a child at once, without exit handlers, and with its coverage. */
 _Noreturn void test_child_leave(int status);
 
-/* What was reached so far counts for coverage, even if the process is killed afterwards. */
+/* Writes the coverage so far, which counts even if the process is killed afterwards. */
 void test_child_count(void);
 
 void child_check_status(strata_status got, strata_status want, const char *call, int line);
 void child_check_true(bool condition, const char *text, int line);
 
-/* Whether the thread's last error says these words; the child fails if not. */
+/* The child fails unless the thread's last error contains these words. */
 void child_check_words(const char *words);
 
 #endif

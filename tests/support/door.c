@@ -1,4 +1,5 @@
-/* Watching the door: a wrapper of each entry, generated from the list, and a ledger of what is made and ended. */
+/* Hooks of the driver's entry table: a wrapper for each entry, generated from the list, and a ledger of the objects
+ * that the library creates and destroys. */
 #include "support/door.h"
 
 #include <execinfo.h>
@@ -30,13 +31,13 @@ typedef struct held_thing {
     UT_hash_handle hh;
 } held_thing;
 
-/* Constant while the door is watched. */
+/* Constant while the hooks are installed. */
 static strata_entry_table real;
 static bool watched;
 static test_plan plan;
 static pthread_t watcher;
 
-/* What follows is guarded by the lock. */
+/* Guards all below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool armed;
 static test_door_seen seen;
@@ -102,7 +103,7 @@ void __wrap_strata_set_log_callback(strata_log_callback callback, void *data)
     listeners_data = data;
 }
 
-/* addr2line makes lines of it. */
+/* addr2line translates the addresses to lines. */
 static void say_where(void)
 {
     void *frames[24];
@@ -124,7 +125,7 @@ static void fire(const char *name)
 static bool *relied;
 static size_t relied_room;
 static bool host_relies;
-static _Thread_local uint64_t this_edge; /* the number of the edge that this thread asks for */
+static _Thread_local uint64_t this_edge; /* the number of the edge that this thread is about to make */
 
 void test_door_rely(bool *map, size_t room, bool host)
 {
@@ -141,7 +142,7 @@ static void rely_on(uint64_t edge)
 
 typedef enum fate { FATE_CALL, FATE_FAIL, FATE_DROP } call_fate;
 
-/* Questions about names: a message without them is as good. */
+/* Queries of names: without them only a message is less precise. */
 static bool is_about_words(const char *name)
 {
     return strncmp(name, "cuGetError", strlen("cuGetError")) == 0;
@@ -168,7 +169,7 @@ static call_fate decide(const char *name)
     return fate;
 }
 
-/* The simulated driver forgets the next edge of the kind, which is the call that is about to be made. */
+/* Makes the simulated driver forget the next edge of this kind, which is the call about to be made. */
 static void begin_drop(const char *name)
 {
     const test_sim *sim = test_sim_control();
@@ -267,14 +268,14 @@ static strata_sim_check_accounts count_edges(void)
     return accounts;
 }
 
-/* Whether what was asked for since then ordered something. What another thread asked for meanwhile counts, too. */
+/* Whether calls since then added an order, those of other threads included. */
 static bool ordered_something(const strata_sim_check_accounts *before)
 {
     strata_sim_check_accounts now = count_edges();
     return now.edges - before->edges != now.idle_edges - before->idle_edges;
 }
 
-/* The lock is held. NULL: not an event of the library's. */
+/* The lock is held. NULL: not an event of the library. */
 static held_thing *find_event(CUevent event)
 {
     held_thing *entry;
@@ -283,7 +284,7 @@ static held_thing *find_event(CUevent event)
     return entry;
 }
 
-/* An event has the number of the edge that recorded it last; none, if that record said what the one before did. */
+/* An event has the number of its last record; 0 if that added no order. */
 static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     bool ordered = ordered_something(before);
@@ -295,7 +296,7 @@ static CUresult recorded(CUresult result, CUevent event, const strata_sim_check_
     return result;
 }
 
-/* A wait was made for an event, or for a stream (NULL): it is relied on, and so is the event's record. */
+/* A wait for an event, or for a stream (event NULL): it is relied on, and so is the event's record. */
 static CUresult waited(CUresult result, CUevent event, const strata_sim_check_accounts *before)
 {
     if (!relied || result != CUDA_SUCCESS || !ordered_something(before))
@@ -365,7 +366,7 @@ static CUresult CUDAAPI note_MemAllocFromPoolAsync(CUdeviceptr *address, size_t 
     return made(result, THING_BLOCK, *address);
 }
 
-/* An address that is freed may be another thread's before the caller hears of it: it leaves the ledger first. */
+/* Once an address is freed another thread may get it before this call returns, so it leaves the ledger first. */
 static CUresult CUDAAPI note_MemFree(CUdeviceptr address)
 {
     CUresult result = ended(CUDA_SUCCESS, THING_BLOCK, address);
@@ -421,7 +422,7 @@ static CUresult CUDAAPI note_MemCreate(CUmemGenericAllocationHandle *handle, siz
     return made(result, THING_MEMORY, *handle);
 }
 
-/* Like an address, a handle may be another thread's before the caller hears of it. */
+/* As an address, a handle may be another thread's before this call returns. */
 static CUresult CUDAAPI note_MemRelease(CUmemGenericAllocationHandle handle)
 {
     CUresult result = ended(CUDA_SUCCESS, THING_MEMORY, handle);
@@ -435,7 +436,7 @@ static CUresult CUDAAPI note_MemMap(CUdeviceptr address, size_t bytes, size_t of
     return made(watch_MemMap(address, bytes, offset, handle, flags), THING_MAP, address);
 }
 
-/* One call ends all that is mapped in the range. */
+/* One call unmaps everything in the range. */
 static CUresult CUDAAPI note_MemUnmap(CUdeviceptr address, size_t bytes)
 {
     const CUresult result = watch_MemUnmap(address, bytes);
@@ -456,7 +457,7 @@ static CUresult CUDAAPI note_MemUnmap(CUdeviceptr address, size_t bytes)
     return result;
 }
 
-/* ---- watching ---- */
+/* ---- installing ---- */
 
 void test_door_watch(const test_plan *wanted)
 {

@@ -1,14 +1,14 @@
-/* The driver door under watch: what the library calls, and what it has made and not ended. Tests make their own calls
- * beside it, through test_cu, so that what is seen here is the library's alone. */
+/* Hooks of the driver's entry table: which calls the library makes, and which objects it has created and not destroyed.
+ * Tests make their own calls through test_cu, past the hooks, so only the library's calls are seen. */
 #ifndef STRATA_TEST_DOOR_H
 #define STRATA_TEST_DOOR_H
 
 #include "support/driver.h"
 
-/* What happens to the library's n-th call, counted from 1; 0: nothing to any. */
+/* The effect on the library's n-th call, counted from 1; 0: none. */
 typedef enum test_plan_kind {
-    TEST_PLAN_FAIL, /* the n-th call answers `error` and does nothing */
-    TEST_PLAN_DROP, /* the n-th record, wait, synchronization or query that says complete is forgotten by the driver */
+    TEST_PLAN_FAIL, /* the n-th call returns `error` and does nothing */
+    TEST_PLAN_DROP, /* the driver forgets the n-th record, wait, synchronization or query that reports completion */
 } test_plan_kind;
 
 typedef struct test_plan {
@@ -17,35 +17,35 @@ typedef struct test_plan {
     CUresult error;
 } test_plan;
 
-/* What the library has made through the door and not ended. */
+/* What the library has created and not destroyed. */
 typedef struct test_holdings {
     uint32_t streams, events, pools, blocks, pinned, modules;
-    uint32_t mapped;  /* ranges of addresses, pieces of memory for them, and maps */
-    uint32_t strange; /* ends of what the library had not made, or had ended before */
+    uint32_t mapped;  /* address ranges, physical allocations, mappings */
+    uint32_t strange; /* destroyed objects that the library had not created, or had destroyed before */
 } test_holdings;
 
 typedef struct test_door_seen {
     uint64_t calls, edges; /* that a plan can count */
     bool fired;
-    bool here;        /* in the thread that began the watch */
-    const char *name; /* of the call that it met, such as "cuEventRecord" */
+    bool here;        /* in the thread that installed the hooks */
+    const char *name; /* of the call, such as "cuEventRecord" */
     unsigned said,
-        said_before;     /* failures that were logged since then, and until then; while the test hears none itself */
-    strata_error before; /* the last error of the thread then */
-    bool ending;         /* it met the end of something, which stays therefore, unless it is ended again */
+        said_before;     /* failures logged since the call, and before it; not while the test has a log callback */
+    strata_error before; /* the thread's last error before it */
+    bool ending;         /* the call would have destroyed an object, which is left unless it is destroyed again */
 } test_door_seen;
 
-/* From now on, until the process ends. The driver is open and no other thread calls it. */
+/* Installs the hooks until the process ends. The driver is open, and no other thread calls it. */
 void test_door_watch(const test_plan *plan);
 bool test_door_is_watched(void);
 
-/* Before the watch begins: relied[n] says from then on whether anything relied on the n-th edge: a wait, or a record
- * that a wait looked at before the next one of its event. What the host waits for counts where it gives memory back
- * itself, with `host`; in a pool whose frees are ordered by streams it is only counted as free. A query makes nobody
- * wait. */
+/* Called before the hooks are installed. From then on relied[n] is whether the n-th edge was relied on: by a wait, or,
+ * for a record, by a wait before the next record of its event. With `host`, waits of the host count too: the owner
+ * returns memory after them. In a pool with stream-ordered frees they only count memory as free. Queries do not count.
+ */
 void test_door_rely(bool *relied, size_t room, bool host);
 
-/* No call is met any more. */
+/* Ends the plan. */
 void test_door_disarm(void);
 
 void test_door_look(test_door_seen *seen, test_holdings *holdings);

@@ -1,4 +1,4 @@
-/* Opening the tests' driver, and looking at what it is asked and answers. */
+/* Opens the tests' driver, and checks its calls and answers. */
 #define _GNU_SOURCE
 #include "support/driver.h"
 
@@ -45,8 +45,7 @@ static void find_control(const char *path)
     find(library, "strata_sim_clear_reports", &control.clear_reports);
 }
 
-/* A driver may load its own kernels when they are first used, and wait for the whole device to do so: not behind a
- * stall. */
+/* A driver may load its own kernels at first use and wait for the whole device. That must not happen behind a stall. */
 static void warm_up(void)
 {
     CUdeviceptr memory;

@@ -1,7 +1,7 @@
-/* The driver that the tests run on: the one that STRATA_DRIVER names, else the GPU if there is one, else the simulated
- * driver. Opening it here also counts every call that goes through the door, so that tests can say what may be called.
+/* The driver that the tests run on: that of STRATA_DRIVER, else the GPU if there is one, else the simulated driver. It
+ * is opened with call counts, so that tests can check which calls are made.
  *
- * Include this after everything else of the system: it brings cmocka. */
+ * Include this after all system headers: it includes cmocka. */
 #ifndef STRATA_TEST_DRIVER_H
 #define STRATA_TEST_DRIVER_H
 
@@ -16,35 +16,34 @@
 #include <strata/sim.h>
 #include <strata/strata.h>
 
-/* Opens the driver, says on stdout which, and makes the primary context of device 0 current in this thread. A process
- * that finds no driver exits with 77, which CTest counts as skipped. */
+/* Opens the driver, prints its name, and makes the primary context of device 0 current in this thread. Without a driver
+ * the process exits with 77, which CTest counts as skipped. */
 void test_open_driver(void);
-void test_open_driver_quietly(void); /* says only what is wrong */
+void test_open_driver_quietly(void); /* prints only errors */
 
 /* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
 void test_make_current(void);
 
-/* For the end of a thread that used its per-thread stream. Driver 580 may not come back from there while that stream
- * has work pending (docs/measurements.md), so on hardware this waits for the stream, last of all. */
+/* For the end of a thread that used its per-thread stream. Driver 580 may hang there while that stream has pending work
+ * (docs/measurements.md), so on hardware this waits for the stream, last of all. */
 void test_leave_thread(void);
 
-/* What one stream is given from now on comes after what another one was given so far, as the program itself orders it:
- * Strata is told of nothing. */
+/* The next work of `later` comes after the work of `earlier` so far. The program orders it: Strata is not told. */
 void test_order_after(CUstream later, CUstream earlier);
 
 bool test_on_simulated_driver(void);
 
-/* The driver, for the test's own calls: strata_cu, or what is behind it while the door is watched (support/door.h). */
+/* The driver for the test's own calls: strata_cu, or the entries below the hooks of support/driver_hooks.h. */
 const strata_entry_table *test_cu(void);
 
 /* Skips the running test, with a message, unless the driver is the simulated one. */
 void test_needs_simulated_driver(const char *why);
 
-/* Skips the running test, with a message, where cuEventQuery calls an event pending that surely is complete. A driver
- * may; behind the shim that tests/shim is, with STRATA_SHIM_EVENTS_PENDING, it always does. */
+/* Skips the running test, with a message, where cuEventQuery reports a complete event as pending. A driver may; with
+ * STRATA_SHIM_EVENTS_PENDING the shim of tests/shim always does. */
 void test_needs_truthful_queries(void);
 
-/* The functions that steer the simulated driver; NULL on another one. */
+/* The functions that control the simulated driver; NULL on another one. */
 typedef struct test_sim {
     PFN_strata_sim_set_seed set_seed;
     PFN_strata_sim_set_policy set_policy;
@@ -61,7 +60,7 @@ typedef struct test_sim {
 } test_sim;
 const test_sim *test_sim_control(void);
 
-/* ---- checking what calls answer; a failure shows the library's error record ---- */
+/* ---- checking the answers of calls; a failure prints the library's error record ---- */
 
 #define check_ok(call)           test_check_status((call), STRATA_SUCCESS, #call, __FILE__, __LINE__)
 #define check_status(call, want) test_check_status((call), (want), #call, __FILE__, __LINE__)
@@ -70,7 +69,7 @@ const test_sim *test_sim_control(void);
 void test_check_status(strata_status got, strata_status want, const char *call, const char *file, int line);
 void test_check_cu(CUresult got, CUresult want, const char *call, const char *file, int line);
 
-/* Checks that the thread's last error has this status and that its message contains `words`. */
+/* Checks that the thread's last error has this status and a message that contains `words`. */
 #define check_last_error(want, words) test_check_last_error((want), (words), __FILE__, __LINE__)
 void test_check_last_error(strata_status want, const char *words, const char *file, int line);
 
@@ -78,8 +77,7 @@ void test_check_last_error(strata_status want, const char *words, const char *fi
 
 enum { TEST_CALLS_ROOM = 128 };
 
-/* How often each entry point had been called when the count was begun. Calls that a test makes itself
- * count too. */
+/* The calls of each entry point before the count began, with those of the test itself. */
 typedef struct test_calls {
     size_t names;
     struct {
@@ -90,11 +88,11 @@ typedef struct test_calls {
 
 void test_calls_begin(test_calls *calls);
 
-/* How often the entry point ("cuEventRecord") was called since then; any of them. */
+/* The number of calls of this entry point ("cuEventRecord"), or of any, since then. */
 uint64_t test_calls_of(const test_calls *calls, const char *name);
 uint64_t test_calls_total(const test_calls *calls);
 
-/* Whether either was ever asked. */
+/* Whether either function was ever called. */
 bool test_calls_were_counted(void);
 
 #endif

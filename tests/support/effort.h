@@ -1,6 +1,6 @@
-/* How much a test does. Under Valgrind a program takes twenty to fifty times as long, so what is done often to meet a
- * rare moment, or for every n of many, is done less often there. tests/CMakeLists.txt says where: STRATA_TEST_VALGRIND
- * is set for tests that Valgrind runs; with STRATA_TEST_FULL they do all of it all the same. */
+/* How much a test does. Valgrind makes a program twenty to fifty times slower, so tests that repeat an action to meet a
+ * rare moment, or for every n of many, repeat it less often. tests/CMakeLists.txt sets STRATA_TEST_VALGRIND for tests
+ * under Valgrind; with STRATA_TEST_FULL they do everything. */
 #ifndef STRATA_TEST_EFFORT_H
 #define STRATA_TEST_EFFORT_H
 
@@ -18,7 +18,7 @@ static inline size_t test_effort(size_t usual, size_t under_valgrind)
     return test_under_valgrind() && !getenv("STRATA_TEST_FULL") ? under_valgrind : usual;
 }
 
-/* How long to wait for what surely comes, in seconds. */
+/* Seconds to wait for an event that is certain to happen. */
 static inline unsigned test_timeout(unsigned usual)
 {
     return test_under_valgrind() ? usual * 20 : usual;

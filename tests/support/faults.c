@@ -1,18 +1,18 @@
-/* Replacing entries of the door's table. */
+/* Replaces entries of the driver's table. */
 #include "support/faults.h"
 
 static struct {
     bool active, begun;
     bool onwards;
     test_fault_call call;
-    unsigned left; /* calls until the fault; 0: it has come */
+    unsigned left; /* calls until the fault; 0: it has happened */
     unsigned refused, streams_kept;
     CUresult result;
     CUstream captured;
     strata_entry_table real;
 } fault;
 
-/* Whether this call is to fail. */
+/* Whether this call must fail. */
 static bool strikes(test_fault_call call)
 {
     if (call != fault.call)

@@ -1,5 +1,5 @@
-/* Driver calls that fail on purpose: one entry of the door's table is replaced for a while by one that answers an error
- * the n-th time, and otherwise what the driver answers. */
+/* Driver calls that fail on purpose: a function replaces one entry of the driver's table for a time, returns an error
+ * at the n-th call, and else the driver's answer. */
 #ifndef STRATA_TEST_FAULTS_H
 #define STRATA_TEST_FAULTS_H
 
@@ -25,18 +25,18 @@ typedef enum test_fault_call {
     TEST_FAULT_CALLS,
 } test_fault_call;
 
-/* From now on the call answers `result` instead of doing anything: the nth time, counted from 1, and with `onwards`
- * each time after that. One fault at a time; no other thread calls the driver meanwhile. */
+/* From now on the call returns `result` and does nothing: at the nth time, counted from 1, and with `onwards` each time
+ * after that. One fault at a time; no other thread calls the driver meanwhile. */
 void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult result);
 
-/* Puts the table back. Returns how often the call was refused. */
+/* Restores the table. Returns how often the call failed. */
 unsigned test_fault_end(void);
 
-/* Whether this process ever began one, and how many streams such faults kept from being destroyed. */
+/* Whether this process ever began a fault, and how many streams faults kept from being destroyed. */
 bool test_fault_was_begun(void);
 unsigned test_fault_streams_kept(void);
 
-/* From now until test_fault_end, cuStreamIsCapturing says that this stream is being captured; instead of a fault. */
+/* Until test_fault_end, cuStreamIsCapturing reports that this stream is captured. It takes the place of a fault. */
 void test_fault_pretend_capture(CUstream stream);
 
 #endif

@@ -1,4 +1,4 @@
-/* The fixture: making, clearing away, and running a list of cases on a list of stacks. */
+/* The fixture: set-up, clean-up, and running a list of cases on a list of stacks. */
 #include "support/fixture.h"
 
 #include "support/faults.h"
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Those that do what others do come last, and sweeps in their short form leave them out: a pool over another layer,
- * which tests/resources/pool/test_pool_source.c sweeps, and the view of the driver's own pool. */
+/* Stacks similar to others come last, and short sweeps leave them out: a pool over another layer, which
+ * tests/resources/pool/test_pool_source.c sweeps, and the view of the driver's own pool. */
 enum { FIRST_OF_ALL = 3, FIRST_OF_ORDERED = 2 };
 
 static const char *const every_resource[] = {"async",       "direct",       "pool",
@@ -62,7 +62,7 @@ CUstream test_stream(test_fixture *fixture, test_stream_kind kind)
     return stream;
 }
 
-/* Whether everything that the stream's kind asks for was done. */
+/* Whether all steps for the stream's kind succeeded. */
 static bool close_stream(test_fixture *fixture, test_stream_record stream)
 {
     if (stream.kind == TEST_STREAM_POOL)
@@ -227,7 +227,7 @@ static int set_up(void **state)
     return prepare(&prepared->fixture) ? 0 : -1;
 }
 
-/* Every call leaves the thread's capture mode as it was. */
+/* Every call must leave the thread's capture mode unchanged. */
 static bool is_mode_untouched(void)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
@@ -237,7 +237,7 @@ static bool is_mode_untouched(void)
     return false;
 }
 
-/* After a test that passed everything here succeeds: it closed and freed what it had to. */
+/* After a passed test everything here succeeds: the test has closed and freed what it had to. */
 static int tear_down(void **state)
 {
     prepared_case *prepared = *state;

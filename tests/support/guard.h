@@ -1,4 +1,4 @@
-/* The guard's inside, for its tests. */
+/* Internals of the guard, for its tests. */
 #ifndef TESTS_SUPPORT_GUARD_H
 #define TESTS_SUPPORT_GUARD_H
 

@@ -1,4 +1,4 @@
-/* Running this program again, in a process that was forked for it. */
+/* Runs this program again, in a process forked for it. */
 #ifndef STRATA_TEST_ITSELF_H
 #define STRATA_TEST_ITSELF_H
 
@@ -6,8 +6,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-/* Where the program is. Where a tool runs it, what stands at /proc/self/exe is the tool, which only reading the link
- * hides. */
+/* The path of the program. Under a tool, opening /proc/self/exe gives the tool; reading the link gives the program. */
 static inline bool test_find_itself(char *path, size_t size)
 {
     ssize_t length = readlink("/proc/self/exe", path, size - 1);

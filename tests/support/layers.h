@@ -1,4 +1,4 @@
-/* The decorators that come with the library, as the suites for all of them use them: a new one is a line here. */
+/* The library's decorators, for the suites that test all of them. A new one is a line here. */
 #ifndef STRATA_TEST_LAYERS_H
 #define STRATA_TEST_LAYERS_H
 
@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 typedef struct test_layer_text {
-    const char *text;   /* as it stands in a stack text, before ", async" */
-    bool random_only;   /* stands in random stacks alone: another setting of a layer that is here already */
-    bool refuses;       /* fails calls on purpose, and says "on purpose" */
-    size_t alignment;   /* what it makes of each address; 0: what it is given */
+    const char *text;   /* as in a stack text, before ", async" */
+    bool random_only;   /* only for random stacks: another setting of a listed layer */
+    bool refuses;       /* fails calls on purpose, with "on purpose" in the message */
+    size_t alignment;   /* of the addresses that it returns; 0: as given */
     bool all_alignment; /* serves requests for more than 256 bytes of alignment */
 } test_layer_text;
 

@@ -1,4 +1,4 @@
-/* What the tests of log files share: a folder for each, stacks that log into it, and what is in a log. */
+/* Shared by the tests of log files: a folder for each test, stacks that log into it, and the contents of a log. */
 #ifndef STRATA_TESTS_SUPPORT_LOG_H
 #define STRATA_TESTS_SUPPORT_LOG_H
 
@@ -109,7 +109,7 @@ static inline log_contents read_log(const char *file)
     return contents;
 }
 
-/* Pairs in their order, as make_pairs makes them, from pair number `first` on. */
+/* Pairs in order, as make_pairs makes them, from pair number `first` on. */
 static inline void check_pairs(const strata_log_record *records, size_t count, uint64_t first)
 {
     for (size_t i = 0; i < count; i++) {

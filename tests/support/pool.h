@@ -1,4 +1,4 @@
-/* What tests of the pool need: its values, its limits, and memory that streams have left behind. */
+/* For tests of the pool: its values, its limits, and memory freed on streams. */
 #ifndef STRATA_TESTS_SUPPORT_POOL_H
 #define STRATA_TESTS_SUPPORT_POOL_H
 
@@ -15,7 +15,7 @@ static inline uint64_t value_of(strata_runtime *runtime, const char *name)
     return value;
 }
 
-static strata_runtime *limited; /* whose limit was set; NULL: nobody's */
+static strata_runtime *limited; /* the runtime with a limit; NULL: none */
 
 static inline void set_limit(test_fixture *fixture, uint64_t bytes)
 {
@@ -23,8 +23,7 @@ static inline void set_limit(test_fixture *fixture, uint64_t bytes)
     check_ok(strata_control(strata_runtime_stack(limited), "pool.limit", NULL, &bytes));
 }
 
-/* For test_before_clearing: where a case failed, its blocks are still there, and the limit would be all that is seen.
- */
+/* For test_before_clearing: the blocks of a failed case still exist, and its limit would hide the failure. */
 static inline void lift_limit(void)
 {
     if (limited)
@@ -44,7 +43,7 @@ static inline void check_refused(test_fixture *fixture, size_t bytes, CUstream s
     assert_true(block.address == 0 && block.id.generation == 0);
 }
 
-/* Skips the running test, with a message, where the device maps memory in other pieces than of so many bytes. */
+/* Skips the running test, with a message, where the device's granularity is not `bytes`. */
 static inline void needs_granule(size_t bytes)
 {
     size_t granule = 0;
@@ -57,7 +56,7 @@ static inline void needs_granule(size_t bytes)
     skip();
 }
 
-/* The pool holds no memory of the device, and all that is free counts as complete. */
+/* Afterwards the pool has no memory of the device, and all free memory counts as complete. */
 static inline void empty_the_pool(test_fixture *fixture)
 {
     check_cu(test_cu()->CtxSynchronize());
@@ -65,7 +64,7 @@ static inline void empty_the_pool(test_fixture *fixture)
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
 }
 
-/* The stream takes a block, writes it and frees it, on the stream itself. */
+/* Allocates, writes and frees a block, on the stream itself. */
 static inline strata_block leave_behind(test_fixture *fixture, size_t bytes, unsigned char value, CUstream stream)
 {
     strata_block block = test_allocate(fixture, bytes, stream);
@@ -95,7 +94,7 @@ static inline void write_head(test_fixture *fixture, const strata_block *block, 
     check_ok(strata_runtime_finish_block_use(fixture->runtime, block, stream, STRATA_ACCESS_WRITE));
 }
 
-/* Both ends of the block, when everything is over. */
+/* Checks both ends of the block after all work. */
 static inline void check_ends(test_fixture *fixture, const strata_block *block, unsigned char value, CUstream stream)
 {
     check_cu(test_cu()->CtxSynchronize());

@@ -1,4 +1,4 @@
-/* Finding the entry point by its name in the library that is open, and asking it. */
+/* Looks up the entry point in the open library, and calls it. */
 #include "support/range.h"
 
 #include "support/captures.h"

@@ -1,13 +1,13 @@
-/* The simulated driver made to refuse calls by their names, one after another, and what is alive in it, for tests of
- * what is left where it does. support/faults.h replaces an entry of the door's table instead, on any driver, for the
- * few calls that it knows. */
+/* Makes the simulated driver fail calls by name, one after another, and counts what is alive in it, for tests of
+ * failures that must leave nothing behind. support/faults.h replaces an entry of the driver's table instead, on any
+ * driver, for a few calls. */
 #ifndef STRATA_TEST_REFUSALS_H
 #define STRATA_TEST_REFUSALS_H
 
 #include "support/faults.h"
 
-/* From now on the calls number `first` to first + count - 1 of this entry point answer `result` and do nothing. Several
- * may be planned, 32 refusals in all. */
+/* From now on calls number `first` to first + count - 1 of this entry point return `result` and do nothing. Several may
+ * be planned, 32 failures in all. */
 static inline void test_refuse(const char *call, uint64_t first, unsigned count, CUresult result)
 {
     for (unsigned i = 0; i < count; i++) {
@@ -34,7 +34,7 @@ static inline test_alive test_count_alive(void)
                         accounts.memory_handles, accounts.memory_maps, accounts.address_ranges};
 }
 
-/* As many as then. */
+/* Checks that as much is alive as before. */
 static inline void check_alive(test_alive before)
 {
     test_alive now = test_count_alive();

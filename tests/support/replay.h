@@ -1,4 +1,4 @@
-/* What the tests of replays share: trace files made from text, in a folder of their own. */
+/* Shared by the tests of replays: trace files made from text, in a folder of their own. */
 #ifndef STRATA_TESTS_SUPPORT_REPLAY_H
 #define STRATA_TESTS_SUPPORT_REPLAY_H
 
@@ -21,7 +21,7 @@ typedef struct scratch_file {
     char path[64];
 } scratch_file;
 
-/* Writes `length` bytes to a new file. Remove it with scratch_remove(). */
+/* Writes `length` bytes to a new file, which scratch_remove() removes. */
 static inline scratch_file scratch_write_bytes(const void *bytes, size_t length)
 {
     scratch_file file = {"/tmp/strata-trace-XXXXXX"};
@@ -66,7 +66,7 @@ static inline scratch_file text_end_as_file(text_builder *builder)
     return file;
 }
 
-/* A number generator for traffic: the same numbers in every run. */
+/* A random generator with the same numbers in every run. */
 static inline uint32_t next_random(uint64_t *state)
 {
     *state = *state * 6364136223846793005u + 1442695040888963407u;

@@ -1,4 +1,4 @@
-/* Reports caught in memory, and read back as JSON. */
+/* Reports stored in memory, and parsed as JSON. */
 #ifndef STRATA_TEST_REPORT_H
 #define STRATA_TEST_REPORT_H
 
@@ -25,7 +25,7 @@ static inline void test_report_write(const char *text, size_t length, void *data
     report->text[report->length] = '\0';
 }
 
-/* The report as JSON, to be given to json_decref; the test fails if it is none, or names something twice. */
+/* The report as JSON, to be released by json_decref. The test fails if it is not JSON, or has a name twice. */
 static inline json_t *test_report_parse(const test_report *report)
 {
     json_error_t error;

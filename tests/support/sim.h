@@ -1,5 +1,5 @@
-/* Opens the simulated driver as a program opens the real one, for the tests of the simulated driver. Entry points are
- * macros over a table that is filled by name and version, so that a test reads as a program that uses the driver. */
+/* Opens the simulated driver as a program opens the real one, for its tests. Entry points are macros over a table that
+ * is filled by name and version, so a test reads as a program that uses the driver. */
 #ifndef STRATA_TESTS_SUPPORT_SIM_H
 #define STRATA_TESTS_SUPPORT_SIM_H
 
@@ -223,8 +223,8 @@ static inline void test_sim_open(void)
     test_sim_find(library, "strata_sim_clear_faults", &p_clear_faults);
 }
 
-/* A byte that the host must not look at yet, because work is to write it. A test that looks on purpose asks the kernel,
- * of whose reading memory debuggers know nothing. */
+/* A byte that the host must not read yet, because work will write it. The kernel reads it, unseen by memory debuggers.
+ */
 static inline char test_sim_peek(const char *address)
 {
     char byte = 0;
@@ -243,7 +243,7 @@ static inline CUcontext test_sim_begin(void)
 }
 
 /* Ends what test_sim_begin began, and asserts that nothing is left. */
-/* For a test that has a race on purpose: its reports, if the checker is on, are no failure. */
+/* For a test with an intended race: the checker's reports so far are no failure. */
 static inline void test_sim_forget_reports(void)
 {
     OK(p_cuCtxSynchronize());

@@ -1,4 +1,4 @@
-/* What the tests of captures and graphs need beside test_sim.h: more entry points, and short ways to make nodes. */
+/* For tests of captures and graphs, besides support/sim.h: more entry points, and helpers that make nodes. */
 #ifndef STRATA_TESTS_SUPPORT_SIM_GRAPH_H
 #define STRATA_TESTS_SUPPORT_SIM_GRAPH_H
 
@@ -51,7 +51,7 @@ static inline void test_graph_open(void)
 #undef TEST_GRAPH_ASK
 }
 
-/* Runs a body in a fresh primary context under each policy, and under random with some seeds. */
+/* Runs `body` in a new primary context under each policy, and under random with some seeds. */
 static inline void under_all_policies(void (*body)(void))
 {
     for (size_t i = 0; i < 3; i++) {
@@ -95,7 +95,7 @@ static inline unsigned char byte_at(CUdeviceptr address)
     return byte;
 }
 
-/* A gate in a stream: a host function that waits until the test lets it go. */
+/* A gate in a stream: a host function that waits until the test opens it. */
 struct gate {
     sem_t open;
 };

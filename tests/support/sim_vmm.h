@@ -1,4 +1,4 @@
-/* What tests of mapped memory need: handles, reservations, maps, and bytes on the host. */
+/* For tests of mapped memory: handles, reservations, mappings, and bytes on the host. */
 #ifndef STRATA_TESTS_SUPPORT_SIM_VMM_H
 #define STRATA_TESTS_SUPPORT_SIM_VMM_H
 

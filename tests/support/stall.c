@@ -1,4 +1,4 @@
-/* Holding streams back. Stalls live on the heap, since a test that fails leaves its stack while the device still waits.
+/* Holds streams back. Stalls are on the heap, since a failed test leaves its stack frame while the device still waits.
  */
 #include "support/stall.h"
 
@@ -13,8 +13,8 @@ enum { PATIENCE_MS = 30000, PATIENCE_OF_SWEEPS_MS = 100, DESTROYED_WITHIN_MS = 1
 
 struct test_stall {
     sem_t gate;
-    _Atomic bool timed_out; /* the gate was not opened in time: the test's other checks mean nothing */
-    test_stall *next;       /* of those that were not ended; the testing thread's */
+    _Atomic bool timed_out; /* it was not released in time, so the test's other checks mean nothing */
+    test_stall *next;       /* of those not ended; the testing thread's */
 };
 
 static test_stall *stalls;
@@ -100,7 +100,7 @@ static void *destroy_stream(void *data)
     return NULL;
 }
 
-/* Another thread destroys a stream that is stalled. */
+/* Another thread destroys a stalled stream. */
 static bool destroying_waits(void)
 {
     destruction one;

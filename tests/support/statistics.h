@@ -1,4 +1,4 @@
-/* What the tests of the statistics layer share: a stack over null, where sizes are what a test says, and reading. */
+/* Shared by the tests of statistics: a stack over null, whose sizes are those of the test, and readers. */
 #ifndef STRATA_TESTS_SUPPORT_STATISTICS_H
 #define STRATA_TESTS_SUPPORT_STATISTICS_H
 

@@ -1,4 +1,4 @@
-/* The sweeps: which runs of a case there are, and whether what they come to is good. */
+/* Sweeps: plans the runs of each case, and judges their results. */
 #define _GNU_SOURCE
 #include "support/sweep_board.h"
 #include "support/unseen.h"
@@ -17,14 +17,14 @@ enum { PATIENCE_S = 10 };
 #endif
 
 enum { MOST_RUNS = 12, MOST_IN_FULL = 2000 };
-enum { EXITS_IN_THREAD = 255 }; /* what cmocka does when an assertion fails in another thread than the test's */
+enum { EXITS_IN_THREAD = 255 }; /* cmocka's exit status for an assertion that fails on another thread than the test's */
 
 static const char *const mode_names[] = {"seeds", "faults", "edges"};
 
 sweep_board *sweep_shared;
-static bool sweep_is_full; /* of a child: what the sweep was asked for */
+static bool sweep_is_full; /* of a child: the sweep's options */
 bool sweep_is_child;
-static int output; /* where a child's words go */
+static int output; /* where a child's output goes */
 
 bool test_is_swept_in_full(void)
 {
@@ -42,7 +42,7 @@ typedef struct tally {
 
 static sweep_state first_state; /* of the chosen case's first run */
 
-/* Whether this process is the child. */
+/* Returns true in the child. */
 static bool make_child(int *status)
 {
     if (ftruncate(output, 0) != 0 || lseek(output, 0, SEEK_SET) != 0)
@@ -90,7 +90,8 @@ static void complain_of_things(sweep_tally *tally)
     char text[200];
     const sweep_outcome *outcome = &sweep_shared->outcome;
     const test_holdings *left = &outcome->left;
-    uint32_t stuck = outcome->seen.fired && outcome->seen.ending; /* nobody could have ended that one */
+    uint32_t stuck =
+        outcome->seen.fired && outcome->seen.ending; /* an object whose destruction failed cannot be freed */
     uint32_t others = left->streams + left->pools + left->blocks + left->pinned + left->modules + left->mapped;
     snprintf(
         text, sizeof text,
@@ -106,7 +107,7 @@ static void complain_of_things(sweep_tally *tally)
         complain(tally, "something was ended that was not there");
 }
 
-/* In a case whose blocks nothing touches there is nothing to see. */
+/* A case whose blocks are never touched cannot show anything. */
 static void judge_edge(sweep_tally *tally)
 {
     const sweep_outcome *outcome = &sweep_shared->outcome;
@@ -204,7 +205,7 @@ static uint64_t most_runs(void)
     return number ? number : UINT64_MAX;
 }
 
-/* The i-th of `runs` numbers from 1 to `count`: half of them from the beginning, the others evenly from the rest. */
+/* The i-th of `runs` numbers from 1 to `count`: half of them the first ones, the others spread evenly over the rest. */
 static uint64_t pick(uint64_t i, uint64_t runs, uint64_t count)
 {
     uint64_t head = runs / 2;
@@ -213,7 +214,7 @@ static uint64_t pick(uint64_t i, uint64_t runs, uint64_t count)
     return head + 1 + (i - head) * (count - head - 1) / (runs - head > 1 ? runs - head - 1 : 1);
 }
 
-static uint64_t edges[SWEEP_EDGES]; /* those that the first run of the case relied on, in their order */
+static uint64_t edges[SWEEP_EDGES]; /* those that the first run of the case relied on, in order */
 
 static uint64_t gather_edges(void)
 {
@@ -224,7 +225,7 @@ static uint64_t gather_edges(void)
     return count;
 }
 
-/* How many different runs there are, after the first. */
+/* The number of different runs after the first. */
 static uint64_t count_runs(uint64_t most)
 {
     switch (sweep_shared->mode) {
@@ -238,7 +239,8 @@ static uint64_t count_runs(uint64_t most)
     return most < MOST_RUNS ? most : 4 * MOST_RUNS;
 }
 
-/* The n-th of them, from 1. A call is the same one only in the same run: faults and edges keep the first one's seed. */
+/* Plans the n-th of them, from 1. Call numbers are valid only for the same run, so faults and edges keep the first
+ * run's seed. */
 static void plan_run(uint64_t n)
 {
     switch (sweep_shared->mode) {
@@ -265,7 +267,8 @@ static bool sweep_case(sweep_tally *tally)
     sweep_shared->touched = sweep_shared->mode == SWEEP_OF_EDGES ? TEST_TOUCH_ALL_PAST : TEST_TOUCH_NOTHING;
     if (run_once(tally))
         return true;
-    /* A case that prepares uses and makes none of them, say, or counts calls: its blocks may not be touched. */
+    /* Touching may break a case, for instance one that prepares uses and makes none of them, or counts calls. Then its
+     * blocks are touched less. */
     while (sweep_shared->touched && (sweep_shared->outcome.reports || !sweep_shared->outcome.passed)) {
         sweep_shared->touched--;
         if (run_once(tally))

@@ -1,4 +1,5 @@
-/* What the sweep's two sides share: sweep.c, which plans runs and judges them, and swept.c, which makes one. */
+/* Shared by the two sides of a sweep: sweep.c, which plans runs and judges them, and sweep_run.c, which makes one run.
+ */
 #ifndef STRATA_TEST_SWEEP_BOARD_H
 #define STRATA_TEST_SWEEP_BOARD_H
 
@@ -10,26 +11,26 @@ enum { SWEEP_CASES = 512, SWEEP_EDGES = 1 << 16, SWEEP_NAME = 384, SWEEP_SAID = 
 
 typedef enum sweep_mode { SWEEP_SEEDS, SWEEP_FAULTS, SWEEP_OF_EDGES } sweep_mode;
 
-/* What a case leaves must not depend on when its work ran. Streams and events may: the library makes some when it has
- * to wait. */
+/* A case's final state must not depend on when its work ran. The numbers of streams and events may: the library creates
+ * some when it has to wait. */
 typedef struct sweep_state {
     uint64_t live_bytes, live_blocks; /* of all runtimes */
     uint32_t blocks, pinned, modules; /* of the driver */
 } sweep_state;
 
-/* What one run came to. The child writes it as it goes, so that it says how far a child came that was killed. */
+/* The result of a run. The child updates it continuously, so it shows how far a killed child came. */
 typedef struct sweep_outcome {
     bool began, passed, failed, over;
-    bool abandoned; /* the case left something that only it could have ended: what is left means nothing */
+    bool abandoned; /* the case left objects that only it could have destroyed: what is left is not judged */
     bool unusable;
-    bool unsaid; /* the case failed in the thread that met the fault, and no error was said since */
-    bool slow;   /* a stall ended by itself: where nothing had been made to fail, the machine was too busy */
+    bool unsaid; /* the case failed in the thread of the fault, and no error was reported since */
+    bool slow;   /* a stall timed out: without a fault, the machine was too busy */
     char said[SWEEP_SAID];
     test_door_seen seen;
     test_holdings left;
     sweep_state state;
-    uint32_t streams_kept; /* whose end the case prevented */
-    uint32_t events_kept;  /* events that the library has for later */
+    uint32_t streams_kept; /* streams whose destruction the case prevented */
+    uint32_t events_kept;  /* events that the library keeps for reuse */
     uint64_t reports;
     char report[SWEEP_SAID];
 } sweep_outcome;
@@ -38,7 +39,7 @@ typedef struct sweep_outcome {
 typedef struct sweep_board {
     size_t cases;
     char names[SWEEP_CASES][SWEEP_NAME];
-    long chosen; /* the case to run; -1: note the names */
+    long chosen; /* the case to run; -1: record the names */
     sweep_mode mode;
     test_touch touched;
     test_plan plan;

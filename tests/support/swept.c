@@ -1,5 +1,5 @@
-/* One run of a sweep, in a process of its own: it runs the case, looks at what that left, clears it away, and looks
- * again. Whether that is good is sweep.c's to judge. */
+/* One run of a sweep, in a process of its own: it runs the case, examines what is left, cleans it up, and examines the
+ * rest. sweep.c judges the result. */
 #include "core/stack/stack.h"
 #include "core/streams/stream_map.h"
 #include "core/streams/timeline.h"
@@ -17,14 +17,15 @@
 enum { ROOM_FOR_LOCALS = 256 << 10 };
 
 enum { RUNTIMES = 64 };
-static strata_runtime *runtimes[RUNTIMES]; /* that live; of the testing thread */
+static strata_runtime *runtimes[RUNTIMES]; /* live ones; the testing thread's */
 
 strata_status __real_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 strata_status __wrap_strata_runtime_create(const strata_runtime_config *config, strata_runtime **out);
 strata_status __real_strata_runtime_destroy(strata_runtime *runtime);
 strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime);
 
-/* Layers and stacks that a case made by itself: only it can end them. Those that a runtime makes end with it. */
+/* Set for layers and stacks that a case made itself, which only the case can destroy. Those of a runtime end with it.
+ */
 static _Atomic bool made_by_hand;
 static _Thread_local bool making_runtime;
 
@@ -80,7 +81,7 @@ strata_status __wrap_strata_runtime_destroy(strata_runtime *runtime)
     return status;
 }
 
-/* A call that may fail once, if the fault met it. */
+/* A call that may fail once, by the fault. */
 #define TWICE(call) ((call) == STRATA_SUCCESS || (call) == STRATA_SUCCESS)
 
 static bool has_memory(const strata_runtime *runtime)
@@ -101,7 +102,7 @@ static bool serves_a_block(strata_runtime *runtime, CUstream stream)
     return TWICE(strata_runtime_deallocate_on(runtime, &block, stream)) && good;
 }
 
-/* A budget may be full as long as the case's blocks live. */
+/* A budget may be full while the case's blocks live. */
 static bool serves_or_is_full(strata_runtime *runtime, CUstream stream, bool *full)
 {
     if (serves_a_block(runtime, stream))
@@ -110,7 +111,7 @@ static bool serves_or_is_full(strata_runtime *runtime, CUstream stream, bool *fu
     return *full;
 }
 
-/* The user's view of a block that the owner describes: a layer above may put it some way into the memory. */
+/* Finds the user's view of a block of the owner: a layer above may return a later address. */
 static bool find_block(strata_runtime *runtime, strata_block *block)
 {
     enum { STEP = 256 };
@@ -124,7 +125,7 @@ static bool find_block(strata_runtime *runtime, strata_block *block)
     return false;
 }
 
-/* Frees what a case that failed half-way left alive, uses under way included. */
+/* Frees the blocks that a failed case left live, including blocks with uses in progress. */
 static void free_blocks(strata_runtime *runtime)
 {
     strata_table *table = runtime->stack->head.table;
@@ -175,7 +176,7 @@ static void say_report(char text[static SWEEP_SAID])
         snprintf(text, SWEEP_SAID, "%s", report.text);
 }
 
-/* Gives back what a case that failed took of the runtime. */
+/* Releases what a failed case acquired from the runtime. */
 static void release_streams(strata_runtime *runtime)
 {
     for (size_t i = 0; i < runtime->stream_count; i++)
@@ -183,7 +184,7 @@ static void release_streams(strata_runtime *runtime)
             (void)TWICE(strata_runtime_stream_release(runtime, runtime->streams[i].stream));
 }
 
-/* Streams that a case itself had made known to a runtime. */
+/* Unregisters streams that a case registered itself. */
 static void unregister_streams(const test_fixture *fixture)
 {
     for (size_t i = 0; i < fixture->stream_count; i++)
@@ -198,14 +199,14 @@ static void clear_away(test_fixture *fixture, sweep_outcome *outcome)
         test_before_clearing();
     test_fault_end();
     test_stall_end_all();
-    test_make_current(); /* the case may have made another one current */
+    test_make_current(); /* the case may have made another context current */
     if (test_cu()->CtxSynchronize() != CUDA_SUCCESS) {
         outcome->abandoned = true;
         return;
     }
     bool full = false;
     outcome->unusable = fixture->runtime && !serves_or_is_full(fixture->runtime, CU_STREAM_LEGACY, &full);
-    /* This covers with an event what was submitted to the streams when none could be recorded. */
+    /* Covers with an event the work that was submitted when no event could be recorded. */
     for (size_t i = 0; i < fixture->stream_count && fixture->runtime; i++)
         outcome->unusable |= !serves_or_is_full(fixture->runtime, fixture->streams[i].handle, &full);
     for (size_t i = 0; i < RUNTIMES; i++)
@@ -252,19 +253,18 @@ static void run_case(void **state)
     sweep_shared->outcome.passed = true;
 }
 
-/* Whether a case failed that the library gave no reason to. A case that plans faults of its own counts them, one that
- * counts calls does not expect those that are made instead of a failed one, and one that stalls its device does not
- * expect that the library waits there: they may fail over a fault that was made good. */
+/* Whether a case failed without an error of the library. Not for cases that plan faults, count calls, or stall the
+ * device: a fault that the library recovered from may fail them too, by its extra calls and waits. */
 static bool says_nothing(const test_door_seen *seen)
 {
-    /* A query that fails is taken for "not finished", which is always right: what would have been saved is not. */
+    /* A failed query means "not finished", which is always correct. Only the saving is lost. */
     if (seen->fired && strcmp(seen->name, "cuEventQuery") == 0)
         return false;
     return seen->fired && seen->here && !seen->said && !test_fault_was_begun() && !test_calls_were_counted() &&
            !test_stall_timed_out() && memcmp(strata_last_error(), &seen->before, sizeof seen->before) == 0;
 }
 
-/* Whether the stack in a case's name has an owner that gives memory back itself, once the host has waited. */
+/* Whether the owner in a case's stack returns memory itself after the host has waited. */
 static bool waits_on_host(const char *name)
 {
     static const char *const owners[] = {"[direct", "[managed", ", managed", "[pinned", ", pinned"};
@@ -279,8 +279,8 @@ static void CUDA_CB do_nothing(void *data)
     (void)data;
 }
 
-/* Host functions have a thread of the driver's, which comes with the first of them: here, so that whatever thread is
- * there besides in the end is the case's. */
+/* Host functions run on a thread of the driver, which starts with the first of them. Started here, so that every thread
+ * left at the end is the case's. */
 static void start_host_functions(void)
 {
     if (test_cu()->LaunchHostFunc(CU_STREAM_LEGACY, do_nothing, NULL) != CUDA_SUCCESS ||
@@ -288,8 +288,8 @@ static void start_host_functions(void)
         _exit(1);
 }
 
-/* Nearly every run has a report, which is counted and not read: naming the frames of two stacks takes longer than the
- * run. */
+/* Nearly every run has a report, which is counted and not read: resolving the frames of two call stacks takes longer
+ * than the run. */
 static unsigned how_edges_are_checked(void)
 {
     return STRATA_SIM_CHECK_FREES | (getenv("STRATA_TEST_SWEEP_VERBOSE") ? 0U : STRATA_SIM_CHECK_NO_STACKS);
@@ -317,7 +317,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     test_door_watch(&sweep_shared->plan);
     strata_entry_table door = strata_cu;
     outcome->failed = _cmocka_run_group_tests(one->name, &test, 1, NULL, NULL) != 0;
-    strata_cu = door; /* whatever the case had put in */
+    strata_cu = door; /* removes what the case had installed */
     test_door_look(&outcome->seen, &outcome->left);
     if (sweep_shared->mode == SWEEP_SEEDS)
         outcome->state = look_at_state(&outcome->left);
@@ -326,7 +326,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
     outcome->slow = test_stall_timed_out();
     outcome->abandoned = outcome->failed && (made_by_hand || count_threads() > threads_before);
     if (!outcome->abandoned) {
-        /* What still points to locals of a case that failed finds them: nothing runs where they were. */
+        /* Reserves the failed case's stack frames, so that pointers to its locals stay valid. */
         volatile char *locals = alloca(ROOM_FOR_LOCALS);
         locals[0] = 0;
         clear_away(one->fixture, outcome);

@@ -1,5 +1,5 @@
-/* Whether call stacks of this program can be read: not where it was stripped, as a build that is carried to another
- * machine may be, and libdw is not there. */
+/* Whether call stacks of this program can be resolved: not if it was stripped, as a build copied to another machine may
+ * be, or without libdw. */
 #ifndef STRATA_TEST_SYMBOLS_H
 #define STRATA_TEST_SYMBOLS_H
 
@@ -14,7 +14,7 @@ static inline void test_look_for_main(const char *text, void *found)
     *(bool *)found |= strncmp(text, "main", 4) == 0;
 }
 
-/* For the head of main, which returns 77 if not: the reason is printed. */
+/* Called first in main, which returns 77 if false; the reason is printed. */
 static inline bool test_has_symbols(void)
 {
     bool found = false;

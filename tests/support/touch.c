@@ -1,4 +1,4 @@
-/* Touching blocks: the linker puts the functions here in front of the library's own (--wrap). */
+/* Touches blocks: the linker replaces the library's functions by the ones here (--wrap). */
 #define _GNU_SOURCE
 #include "support/touch.h"
 
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The public names are macros in programs whose stream 0 is the thread's own. */
+/* These names are macros in programs whose stream 0 is the thread's own. */
 #undef strata_runtime_allocate
 #undef strata_runtime_allocate_request
 #undef strata_runtime_deallocate_on
@@ -32,8 +32,8 @@ static const char image[] = ".version 6.0\n"
                             "    ret;\n"
                             "}\n";
 
-static test_touch touched;                      /* written before any thread of the test begins, like what follows */
-static PFN_cuLaunchKernel_v4000 launch_kernel;  /* the driver's own, which nobody counts */
+static test_touch touched;                      /* written before the test starts threads, like what follows */
+static PFN_cuLaunchKernel_v4000 launch_kernel;  /* the driver's own, without call counts */
 static CUfunction kernels[STRATA_DEVICE_LIMIT]; /* of each device's primary context */
 
 static void twin(strata_sim_launch *launch)
@@ -84,7 +84,7 @@ void test_touch_begin(test_touch what)
     touched = what;
 }
 
-/* On a stream that cannot be used now nothing is submitted. Of all the devices' kernels one goes with the stream. */
+/* Submits nothing on a stream that cannot be used now. The stream accepts the kernel of one device only. */
 static void submit(CUdeviceptr address, uint64_t bytes, CUstream stream, strata_access access)
 {
     uint32_t how = (uint32_t)access;
@@ -107,7 +107,7 @@ static bool touches_past(const strata_runtime *runtime)
     return (touched == TEST_TOUCH_USES_PAST || touched == TEST_TOUCH_ALL_PAST) && is_guarded(runtime);
 }
 
-/* The byte `past` bytes behind the requested ones. */
+/* The byte `past` bytes after the requested ones. */
 static void touch_past(const strata_runtime *runtime, const strata_block *block, CUstream stream, unsigned past)
 {
     if (touches_past(runtime))
@@ -124,7 +124,7 @@ static void touch_use(const strata_runtime *runtime, const strata_block *block, 
         touch_past(runtime, block, stream, 0);
 }
 
-/* What is freed by mistake is not touched. */
+/* Wrong frees touch nothing. */
 static void touch_free(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     strata_block found;
@@ -209,7 +209,7 @@ strata_status __wrap_strata_runtime_deallocate(strata_runtime *runtime, const st
 strata_status __real_strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream);
 strata_status __wrap_strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream);
 
-/* On the stream that the block was allocated on, which may be gone. */
+/* On the stream that the block was allocated on, which may be destroyed. */
 strata_status __wrap_strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
     if (block && strata_stream_is_known(block->stream))

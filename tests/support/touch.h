@@ -1,19 +1,17 @@
-/* Uses that the checker sees. Tests note uses of blocks that nothing touches, since they look at calls and statuses; in
- * a sweep of edges each use that is prepared, by itself or in a launch, submits a kernel that says to the checker what
- * it does with the block. Then a wait that is missing is missed. */
+/* Uses that the checker sees. Tests record uses of blocks that no work touches, since they check calls and statuses. In
+ * a sweep of edges each prepared use, alone or in a launch, submits a kernel that declares to the checker what it does
+ * with the block. So a missing wait is reported. */
 #ifndef STRATA_TEST_TOUCH_H
 #define STRATA_TEST_TOUCH_H
 
-/* From what every correct program may do to what only some do. Past the end of a block under a guard are bytes that the
- * guard looks at afterwards: one is touched by each use that writes, another on the freeing stream. They are not
- * changed. A check of live blocks need not come before the next use, so that a case with such checks cannot have them
- * touched. */
+/* Ordered from what every correct program may do to what only some may. After a block under a guard there are bytes
+ * that the guard checks: each use that writes touches one of them, the freeing stream another, without changing them. A
+ * check of live blocks need not come before the next use, so cases with such checks do not touch these bytes. */
 typedef enum test_touch {
     TEST_TOUCH_NOTHING,
     TEST_TOUCH_USES,
     TEST_TOUCH_USES_PAST, /* and past the ends */
-    TEST_TOUCH_ALL, /* uses, and each block on its stream when it is allocated, as a program that uses it there at once
-                     */
+    TEST_TOUCH_ALL, /* uses, and each block on its stream at its allocation, as a program that uses it there at once */
     TEST_TOUCH_ALL_PAST,
 } test_touch;
 

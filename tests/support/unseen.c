@@ -2,12 +2,12 @@
 
 #include <string.h>
 
-/* Each wait orders something new when it is made. A later one, before the next work, orders that too and more. Which
- * one that will be cannot be known when the first is made. */
+/* Each wait adds an order when it is made. A later one, before the next work, adds that order too and more. Which one
+ * that will be is not known when the first is made. */
 static const char covered[] = "a later wait of the same call, or of the next try, covers it";
 
-/* direct and pool wait for all of the freeing stream, since a program's work on a block's own stream is not told to
- * Strata. */
+/* direct and pool wait for the whole freeing stream, since Strata is not told of a program's work on a block's own
+ * stream. */
 static const char whole[] = "the stream is waited for as a whole, and its newest work is on other blocks";
 
 static const char noted[] = "the use is noted and never made";
@@ -22,15 +22,15 @@ static const char chance[] = "random traffic: whether anything is done before a 
 static const char threads[] = "threads make it another run each time: the edge with that number is another one";
 
 static const struct {
-    const char *begins; /* the name */
-    const char *stack;  /* is in it, too */
+    const char *begins; /* start of the name */
+    const char *stack;  /* contained in the name */
     const char *reason;
 } known[] = {
     {"a_capture_of_somebody_elses_survives", "", covered},
     {"a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap", "", covered},
     {"a_chain_of_launches_on_streams_of_every_kind_passes_the_bytes_on", "", covered},
     {"a_permissive_launch_skips_what_it_cannot_track", "", covered},
-    {"a_launch_waits_for_each_event_of_a_producer_that_it_needs", "", covered}, /* its blocks are asked one by one */
+    {"a_launch_waits_for_each_event_of_a_producer_that_it_needs", "", covered}, /* its blocks are checked one by one */
     {"a_launch_waits_once_for_each_of_its_producers", "[direct", covered},
     {"with_early_events_a_launch_of_64_blocks_records_one_event", "[direct", covered},
     {"a_block_that_is_prepared_cannot_be_freed_from_any_thread", "", covered},
@@ -38,14 +38,14 @@ static const struct {
     {"a_block_whose_stream_is_still_known_cannot_be_freed_as_if_that_were_gone", "", covered},
     {"a_reader_waits_for_the_last_writer_whatever_their_streams", "", covered},
     {"early_events_order_as_late_ones_do", "[async",
-     covered}, /* what the legacy stream brings, its other stream brings too */
+     covered}, /* its other stream adds the order of the legacy stream */
     {"a_free_on_an_unknown_stream_identifies_it_once", "", covered},
     {"work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event", "", covered},
     {"every_driver_call_of_a_free_may_fail_and_the_block_stays", "[direct", covered},
     {"a_free_that_fails_without_host_memory_loses_nothing", "[direct", covered},
-    {"allocating_and_freeing", "[direct", covered}, /* each block that cannot get an event waits for its stream */
+    {"allocating_and_freeing", "[direct", covered}, /* each block without an event waits for its stream */
     {"launching_with_many_blocks", "", covered},
-    {"reading_on_many_streams", "", covered}, /* without memory for a clock, what a write covers is not forgotten */
+    {"reading_on_many_streams", "", covered}, /* without memory for a clock, a record covered by a write is kept */
 
     {"a_free_comes_after_uses_on_every_stream", "[pinned", covered},
 
@@ -69,7 +69,7 @@ static const struct {
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", on_alloc_stream},
     {"captures_of_others_survive_every_call_and_see_nothing_of_them", "[pool", joined}, /* two of five */
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},
-    {"streams_that_come_and_go_leave_nothing_behind", "[pool", reused}, /* of 300, eleven */
+    {"streams_that_come_and_go_leave_nothing_behind", "[pool", reused}, /* eleven of 300 */
 
     {"an_event_that_is_waited_for_stays_while_others_cannot_be_recorded", "", awaited},
     {"a_freed_block_is_unmapped_after_every_use_and_nobody_waits", "[guard(sample", awaited},
@@ -77,8 +77,8 @@ static const struct {
 
     {"memory_that_is_not_managed_is_asked_about_once_and_never_moved", "", another},
 
-    {"one_threads_random_traffic_is_as_the_model_says", "", chance}, /* of 116, four */
-    {"calls_answer_as_the_model_says", "", chance},                  /* three quarters are noticed all the same */
+    {"one_threads_random_traffic_is_as_the_model_says", "", chance}, /* four of 116 */
+    {"calls_answer_as_the_model_says", "", chance},                  /* three quarters are found all the same */
 
     {"a_free_that_races_with_a_free_and_a_new_block_is_recognised", "", threads},
     {"blocks_go_from_a_thread_that_allocates_to_one_that_frees", "", threads},

@@ -1,4 +1,4 @@
-/* Call stacks by the C library alone, which prints them without taking memory. */
+/* Call stacks by the C library alone, which prints them without allocating memory. */
 #include "support/where.h"
 
 #include <execinfo.h>
@@ -16,6 +16,6 @@ static void say(int number)
 
 void test_say_where(int number)
 {
-    backtrace(&(void *){NULL}, 1); /* the first call takes memory */
+    backtrace(&(void *){NULL}, 1); /* the first call allocates memory */
     signal(number, say);
 }

@@ -1,5 +1,5 @@
-/* An outside program in C: checks that the installed library has the version that its package promised, and takes a
- * block of memory from it and gives it back. */
+/* An outside program in C: checks the installed library's version against its package, and allocates and frees a block.
+ */
 #include <stdio.h>
 #include <strata/strata.h>
 #include <string.h>

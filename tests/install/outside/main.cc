@@ -1,4 +1,4 @@
-// An outside program in C++: what main.c does, with a block that goes back by itself.
+/* An outside program in C++: as main.c, with a block that is freed by its destructor. */
 #include <cstdio>
 #include <cstring>
 #include <strata/strata.h>
