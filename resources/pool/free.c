@@ -171,6 +171,21 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
+/* Slow calls of a free also return due memory. */
+static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline,
+                                                CUstream handle, uint32_t slot)
+{
+    pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
+    pool_decay_step_if_due(self);
+}
+
+static __attribute__((noinline)) void keep_in_magazine_slow(pool *self, pool_thread_cache *local,
+                                                            const strata_timeline *timeline, uint32_t slot)
+{
+    pool_magazine_keep_slow(self, local, timeline, slot);
+    pool_decay_step_if_due(self);
+}
+
 /* Whether one stream alone used the block. */
 static inline bool used_on_one(const strata_entry *entry)
 {
@@ -201,7 +216,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     finish_block(entry, block->id.generation);
     pool_count_live(local, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
-        pool_magazine_keep_slow(self, local, timeline, slot);
+        keep_in_magazine_slow(self, local, timeline, slot);
     return STRATA_SUCCESS;
 }
 
@@ -229,7 +244,7 @@ static inline __attribute__((always_inline)) void keep_seen_block(pool *self, po
         pool_thread_cache_leave(local);
     }
     if (!kept)
-        pool_stream_cache_keep_slow(self, local, timeline, handle, block->id.slot);
+        keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
 /* Frees on a known stream a block that only this stream used. */
@@ -319,7 +334,7 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     if (__builtin_expect(!kept, 0))
-        pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
+        keep_slow(self, local, timeline, handle, slot);
     return STRATA_SUCCESS;
 }
 

@@ -157,12 +157,6 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-uint64_t pool_most_reserved(const pool *self)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit ? limit : UINT64_MAX;
-}
-
 /* pool_most_reserved, lowered to what the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {

@@ -126,13 +126,6 @@ typedef enum pool_result {
     POOL_FAILED, /* no host memory */
 } pool_result;
 
-/* `live` bytes with overhead and a granule, saturating. */
-static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64_t granule)
-{
-    const double most = (double)live * (1 + overhead) + (double)granule;
-    return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
-}
-
 /* Outcome of the steps that need the driver. */
 typedef struct pool_outcome {
     CUresult result;    /* the driver's answer to `call` */
@@ -145,60 +138,26 @@ typedef struct pool_outcome {
     strata_error below; /* error of a source of fixed chunks; SUCCESS: none */
 } pool_outcome;
 
-/* Frees an extent of the caller's. */
-static inline void pool_give_extent(pool *self, uint32_t slot)
-{
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, POOL_FREE);
-    strata_spin_release(&self->lock);
-}
-
 /* Bytes that contain a suitable block at any start. */
 static inline uint64_t pool_room_for(const pool_need *need)
 {
     return need->bytes + need->alignment - POOL_GRANULE;
 }
 
-/* Wholly free device granules that a block at the start or at the end of a free range would touch. Only whole granules
- * can be remapped. */
-typedef struct pool_touched {
-    uint64_t at_start, at_end;
-} pool_touched;
-
-pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
-
-/* Takes a free extent (0: none) and cuts the needed part out of it. The lock is held. */
-pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
-
-/* Takes free memory regardless of what it waits for: an extent, or enough neighbours. The lock is held. */
-pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
-
-/* Makes the stream wait for everything that may touch an extent. After a failure the extent is free again, and
- * `outcome`, if not NULL, has the reason. */
-bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
-
-/* Polls all streams that free memory waits for, and processes what is complete. */
-void pool_poll(pool *self);
-
-/* As pool_poll, for the request's stream alone. */
-void pool_poll_own(pool *self, const pool_need *need);
-
-/* New memory, remapped memory, or both. map_lock is held. It waits only if `may_wait`; then oom_lock is held. The
- * outcome is SUCCESS after POOL_NOTHING if memory was mapped and other threads took it. */
-pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot);
-
-/* Memory remapped into holes, if this touches fewer than `granules` and needs no wait for the device or for map_lock.
- * No lock is held. */
-pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot);
-
-/* New memory before other streams are polled, where polling is costly. map_lock is held. */
-pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
-
-/* Searches memory freed by others, after emptying all thread caches. */
-pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+/* ---- limits.c ---- */
 
 /* Most bytes that may be reserved. */
 uint64_t pool_most_reserved(const pool *self);
+
+/* Bytes that decay never returns. */
+uint64_t pool_kept_bytes(const pool *self);
+
+/* `live` bytes with overhead and a granule, saturating. */
+static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64_t granule)
+{
+    const double most = (double)live * (1 + overhead) + (double)granule;
+    return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
+}
 
 /* The initial size in whole granules, within the limit; 0: none. */
 static inline uint64_t pool_initial_size(const pool *self)
@@ -217,11 +176,27 @@ static inline bool pool_lacks_initial(const pool *self, const pool_need *need)
 /* Whether pool_lacks_initial and the device has less free: saves many calls. */
 bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 
-/* Raises that the initial size cannot be had, and why. */
-strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome);
+/* Whether nearly all of the limit is reserved. */
+bool pool_is_tight(const pool *self, uint64_t reserved);
+
+static inline bool pool_is_tight_now(const pool *self)
+{
+    return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
+}
+
+/* Whether little is left below the limit, free or to be made. The lock is held. */
+bool pool_is_scarce(const pool *self);
 
 /* Copies store.reserved for readers. map_lock is held. */
 void pool_record_reserved(pool *self);
+
+/* Live bytes and blocks from the threads' counts; 0 if a concurrent change makes a sum negative. */
+pool_live pool_live_now(const pool *self);
+
+static inline uint64_t pool_live_bytes(const pool *self)
+{
+    return (uint64_t)pool_live_now(self).bytes;
+}
 
 /* The peak of live bytes with this request; pool_record_peak records it. map_lock is held. */
 uint64_t pool_peak_with(const pool *self, const pool_need *need);
@@ -234,24 +209,104 @@ static inline void pool_forget_peak(pool *self)
         self->peak_live = self->store.reserved;
 }
 
-/* Whether nearly all that may be reserved is, if that is much. */
-bool pool_is_tight(const pool *self, uint64_t reserved);
+/* ---- fit.c ---- */
 
-/* For fixed chunks: memory, free or new; its error; and returning chunks until at most `keep` bytes are reserved. No
+/* Wholly free device granules that a block at the start or at the end of a free range would touch. Only whole granules
+ * can be remapped. */
+typedef struct pool_touched {
+    uint64_t at_start, at_end;
+} pool_touched;
+
+pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
+
+/* Of a fit and the next larger ones, the one that touches the fewest granules. The lock is held. */
+uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes);
+
+/* Cuts the needed part out of an extent of the caller's; the rest becomes free. 0 without host memory: all of it is
+ * free. The lock is held. */
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
+
+/* Takes a free extent (0: none) and cuts the needed part out of it. The lock is held. */
+pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
+
+/* Takes neighbours that suffice together and wait for no stream but `timeline` (see pool_heap_find_run). The lock is
+ * held. */
+pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot);
+
+/* Takes free memory regardless of what it waits for: an extent, or enough neighbours. The lock is held. */
+pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
+
+/* Makes the stream wait for everything that may touch an extent. After a failure the extent is free again, and
+ * `outcome`, if not NULL, has the reason. */
+bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
+
+/* Frees an extent of the caller's. */
+static inline void pool_give_extent(pool *self, uint32_t slot)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_give(&self->heap, slot, POOL_FREE);
+    strata_spin_release(&self->lock);
+}
+
+/* Whether a chunk is wholly free; *complete: no work can touch it, by what is known. The lock is held. */
+bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
+
+/* ---- poll.c ---- */
+
+/* Polls all streams that free memory waits for, and processes what is complete. */
+void pool_poll(pool *self);
+
+/* As pool_poll; the stream with the number `own` only with `along`. Returns how many others there were. */
+unsigned pool_poll_others(pool *self, uint16_t own, bool along);
+
+/* As pool_poll, for the request's stream alone. */
+void pool_poll_own(pool *self, const pool_need *need);
+
+/* Whether much of the free memory waits for other streams, and the last poll is long ago: complete memory fits better
+ * than what happens to be the stream's own. */
+bool pool_is_time_to_poll(pool *self, const pool_need *need);
+
+/* ---- reuse.c ---- */
+
+/* Best fit in memory that waits for no stream but the request's. */
+pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot);
+
+/* Memory of other streams, as the reuse policies allow. map_lock is held. */
+pool_result pool_find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+
+/* As pool_find_others, after emptying all thread caches. Takes map_lock. */
+pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+
+/* ---- grow.c ---- */
+
+/* New memory, remapped memory, or both. map_lock is held. It waits only if `may_wait`; then oom_lock is held. The
+ * outcome is SUCCESS after POOL_NOTHING if memory was mapped and other threads took it. */
+pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot);
+
+/* Memory remapped into holes, if this touches fewer than `granules` and needs no wait for the device or for map_lock.
+ * No lock is held. */
+pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot);
+
+/* New memory before other streams are polled, where polling is costly. map_lock is held. */
+pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+
+/* ---- upstream.c ---- */
+
+/* For fixed chunks: memory, free or new; and returning chunks until at most `keep` bytes are reserved. No
  * lock is held. */
 pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
-strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below);
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes);
 
 /* Returns complete chunks as long as `keep` bytes stay. */
 strata_status pool_release_fixed(pool *self, uint64_t keep);
 
+/* ---- find.c ---- */
+
 /* An extent for a request that no cache served. It is the caller's, and waits only for its own points. Errors:
  * OUT_OF_MEMORY, OUT_OF_HOST_MEMORY, DRIVER, and those of layers below. */
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot);
 
-/* Whether no work can touch an extent, by what is known. The extent is the caller's, or free with the lock held. */
-bool pool_is_complete(const strata_entry *entry);
+/* ---- remap.c ---- */
 
 /* Unmaps a chunk whose range was taken, when no work can touch it: waits for that with oom_lock held. map_lock is held.
  * After an error (of the wait, or DRIVER) the range is free again. */
@@ -264,12 +319,6 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
 
 /* Returns complete memory above the release threshold; never waits. */
 strata_status pool_release(pool *self);
-
-/* Bytes that decay never returns. */
-uint64_t pool_kept_bytes(const pool *self);
-
-/* Whether a chunk is wholly free; *complete: no work can touch it, by what is known. The lock is held. */
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 
 /* Returns a chunk that is wholly free or unmapped, and not held. Unless `may_wait` (with oom_lock held), a pending one
  * stays. map_lock is held. Errors: as pool_take_out. */
@@ -309,17 +358,5 @@ void pool_decay_destroy(pool *self);
 
 /* Frees the remaining holds. */
 void pool_holds_destroy(pool *self);
-
-/* Cuts the needed part out of an extent of the caller's; the rest becomes free. 0 without host memory: all of it is
- * free. The lock is held. */
-uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
-
-/* Live bytes and blocks from the threads' counts; 0 if a concurrent change makes a sum negative. */
-pool_live pool_live_now(const pool *self);
-
-static inline uint64_t pool_live_bytes(const pool *self)
-{
-    return (uint64_t)pool_live_now(self).bytes;
-}
 
 #endif

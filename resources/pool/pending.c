@@ -172,3 +172,10 @@ bool pool_points_add_all(strata_entry *entry, const strata_entry *from)
         added = pool_points_add(entry, more->points[i]);
     return added;
 }
+
+bool pool_is_complete(const strata_entry *entry)
+{
+    strata_entry *own = (strata_entry *)entry;
+    pool_points_forget_complete(own);
+    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
+}

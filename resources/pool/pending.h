@@ -21,6 +21,9 @@ uint16_t pool_points_timeline(const strata_entry *entry);
 /* Drops points that are known to be complete. */
 void pool_points_forget_complete(strata_entry *entry);
 
+/* Whether no work can touch an extent, by what is known. The extent is the caller's, or free with the lock held. */
+bool pool_is_complete(const strata_entry *entry);
+
 /* Drops each point for which forget(point, data) is true. */
 void pool_points_forget(strata_entry *entry, bool (*forget)(strata_point point, void *data), void *data);
 

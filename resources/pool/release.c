@@ -4,26 +4,6 @@
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
-bool pool_is_complete(const strata_entry *entry)
-{
-    strata_entry *own = (strata_entry *)entry;
-    pool_points_forget_complete(own);
-    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
-}
-
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
-{
-    const pool_heap *heap = &self->heap;
-    const uint32_t first = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    *complete = first != 0;
-    for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
-        *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
-        slot = pool_extent_at(heap, slot)->next;
-    }
-    return first != 0;
-}
-
 /* The range of a chunk as an extent of the caller's; 0: not available. */
 static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
 {
@@ -105,13 +85,6 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     strata_lock_release(&self->oom_lock);
     strata_scope_leave(&scope);
     return status;
-}
-
-uint64_t pool_kept_bytes(const pool *self)
-{
-    uint64_t threshold = atomic_load_explicit(&self->threshold, memory_order_relaxed);
-    threshold = threshold > POOL_KEEP_NOTHING ? threshold : 0;
-    return threshold > self->initial_bytes ? threshold : self->initial_bytes;
 }
 
 strata_status pool_release(pool *self)

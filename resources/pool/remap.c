@@ -163,13 +163,6 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
     return result;
 }
 
-void pool_record_reserved(pool *self)
-{
-    atomic_store_explicit(&self->reserved, self->store.reserved, memory_order_relaxed);
-    if (self->store.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
-        atomic_store_explicit(&self->peak_reserved, self->store.reserved, memory_order_relaxed);
-}
-
 /* ---- unmapping free chunks ---- */
 
 static strata_status synchronize(strata_point point, void *data)

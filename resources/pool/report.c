@@ -65,37 +65,6 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
     return STRATA_SUCCESS;
 }
 
-bool pool_initial_is_too_much(const pool *self, const pool_need *need)
-{
-    if (!pool_lacks_initial(self, need))
-        return false;
-    const uint64_t free = strata_device_free_bytes(self->device); /* 0: unknown */
-    const uint64_t most = free ? self->store.reserved + free : self->device->info.total_bytes;
-    return most < pool_initial_size(self);
-}
-
-strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
-{
-    const strata_error *below = &outcome->below;
-    const bool asked = below->status != STRATA_SUCCESS;
-    if (asked && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (!asked && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation(&self->resource, request, outcome->result, outcome->call);
-    const size_t device_free = strata_device_free_bytes(self->device);
-    strata_error *error = strata_error_begin(asked ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
-    if (asked)
-        *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    error->device_free = device_free;
-    return strata_error_raise(error,
-                              "pool: initial_size is %llu bytes, which cannot be had, and before it is no request is "
-                              "served: on device %d %zu bytes are free of %zu. Choose a smaller one%s%.260s",
-                              (unsigned long long)self->initial_bytes, self->device->ordinal, device_free,
-                              self->device->info.total_bytes, asked ? ". Below: " : "", asked ? below->message : "");
-}
-
 /* ---- values ---- */
 
 enum {

@@ -142,7 +142,6 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
-    pool_decay_step_if_due(self);
 }
 
 /* ---- magazines ---- */
@@ -180,7 +179,6 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
-    pool_decay_step_if_due(self);
 }
 
 /* The lock is held. */

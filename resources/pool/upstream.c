@@ -395,21 +395,6 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
     return found;
 }
 
-strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below)
-{
-    if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation_in_steps(&self->resource, request, below->driver_code, below->driver_call,
-                                               self->store.granule);
-    strata_error *error = strata_error_begin(below->status);
-    *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    return strata_error_raise(error, "pool: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.330s",
-                              request->bytes, strata_tag_name(request->tag), below->message);
-}
-
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;

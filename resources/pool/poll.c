@@ -1,0 +1,121 @@
+/* Polling: asking the driver which streams are further, so that more memory is known to be complete. */
+#include "core/base/error.h"
+#include "resources/pool/internal.h"
+
+enum {
+    POLL_EVERY = 64, /* requests to the heap between polls */
+    POLL_TIGHT = 4,  /* the same near the limit */
+    POLL_SHARE = 8,  /* polls only if more than this part of the free memory waits for others */
+};
+
+/* A set of timelines, by number. */
+typedef struct pool_numbers {
+    uint64_t words[STRATA_TIMELINE_LIMIT / 64];
+} pool_numbers;
+
+static strata_status record_number(strata_point point, void *data)
+{
+    pool_numbers *numbers = data;
+    const uint16_t number = strata_point_timeline(point);
+    numbers->words[number / 64] |= UINT64_C(1) << number % 64;
+    return STRATA_SUCCESS;
+}
+
+/* The streams that free memory waits for, by what is known. */
+static void list_streams(pool *self, pool_numbers *numbers)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_process_completed(&self->heap);
+    for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
+        if (list->tree.root)
+            record_number(strata_point_make(list->timeline, 1), numbers);
+    pool_heap_visit_multi_stream(&self->heap, record_number, numbers);
+    strata_spin_release(&self->lock);
+}
+
+static unsigned count_numbers(const pool_numbers *numbers)
+{
+    unsigned count = 0;
+    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
+        count += (unsigned)__builtin_popcountll(numbers->words[word]);
+    return count;
+}
+
+/* The thread's capture mode is relaxed. */
+static void poll_all(const pool_numbers *numbers)
+{
+    for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
+        for (uint64_t bits = numbers->words[word]; bits; bits &= bits - 1)
+            strata_timeline_poll_up_to_now(
+                strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
+}
+
+static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count)
+{
+    strata_scope scope;
+    strata_error_suppress_begin();
+    const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    if (status == STRATA_SUCCESS) {
+        poll_all(numbers);
+        strata_scope_leave(&scope);
+    }
+    strata_error_suppress_end(false);
+    atomic_fetch_add_explicit(&self->counts.asked, count, memory_order_relaxed);
+    strata_spin_take(&self->lock);
+    pool_heap_process_completed(&self->heap);
+    strata_spin_release(&self->lock);
+}
+
+/* Polls all streams that free memory waits for; the stream with the number `own` only with `along`. Returns how many
+ * others there were. */
+unsigned pool_poll_others(pool *self, uint16_t own, bool along)
+{
+    pool_numbers numbers = {0};
+    list_streams(self, &numbers);
+    const uint64_t mine = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    numbers.words[own / 64] ^= along ? 0 : mine;
+    const unsigned count = count_numbers(&numbers);
+    if (count)
+        poll_streams(self, &numbers, count);
+    return count - (along && mine);
+}
+
+void pool_poll(pool *self)
+{
+    pool_poll_others(self, 0, false); /* 0 is no stream's number */
+}
+
+void pool_poll_own(pool *self, const pool_need *need)
+{
+    const uint16_t own = need->stream->timeline->number;
+    pool_numbers numbers = {0}, mine = {0};
+    list_streams(self, &numbers);
+    mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    if (mine.words[own / 64])
+        poll_streams(self, &mine, 1);
+}
+
+/* Whether much of the free memory waited for other streams when it was last processed. The lock is held. */
+static bool waits_for_others(const pool *self, const pool_need *need)
+{
+    return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
+}
+
+/* Whether that is still so, and the last poll is long ago: complete memory fits better than what happens to be the
+ * stream's own. */
+bool pool_is_time_to_poll(pool *self, const pool_need *need)
+{
+    const bool tight = pool_is_tight_now(self);
+    if (!tight && atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
+        return false;
+    const uint32_t every = tight ? POLL_TIGHT : POLL_EVERY;
+    strata_spin_take(&self->lock);
+    bool due = waits_for_others(self, need) && ++self->requests_since_poll >= every;
+    if (due) {
+        self->requests_since_poll = 0;
+        pool_heap_process_completed(&self->heap);
+        due = waits_for_others(self, need);
+    }
+    strata_spin_release(&self->lock);
+    return due;
+}
