@@ -9,8 +9,8 @@
 #include "resources/pool/window.h"
 
 enum {
-    GROWTH_SHARE = 64, /* memory grows by this part of what is reserved, */
-    GROWTH_MOST = 64,  /* at most this many granules, or by what is requested */
+    GROW_SHARE = 64, /* memory grows by this part of what is reserved, */
+    GROW_MOST = 64,  /* at most this many granules, or by what is requested */
 };
 
 /* ---- fits ---- */
@@ -166,12 +166,12 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 }
 
 /* Bytes to grow by for a request: more than needed, within `most`. */
-static uint64_t growth_for(const pool *self, const pool_fit *place, uint64_t most)
+static uint64_t bytes_to_grow(const pool *self, const pool_fit *place, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
-    uint64_t share = round_up(self->store.reserved / GROWTH_SHARE, granule);
-    if (share > GROWTH_MOST * granule)
-        share = GROWTH_MOST * granule;
+    uint64_t share = round_up(self->store.reserved / GROW_SHARE, granule);
+    if (share > GROW_MOST * granule)
+        share = GROW_MOST * granule;
     uint64_t bytes = place->needed > share ? place->needed : share;
     const uint64_t initial = pool_initial_size(self);
     if (self->store.reserved + bytes < initial)
@@ -221,7 +221,7 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    outcome->result = pool_chunk_list_make(self, need->bytes, growth_for(self, &place, most), &chunks, outcome);
+    outcome->result = pool_chunk_list_make(self, need->bytes, bytes_to_grow(self, &place, most), &chunks, outcome);
     const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
