@@ -100,7 +100,7 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
         const bool others = timeline != POOL_TIMELINE_NONE && timeline != need->stream->timeline->number;
-        atomic_fetch_add_explicit(&self->counts.handed, others, memory_order_relaxed);
+        atomic_fetch_add_explicit(&self->counts.steals, others, memory_order_relaxed);
         return true;
     }
     pool_give_extent(self, slot);

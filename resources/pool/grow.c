@@ -273,8 +273,8 @@ static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms
 
 /* Free memory from elsewhere for a request, and new memory for what is missing. map_lock is held; with `may_wait`
  * oom_lock too. */
-static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
-                        pool_outcome *outcome, uint32_t *slot)
+static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
+                         pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t most = most_to_be_had(self, outcome);
     pool_fit place;
@@ -294,7 +294,7 @@ static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint6
     get_chunks(self, need, &how, &making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
     if (!may_wait) /* a wait, which releases map_lock */
-        pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
+        pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;
@@ -330,8 +330,8 @@ static pool_result fill_window(pool *self, const pool_need *need, const pool_ter
     return found;
 }
 
-static pool_result move_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
-                                     uint32_t *slot)
+static pool_result remap_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
+                                      uint32_t *slot)
 {
     const pool_terms terms = {most_to_be_had(self, outcome), UINT64_MAX, outcome->alone, may_wait};
     return fill_window(self, need, &terms, outcome, slot);
@@ -371,11 +371,11 @@ pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait,
     if (outcome->initial)
         return outcome->host ? POOL_FAILED : found;
     if (found == POOL_NOTHING && !outcome->host)
-        found = move(self, need, 0, spare, may_wait, outcome, slot);
+        found = remap(self, need, 0, spare, may_wait, outcome, slot);
     if (found == POOL_NOTHING && !outcome->host)
-        found = move(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
+        found = remap(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
     if (found == POOL_NOTHING && !outcome->host && outcome->result == CUDA_ERROR_OUT_OF_MEMORY)
-        found = move_across_holes(self, need, may_wait, outcome, slot);
+        found = remap_across_holes(self, need, may_wait, outcome, slot);
     return found == POOL_NOTHING && outcome->host ? POOL_FAILED : found;
 }
 

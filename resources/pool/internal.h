@@ -34,14 +34,14 @@ typedef struct pool_live {
 } pool_live;
 
 typedef struct pool_counts {
-    _Atomic uint64_t misses;   /* requests that no cache served; any thread, relaxed, like all counts */
-    _Atomic uint64_t handed;   /* misses served by memory of other streams that had to be waited for */
-    _Atomic uint64_t grown;    /* chunks made */
-    _Atomic uint64_t moved;    /* chunks remapped */
-    _Atomic uint64_t asked;    /* polls of streams */
-    _Atomic uint64_t flushes;  /* of all thread caches */
-    _Atomic uint64_t released; /* bytes returned to the device */
-    _Atomic uint64_t decayed;  /* bytes of these returned by decay */
+    _Atomic uint64_t misses;          /* requests that no cache served; any thread, relaxed, like all counts */
+    _Atomic uint64_t steals;          /* misses served by memory of other streams that had to be waited for */
+    _Atomic uint64_t chunks_made;     /* chunks made */
+    _Atomic uint64_t chunks_remapped; /* chunks remapped */
+    _Atomic uint64_t polls;           /* polls of streams */
+    _Atomic uint64_t flushes;         /* of all thread caches */
+    _Atomic uint64_t released;        /* bytes returned to the device */
+    _Atomic uint64_t decayed;         /* bytes of these returned by decay */
 } pool_counts;
 
 /* Unused memory goes back over time: decay.c. */
@@ -56,10 +56,10 @@ typedef struct pool_decay {
 
 /* Recent remapping: overhead.c. */
 typedef struct pool_remap_window {
-    uint64_t began;  /* nanoseconds, monotonic; later starts forget more */
-    uint64_t moving; /* nanoseconds of these spent remapping */
-    uint64_t bytes;  /* bytes remapped */
-    uint64_t seen;   /* end of the counted time, with counts.misses then */
+    uint64_t began;     /* nanoseconds, monotonic; later starts forget more */
+    uint64_t remapping; /* nanoseconds of these spent remapping */
+    uint64_t bytes;     /* bytes remapped */
+    uint64_t seen;      /* end of the counted time, with counts.misses then */
     uint64_t misses_seen;
 } pool_remap_window;
 

@@ -14,8 +14,8 @@
 
 #include "core/base/timestamp.h"
 
-static const double MOVING_STEP = 0.10; /* overhead bought at a time */
-static const double MOVING_MOST = 1.0;  /* upper bound */
+static const double REMAPPING_STEP = 0.10; /* overhead bought at a time */
+static const double REMAPPING_MOST = 1.0;  /* upper bound */
 static const double POLLING_OVERHEAD = 0.15;
 
 enum {
@@ -44,8 +44,8 @@ static uint64_t requests_of(const pool *self)
 
 uint64_t pool_overhead_clock(const pool *self)
 {
-    const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * CHUNK_NS : strata_timestamp_clock();
+    const uint64_t remapped = atomic_load_explicit(&self->counts.chunks_remapped, memory_order_relaxed);
+    return self->deterministic ? requests_of(self) * REQUEST_NS + remapped * CHUNK_NS : strata_timestamp_clock();
 }
 
 /* Counts the time until now, without the excess of pauses. */
@@ -64,7 +64,7 @@ static void restart(pool *self, uint64_t now)
     self->adaptive.remap_window = (pool_remap_window){.began = now, .seen = now, .misses_seen = requests_of(self)};
 }
 
-void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes)
+void pool_overhead_record_remapping(pool *self, uint64_t began, uint64_t bytes)
 {
     pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t now = pool_overhead_clock(self);
@@ -73,10 +73,10 @@ void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes)
     pass(self, began);
     for (uint64_t lasted; (lasted = began - remap_window->began) > MOST_NS;) {
         remap_window->began = began - lasted / 2;
-        remap_window->moving /= 2;
+        remap_window->remapping /= 2;
         remap_window->bytes /= 2;
     }
-    remap_window->moving += now - began;
+    remap_window->remapping += now - began;
     remap_window->bytes += bytes;
     remap_window->seen = now;
 }
@@ -96,15 +96,15 @@ static double most_by_remapping(const pool *self)
     const uint64_t limit = pool_most_reserved(self), total = self->device->info.total_bytes;
     const uint64_t peak = self->peak_live, most = limit < total ? limit - limit / LIMIT_SHARE : total;
     const double beside = most > peak ? (double)(most - peak) / (limit < total ? 1 : BESIDE_SHARE) : 0;
-    return beside < MOVING_MOST * (double)peak ? beside / (double)peak : MOVING_MOST;
+    return beside < REMAPPING_MOST * (double)peak ? beside / (double)peak : REMAPPING_MOST;
 }
 
 /* The overhead bought so far, bounded by what may be bought now. */
 static double overhead_of(const pool *self)
 {
     const double most = most_by_remapping(self), adaptive = self->adaptive.by_remapping;
-    const double moving = adaptive < most ? adaptive : most, polling = self->adaptive.by_polling;
-    const double more = moving > polling ? moving : polling;
+    const double remapping = adaptive < most ? adaptive : most, polling = self->adaptive.by_polling;
+    const double more = remapping > polling ? remapping : polling;
     return more > self->overhead ? more : self->overhead;
 }
 
@@ -113,8 +113,8 @@ static bool remapping_is_costly(const pool *self, uint64_t now)
     const pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t lasted = now - remap_window->began;
     return remap_window->bytes &&
-           (remap_window->bytes >= self->store.reserved / MEMORY_SHARE || remap_window->moving >= MUCH_NS) &&
-           lasted >= LEAST_NS && remap_window->moving >= lasted / TIME_SHARE;
+           (remap_window->bytes >= self->store.reserved / MEMORY_SHARE || remap_window->remapping >= MUCH_NS) &&
+           lasted >= LEAST_NS && remap_window->remapping >= lasted / TIME_SHARE;
 }
 
 static void weigh_remapping(pool *self)
@@ -129,7 +129,7 @@ static void weigh_remapping(pool *self)
         return;
     restart(self, now);
     if (overhead_of(self) < most_by_remapping(self))
-        self->adaptive.by_remapping = overhead_of(self) + MOVING_STEP;
+        self->adaptive.by_remapping = overhead_of(self) + REMAPPING_STEP;
 }
 
 double pool_overhead_now(pool *self)

@@ -9,7 +9,7 @@
 uint64_t pool_overhead_clock(const pool *self);
 
 /* Records that `bytes` were remapped since `began`, under map_lock throughout. */
-void pool_overhead_record_moves(pool *self, uint64_t began, uint64_t bytes);
+void pool_overhead_record_remapping(pool *self, uint64_t began, uint64_t bytes);
 
 /* Excludes the time since `began`, in which memory was made, from the program's time. Returns the time. */
 uint64_t pool_overhead_exclude(pool *self, uint64_t began);

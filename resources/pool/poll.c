@@ -60,7 +60,7 @@ static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count
         strata_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
-    atomic_fetch_add_explicit(&self->counts.asked, count, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.polls, count, memory_order_relaxed);
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
     strata_spin_release(&self->lock);

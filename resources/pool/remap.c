@@ -96,7 +96,7 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
         outcome->host = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.chunks_made, 1, memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
@@ -362,8 +362,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
-            atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            chunks->moved += bytes;
+            atomic_fetch_add_explicit(&self->counts.chunks_remapped, length, memory_order_relaxed);
+            chunks->remapped += bytes;
         } else {
             chunks->bytes -= bytes;
         }

@@ -10,7 +10,7 @@ typedef struct pool_chunk_list {
     uint32_t *numbers;
     size_t count, capacity;
     uint64_t bytes;
-    uint64_t moved;     /* bytes of chunks that were unmapped elsewhere */
+    uint64_t remapped;  /* bytes of chunks that were unmapped elsewhere */
     uint64_t making_ns; /* nanoseconds spent making the others */
 } pool_chunk_list;
 

@@ -81,9 +81,9 @@ enum {
     HITS,
     MISSES,
     STEALS,
-    GROWN,
-    MOVED,
-    ASKED,
+    MADE,
+    REMAPPED,
+    POLLS,
     FLUSHES,
     VALUE_COUNT
 };
@@ -106,9 +106,9 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
     [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
     [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
-    [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
-    [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
-    [ASKED] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
+    [MADE] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
+    [REMAPPED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
+    [POLLS] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
     [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
 };
 
@@ -140,13 +140,13 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
     case MISSES:
         return &self->counts.misses;
     case STEALS:
-        return &self->counts.handed;
-    case GROWN:
-        return &self->counts.grown;
-    case MOVED:
-        return &self->counts.moved;
-    case ASKED:
-        return &self->counts.asked;
+        return &self->counts.steals;
+    case MADE:
+        return &self->counts.chunks_made;
+    case REMAPPED:
+        return &self->counts.chunks_remapped;
+    case POLLS:
+        return &self->counts.polls;
     default:
         return &self->counts.flushes;
     }

@@ -246,7 +246,7 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
     self->store.reserved += pool_chunk_bytes(chunk);
     recorded->useless = !usable;
     if (usable)
-        atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&self->counts.chunks_made, 1, memory_order_relaxed);
     return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
@@ -362,7 +362,7 @@ static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *ou
 /* Searches the free memory again if a chunk was made since `made` was read. */
 static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
 {
-    const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+    const uint64_t now = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
     if (*made == now)
         return POOL_NOTHING;
     *made = now;
@@ -375,7 +375,7 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
     pool_result found = POOL_NOTHING;
     uint64_t made = 0;
     for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < TIMES_TO_LOOK; i++) {
-        made = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+        made = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
         found = pool_find_again(self, need, outcome, slot);
         if (found == POOL_NOTHING)
             ticket = take_ticket(self);

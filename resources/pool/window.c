@@ -351,7 +351,7 @@ pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
     if (!terms->may_wait) /* a wait, which releases map_lock */
-        pool_overhead_record_moves(self, began + chunks.making_ns, chunks.moved);
+        pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     pool_record_reserved(self);
     if (mapped)
         return cut_out(self, need, window, outcome, slot);

@@ -18,7 +18,7 @@ static inline pool *pool_inside(strata_runtime *runtime)
 /* ---- remapping and the overhead that it earns ---- */
 
 /* Earned overhead depends on the machine's speed: tests of other subjects forget it. */
-static inline void forget_moves(strata_runtime *runtime)
+static inline void forget_remapping(strata_runtime *runtime)
 {
     pool *self = pool_inside(runtime);
     self->adaptive.by_remapping = 0;
@@ -56,9 +56,9 @@ static inline uint64_t window_bytes(const pool *self)
     return self->adaptive.remap_window.bytes;
 }
 
-static inline uint64_t window_moving(const pool *self)
+static inline uint64_t window_remapping(const pool *self)
 {
-    return self->adaptive.remap_window.moving;
+    return self->adaptive.remap_window.remapping;
 }
 
 static inline uint64_t window_began(const pool *self)
@@ -85,9 +85,9 @@ static inline void count_misses(pool *self, uint64_t count)
     atomic_fetch_add(&self->counts.misses, count);
 }
 
-static inline void count_moves(pool *self, uint64_t count)
+static inline void count_remapped(pool *self, uint64_t count)
 {
-    atomic_fetch_add(&self->counts.moved, count);
+    atomic_fetch_add(&self->counts.chunks_remapped, count);
 }
 
 /* No later peak restarts the count. */

@@ -383,7 +383,7 @@ static void crowd_begin(crowd *all, const char *stack)
 static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
 {
     for (unsigned done = 0; done < requests;) {
-        forget_moves(all->runtime);
+        forget_remapping(all->runtime);
         const uint32_t stream = draw(all, STREAMS);
         strata_block *block = &all->blocks[stream][draw(all, most)];
         if (block->id.generation) {
@@ -466,7 +466,7 @@ static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t 
     enum { OWN = 2, MOST = 16 };
     strata_block blocks[MOST][OWN];
     for (unsigned i = 0; i < times; i++) {
-        forget_moves(runtime);
+        forget_remapping(runtime);
         for (size_t j = 0; j < count * OWN; j++)
             check_ok(
                 strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));

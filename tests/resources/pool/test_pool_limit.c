@@ -126,7 +126,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
     scatter_row(fixture, &all, stream);
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
     test_synchronize(stream);
-    forget_moves(fixture->runtime);
+    forget_remapping(fixture->runtime);
     earn_nothing(self);
     serve(fixture, 16, all.start, 0x55, stream, &block);
     assert_int_equal(window_bytes(self), 4 * MIB);

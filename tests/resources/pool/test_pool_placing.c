@@ -317,7 +317,7 @@ static void generate(model *self)
 {
     self->seed = 5;
     for (unsigned request = 0; request < REQUESTS; request++) {
-        forget_moves(runtime);
+        forget_remapping(runtime);
         strata_block caches[LAYERS][2] = {0};
         const uint32_t prompt = draw(self, 16, 512), steps = draw(self, 8, 128);
         for (uint32_t step = 0; step < steps; step++) {

@@ -81,11 +81,11 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     while (earned_by_remapping(more.self) < 0.20 && rounds++ < 1000)
         work(&more, 1);
     work(&kept, 12);
-    const uint64_t kept_moves = work(&kept, 12), remappable = work(&more, 12);
-    print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_moves,
+    const uint64_t kept_remapping = work(&kept, 12), remappable = work(&more, 12);
+    print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_remapping,
                   (unsigned long long)remappable, earned_by_remapping(more.self), rounds);
     assert_true(earned_by_remapping(kept.self) == 0 && earned_by_remapping(more.self) >= 0.20);
-    assert_true(remappable < kept_moves / 4);
+    assert_true(remappable < kept_remapping / 4);
     end(&more);
     end(&kept);
 }
@@ -105,7 +105,7 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
         replace(&all, &all.blocks[draw(&all, BLOCKS)], (1 + draw(&all, 128)) * MIB);
         const uint64_t took = strata_timestamp_clock() - before;
         if (took > 4 * MILLISECOND) {
-            forget_moves(all.runtime);
+            forget_remapping(all.runtime);
             forgotten++;
         }
         while (strata_timestamp_clock() - before < 21 * took)
@@ -153,7 +153,7 @@ static void work_for(pool *self, uint64_t milliseconds)
 static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
-    pool_overhead_record_moves(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
+    pool_overhead_record_remapping(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
 }
 
 static double overhead_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
@@ -359,10 +359,10 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     const uint64_t now = pool_overhead_clock(self), began = now - 140 * MILLISECOND;
     pause_for(self, 140);
     const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
-    pool_overhead_record_moves(self, began + making, EIGHTH * 2 * MIB);
-    assert_true(window_bytes(self) == EIGHTH * 2 * MIB && window_moving(self) >= 50 * MILLISECOND);
+    pool_overhead_record_remapping(self, began + making, EIGHTH * 2 * MIB);
+    assert_true(window_bytes(self) == EIGHTH * 2 * MIB && window_remapping(self) >= 50 * MILLISECOND);
     const uint64_t lasted = pool_overhead_clock(self) - window_began(self);
-    assert_true(lasted >= window_moving(self) && lasted < 100 * MILLISECOND);
+    assert_true(lasted >= window_remapping(self) && lasted < 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -398,14 +398,14 @@ static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
     pool *self = all.self;
     const double overhead = given_overhead(self);
     uint64_t began = pool_overhead_clock(self);
-    count_moves(self, 199);
-    pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
+    count_remapped(self, 199);
+    pool_overhead_record_remapping(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead));
     count_misses(self, 199 * 100);
     assert_true(is_about(pool_overhead_now(self), overhead));
     began = pool_overhead_clock(self);
-    count_moves(self, 250);
-    pool_overhead_record_moves(self, began, EIGHTH * 2 * MIB);
+    count_remapped(self, 250);
+    pool_overhead_record_remapping(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead + 0.10));
     end_rule(&all, &block);
 }
