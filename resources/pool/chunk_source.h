@@ -52,6 +52,6 @@ typedef struct pool_chunk_source {
     strata_status (*drain)(struct pool_chunk_store *store);
 } pool_chunk_source;
 
-extern const pool_chunk_source pool_chunk_source_mapped, pool_source_upstream, pool_source_malloc;
+extern const pool_chunk_source pool_chunk_source_mapped, pool_chunk_source_upstream, pool_chunk_source_malloc;
 
 #endif

@@ -56,7 +56,7 @@ typedef struct pool_chunk_store {
     pool_chunk *chunks; /* by number, from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* bytes in chunks */
-    uint64_t asked;                   /* bytes in chunks being requested from the source */
+    uint64_t requested;               /* bytes in chunks being requested from the source */
     CUstream stream;                  /* internal stream for a layer below; constant */
     struct strata_timeline *timeline; /* of `stream`; constant */
     strata_tag tag;                   /* of the chunks; constant */

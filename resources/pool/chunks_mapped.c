@@ -55,7 +55,7 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
     strata_status status = check_export(store->device, sharing->export_type);
     store->peers = sharing->peers;
     if (status == STRATA_SUCCESS)
-        status = pool_peers_ask(store->device, sharing->all_peers, &store->peers);
+        status = pool_peers_resolve(store->device, sharing->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
     store->properties = properties_of(store->device, sharing->export_type);

@@ -155,7 +155,7 @@ static strata_status upstream_drop(pool_chunk_store *store, const pool_chunk *ch
     return status;
 }
 
-const pool_chunk_source pool_source_upstream = {
+const pool_chunk_source pool_chunk_source_upstream = {
     .open = upstream_open,
     .close = upstream_close,
     .make = upstream_make,

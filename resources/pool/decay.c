@@ -25,7 +25,7 @@ enum {
 };
 
 typedef struct pool_use_bits {
-    _Atomic uint32_t ticket;              /* index of the current set; written under map_lock, read by any thread */
+    _Atomic uint32_t current;             /* index of the current set; written under map_lock, read by any thread */
     _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under map_lock */
 } pool_use_bits;
 
@@ -54,22 +54,22 @@ static pool_use_bits *bits_of(const pool *self)
     return atomic_load_explicit(&self->decay.bits, memory_order_acquire);
 }
 
-static uint32_t ticket_of(const pool_use_bits *bits)
+static uint32_t current_of(const pool_use_bits *bits)
 {
-    return atomic_load_explicit(&bits->ticket, memory_order_relaxed);
+    return atomic_load_explicit(&bits->current, memory_order_relaxed);
 }
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_bits *bits = bits_of(self);
     if (bits)
-        touch(bits->words[ticket_of(bits)], address, bytes, true);
+        touch(bits->words[current_of(bits)], address, bytes, true);
 }
 
-static void set_all(pool_use_bits *bits, uint32_t ticket, uint64_t value)
+static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
 {
     for (size_t i = 0; i < BIT_WORDS; i++)
-        atomic_store_explicit(&bits->words[ticket][i], value, memory_order_relaxed);
+        atomic_store_explicit(&bits->words[current][i], value, memory_order_relaxed);
 }
 
 /* Whether a chunk was unused since the last window began; a chunk in use is recorded. map_lock is held. */
@@ -85,7 +85,7 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(bits->words[ticket_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
+        touch(bits->words[current_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
     return is_free && !touch(bits->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
            !touch(bits->words[1], chunk->address, pool_chunk_bytes(chunk), false);
 }
@@ -97,12 +97,12 @@ static void end_window(pool *self, uint64_t windows)
 {
     pool_decay *decay = &self->decay;
     pool_use_bits *bits = bits_of(self);
-    const uint32_t ticket = ticket_of(bits) ^ 1;
+    const uint32_t current = current_of(bits) ^ 1;
     pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_poll(self);
-    set_all(bits, ticket, 0);
-    atomic_store_explicit(&bits->ticket, ticket, memory_order_relaxed);
+    set_all(bits, current, 0);
+    atomic_store_explicit(&bits->current, current, memory_order_relaxed);
     uint64_t unused = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         unused += is_unused(self, bits, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
@@ -130,7 +130,7 @@ static strata_status give_back(pool *self, unsigned most)
         most -= given != 0;
     }
     atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
-    pool_forget_peak(self);
+    pool_lower_peak(self);
     pool_record_reserved(self);
     return status;
 }
@@ -210,7 +210,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     }
     if (status == STRATA_SUCCESS) {
         if (bits)
-            set_all(bits, ticket_of(bits), UINT64_MAX);
+            set_all(bits, current_of(bits), UINT64_MAX);
         atomic_store_explicit(&decay->bits, bits, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_clock(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);

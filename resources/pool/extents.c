@@ -320,7 +320,7 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 /* Whether complete neighbours are joined with an extent that becomes free and waits for `timeline`: they then wait too.
  * Worth it where nearly all pending memory waits for that timeline: no other stream would miss them, and two extents
  * would obstruct larger requests. Never with the legacy stream, which cannot be waited for during some captures. */
-static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
+static bool should_join_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
     if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
@@ -330,7 +330,7 @@ static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_
 }
 
 /* Whether a neighbour has the same state and list, or is complete with at most `complete` bytes. */
-static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
+static bool can_join(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
 {
     const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
@@ -350,16 +350,17 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     else
         pool_points_clear(entry);
     pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &timeline);
-    const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
+    const uint64_t complete =
+        state == POOL_FREE && should_join_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
     /* Points of one stream merge into one; multi-stream points of the neighbour need room. */
     const uint32_t next = extent->next;
-    if (is_like(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
+    if (can_join(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
         leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
         join(heap, slot, next);
     }
     const uint32_t previous = extent->previous;
-    if (is_like(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
+    if (can_join(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
         leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
@@ -546,7 +547,7 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
 }
 
 /* As process_tree, for one stream: nothing has changed while its progress is the same. */
-static void poll_stream_list(pool_heap *heap, pool_stream_list *list)
+static void process_stream_list(pool_heap *heap, pool_stream_list *list)
 {
     const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -561,11 +562,11 @@ void pool_heap_process_completed(pool_heap *heap)
 {
     process_tree(heap, &heap->multi_stream);
     for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        poll_stream_list(heap, list);
+        process_stream_list(heap, list);
 }
 
 /* Whether an extent is free and waits for no stream but `timeline`. */
-static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
+static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     return extent && extent->state == POOL_FREE &&
@@ -575,7 +576,8 @@ static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 /* Joins two free neighbours if the second waits for no stream but `timeline`; returns the extent. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
-    if (!is_of(heap, other, timeline) || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
+    if (!waits_only_for(heap, other, timeline) ||
+        !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
         return 0;
     pool_heap_take(heap, slot);
     pool_heap_take(heap, behind);
@@ -666,15 +668,15 @@ typedef struct run_search {
 static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
-    if (is_of(heap, previous, search->timeline)) {
+    if (waits_only_for(heap, previous, search->timeline)) {
         const pool_extent *before = pool_extent_at(heap, previous);
-        if (before->timeline != POOL_TIMELINE_NONE || is_of(heap, before->previous, search->timeline))
+        if (before->timeline != POOL_TIMELINE_NONE || waits_only_for(heap, before->previous, search->timeline))
             return;
         slot = previous;
     }
     const CUdeviceptr start = pool_address_of(pool_entry(heap, slot));
     uint64_t run = 0;
-    for (; is_of(heap, slot, search->timeline); slot = pool_extent_at(heap, slot)->next)
+    for (; waits_only_for(heap, slot, search->timeline); slot = pool_extent_at(heap, slot)->next)
         run += pool_bytes_of(pool_entry(heap, slot));
     if (run < search->bytes || run > search->least || (run == search->least && start > search->best))
         return;

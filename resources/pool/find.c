@@ -16,10 +16,10 @@ static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t
     strata_spin_take(&self->lock);
     uint32_t fit = pool_is_scarce(self) ? pool_heap_find(&self->heap, need->stream->timeline->number, bytes) : 0;
     fit = pool_least_fragmenting(self, fit, bytes);
-    const pool_touched started =
+    const pool_touched touched =
         fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
     strata_spin_release(&self->lock);
-    const uint64_t least = started.at_end < started.at_start ? started.at_end : started.at_start;
+    const uint64_t least = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
     return least ? pool_remap_least_fragmenting(self, need, least, slot) : POOL_NOTHING;
 }
 
@@ -29,13 +29,13 @@ static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_
 {
     if (need->alignment > POOL_GRANULE || !self->waits)
         return POOL_NOTHING;
-    pool_thread_cache *keeps = need->stream->known ? local : NULL;
-    const uint32_t first = pool_depot_take(self, keeps, pool_granules(need->bytes));
+    pool_thread_cache *cache = need->stream->known ? local : NULL;
+    const uint32_t first = pool_depot_take(self, cache, pool_granules(need->bytes));
     if (!first)
         return POOL_NOTHING;
     const bool waited = pool_wait_for_extent(self, need, first, NULL);
-    if (keeps)
-        pool_stream_cache_fill(self, keeps, waited ? need->stream->timeline : NULL);
+    if (cache)
+        pool_stream_cache_fill(self, cache, waited ? need->stream->timeline : NULL);
     if (!waited)
         return POOL_NOTHING;
     *slot = first;
@@ -113,12 +113,12 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
 static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found;
-    unsigned ticket = 0;
+    unsigned tries = 0;
     strata_lock_take(&self->oom_lock);
     do {
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
         found = find_under_map_lock(self, need, true, outcome, slot);
-    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++ticket < MOST_TRIES);
+    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++tries < MOST_TRIES);
     strata_lock_release(&self->oom_lock);
     return found;
 }
@@ -134,14 +134,14 @@ static pool_result find_mapped(pool *self, const pool_need *need, pool_outcome *
 static strata_status refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
 {
     const strata_error *below = &outcome->below;
-    const bool asked = below->status != STRATA_SUCCESS;
-    if (asked && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
+    const bool from_below = below->status != STRATA_SUCCESS;
+    if (from_below && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
         return strata_error_raise_again(below);
-    if (!asked && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
+    if (!from_below && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
         return strata_fail_allocation(&self->resource, request, outcome->result, outcome->call);
     const size_t device_free = strata_device_free_bytes(self->device);
-    strata_error *error = strata_error_begin(asked ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
-    if (asked)
+    strata_error *error = strata_error_begin(from_below ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
+    if (from_below)
         *error = *below;
     error->requested = request->bytes;
     error->tag = request->tag;
@@ -150,7 +150,8 @@ static strata_status refuse_initial(pool *self, const strata_request *request, c
                               "pool: initial_size is %llu bytes, which cannot be had, and before it is no request is "
                               "served: on device %d %zu bytes are free of %zu. Choose a smaller one%s%.260s",
                               (unsigned long long)self->initial_bytes, self->device->ordinal, device_free,
-                              self->device->info.total_bytes, asked ? ". Below: " : "", asked ? below->message : "");
+                              self->device->info.total_bytes, from_below ? ". Below: " : "",
+                              from_below ? below->message : "");
 }
 
 /* Raises the error of a source of fixed chunks. */
@@ -180,8 +181,8 @@ static strata_status find_with_all_means(pool *self, const pool_need *need, cons
         return STRATA_SUCCESS;
     if (found == POOL_FAILED || outcome.host)
         return strata_fail_host_memory("a piece of a pool");
-    if (outcome.why.status != STRATA_SUCCESS)
-        return strata_error_raise_again(&outcome.why);
+    if (outcome.wait_error.status != STRATA_SUCCESS)
+        return strata_error_raise_again(&outcome.wait_error);
     if (outcome.initial)
         return refuse_initial(self, request, &outcome);
     if (outcome.below.status != STRATA_SUCCESS)

@@ -22,10 +22,10 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_touched started =
+    const pool_touched touched =
         pool_is_tight_now(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
     uint64_t before = -address & (need->alignment - 1);
-    if (started.at_end < started.at_start)
+    if (touched.at_end < touched.at_start)
         before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
     if (before) {
         const uint32_t aligned = pool_heap_split(heap, slot, before);
@@ -55,8 +55,8 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
     for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
-        const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
-        const uint64_t here = started.at_end < started.at_start ? started.at_end : started.at_start;
+        const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
+        const uint64_t here = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
         if (here < least) {
             best = fit;
             least = here;
@@ -94,7 +94,7 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
     strata_error_suppress_begin();
     strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)need->stream);
     if (status != STRATA_SUCCESS && outcome) {
-        outcome->why = *strata_error_suppressed();
+        outcome->wait_error = *strata_error_suppressed();
         outcome->alone = true;
     }
     strata_error_suppress_end(false);

@@ -198,7 +198,7 @@ static inline bool alloc_stream_was_known(const strata_entry *entry)
     return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
 }
 
-static inline uint16_t seen_timeline(const strata_entry *entry)
+static inline uint16_t last_timeline(const strata_entry *entry)
 {
     return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
@@ -221,7 +221,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
 }
 
 /* Ends a block that one stream used and frees; the free is a write. */
-static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
+static inline void end_used_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   strata_point now)
 {
     atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
@@ -230,14 +230,14 @@ static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-/* As end_seen_block; caches the memory, making the cache if necessary. */
-static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_thread_cache *local,
+/* As end_used_block; caches the memory, making the cache if necessary. */
+static inline __attribute__((always_inline)) void keep_used_block(pool *self, pool_thread_cache *local,
                                                                   strata_timeline *timeline, pool_stream_cache *cache,
                                                                   strata_entry *entry, const strata_block *block,
                                                                   strata_point now, CUstream handle)
 {
     report(self, block->id, block->bytes);
-    end_seen_block(local, entry, block, now);
+    end_used_block(local, entry, block, now);
     bool kept = cache && pool_thread_cache_enter(self, local);
     if (kept) {
         kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
@@ -255,9 +255,9 @@ static strata_status free_known(pool *self, pool_thread_cache *local, strata_ent
         return free_slow(self, entry, block, handle);
     pool_stream_cache_open(self, local, timeline);
     pool_stream_cache *cache = pool_stream_cache_find(local, timeline, handle);
-    if (seen_timeline(entry) != timeline->number)
+    if (last_timeline(entry) != timeline->number)
         return free_foreign(self, local, entry, block, timeline, handle);
-    keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+    keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                     handle);
     return STRATA_SUCCESS;
 }
@@ -280,14 +280,14 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
 {
     uint64_t id;
     pool_stream_cache *cache = pool_stream_cache_of_unknown_at(local, handle, &id);
-    if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
+    if (__builtin_expect(!cache || last_timeline(entry) != cache->timeline->number, 0))
         return free_slow(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
     const strata_point now = strata_timeline_now(cache->timeline);
     if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
         return free_slow(self, entry, block, handle);
     leave_alloc_stream(cache, entry);
-    keep_seen_block(self, local, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
+    keep_used_block(self, local, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
 }
 
@@ -311,7 +311,7 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
 
 /* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want the completion. */
 static inline __attribute__((always_inline)) strata_status
-free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
+free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool reports)
 {
     pool_thread_cache *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!local || !is_fast_free(self, entry), 0))
@@ -320,16 +320,16 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
     strata_timeline *timeline = cache->timeline;
-    if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
+    if (__builtin_expect(last_timeline(entry) != timeline->number, 0))
         return free_foreign(self, local, entry, block, timeline, handle);
-    if (heard) {
-        keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+    if (reports) {
+        keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                         handle);
         return STRATA_SUCCESS;
     }
     if (__builtin_expect(!pool_thread_cache_try_enter(self, local), 0))
         return free_retired(self, entry, block, handle);
-    end_seen_block(local, entry, block, pool_stream_cache_now(cache));
+    end_used_block(local, entry, block, pool_stream_cache_now(cache));
     const uint32_t slot = block->id.slot;
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
@@ -338,14 +338,13 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     return STRATA_SUCCESS;
 }
 
-static __attribute__((noinline)) strata_status free_heard(pool *self, strata_entry *entry, const strata_block *block,
-                                                          CUstream handle)
+static __attribute__((noinline)) strata_status free_and_report(pool *self, strata_entry *entry,
+                                                               const strata_block *block, CUstream handle)
 {
     return free_fast(self, entry, block, handle, true);
 }
 
-static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, const strata_block *block,
-                                                                    CUstream handle)
+static __attribute__((noinline)) strata_status deallocate_slow(pool *self, const strata_block *block, CUstream handle)
 {
     strata_entry *entry;
     strata_status status = strata_entry_retire_slow(strata_resource_table(&self->resource), block, &entry);
@@ -357,7 +356,7 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
     pool *self = (pool *)resource;
     strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block);
     if (__builtin_expect(!entry, 0))
-        return deallocate_carefully(self, block, handle);
-    return resource->stack->completion_sink_count ? free_heard(self, entry, block, handle)
+        return deallocate_slow(self, block, handle);
+    return resource->stack->completion_sink_count ? free_and_report(self, entry, block, handle)
                                                   : free_fast(self, entry, block, handle, false);
 }

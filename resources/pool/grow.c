@@ -25,9 +25,9 @@ typedef struct pool_fit {
     CUdeviceptr from, to; /* the hole, with the used parts of its sides */
 } pool_fit;
 
-static uint64_t side_of(const pool_fit *place)
+static uint64_t side_of(const pool_fit *fit)
 {
-    return place->to - place->from - place->room;
+    return fit->to - fit->from - fit->room;
 }
 
 static uint64_t round_up(uint64_t bytes, uint64_t granule)
@@ -55,8 +55,7 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
 }
 
 /* The cheapest use of a hole; false if the request does not fit with `extra` bytes to spare. */
-static bool place_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra,
-                     pool_fit *place)
+static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra, pool_fit *fit)
 {
     const uint64_t granule = self->store.granule, all = pool_room_for(need);
     const strata_entry *entry = pool_entry(&self->heap, slot);
@@ -67,10 +66,10 @@ static bool place_in(const pool *self, const pool_need *need, bool alone, uint32
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     const bool at_end = behind > before;
-    *place = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
+    *fit = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
     if (needed + extra <= room)
         return true;
-    *place = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
+    *fit = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
     return !extra && before + room + behind >= all;
 }
 
@@ -81,15 +80,15 @@ static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 }
 
 /* The fit that needs the least memory; false: none. */
-static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *place)
+static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *fit)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
         pool_fit here;
-        if (!place_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, place)))
+        if (!fit_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, fit)))
             continue;
-        *place = here;
+        *fit = here;
         found = true;
     }
     return found;
@@ -97,15 +96,15 @@ static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64
 
 /* Returns the unmapped rest of a hole that was taken for a fit; the mapped `bytes` stay taken. 0 without host memory:
  * all of it is a hole again. The lock is held. */
-static uint32_t keep_of_fit(pool *self, const pool_fit *place, uint64_t bytes)
+static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
-    const uint32_t slot = place->slot;
-    if (bytes == place->room)
+    const uint32_t slot = fit->slot;
+    if (bytes == fit->room)
         return slot;
-    const uint32_t rest = bytes ? pool_heap_split(heap, slot, place->at_end ? place->room - bytes : bytes) : 0;
-    const uint32_t kept = place->at_end ? rest : slot;
-    pool_heap_give(heap, place->at_end || !rest ? slot : rest, POOL_HOLE);
+    const uint32_t rest = bytes ? pool_heap_split(heap, slot, fit->at_end ? fit->room - bytes : bytes) : 0;
+    const uint32_t kept = fit->at_end ? rest : slot;
+    pool_heap_give(heap, fit->at_end || !rest ? slot : rest, POOL_HOLE);
     return rest ? kept : 0;
 }
 
@@ -129,12 +128,12 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
 
 /* Maps chunks into a fit whose hole was taken, and cuts the request out. Chunks that cannot be mapped are returned. If
  * an unmap fails, the range is leaked: it is never put back on the free list. */
-static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *place, const pool_chunk_list *chunks,
+static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *fit, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
     const bool made = outcome->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
-    const uint32_t kept = keep_of_fit(self, place, made ? chunks->bytes : 0);
+    const uint32_t kept = keep_of_fit(self, fit, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
     outcome->host |= made && !kept;
     if (kept)
@@ -166,17 +165,17 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 }
 
 /* Bytes to grow by for a request: more than needed, within `most`. */
-static uint64_t bytes_to_grow(const pool *self, const pool_fit *place, uint64_t most)
+static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
     uint64_t share = round_up(self->store.reserved / GROW_SHARE, granule);
     if (share > GROW_MOST * granule)
         share = GROW_MOST * granule;
-    uint64_t bytes = place->needed > share ? place->needed : share;
+    uint64_t bytes = fit->needed > share ? fit->needed : share;
     const uint64_t initial = pool_initial_size(self);
     if (self->store.reserved + bytes < initial)
         bytes = initial - self->store.reserved;
-    return bytes <= place->room && self->store.reserved + bytes <= most ? bytes : place->needed;
+    return bytes <= fit->room && self->store.reserved + bytes <= most ? bytes : fit->needed;
 }
 
 /* Enters the scope for making and mapping memory. False, with the reason in the outcome. */
@@ -185,44 +184,44 @@ static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
     strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
-        outcome->why = *strata_error_suppressed();
+        outcome->wait_error = *strata_error_suppressed();
     strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 
 /* Takes the hole of the cheapest fit that `most` bytes suffice for; false: none. */
-static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *place)
+static bool take_hole_for(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *fit)
 {
     strata_spin_take(&self->lock);
-    const bool found = find_fit(self, need, alone, extra, place) && place->needed <= most;
+    const bool found = find_fit(self, need, alone, extra, fit) && fit->needed <= most;
     if (found)
-        pool_heap_take_away(&self->heap, place->slot);
+        pool_heap_take_away(&self->heap, fit->slot);
     strata_spin_release(&self->lock);
     return found;
 }
 
-static void leave_place(pool *self, const pool_fit *place)
+static void give_hole_back(pool *self, const pool_fit *fit)
 {
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, place->slot, POOL_HOLE);
+    pool_heap_give(&self->heap, fit->slot, POOL_HOLE);
     strata_spin_release(&self->lock);
 }
 
 /* New memory for a request; `most` bytes may be reserved then. Growth is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_fit place;
+    pool_fit fit;
     strata_scope scope;
     const uint64_t reserved = self->store.reserved;
-    if (reserved > most || !take_place(self, need, outcome->alone, 0, most - reserved, &place))
+    if (reserved > most || !take_hole_for(self, need, outcome->alone, 0, most - reserved, &fit))
         return POOL_NOTHING;
     if (!enter_scope(self, &scope, outcome)) {
-        leave_place(self, &place);
+        give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    outcome->result = pool_chunk_list_make(self, need->bytes, bytes_to_grow(self, &place, most), &chunks, outcome);
-    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
+    outcome->result = pool_chunk_list_make(self, need->bytes, bytes_to_grow(self, &fit, most), &chunks, outcome);
+    const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;
@@ -277,22 +276,22 @@ static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint
                          pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t most = most_to_be_had(self, outcome);
-    pool_fit place;
+    pool_fit fit;
     strata_scope scope;
-    if (!take_place(self, need, outcome->alone, extra, UINT64_MAX, &place))
+    if (!take_hole_for(self, need, outcome->alone, extra, UINT64_MAX, &fit))
         return POOL_NOTHING;
-    const pool_remap_terms how = {place.from, place.to, place.needed, place.room, may_wait};
+    const pool_remap_terms how = {fit.from, fit.to, fit.needed, fit.room, may_wait};
     const pool_making making = {spare, missing_for(self, &how), most};
     const bool enough = !making.missing || self->store.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, outcome)) {
         outcome->result = enough ? outcome->result : CUDA_ERROR_OUT_OF_MEMORY;
-        leave_place(self, &place);
+        give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
     const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, need, &how, &making, &chunks, outcome);
-    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
+    const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     if (!may_wait) /* a wait, which releases map_lock */
         pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     strata_host_free(chunks.numbers);

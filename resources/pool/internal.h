@@ -128,14 +128,14 @@ typedef enum pool_result {
 
 /* Outcome of the steps that need the driver. */
 typedef struct pool_outcome {
-    CUresult result;    /* the driver's answer to `call` */
-    const char *call;   /* the call that was to give memory */
-    bool host;          /* no host memory */
-    bool alone;         /* without memory that waits for other streams */
-    uint64_t ceiling;   /* most that can be reserved, since the device has no more; 0: unknown */
-    bool initial;       /* the initial size cannot be had */
-    strata_error why;   /* why pending memory could not be waited for; SUCCESS: no such failure */
-    strata_error below; /* error of a source of fixed chunks; SUCCESS: none */
+    CUresult result;         /* the driver's answer to `call` */
+    const char *call;        /* the call that was to give memory */
+    bool host;               /* no host memory */
+    bool alone;              /* without memory that waits for other streams */
+    uint64_t ceiling;        /* most that can be reserved, since the device has no more; 0: unknown */
+    bool initial;            /* the initial size cannot be had */
+    strata_error wait_error; /* why pending memory could not be waited for; SUCCESS: no such failure */
+    strata_error below;      /* error of a source of fixed chunks; SUCCESS: none */
 } pool_outcome;
 
 /* Bytes that contain a suitable block at any start. */
@@ -203,7 +203,7 @@ uint64_t pool_peak_with(const pool *self, const pool_need *need);
 void pool_record_peak(pool *self, const pool_need *need);
 
 /* Lowers the peak to what is reserved, after memory was returned. map_lock is held. */
-static inline void pool_forget_peak(pool *self)
+static inline void pool_lower_peak(pool *self)
 {
     if (self->peak_live > self->store.reserved)
         self->peak_live = self->store.reserved;

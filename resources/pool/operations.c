@@ -80,12 +80,12 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
 static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
     uint64_t released = 0;
-    size_t told = 0;
+    size_t trimmed_below = 0;
     strata_resource *below = resource->upstream;
     strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
     if (status == STRATA_SUCCESS && below)
-        status = below->ops->trim(below, keep_bytes, &told);
-    *bytes = told > released ? told : (size_t)released;
+        status = below->ops->trim(below, keep_bytes, &trimmed_below);
+    *bytes = trimmed_below > released ? trimmed_below : (size_t)released;
     return status;
 }
 

@@ -58,7 +58,7 @@ static strata_status can_access(int ordinal, const strata_device *device, bool *
                                                        ordinal, device->ordinal);
 }
 
-strata_status pool_peers_ask(const strata_device *device, bool all, uint64_t *peers)
+strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers)
 {
     int count = 0;
     uint64_t found = 0;

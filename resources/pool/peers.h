@@ -14,7 +14,7 @@ strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t
 
 /* Keeps in *peers the devices that exist and can access the device's memory, without the device itself; with `all`,
  * every such device. Errors: INVALID_VALUE (no such device), UNSUPPORTED (a named device has no access), DRIVER. */
-strata_status pool_peers_ask(const strata_device *device, bool all, uint64_t *peers);
+strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers);
 
 /* The access descriptors for cuMemSetAccess of the device and its peers. Returns their number. */
 size_t pool_peers_access(const strata_device *device, uint64_t peers, CUmemAccessDesc to[STRATA_DEVICE_LIMIT]);

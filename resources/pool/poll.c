@@ -68,16 +68,16 @@ static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count
 
 /* Polls all streams that free memory waits for; the stream with the number `own` only with `along`. Returns how many
  * others there were. */
-unsigned pool_poll_others(pool *self, uint16_t own, bool along)
+unsigned pool_poll_others(pool *self, uint16_t own, bool with_own)
 {
     pool_numbers numbers = {0};
     list_streams(self, &numbers);
-    const uint64_t mine = numbers.words[own / 64] & UINT64_C(1) << own % 64;
-    numbers.words[own / 64] ^= along ? 0 : mine;
+    const uint64_t own_bits = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    numbers.words[own / 64] ^= with_own ? 0 : own_bits;
     const unsigned count = count_numbers(&numbers);
     if (count)
         poll_streams(self, &numbers, count);
-    return count - (along && mine);
+    return count - (with_own && own_bits);
 }
 
 void pool_poll(pool *self)
@@ -88,11 +88,11 @@ void pool_poll(pool *self)
 void pool_poll_own(pool *self, const pool_need *need)
 {
     const uint16_t own = need->stream->timeline->number;
-    pool_numbers numbers = {0}, mine = {0};
+    pool_numbers numbers = {0}, own_bits = {0};
     list_streams(self, &numbers);
-    mine.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
-    if (mine.words[own / 64])
-        poll_streams(self, &mine, 1);
+    own_bits.words[own / 64] = numbers.words[own / 64] & UINT64_C(1) << own % 64;
+    if (own_bits.words[own / 64])
+        poll_streams(self, &own_bits, 1);
 }
 
 /* Whether much of the free memory waited for other streams when it was last processed. The lock is held. */

@@ -35,20 +35,20 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
 }
 
 /* What is returned: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
-typedef struct giving {
+typedef struct release_terms {
     uint64_t keep;
     bool at_least;
     bool may_wait; /* pending memory is waited for; oom_lock is held */
-} giving;
+} release_terms;
 
-static bool goes(const pool *self, const giving *how, uint32_t number)
+static bool may_release(const pool *self, const release_terms *how, uint32_t number)
 {
     const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]), reserved = self->store.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
 /* Memory that waits for a stream which a capture bars is kept. */
-static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
+static strata_status give_back(pool *self, const release_terms *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
@@ -59,12 +59,12 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_error_suppress_begin();
     for (uint32_t number = self->store.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
-        if (goes(self, how, number))
+        if (may_release(self, how, number))
             status = pool_give_back_chunk(self, number, how->may_wait);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     strata_error_suppress_end(status != STRATA_SUCCESS);
-    pool_forget_peak(self);
+    pool_lower_peak(self);
     pool_record_reserved(self);
     *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
     strata_lock_release(&self->map_lock);
@@ -81,7 +81,7 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&self->oom_lock);
-    status = give_back(self, &(giving){.keep = keep, .may_wait = true}, bytes);
+    status = give_back(self, &(release_terms){.keep = keep, .may_wait = true}, bytes);
     strata_lock_release(&self->oom_lock);
     strata_scope_leave(&scope);
     return status;
@@ -100,7 +100,7 @@ strata_status pool_release(pool *self)
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    status = give_back(self, &(giving){.keep = keep, .at_least = true}, &bytes);
+    status = give_back(self, &(release_terms){.keep = keep, .at_least = true}, &bytes);
     strata_scope_leave(&scope);
     return status;
 }

@@ -38,7 +38,7 @@ static size_t largest_free(pool *self, size_t free)
 }
 
 /* All but the largest free extent, which needs a search. */
-static void tell_usage(pool *self, strata_usage *usage)
+static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
     const size_t live = (size_t)now.bytes;
@@ -60,7 +60,7 @@ static void tell_usage(pool *self, strata_usage *usage)
 strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 {
     pool *self = (pool *)resource;
-    tell_usage(self, usage);
+    fill_usage(self, usage);
     usage->largest_free = largest_free(self, usage->reserved_free);
     return STRATA_SUCCESS;
 }
@@ -156,7 +156,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 {
     pool *self = (pool *)resource;
     strata_usage usage;
-    tell_usage(self, &usage);
+    fill_usage(self, &usage);
     switch (which) {
     case RESERVED:
         *value = usage.reserved_bytes;

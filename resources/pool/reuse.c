@@ -20,9 +20,9 @@ pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot)
 static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
 {
     const uint16_t own = need->stream->timeline->number;
-    const bool along =
+    const bool with_own =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->adaptive.polls_in_need += pool_poll_others(self, own, along);
+    self->adaptive.polls_in_need += pool_poll_others(self, own, with_own);
     return pool_find_own(self, need, slot);
 }
 
@@ -65,17 +65,17 @@ static strata_status check_legacy(strata_point point, void *legacy)
     return strata_timeline_of(point) == legacy ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS;
 }
 
-static bool spares_legacy(const strata_entry *entry, void *legacy)
+static bool avoids_legacy(const strata_entry *entry, void *legacy)
 {
     return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
 /* Best fit of memory that does not wait for the legacy stream, which cannot be waited for while a blocking stream is
  * captured. */
-static pool_result find_beside_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+static pool_result find_without_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), spares_legacy, self->device->legacy);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), avoids_legacy, self->device->legacy);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
@@ -88,8 +88,8 @@ static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcom
     strata_spin_release(&self->lock);
     if (found != POOL_FOUND || pool_wait_for_extent(self, need, *slot, outcome))
         return found;
-    return outcome->why.status == STRATA_ERROR_STREAM_CAPTURE ? find_beside_legacy(self, need, outcome, slot)
-                                                              : POOL_NOTHING;
+    return outcome->wait_error.status == STRATA_ERROR_STREAM_CAPTURE ? find_without_legacy(self, need, outcome, slot)
+                                                                     : POOL_NOTHING;
 }
 
 pool_result pool_find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)

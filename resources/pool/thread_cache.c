@@ -49,7 +49,7 @@ static bool give_all(pool *self, pool_stream_cache *cache)
  * caller's; no lock is held. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    pool_stream_cache **place = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *place;
+    pool_stream_cache **slot = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *slot;
     if (cache && cache->timeline == timeline)
         return cache;
     if (cache) {
@@ -65,7 +65,7 @@ static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, stra
     cache->timeline = timeline;
     cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
     cache->written = strata_point_make(timeline->number, 0) | STRATA_POINT_WRITE;
-    *place = cache;
+    *slot = cache;
     return cache;
 }
 
@@ -147,7 +147,7 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
 /* ---- magazines ---- */
 
 /* Moves a magazine to the depot, by size: `left` of its first extent links to the next magazine. The lock is held. */
-static void hand_over(pool *self, pool_magazine *magazine)
+static void pass_to_depot(pool *self, pool_magazine *magazine)
 {
     if (!magazine->first)
         return;
@@ -168,7 +168,7 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
     strata_spin_take(&self->lock);
     if (entered && small) {
         pool_magazine *magazine = &local->magazines[granules % POOL_MAGAZINES];
-        hand_over(self, magazine);
+        pass_to_depot(self, magazine);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
         *magazine = (pool_magazine){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
         pool_extent_in(&self->heap, entry)->chain = 0;
@@ -186,11 +186,11 @@ static uint32_t take_magazine(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
     uint32_t found = *bucket, before = 0;
-    for (unsigned looked = 0; found; looked++) {
+    for (unsigned searched = 0; found; searched++) {
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
             break;
         before = found;
-        found = looked < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
+        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
     }
     if (found && before)
         pool_extent_at(&self->heap, before)->left = pool_extent_at(&self->heap, found)->left;
@@ -226,7 +226,7 @@ static inline void fetch(const strata_entry *entry)
 }
 
 /* Replaces the points of each extent of a list by the stream's point. Returns the bytes. */
-static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t first)
+static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
@@ -243,7 +243,7 @@ static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t fi
 /* The cache is the caller's. */
 static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline, uint32_t first)
 {
-    const uint64_t bytes = timeline ? pass_on(self, timeline, first) : 0;
+    const uint64_t bytes = timeline ? replace_points(self, timeline, first) : 0;
     const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
     pool_stream_cache *cache = timeline ? claim_cache(self, local, timeline) : NULL;
     strata_spin_take(&self->lock);

@@ -10,7 +10,7 @@
 
 enum {
     CHUNKS = 64,       /* chunks that there should be before larger ones are made */
-    TIMES_TO_LOOK = 8, /* further tries after other threads had the ticket */
+    MOST_SEARCHES = 8, /* further tries after other threads had the ticket */
     ROUNDS_TO_WAIT = 2000,
 };
 
@@ -24,16 +24,16 @@ typedef enum pool_ticket {
 
 static pool_ticket take_ticket(pool *self)
 {
-    struct strata_thread *mine = strata_thread_self(), *whose = NULL;
-    if (!mine)
+    struct strata_thread *own = strata_thread_self(), *holder = NULL;
+    if (!own)
         return TICKET_NONE;
-    if (atomic_compare_exchange_strong_explicit(&self->ticket, &whose, mine, memory_order_acquire,
+    if (atomic_compare_exchange_strong_explicit(&self->ticket, &holder, own, memory_order_acquire,
                                                 memory_order_relaxed))
         return TICKET_HELD;
-    if (whose == mine)
+    if (holder == own)
         return TICKET_NONE;
     for (unsigned spins = 0; spins < ROUNDS_TO_WAIT;) {
-        if (atomic_load_explicit(&self->ticket, memory_order_acquire) != whose)
+        if (atomic_load_explicit(&self->ticket, memory_order_acquire) != holder)
             return TICKET_OVER;
         strata_backoff(&spins);
     }
@@ -201,10 +201,10 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
     strata_lock_take(&self->map_lock);
-    if (store->reserved + store->asked + bytes <= pool_most_reserved(self)) {
+    if (store->reserved + store->requested + bytes <= pool_most_reserved(self)) {
         number = pool_chunk_store_number(store);
         outcome->host = !number;
-        store->asked += number ? bytes : 0;
+        store->requested += number ? bytes : 0;
     }
     strata_lock_release(&self->map_lock);
     return number;
@@ -286,8 +286,8 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     bool made;
     strata_status status = request_chunk(self, need, bytes, outcome, &chunk, &made);
     strata_lock_take(&self->map_lock);
-    self->store.asked -= bytes;
-    if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
+    self->store.requested -= bytes;
+    if (made && self->store.reserved + self->store.requested + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
         chunk.units = pool_chunk_units(bytes); /* the layer below gave more than requested */
     *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
@@ -315,7 +315,7 @@ static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcom
     if (outcome->below.status != STRATA_SUCCESS)
         return UINT64_MAX;
     strata_lock_take(&self->map_lock);
-    const uint64_t after = self->store.reserved + self->store.asked + least_for(self, need);
+    const uint64_t after = self->store.reserved + self->store.requested + least_for(self, need);
     const uint64_t most = pool_most_reserved(self);
     strata_lock_release(&self->map_lock);
     return after > most ? after - most : 1;
@@ -327,7 +327,7 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
     strata_lock_take(&self->map_lock);
     uint64_t most = pool_with_overhead(pool_peak_with(self, need), self->overhead, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
-    const uint64_t after = self->store.reserved + self->store.asked + bytes;
+    const uint64_t after = self->store.reserved + self->store.requested + bytes;
     strata_lock_release(&self->map_lock);
     if (after <= most)
         return;
@@ -374,7 +374,7 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
     pool_ticket ticket = TICKET_OVER;
     pool_result found = POOL_NOTHING;
     uint64_t made = 0;
-    for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < TIMES_TO_LOOK; i++) {
+    for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < MOST_SEARCHES; i++) {
         made = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
         found = pool_find_again(self, need, outcome, slot);
         if (found == POOL_NOTHING)

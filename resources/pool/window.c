@@ -23,10 +23,10 @@
 typedef struct pool_search {
     const pool *self;
     const pool_terms *terms;
-    uint16_t timeline;      /* of the request's stream */
-    uint64_t bytes;         /* of a window */
-    uint64_t can_make;      /* bytes that may be made */
-    uint64_t is_remappable; /* bytes that can be remapped from anywhere; UINT64_MAX: not computed */
+    uint16_t timeline;         /* of the request's stream */
+    uint64_t bytes;            /* of a window */
+    uint64_t can_make;         /* bytes that may be made */
+    uint64_t remappable_bytes; /* bytes that can be remapped from anywhere; UINT64_MAX: not computed */
 } pool_search;
 
 /* ---- searching ---- */
@@ -51,11 +51,11 @@ static bool can_fill(pool_search *search, const pool_window *window)
     const bool may_wait = search->terms->may_wait;
     if (window->needed <= search->can_make)
         return true;
-    if (search->is_remappable == UINT64_MAX)
-        search->is_remappable = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
+    if (search->remappable_bytes == UINT64_MAX)
+        search->remappable_bytes = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
     const uint64_t missing = window->needed - search->can_make;
-    return missing <= search->is_remappable &&
-           missing <= search->is_remappable -
+    return missing <= search->remappable_bytes &&
+           missing <= search->remappable_bytes -
                           pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
@@ -80,8 +80,8 @@ static uint64_t hole_bytes(const pool *self, uint32_t slot)
 /* Granules touched by a window that has `bytes` of an extent. */
 static uint64_t touched_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
 {
-    const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
-    return walk->forwards ? started.at_start : started.at_end;
+    const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
+    return walk->forwards ? touched.at_start : touched.at_end;
 }
 
 /* Adds extents until the window needs at most the next one. False at a block. */
@@ -169,7 +169,7 @@ static pool_window find_window(const pool *self, const pool_need *need, const po
         .timeline = need->stream->timeline->number,
         .bytes = pool_room_for(need),
         .can_make = terms->most > reserved ? terms->most - reserved : 0,
-        .is_remappable = UINT64_MAX,
+        .remappable_bytes = UINT64_MAX,
     };
     pool_window best = {.granules = terms->granules};
     walk_windows(&search, true, &best);
