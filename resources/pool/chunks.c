@@ -1,4 +1,4 @@
-/* The chunks of a pool by number, for any source. */
+/* Chunks by number, for any source. */
 #include "resources/pool/chunks.h"
 
 #include "core/base/error.h"
@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { DESTROY_TRIES = 16 /* for operations without a later retry */ };
+enum { DESTROY_TRIES = 16 /* without a later opportunity */ };
 
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing)
@@ -31,7 +31,6 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
     return status;
 }
 
-/* Retries a few times: there is no later opportunity. */
 static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
@@ -48,7 +47,7 @@ static void destroy_all(pool_chunk_store *store)
     store->source->close(store);
 }
 
-/* Remappable chunks need the device's context, which cannot be made current later. */
+/* The device's context cannot be made current later. */
 static void destroy_in_scope(pool_chunk_store *store)
 {
     strata_scope scope;
@@ -61,7 +60,7 @@ static void destroy_in_scope(pool_chunk_store *store)
     strata_scope_leave(&scope);
 }
 
-/* Frees the records of chunks that could not be returned below. */
+/* For chunks that could not be returned. */
 static void forget_below(pool_chunk_store *store)
 {
     for (uint32_t number = store->chunk_free, next; number; number = next) {
@@ -125,7 +124,6 @@ strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk 
     return store->source->drop(store, chunk);
 }
 
-/* A source's status as a driver result. */
 static CUresult result_of(strata_status status)
 {
     const CUresult error = strata_error_suppressed()->driver_code;
@@ -193,7 +191,7 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
     if (result == CUDA_SUCCESS)
         pool_chunk_store_forget(store, chunk);
     else
-        store->chunks[chunk].in_hand = false; /* no thread needs it: any thread that returns memory tries again */
+        store->chunks[chunk].in_hand = false; /* any thread that returns memory tries again */
     return result;
 }
 

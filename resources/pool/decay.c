@@ -1,17 +1,14 @@
 /* Decay: unused memory is returned over time.
  *
- * Time is divided into windows. A chunk that was free throughout a window was not needed in it. Half of the bytes in
- * such chunks go back to the device at the end of the window, half of what is then free throughout the next one, and so
- * on: memory that was needed once goes fast at first and slowly in the end, and memory needed once in each window never
- * goes. A program whose memory use repeats with a period shorter than the window loses nothing.
+ * Time is divided into windows. At the end of each, half of the bytes in chunks that were free throughout it are
+ * returned. So memory that was needed once goes fast at first and slowly in the end; memory needed once a window stays.
  *
- * One bit for every 2 MiB of addresses records use, set by threads that take memory from the heap; memory in use at the
- * start of a window is recorded by the thread that ends the previous one. The bits cover 128 GiB; addresses that share
- * a bit count as used together. There are two sets, for this window and the last: a take is recorded afterwards, in
- * either.
+ * One bit for every 2 MiB of addresses records use. Threads that take memory from the heap set it; the thread that ends
+ * a window sets it for memory in use. The bits cover 128 GiB; addresses that share a bit count as used together. There
+ * are two sets, for this window and the last, since a take is recorded late, in either.
  *
- * No thread is woken: calls that go to the heap read the clock, one of them ends the window, and later ones return a
- * few chunks each. They never wait for the device or a lock. */
+ * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each. They wait neither
+ * for the device nor for a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
@@ -21,17 +18,17 @@ enum {
     BIT_BYTES = 2 << 20,
     BIT_WORDS = 1024,
     WORD_BITS = 64,
-    STEP_CHUNKS = 16, /* most chunks returned by a request or a free: some 16 unmaps and releases */
+    STEP_CHUNKS = 16, /* chunks returned by a request or a free: unmaps and releases */
 };
 
 typedef struct pool_use_bits {
-    _Atomic uint32_t current;             /* index of the current set; written under map_lock, read by any thread */
-    _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under map_lock */
+    _Atomic uint32_t current;             /* set in use; written under map_lock, read by any thread */
+    _Atomic uint64_t words[2][BIT_WORDS]; /* set by any thread, relaxed; cleared under map_lock */
 } pool_use_bits;
 
 /* ---- bits ---- */
 
-/* Whether a bit of a range is set; with `set`, sets them. */
+/* Whether a bit of a range was set. */
 static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
 {
     bool any = false;
@@ -72,7 +69,7 @@ static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
         atomic_store_explicit(&bits->words[current][i], value, memory_order_relaxed);
 }
 
-/* Whether a chunk was unused since the last window began; a chunk in use is recorded. map_lock is held. */
+/* Whether a chunk was free since the last window began; records use. map_lock is held. */
 static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -92,7 +89,7 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 
 /* ---- steps ---- */
 
-/* Ends one or more windows: half of the unused bytes become due for each. */
+/* Half of the unused bytes become due, for each window. */
 static void end_window(pool *self, uint64_t windows)
 {
     pool_decay *decay = &self->decay;
@@ -111,7 +108,7 @@ static void end_window(pool *self, uint64_t windows)
     decay->next = self->store.chunk_count;
 }
 
-/* Returns unused chunks, highest numbers first: they were usually made last. Pending ones stay for another window. */
+/* Highest numbers first: usually the youngest. Pending chunks stay for another window. */
 static strata_status give_back(pool *self, unsigned most)
 {
     pool_decay *decay = &self->decay;
@@ -191,7 +188,7 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* Starts a window in which everything counts as used: earlier use is unknown. */
+/* In the first window everything counts as used. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;

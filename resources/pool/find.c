@@ -1,13 +1,11 @@
-/* Requests that no cache serves. The steps, in order: free memory that waits for no other stream; memory that polling
- * finds complete; memory that can be waited for; new or remapped memory (grow.c). Where polling is costly, new memory
- * may come earlier. */
+/* Requests that no cache serves. The steps: the stream's own and complete memory; memory that a poll finds complete;
+ * memory that can be waited for; new or remapped memory (grow.c), which comes earlier where polling is costly. */
 #include "core/base/error.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/pool/thread_cache.h"
 
-/* Where memory is scarce, requests fail for want of whole granules, not bytes: partly used ones add up. A request that
- * would touch some is served by the ends of two free extents with remapped memory between them, if that touches fewer.
- */
+/* Where memory is scarce, requests fail for want of whole granules, and partly used ones add up. A request that would
+ * touch some gets the ends of two free extents and remapped memory between them, if that touches fewer. */
 static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t *slot)
 {
     if (need->bytes < self->store.granule || !self->store.source->remappable)
@@ -23,8 +21,7 @@ static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t
     return least ? pool_remap_least_fragmenting(self, need, least, slot) : POOL_NOTHING;
 }
 
-/* A magazine of that size, waited for as a whole: the first extent serves the request, the rest goes to a known
- * stream's cache or the heap. */
+/* Waits for a magazine of that size. Its first extent serves the request; the rest goes to a known stream's cache. */
 static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_cache *local, uint32_t *slot)
 {
     if (need->alignment > POOL_GRANULE || !self->waits)
@@ -42,7 +39,7 @@ static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_
     return POOL_FOUND;
 }
 
-/* Own and complete memory with neighbours joined; without a poll. */
+/* Own and complete memory, neighbours joined; no poll. */
 static pool_result find_own_run(pool *self, const pool_need *need, uint32_t *slot)
 {
     if (self->takes_finished) {
@@ -59,7 +56,7 @@ static pool_result find_own_run(pool *self, const pool_need *need, uint32_t *slo
     return found;
 }
 
-/* The addresses for mapping are one hole at first. */
+/* At first, the addresses for mapping are one hole. */
 static bool begin_heap(pool *self)
 {
     if (!self->store.source->remappable)
@@ -71,7 +68,7 @@ static bool begin_heap(pool *self)
     return true;
 }
 
-/* The heap starts with the first request, when the table exists. */
+/* Starts the heap at the first request, when the table exists. */
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);
@@ -87,7 +84,7 @@ static bool begin(pool *self)
     return started;
 }
 
-enum { MOST_TRIES = 100 }; /* for a request whose memory other threads take */
+enum { MOST_TRIES = 100 };
 
 static pool_result find_under_map_lock(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
                                        uint32_t *slot)
@@ -107,9 +104,8 @@ static pool_result find_under_map_lock(pool *self, const pool_need *need, bool m
     return found;
 }
 
-/* Serialised, so that no request is refused for memory that another thread is about to free. Memory mapped for a
- * request may be taken by other threads, which need no lock: the request then tries again, a bounded number of times.
- */
+/* One thread at a time, so that none is refused memory that another is about to free. Other threads may take memory
+ * that was mapped for the request: then it tries again. */
 static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     pool_result found;
@@ -123,14 +119,12 @@ static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_o
     return found;
 }
 
-/* Search with a remappable source. */
 static pool_result find_mapped(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     const pool_result found = find_under_map_lock(self, need, false, outcome, slot);
     return found == POOL_NOTHING ? find_under_oom_lock(self, need, outcome, slot) : found;
 }
 
-/* Raises that the initial size cannot be had, and why. */
 static strata_status refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
 {
     const strata_error *below = &outcome->below;
@@ -154,7 +148,6 @@ static strata_status refuse_initial(pool *self, const strata_request *request, c
                               from_below ? below->message : "");
 }
 
-/* Raises the error of a source of fixed chunks. */
 static strata_status refuse_fixed(pool *self, const strata_request *request, const strata_error *below)
 {
     if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)

@@ -1,9 +1,8 @@
-/* Fits: which free extent serves a request, and which end of it. Also whether free memory is complete or must be waited
- * for. */
+/* Fits: which free extent serves a request, and which end of it. */
 #include "core/base/error.h"
 #include "resources/pool/internal.h"
 
-enum { TIGHT_FITS = 32 /* fits that are compared near the limit */ };
+enum { TIGHT_FITS = 32 /* compared near the limit */ };
 
 pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
 {

@@ -1,6 +1,5 @@
-/* Memory for requests that no free extent serves. The steps, in order: new memory within the limit and the overhead
- * limit (tried before polling, where that is costly); free complete memory, remapped without copying or stopping a
- * stream; new memory beyond the overhead limit. */
+/* Memory for requests that no free extent serves. The steps: new memory within the overhead limit; free complete
+ * memory, remapped without copying or stopping a stream; new memory beyond the overhead limit. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/overhead.h"
@@ -9,20 +8,20 @@
 #include "resources/pool/window.h"
 
 enum {
-    GROW_SHARE = 64, /* memory grows by this part of what is reserved, */
-    GROW_MOST = 64,  /* at most this many granules, or by what is requested */
+    GROW_SHARE = 64, /* part of what is reserved, by which memory grows, */
+    GROW_MOST = 64,  /* in at most so many granules */
 };
 
 /* ---- fits ---- */
 
-/* A fit for a request: a hole and the free memory on its sides that is used with it. Memory is mapped from the hole's
- * start, up to its end, or both. */
+/* A hole and the free memory on its sides that serve a request. Memory is mapped from the hole's start, or up to its
+ * end. */
 typedef struct pool_fit {
-    uint32_t slot;        /* the hole */
-    bool at_end;          /* mapped memory ends where the hole ends */
+    uint32_t slot;
+    bool at_end;          /* mapped up to the hole's end */
     uint64_t needed;      /* bytes to be mapped */
-    uint64_t room;        /* bytes of the hole */
-    CUdeviceptr from, to; /* the hole, with the used parts of its sides */
+    uint64_t room;        /* of the hole */
+    CUdeviceptr from, to; /* with the used parts of the sides */
 } pool_fit;
 
 static uint64_t side_of(const pool_fit *fit)
@@ -35,8 +34,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* Bytes adjacent to a hole that can be used with it: free memory regardless of its points, or one extent that needs no
- * wait. */
+/* Free bytes beside a hole, whatever they wait for; with `alone`, one extent that needs no wait. */
 static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
@@ -54,7 +52,7 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
     }
 }
 
-/* The cheapest use of a hole; false if the request does not fit with `extra` bytes to spare. */
+/* False: no fit with `extra` bytes to spare. */
 static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra, pool_fit *fit)
 {
     const uint64_t granule = self->store.granule, all = pool_room_for(need);
@@ -73,13 +71,12 @@ static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t
     return !extra && before + room + behind >= all;
 }
 
-/* Less to be mapped, or else less left over. */
+/* Less mapped, or less left over. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
 }
 
-/* The fit that needs the least memory; false: none. */
 static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *fit)
 {
     const pool_heap *heap = &self->heap;
@@ -94,8 +91,8 @@ static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64
     return found;
 }
 
-/* Returns the unmapped rest of a hole that was taken for a fit; the mapped `bytes` stay taken. 0 without host memory:
- * all of it is a hole again. The lock is held. */
+/* Gives back the rest of a fit's hole; the mapped `bytes` stay taken. 0 without host memory: all of it is a hole again.
+ * lock is held. */
 static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
@@ -108,7 +105,6 @@ static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
     return rest ? kept : 0;
 }
 
-/* Cuts the request out of the mapped memory and the free memory around it. */
 static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
@@ -126,8 +122,8 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
     return found;
 }
 
-/* Maps chunks into a fit whose hole was taken, and cuts the request out. Chunks that cannot be mapped are returned. If
- * an unmap fails, the range is leaked: it is never put back on the free list. */
+/* Maps chunks into a fit and cuts the block out, or returns the chunks. If an unmap fails, the range is leaked: it is
+ * never put back on the free list. */
 static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *fit, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
@@ -156,7 +152,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-/* pool_most_reserved, lowered to what the device has. */
+/* No more than the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
@@ -164,7 +160,7 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
     return most < there ? most : there;
 }
 
-/* Bytes to grow by for a request: more than needed, within `most`. */
+/* At least what is needed. */
 static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
@@ -178,7 +174,7 @@ static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t mo
     return bytes <= fit->room && self->store.reserved + bytes <= most ? bytes : fit->needed;
 }
 
-/* Enters the scope for making and mapping memory. False, with the reason in the outcome. */
+/* False: the outcome has the error. */
 static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
@@ -189,7 +185,7 @@ static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
     return status == STRATA_SUCCESS;
 }
 
-/* Takes the hole of the cheapest fit that `most` bytes suffice for; false: none. */
+/* Takes the hole of the cheapest fit, if it needs at most `most` bytes. */
 static bool take_hole_for(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *fit)
 {
     strata_spin_take(&self->lock);
@@ -207,7 +203,7 @@ static void give_hole_back(pool *self, const pool_fit *fit)
     strata_spin_release(&self->lock);
 }
 
-/* New memory for a request; `most` bytes may be reserved then. Growth is held. */
+/* New memory, with at most `most` bytes reserved. map_lock is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
     pool_fit fit;
@@ -229,14 +225,13 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
 
 /* ---- remapping ---- */
 
-/* How much memory is made beside remapping. */
 typedef struct pool_making {
-    uint64_t spare;   /* bytes made before others are remapped */
-    uint64_t missing; /* bytes made because none can be remapped */
-    uint64_t most;    /* bytes that may be reserved */
+    uint64_t spare;   /* made before chunks are remapped */
+    uint64_t missing; /* made because none can be remapped */
+    uint64_t most;    /* may be reserved */
 } pool_making;
 
-/* The part of a fit's need that is free nowhere. */
+/* What cannot be remapped from elsewhere. */
 static uint64_t missing_for(pool *self, const pool_remap_terms *how)
 {
     strata_spin_take(&self->lock);
@@ -246,15 +241,15 @@ static uint64_t missing_for(pool *self, const pool_remap_terms *how)
     return how->needed > bytes ? how->needed - bytes : 0;
 }
 
-/* The chunks of a fit: some new ones, free ones from elsewhere, and new ones for what is missing. Indispensable new
- * ones are made first: if that fails, nothing is remapped. */
+/* Some new chunks, free ones from elsewhere, and new ones for the rest. Indispensable ones come first: if they cannot
+ * be made, nothing is remapped. */
 static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
                        pool_chunk_list *chunks, pool_outcome *outcome)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
     const uint64_t first = making->missing > spare ? making->missing : spare;
     outcome->result = CUDA_SUCCESS;
-    if (first) /* without spare memory, more is remapped */
+    if (first) /* spare memory can be done without */
         outcome->result = pool_chunk_list_make(self, need->bytes, first, chunks, outcome);
     if (chunks->bytes < making->missing && making->missing < first)
         outcome->result = pool_chunk_list_make(self, need->bytes, making->missing, chunks, outcome);
@@ -270,8 +265,7 @@ static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms
         outcome->result = pool_chunk_list_make(self, need->bytes, how->needed, chunks, outcome);
 }
 
-/* Free memory from elsewhere for a request, and new memory for what is missing. map_lock is held; with `may_wait`
- * oom_lock too. */
+/* map_lock is held; with `may_wait` oom_lock too. */
 static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
                          pool_outcome *outcome, uint32_t *slot)
 {
@@ -292,7 +286,7 @@ static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint
     const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, need, &how, &making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
-    if (!may_wait) /* a wait, which releases map_lock */
+    if (!may_wait) /* which would release map_lock */
         pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
@@ -301,8 +295,8 @@ static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint
 
 /* ---- the steps ---- */
 
-/* Bytes that may be reserved before memory is remapped. Near a limit the adaptive overhead buys nothing: memory is kept
- * for what cannot be remapped. */
+/* Bytes reserved before memory is remapped. Near a limit without adaptive overhead: memory is kept for what cannot be
+ * remapped. */
 static uint64_t within_overhead(pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
@@ -312,7 +306,6 @@ static uint64_t within_overhead(pool *self, const pool_need *need)
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
-/* Remaps memory into several holes. */
 static pool_result fill_window(pool *self, const pool_need *need, const pool_terms *terms, pool_outcome *outcome,
                                uint32_t *slot)
 {
@@ -346,7 +339,7 @@ pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *out
         return POOL_NOTHING;
     pool_outcome ahead = {.result = CUDA_SUCCESS, .call = outcome->call, .alone = true};
     const pool_result found = grow(self, need, overhead, &ahead, slot);
-    if (ahead.result != CUDA_SUCCESS) /* the device has no more: polling is cheaper than repeated refusals */
+    if (ahead.result != CUDA_SUCCESS) /* a poll is cheaper than repeated refusals */
         atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
     return found;
 }
@@ -358,12 +351,12 @@ pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait,
     outcome->ceiling = 0;
     const uint64_t most = most_to_be_had(self, outcome), overhead = within_overhead(self, need);
     const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
-    /* Uses the rest of the overhead limit at once, so that the same need is not remapped repeatedly. Below a limit it
-     * is kept for what cannot be remapped. */
+    /* The rest of the overhead limit is used at once, so that the same need is not remapped again. Below a limit it is
+     * kept for what cannot be remapped. */
     const uint64_t granule = self->store.granule;
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
-    if (self->takes_finished) /* also where memory grows, so that the stream's progress is known by then */
+    if (self->takes_finished) /* even if memory grows: the stream's progress is then known */
         pool_poll_own(self, need);
     pool_result found = grow(self, need, cheap, outcome, slot);
     outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);

@@ -1,9 +1,9 @@
-/* How much memory is live, reserved, and may be reserved. */
+/* How much memory is live, is reserved, and may be reserved. */
 #include "resources/pool/thread_cache.h"
 
 enum {
     TIGHT_SHARE = 16, /* tight: all but this part of the limit is reserved */
-    SCARCE_SHARE = 10 /* scarce: free memory and what may be made are at most this part of the limit */
+    SCARCE_SHARE = 10 /* scarce: this part of the limit is left */
 };
 
 pool_live pool_live_now(const pool *self)

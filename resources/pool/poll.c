@@ -1,14 +1,14 @@
-/* Polling: asking the driver which streams are further, so that more memory is known to be complete. */
+/* Asks the driver which streams are further, so that more memory is known to be complete. */
 #include "core/base/error.h"
 #include "resources/pool/internal.h"
 
 enum {
-    POLL_EVERY = 64, /* requests to the heap between polls */
-    POLL_TIGHT = 4,  /* the same near the limit */
-    POLL_SHARE = 8,  /* polls only if more than this part of the free memory waits for others */
+    POLL_EVERY = 64, /* requests between polls, */
+    POLL_TIGHT = 4,  /* and near the limit */
+    POLL_SHARE = 8,  /* part of free memory that waits for others: no poll below */
 };
 
-/* A set of timelines, by number. */
+/* By number. */
 typedef struct pool_numbers {
     uint64_t words[STRATA_TIMELINE_LIMIT / 64];
 } pool_numbers;
@@ -21,7 +21,6 @@ static strata_status record_number(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* The streams that free memory waits for, by what is known. */
 static void list_streams(pool *self, pool_numbers *numbers)
 {
     strata_spin_take(&self->lock);
@@ -66,8 +65,6 @@ static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count
     strata_spin_release(&self->lock);
 }
 
-/* Polls all streams that free memory waits for; the stream with the number `own` only with `along`. Returns how many
- * others there were. */
 unsigned pool_poll_others(pool *self, uint16_t own, bool with_own)
 {
     pool_numbers numbers = {0};
@@ -82,7 +79,7 @@ unsigned pool_poll_others(pool *self, uint16_t own, bool with_own)
 
 void pool_poll(pool *self)
 {
-    pool_poll_others(self, 0, false); /* 0 is no stream's number */
+    pool_poll_others(self, 0, false); /* no stream's number */
 }
 
 void pool_poll_own(pool *self, const pool_need *need)
@@ -95,14 +92,13 @@ void pool_poll_own(pool *self, const pool_need *need)
         poll_streams(self, &own_bits, 1);
 }
 
-/* Whether much of the free memory waited for other streams when it was last processed. The lock is held. */
+/* By the last poll. lock is held. */
 static bool waits_for_others(const pool *self, const pool_need *need)
 {
     return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
 }
 
-/* Whether that is still so, and the last poll is long ago: complete memory fits better than what happens to be the
- * stream's own. */
+/* Complete memory fits better than what happens to be the stream's own. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need)
 {
     const bool tight = pool_is_tight_now(self);

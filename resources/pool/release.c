@@ -1,10 +1,9 @@
-/* Returning memory to the device, chunk by chunk: at a trim, and at a wait for all frees with a release threshold
- * (decay.c returns memory over time). Only wholly free chunks without holds go, highest numbers first: they were
- * usually made last. */
+/* Returns memory to the device: at a trim, and at a full reap with a release threshold (decay.c: over time). Only
+ * wholly free chunks without holds go, highest numbers first: usually the youngest. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
-/* The range of a chunk as an extent of the caller's; 0: not available. */
+/* 0: not free, or not complete. */
 static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
 {
     uint32_t slot = 0;
@@ -34,11 +33,11 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-/* What is returned: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
+/* Until at most `keep` bytes are reserved; with `at_least`, as long as they stay. */
 typedef struct release_terms {
     uint64_t keep;
     bool at_least;
-    bool may_wait; /* pending memory is waited for; oom_lock is held */
+    bool may_wait; /* for pending memory; oom_lock is held */
 } release_terms;
 
 static bool may_release(const pool *self, const release_terms *how, uint32_t number)
@@ -47,7 +46,7 @@ static bool may_release(const pool *self, const release_terms *how, uint32_t num
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
-/* Memory that waits for a stream which a capture bars is kept. */
+/* A stream that a capture bars cannot be waited for: its memory stays. */
 static strata_status give_back(pool *self, const release_terms *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;

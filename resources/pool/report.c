@@ -1,13 +1,12 @@
-/* Reports of a pool: usage, values, and a snapshot of all extents, taken while other threads go on. */
+/* Usage, values, and a snapshot of all extents, taken while other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-enum { EXTENTS_AT_ONCE = 64 }; /* extents read under the lock */
+enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
 
-/* The largest extent that a thread cache or the depot has among the next ones from *from on: taken and without a block.
- * False: no more. */
+/* The largest cached one of the next extents: taken, without a block. False: no more extents. */
 static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
@@ -25,7 +24,7 @@ static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
     return slot != 0;
 }
 
-/* The largest free extent: of the heap, which is ordered, and of the caches, for which every extent is read. */
+/* In the caches, every extent is read. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
@@ -37,7 +36,7 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-/* All but the largest free extent, which needs a search. */
+/* Without the largest free extent, which needs a search. */
 static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
@@ -121,7 +120,6 @@ static uint64_t sum_hits(const pool *self)
     return hits;
 }
 
-/* The word that has a value. */
 static _Atomic uint64_t *word_of(pool *self, size_t which)
 {
     switch (which) {
@@ -199,7 +197,7 @@ typedef struct seen_extent {
     strata_tag tag;
 } seen_extent;
 
-/* Extents from an address on. The lock is held only briefly, since the report may go to a file. */
+/* A report may go to a file, so lock is held only briefly. */
 static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
@@ -256,7 +254,7 @@ typedef struct seen_chunk {
     bool held;
 } seen_chunk;
 
-/* Chunks from a number on; a leaving chunk's place may have a new one. */
+/* A leaving chunk's place may have a new one. */
 static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
@@ -279,7 +277,7 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
     strata_emit_object_end(to);
 }
 
-/* Chunks with consecutive numbers, equal size, and equal holds. */
+/* Equal chunks with consecutive numbers. */
 static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
 {
     if (!count)
@@ -293,7 +291,7 @@ static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t co
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* A text report of many extents or chunks has counts by size instead of places. */
+/* A text has counts by size where there are many chunks. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->map_lock);
@@ -325,8 +323,7 @@ static void describe_chunks(pool *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-/* Describes the used address space extent by extent, without the large hole at its end. Concurrent changes are seen
- * before or after. */
+/* Without the large hole at the end. Concurrent changes are seen before or after. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;

@@ -1,4 +1,4 @@
-/* Free memory for a request, beyond its thread's cache: its stream's own, complete, followed, or of other streams. */
+/* Free memory of a stream, and memory of other streams. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
@@ -15,8 +15,8 @@ pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot)
     return found;
 }
 
-/* Polls the other streams and tries again. The request's own stream is polled too where memory is fixed or polling is
- * costly: its pending memory fits already. map_lock is held. */
+/* Polls other streams. The request's own stream too, where memory is fixed or polling is costly: its pending memory
+ * fits already. */
 static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
 {
     const uint16_t own = need->stream->timeline->number;
@@ -47,7 +47,7 @@ static bool is_followed(const strata_entry *entry, void *data)
     return by->all;
 }
 
-/* Best fit of memory whose points the stream follows. */
+/* Memory whose points the stream follows. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
@@ -70,8 +70,7 @@ static bool avoids_legacy(const strata_entry *entry, void *legacy)
     return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
 }
 
-/* Best fit of memory that does not wait for the legacy stream, which cannot be waited for while a blocking stream is
- * captured. */
+/* While a blocking stream is captured, the legacy stream cannot be waited for. */
 static pool_result find_without_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);

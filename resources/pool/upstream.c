@@ -1,16 +1,16 @@
-/* Fixed chunks: blocks of the layer below, or of cuMemAlloc. A request that no free memory serves gets a chunk and is
- * cut out of it; memory that is free elsewhere cannot be moved there. A chunk is returned only when all of it is free
- * and complete: at a trim, when no more memory can be had, and when a new chunk would exceed the overhead limit.
+/* Fixed chunks, of the layer below or cuMemAlloc. A request that no free memory serves is cut out of a new chunk. A
+ * chunk is returned only when all of it is free and complete: at a trim, when no more memory can be had, and when a new
+ * chunk would exceed the overhead limit.
  *
- * The source may be any layer and may call into this pool's stack, so no lock is held while it is asked. Threads still
- * take tickets, one at a time: one chunk then serves all threads that need memory, and no request is refused for memory
- * that another thread is about to return. A thread that has waited long goes on without a ticket. */
+ * The layer below may call into this pool's stack, so no lock is held while it is asked. One thread at a time asks,
+ * with a ticket: its chunk may serve all threads that need memory, and none is refused memory that another is about to
+ * return. A thread that has waited long goes on without a ticket. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
-    CHUNKS = 64,       /* chunks that there should be before larger ones are made */
-    MOST_SEARCHES = 8, /* further tries after other threads had the ticket */
+    CHUNKS = 64,       /* before larger ones are made */
+    MOST_SEARCHES = 8, /* after other threads' tickets */
     ROUNDS_TO_WAIT = 2000,
 };
 
@@ -18,8 +18,8 @@ enum {
 
 typedef enum pool_ticket {
     TICKET_HELD,
-    TICKET_NONE, /* go on without: a nested call, or the holder takes too long */
-    TICKET_OVER, /* another thread had it: there may be memory now */
+    TICKET_NONE, /* go on: a nested call, or a long wait */
+    TICKET_OVER, /* another thread had it: search again */
 } pool_ticket;
 
 static pool_ticket take_ticket(pool *self)
@@ -54,7 +54,7 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Whether no block is in a chunk, and no work can touch it unless that may be waited for. The lock is held. */
+/* Whether a chunk is free, and complete unless the caller may wait. lock is held. */
 static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
@@ -71,8 +71,7 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
     return complete;
 }
 
-/* Takes a chunk that can be returned: *slot is its memory as one extent, or 0 if it is useless. False: it cannot be
- * returned. */
+/* Takes a chunk that can be returned. *slot is its memory, 0 if it is useless. */
 static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
@@ -94,7 +93,7 @@ static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *c
     return taken;
 }
 
-/* Makes a taken chunk memory again; without host memory it waits for the next try. */
+/* Makes a taken chunk memory again; without host memory at the next try. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
@@ -111,7 +110,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->map_lock);
 }
 
-/* Waits for the memory of a taken chunk, which then is in no extent. After a failure it is still in *slot. */
+/* Waits for a taken chunk, which then is in no extent. After a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
@@ -125,8 +124,8 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
     return status;
 }
 
-/* Returns a chunk if all of it is free and complete, or with `may_wait` will be; *bytes is 0 if not. Errors, which
- * leave it unchanged: those of the wait and the source. */
+/* Returns a chunk if it is free and complete, or after a wait for it; *bytes is 0 if not. Errors, which leave it
+ * unchanged: of the wait and the source. */
 static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
 {
     pool_chunk chunk;
@@ -158,7 +157,7 @@ static uint32_t end_of_chunks(pool *self)
     return end;
 }
 
-/* Returns chunks of `enough` bytes in all; the bytes returned. */
+/* Returns the bytes. */
 static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     uint64_t given = 0, bytes;
@@ -181,7 +180,7 @@ static uint64_t least_for(const pool *self, const pool_need *need)
     return round_up(pool_room_for(need), self->store.granule);
 }
 
-/* The size of a chunk for a request: at least its need, and larger with more memory. */
+/* Larger with more memory. */
 static uint64_t chunk_for(const pool *self, const pool_need *need)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -195,7 +194,7 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
-/* A number for a chunk of `bytes`, which count as requested, within the limit; else 0. */
+/* A number for a chunk of `bytes` within the limit, which count as requested; else 0. */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
@@ -210,7 +209,7 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
     return number;
 }
 
-/* Orders the request's stream after the chunk's allocation. A capturing stream cannot wait; the host then does. */
+/* Orders the request's stream behind the chunk's allocation. For a capturing stream, the host waits. */
 static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool alone)
 {
     if (!chunk->below)
@@ -220,8 +219,7 @@ static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* Enters a chunk's memory and cuts the request out. 0 without host memory; a chunk that could not be entered is
- * useless. map_lock is held. */
+/* Cuts the block out of a new chunk. 0 without host memory; the chunk may then be useless. map_lock is held. */
 static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
@@ -238,7 +236,6 @@ static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk
     return slot;
 }
 
-/* Records the source's answer under its number, and gets the request's extent. */
 static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
 {
     pool_chunk *recorded = &self->store.chunks[number];
@@ -250,7 +247,6 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
     return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
-/* Returns a chunk that cannot be used. */
 static void give_back_unused(pool *self, uint32_t number)
 {
     uint64_t bytes;
@@ -259,7 +255,7 @@ static void give_back_unused(pool *self, uint32_t number)
     strata_error_suppress_end(false);
 }
 
-/* Asks the source for a chunk, keeping its error. */
+/* Keeps the source's error. */
 static strata_status request_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome,
                                    pool_chunk *chunk, bool *made)
 {
@@ -275,7 +271,6 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
     return status;
 }
 
-/* Gets a chunk of `bytes` for a request. */
 static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, uint32_t *slot)
 {
     outcome->below.status = STRATA_SUCCESS;
@@ -288,7 +283,7 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     strata_lock_take(&self->map_lock);
     self->store.requested -= bytes;
     if (made && self->store.reserved + self->store.requested + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
-        chunk.units = pool_chunk_units(bytes); /* the layer below gave more than requested */
+        chunk.units = pool_chunk_units(bytes); /* more than requested */
     *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
     if (!made)
@@ -302,14 +297,14 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
-/* Whether the refusal may end once memory is returned. */
+/* Whether memory that is returned may help. */
 static bool is_short(const pool_outcome *outcome)
 {
     const strata_status status = outcome->below.status;
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Bytes to return for a request: those over the limit, or all if the source refuses. */
+/* What is over the limit; all, if the source refuses. */
 static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcome *outcome)
 {
     if (outcome->below.status != STRATA_SUCCESS)
@@ -321,7 +316,7 @@ static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcom
     return after > most ? after - most : 1;
 }
 
-/* Returns complete memory so that a new chunk of `bytes` stays within the overhead limit. */
+/* Returns complete chunks, so that `bytes` more stay within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
@@ -336,8 +331,8 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
     strata_error_suppress_end(false);
 }
 
-/* Gets a chunk for a request: of the usual size, or just large enough, or after returning complete chunks, or after
- * returning pending ones. */
+/* A chunk of the usual size, or just large enough; then after returning complete chunks, and after waiting for others.
+ */
 static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t least = least_for(self, need), size = chunk_for(self, need);
@@ -359,7 +354,7 @@ static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *ou
     return found;
 }
 
-/* Searches the free memory again if a chunk was made since `made` was read. */
+/* Searches again if a chunk was made since `made` was read. */
 static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t now = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
@@ -380,11 +375,11 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
         if (found == POOL_NOTHING)
             ticket = take_ticket(self);
     }
-    if (found == POOL_NOTHING) /* another thread may have had the ticket meanwhile */
+    if (found == POOL_NOTHING) /* another thread may have had the ticket */
         found = find_rest(self, need, &made, outcome, slot);
     if (found == POOL_NOTHING)
         found = get_chunk(self, need, outcome, slot);
-    if (found == POOL_NOTHING) /* a thread without a ticket also gets what another one's chunk left */
+    if (found == POOL_NOTHING) /* and what its chunk left */
         found = find_rest(self, need, &made, outcome, slot);
     release_ticket(self, ticket);
     if (found == POOL_FOUND) {
