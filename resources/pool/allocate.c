@@ -60,7 +60,6 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
     return status;
 }
 
-/* The extent's points say what to wait for. */
 static inline __attribute__((always_inline)) void
 publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
               bool known, uint64_t granules, const strata_request *request, strata_block *out)

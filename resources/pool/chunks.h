@@ -1,14 +1,13 @@
 /* The chunks of a pool, by number. A remappable chunk is mapped as a whole in one place at a time, in an address range
- * many times the device's memory, so that there is always room next to given memory. The store does not know what is
- * free: its callers make sure that no work can touch what they unmap or return. Guarded by map_lock, except
- * pool_chunk_store_request and _return. */
+ * many times the device's memory, so that there is always room next to given memory. Callers make sure that no work can
+ * touch what they unmap or return. Guarded by map_lock, except pool_chunk_store_request and _return. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
 #include "core/streams/clock.h"
 #include "resources/pool/chunk_source.h"
 
-/* A block of the layer below as a chunk: chunks_upstream.c. */
+/* Of the layer below; see chunks_upstream.c. */
 typedef struct pool_below {
     strata_block block;
     strata_point ready; /* its first use waits for it */
@@ -30,7 +29,6 @@ typedef struct pool_chunk {
 
 _Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a frame");
 
-/* Sizes of chunks are multiples of POOL_CHUNK_UNIT. */
 enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 29) - 1 };
 #define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
 
@@ -63,33 +61,32 @@ typedef struct pool_chunk_store {
     _Atomic bool unaligned;           /* the layer below gave an unaligned block; any thread */
 } pool_chunk_store;
 
-/* Chooses the source: the layer below, the device's virtual memory, or cuMemAlloc. Errors: UNSUPPORTED (an export type
- * or peers without virtual memory; peers without access), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+/* From the layer below, the device's virtual memory, or cuMemAlloc. Errors: UNSUPPORTED (export or peers without
+ * virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing);
 
-/* Returns all chunks. No work can touch them. */
+/* Returns all chunks. */
 void pool_chunk_store_close(pool_chunk_store *store);
 
-/* Makes an unmapped chunk. Returns the driver's answer; OUT_OF_MEMORY with *host set: no host memory. */
+/* Returns the driver's answer; OUT_OF_MEMORY with *host set: no host memory. */
 CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host);
 
-/* Memory is accessible only after pool_chunk_store_give_access, by the device and its peers. */
+/* Memory is accessible after pool_chunk_store_give_access. */
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
 
 CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
 
-/* Unmaps adjacent chunks, sorted from the highest address; all or none. */
+/* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
-/* Returns an unmapped chunk. */
+/* Returns an unmapped chunk to the source. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
-/* A handle for other processes: a file descriptor (int) or a CUmemFabricHandle, by the export type. */
+/* A file descriptor (int) or a CUmemFabricHandle, by the export type. */
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
-/* Fixed chunks, step by step: a number (0 without host memory), the request and the return without a lock, and
- * releasing the number. */
+/* Fixed chunks: a number (0 without host memory); the request and the return, without a lock; releasing the number. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
 strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
 strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk);

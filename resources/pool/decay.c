@@ -1,14 +1,14 @@
 /* Decay: unused memory is returned over time.
  *
  * Time is divided into windows. At the end of each, half of the bytes in chunks that were free throughout it are
- * returned. So memory that was needed once goes fast at first and slowly in the end; memory needed once a window stays.
+ * returned: memory that was needed once goes fast at first and slowly in the end; memory needed once a window stays.
  *
  * One bit for every 2 MiB of addresses records use. Threads that take memory from the heap set it; the thread that ends
- * a window sets it for memory in use. The bits cover 128 GiB; addresses that share a bit count as used together. There
- * are two sets, for this window and the last, since a take is recorded late, in either.
+ * a window sets it for memory in use. The bits cover 128 GiB and wrap around. There are two sets, for this window and
+ * the last, since a take may be recorded late.
  *
- * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each. They wait neither
- * for the device nor for a lock. */
+ * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
+ * for the device or a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"

@@ -281,7 +281,6 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
     return number;
 }
 
-/* Merges the second of two extents of the caller's into the first. */
 static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
 {
     strata_entry *entry = pool_entry(heap, slot), *gone = pool_entry(heap, behind);
@@ -385,7 +384,7 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
     return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
 }
 
-/* Whether an extent is at the end of memory: only the last hole follows. */
+/* At the end of memory: only the last hole follows. */
 static bool is_last(const pool_heap *heap, uint32_t slot)
 {
     const uint32_t behind = pool_extent_at(heap, slot)->next;
@@ -393,7 +392,7 @@ static bool is_last(const pool_heap *heap, uint32_t slot)
     return extent && extent->state == POOL_HOLE && !extent->next;
 }
 
-/* Best fit in a tree except the extent at the end of memory, which is stored in *last. */
+/* Best fit; the extent at the end of memory is stored in *last instead. */
 static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t bytes, uint32_t *last)
 {
     const uint32_t found = find_from(heap, tree->root, (pool_key){bytes, 0});
@@ -487,7 +486,6 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-/* May move the extent to another tree. */
 static void process_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
@@ -519,7 +517,7 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
     }
 }
 
-/* Moves extents one by one: a moved one may return to this tree, joined with neighbours. */
+/* One by one: a moved extent may return to this tree, joined with neighbours. */
 static void process_all(pool_heap *heap, const pool_tree *tree)
 {
     pool_key least = {0, 0};
@@ -567,7 +565,7 @@ static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeli
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
-/* Joins two free neighbours if `other` waits for no stream but `timeline`. Returns the extent; 0: not joined. */
+/* If `other` waits for no stream but `timeline`. Returns the joined extent; 0: none. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
     if (!waits_only_for(heap, other, timeline) ||
@@ -603,7 +601,7 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
     return 0;
 }
 
-/* Frees all but `bytes` of an extent of the caller's. False without host memory. */
+/* Frees all but `bytes`. False without host memory. */
 static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)
@@ -614,7 +612,7 @@ static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
     return rest != 0;
 }
 
-/* Appends the free extent behind, up to `bytes` in all. False without host memory. */
+/* The free extent behind, up to `bytes` in all. False without host memory. */
 static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     const uint32_t next = pool_extent_at(heap, slot)->next;

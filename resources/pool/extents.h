@@ -6,14 +6,14 @@
  *     free    unused memory, in a tree: complete, of the one stream that it waits for, or multi-stream
  *     hole    addresses without memory
  *
- * There is one range, or one for each fixed chunk; extents of different ranges are no neighbours. An extent is an entry
- * of the stack's table of blocks, so making a block of it copies nothing.
+ * There is one range, or one for each fixed chunk. An extent is an entry of the stack's table of blocks, so making a
+ * block of it copies nothing.
  *
  * A tree is ordered by size, then address: one descent finds the lowest best fit. It is a treap whose priorities are
  * hashes of extent numbers, so equal requests make equal trees.
  *
- * Neighbours of one tree are joined at once. Neighbours of different trees are joined only for a request that takes
- * them, because a joined extent waits for all streams of its parts.
+ * Neighbours of one tree are joined at once; of different trees only for a request that takes them, because a joined
+ * extent waits for all streams of its parts.
  *
  * Guarded by the pool's lock, except a taken extent's points, chain, below and state, which belong to its owner. */
 #ifndef STRATA_RESOURCES_POOL_EXTENTS_H
@@ -28,7 +28,7 @@ typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
     POOL_HOLE,
-    POOL_AWAITED, /* taken by a thread that waits for its points and does not change them */
+    POOL_AWAITED, /* taken by a thread that waits for its points */
     POOL_AWAY,    /* taken addresses without usable memory */
     POOL_CHUNK,   /* no extent: a block of the layer below (chunks_upstream.c) */
 } pool_state;
@@ -53,7 +53,7 @@ typedef struct pool_tree {
     uint64_t bytes; /* of all extents */
 } pool_tree;
 
-/* Free memory that waits for one stream. Permanent. */
+/* Permanent. */
 typedef struct pool_stream_list {
     pool_tree tree;
     uint16_t timeline;             /* 0: unused */
@@ -103,66 +103,65 @@ static inline CUdeviceptr pool_address_of(const strata_entry *entry)
 /* Enters an address range as one extent of the caller's. 0 without host memory. */
 uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
 
-/* Removes a range that is one extent of the caller's. */
+/* As one extent of the caller's. */
 void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
 void pool_heap_destroy(pool_heap *heap);
 
-/* The first extent at or behind an address; the one behind an extent. 0: none. */
+/* At or behind an address; behind an extent. 0: none. */
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
 
 /* Cuts `front` bytes off an extent of the caller's. Returns the rest, with the same points and state; 0 without host
- * memory, leaving everything unchanged. */
+ * memory: nothing has changed. */
 uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
 
-/* Gives an extent of the caller's a new entry when its generations are used up. 0 without host memory, as above. */
+/* Gives an extent a new entry when its generations are used up. 0 as above. */
 uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 
-/* Takes an extent out of its tree, for the caller. */
+/* Out of its tree, for the caller. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
-/* As pool_heap_take, for a hole; its state is POOL_AWAY. */
+/* As pool_heap_take; the state is POOL_AWAY. */
 void pool_heap_take_away(pool_heap *heap, uint32_t slot);
 
-/* Frees an extent of the caller's, as memory or hole, and joins it with neighbours of the same tree; also with complete
+/* Frees an extent of the caller's, as memory or hole. Joins it with neighbours of the same tree; also with complete
  * ones that are no larger if its tree has nearly all pending memory. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
 /* Best fit in memory that waits for no stream but `timeline`; 0: none. */
 uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* As pool_heap_find, but the extent at the end of memory comes last: blocks there obstruct later requests. */
+/* The extent at the end of memory comes last: blocks there obstruct later requests. */
 uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
-/* The next extent of the same tree; 0: none. */
+/* In the same tree; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
-/* Best fit in all memory. */
+/* In all memory. */
 uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
 
-/* Best fit among extents for which accepts(entry, data). Only the POOL_ACCEPTS smallest fits of each tree are tried. */
+/* Best fit for which accepts(entry, data). Tries the POOL_ACCEPTS smallest fits of each tree. */
 enum { POOL_ACCEPTS = 64 };
 uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data);
 
-/* Moves free extents that are known to be complete to the complete tree. */
+/* Moves extents that are known to be complete to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
-/* Joins a free extent with free neighbours that wait for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
+/* With neighbours that wait for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
 void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
-/* The extent that contains an address. */
+/* The extent around an address. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
-/* The extent in which a free range begins; 0: the range is not free. */
+/* Where a free range begins; 0: it is not free. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Takes a free range as one extent, whatever it waits for. 0 if it is not free, or without host memory. */
+/* As one extent, whatever it waits for. 0: not free, or no host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Start of the shortest run of free neighbours with `bytes` together that wait for no stream but `timeline`
- * (POOL_TIMELINE_MULTI: any); 0: none. */
+/* Shortest run of free neighbours with `bytes` together, `timeline` as above. 0: none. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
 
 /* By size and address; 0: none. */
@@ -172,11 +171,10 @@ uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
                                   void *data);
 
-/* Free bytes that wait for streams other than `timeline`. */
+/* Bytes that wait for other streams. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
 
-/* The latest pending points of free memory, one a timeline, in the order of their numbers, from the first number above
- * `after` on. Returns how many. */
+/* The latest pending points, one a timeline, by numbers above `after`. Returns how many. */
 size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
 
 uint64_t pool_heap_largest(const pool_heap *heap);

@@ -68,7 +68,7 @@ static bool begin_heap(pool *self)
     return true;
 }
 
-/* Starts the heap at the first request, when the table exists. */
+/* At the first request, when the table exists. */
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);

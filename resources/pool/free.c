@@ -243,7 +243,6 @@ static inline __attribute__((always_inline)) void keep_used_block(pool *self, po
         keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
-/* The freeing stream alone used the block, as below. */
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
@@ -258,7 +257,6 @@ static strata_status free_known(pool *self, pool_thread_cache *local, strata_ent
     return STRATA_SUCCESS;
 }
 
-/* Counts a block of an unknown stream. */
 static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_entry *entry)
 {
     const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);

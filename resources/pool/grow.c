@@ -71,7 +71,6 @@ static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t
     return !extra && before + room + behind >= all;
 }
 
-/* Less mapped, or less left over. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
@@ -92,7 +91,7 @@ static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64
 }
 
 /* Gives back the rest of a fit's hole; the mapped `bytes` stay taken. 0 without host memory: all of it is a hole again.
- * lock is held. */
+ * `lock` is held. */
 static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
@@ -152,7 +151,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-/* No more than the device has. */
+/* At most what the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;

@@ -122,13 +122,12 @@ typedef enum pool_result {
     POOL_FAILED, /* no host memory */
 } pool_result;
 
-/* Outcome of steps that need the driver. */
 typedef struct pool_outcome {
     CUresult result; /* of `call` */
     const char *call;
     bool host;               /* no host memory */
-    bool alone;              /* memory of other streams cannot be used */
-    uint64_t ceiling;        /* bytes that the device can give; 0: unknown */
+    bool alone;              /* without memory of other streams */
+    uint64_t ceiling;        /* most that can be reserved; 0: unknown */
     bool initial;            /* the initial size cannot be had */
     strata_error wait_error; /* of a wait for pending memory; SUCCESS: none */
     strata_error below;      /* of a source of fixed chunks; SUCCESS: none */
@@ -168,10 +167,9 @@ static inline bool pool_lacks_initial(const pool *self, const pool_need *need)
     return initial > pool_room_for(need) && atomic_load_explicit(&self->peak_reserved, memory_order_relaxed) < initial;
 }
 
-/* Whether the initial size is missing and exceeds what the device has free. */
+/* Whether the device cannot give the missing initial size. */
 bool pool_initial_is_too_much(const pool *self, const pool_need *need);
 
-/* Whether nearly all of the limit is reserved. */
 bool pool_is_tight(const pool *self, uint64_t reserved);
 
 static inline bool pool_is_tight_now(const pool *self)
@@ -179,13 +177,13 @@ static inline bool pool_is_tight_now(const pool *self)
     return pool_is_tight(self, atomic_load_explicit(&self->reserved, memory_order_relaxed));
 }
 
-/* Whether little is left below the limit, free or to be made. lock is held. */
+/* Whether little is left below the limit. `lock` is held. */
 bool pool_is_scarce(const pool *self);
 
 /* map_lock is held. */
 void pool_record_reserved(pool *self);
 
-/* Sums of the threads' counts; 0 instead of a negative sum, which concurrent changes can cause. */
+/* A concurrent change can make a sum negative: then 0. */
 pool_live pool_live_now(const pool *self);
 
 static inline uint64_t pool_live_bytes(const pool *self)
@@ -193,7 +191,7 @@ static inline uint64_t pool_live_bytes(const pool *self)
     return (uint64_t)pool_live_now(self).bytes;
 }
 
-/* The peak of live bytes with this request. map_lock is held, as for the next two. */
+/* With this request. map_lock is held, as for the next two. */
 uint64_t pool_peak_with(const pool *self, const pool_need *need);
 void pool_record_peak(pool *self, const pool_need *need);
 
@@ -204,7 +202,7 @@ static inline void pool_lower_peak(pool *self)
         self->peak_live = self->store.reserved;
 }
 
-/* ---- fit.c: lock is held, except in pool_wait_for_extent ---- */
+/* ---- fit.c: `lock` is held, except in pool_wait_for_extent ---- */
 
 /* Wholly free granules of the device that a block at the start or the end of a free range touches. Only such granules
  * can be remapped. */
@@ -220,13 +218,13 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes);
 /* Cuts the block out of an extent of the caller's and frees the rest. 0 without host memory: all of it is free. */
 uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need);
 
-/* Takes a free extent and cuts the block out of it. `fit` may be 0. */
+/* Cuts the block out of a free extent. `fit` may be 0. */
 pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot);
 
 /* Takes neighbours that suffice together; `timeline` as in pool_heap_find_run. */
 pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot);
 
-/* Takes an extent or neighbours, whatever they wait for. */
+/* An extent or neighbours, whatever they wait for. */
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
 
 /* Makes the stream wait for all points of an extent. If that fails, the extent is freed, and `outcome`, which may be
@@ -250,9 +248,8 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 void pool_poll(pool *self);
 
 /* As pool_poll, but `own` is polled only with `with_own`. Returns the number of others. */
-unsigned pool_poll_others(pool *self, uint16_t own, bool along);
+unsigned pool_poll_others(pool *self, uint16_t own, bool with_own);
 
-/* Polls the request's stream alone. */
 void pool_poll_own(pool *self, const pool_need *need);
 
 /* Whether much of the free memory waits for other streams and the last poll is long ago. */
@@ -316,15 +313,15 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait);
 
 /* ---- decay.c ---- */
 
-/* Sets the window; 0: no decay. Errors: OUT_OF_HOST_MEMORY, and INVALID_VALUE for a deterministic pool. */
+/* 0: no decay. Errors: OUT_OF_HOST_MEMORY, and INVALID_VALUE for a deterministic pool. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds);
 
-/* Returns at most `most` due chunks; none if another thread has map_lock. */
+/* Returns at most `most` due chunks; none if map_lock is taken. */
 strata_status pool_decay_step(pool *self, unsigned most);
 
 void pool_decay_try_step(pool *self);
 
-/* For slow calls without a lock: returns some of what is due. */
+/* For slow calls; no lock is held. */
 static inline void pool_decay_step_if_due(pool *self)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) != 0, 0))
@@ -333,7 +330,6 @@ static inline void pool_decay_step_if_due(pool *self)
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes);
 
-/* Records the use of an extent of the caller's. */
 static inline void pool_decay_record(pool *self, uint32_t slot)
 {
     if (__builtin_expect(atomic_load_explicit(&self->decay.window, memory_order_relaxed) == 0, 1))
@@ -346,7 +342,6 @@ void pool_decay_destroy(pool *self);
 
 /* ---- hold.c ---- */
 
-/* Frees the remaining holds. */
 void pool_holds_destroy(pool *self);
 
 #endif

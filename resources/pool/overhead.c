@@ -2,10 +2,10 @@
  * at every request, whereas memory is paid for once. So frequent remapping or polling raises the overhead limit. Either
  * signal is enough; both are ignored if the option is set.
  *
- * Remapping is costly if it takes a quarter of the time, and an eighth of all memory, or 100 ms worth, is remapped: no
- * single request causes that. The last 200 ms or so count. Pauses without requests to the heap, and time spent making
- * memory, do not. The count restarts at each raise, and at each new peak of live bytes, since growing memory is
- * remapped at times and then settles. The clock of a deterministic pool counts 5 us a request and 100 us a chunk.
+ * Remapping is costly if it takes a quarter of the time, and an eighth of all memory, or 100 ms worth, is remapped,
+ * which no single request causes. The last 200 ms or so count, without pauses and the making of memory. The count
+ * restarts at each raise, and at each new peak of live bytes: growing memory is remapped at times and then settles. A
+ * deterministic pool's clock counts 5 us a request and 100 us a chunk.
  *
  * Polling is costly if streams are polled every few requests because nothing else fits. */
 #include "resources/pool/overhead.h"
@@ -139,7 +139,7 @@ double pool_overhead_now(pool *self)
 
 /* ---- polling ---- */
 
-/* Streams that keep taking each other's memory keep polling. With more memory each finds its own. */
+/* With more memory, each stream finds its own. */
 void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);

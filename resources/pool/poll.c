@@ -92,7 +92,7 @@ void pool_poll_own(pool *self, const pool_need *need)
         poll_streams(self, &own_bits, 1);
 }
 
-/* By the last poll. lock is held. */
+/* By the last poll. `lock` is held. */
 static bool waits_for_others(const pool *self, const pool_need *need)
 {
     return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;

@@ -207,7 +207,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-/* lock is held. */
+/* `lock` is held. */
 static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
@@ -229,7 +229,7 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
-/* Lists remappable chunks of at most `room` bytes. Returns their number. lock is held. */
+/* Lists remappable chunks of at most `room` bytes. Returns their number. `lock` is held. */
 static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;

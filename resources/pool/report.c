@@ -197,7 +197,7 @@ typedef struct seen_extent {
     strata_tag tag;
 } seen_extent;
 
-/* A report may go to a file, so lock is held only briefly. */
+/* A report may go to a file, so the lock is held only briefly. */
 static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;

@@ -3,7 +3,7 @@
 
 #include "core/base/host_memory.h"
 
-/* lock is held. */
+/* `lock` is held. */
 static void give_list(pool *self, uint32_t slot)
 {
     while (slot) {
@@ -13,7 +13,7 @@ static void give_list(pool *self, uint32_t slot)
     }
 }
 
-/* lock is held. */
+/* `lock` is held. */
 static bool give_bin(pool *self, pool_bin *bin)
 {
     const bool any = bin->last != NULL;
@@ -35,7 +35,7 @@ static bool give_large(pool *self, pool_stream_cache *cache)
     return slot != 0;
 }
 
-/* lock is held, and the cache is the caller's. */
+/* `lock` is held, and the cache is the caller's. */
 static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
@@ -77,7 +77,7 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Gives a bin another size, emptying it. lock is held. */
+/* Gives a bin another size, emptying it. `lock` is held. */
 static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
@@ -89,7 +89,7 @@ static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
     *bin = (pool_bin){.granules = granules};
 }
 
-/* False: too large. lock is held. */
+/* False: too large. `lock` is held. */
 static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
@@ -146,7 +146,7 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
 
 /* ---- magazines ---- */
 
-/* `left` of a magazine's first extent links to the next magazine. lock is held. */
+/* `left` of a magazine's first extent links to the next magazine. `lock` is held. */
 static void pass_to_depot(pool *self, pool_magazine *magazine)
 {
     if (!magazine->first)
@@ -181,7 +181,7 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
         pool_thread_cache_leave(local);
 }
 
-/* lock is held. */
+/* `lock` is held. */
 static uint32_t take_magazine(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
@@ -273,7 +273,7 @@ void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* lock is held. */
+/* `lock` is held. */
 static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {

@@ -5,17 +5,16 @@
  *                   +- magazines (one a size): extents that wait for two streams
  *
  * A stream cache belongs to one timeline. The thread that takes an extent has just found out that its stream has this
- * timeline, so it waits for nothing. That holds even if another stream had the timeline before: a timeline is reused
- * only when all work of its stream is complete. On an unknown stream, the free recorded an event that covers its
- * extents.
+ * timeline, so it waits for nothing, even if another stream had the timeline before: a timeline is reused only when all
+ * work of its stream is complete. For an unknown stream, the free has recorded an event.
  *
- * When memory runs short, the thread with map_lock empties all caches: it sets `flushing` and waits for busy threads,
- * while a thread sets `busy` and then checks `flushing` (core/base/asymmetric.h). Meanwhile threads use the heap.
+ * When memory runs short, the thread with map_lock empties all caches: it sets `flushing` and waits for busy threads; a
+ * thread sets `busy` and then checks `flushing` (core/base/asymmetric.h).
  *
  * An extent that another stream used goes into a magazine: extents of one size that wait for the same two streams. A
  * full magazine goes to the depot. A thread that needs that size takes it as a whole and waits once.
  *
- * A cache outlives its thread: the next thread with its number inherits it. */
+ * The next thread with its number inherits a cache. */
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
 #define STRATA_RESOURCES_POOL_THREAD_CACHE_H
 
@@ -27,7 +26,7 @@ enum {
     POOL_MAGAZINES = 8,      /* of a thread */
     POOL_MAGAZINE_SIZE = 32, /* extents */
     POOL_AHEAD = 4,          /* extents of a magazine prefetched */
-    POOL_SEARCHED = 8,       /* magazines of a depot bucket */
+    POOL_SEARCHED = 8,
 };
 
 typedef struct pool_bin {
@@ -36,11 +35,11 @@ typedef struct pool_bin {
 } pool_bin;
 
 typedef struct pool_stream_cache {
-    strata_timeline *timeline; /* of the freeing stream; held */
+    strata_timeline *timeline; /* freeing stream's; held */
     uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin without a tag */
     strata_point written;      /* by the stream, without an epoch */
-    uint32_t live_blocks;      /* of an unknown stream: blocks made minus blocks ended here */
+    uint32_t live_blocks;      /* blocks of an unknown stream made minus ended here */
     uint32_t large;            /* last extent too large for a bin; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_stream_cache;
@@ -54,7 +53,7 @@ typedef struct pool_magazine {
     strata_entry *latest[POOL_AHEAD]; /* by index modulo POOL_AHEAD */
 } pool_magazine;
 
-/* Owned by its thread while busy, else by the thread that empties caches; the counts have their own rule. */
+/* Owned by its thread while busy, else by the thread that empties caches. */
 typedef struct pool_thread_cache {
     _Atomic uint32_t busy;                            /* written by its thread */
     _Atomic int64_t live_bytes;                       /* allocated minus freed; written by its thread, read by any */
@@ -126,14 +125,14 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
 
 _Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all places");
 
-/* For a known stream. The timeline shows that the handle is still its stream's, without a look-up. */
+/* The timeline shows that the handle is still its known stream's, without a look-up. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
     pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
     return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
-/* For an unknown stream. Asks the driver for capture status and id. */
+/* Asks the driver for an unknown stream's capture status and id. */
 static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cache *local, CUstream handle,
                                                                  uint64_t *id)
 {
@@ -175,7 +174,7 @@ static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *loca
     atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
 }
 
-/* A write of the cache's stream, up to now. */
+/* Up to now. */
 static inline strata_point pool_stream_cache_now(const pool_stream_cache *cache)
 {
     return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
@@ -194,7 +193,7 @@ static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
     return __builtin_expect(thread != NULL, 1) ? thread->cells[self->thread_caches.number] : NULL;
 }
 
-/* For a known stream; puts the cache into the handle's slot. NULL: none, or events are recorded early. */
+/* Puts a known stream's cache into the handle's slot. NULL: none, or events are recorded early. */
 static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local, const strata_timeline *timeline,
                                                         CUstream handle)
 {
@@ -204,7 +203,7 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* NULL: none. The cache is the caller's, as for pool_bin_put. */
+/* The cache is the caller's, as for pool_bin_put. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
                                           uint32_t *slot)
 {
@@ -219,7 +218,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return entry;
 }
 
-/* False: the bin has another size, or the cache is full. */
+/* False: wrong size, or full cache. */
 static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
                                 uint64_t granules)
 {
@@ -235,12 +234,11 @@ static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, stra
     return true;
 }
 
-/* NULL: none. */
 strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,
                                      uint32_t *slot);
 
-/* Puts an extent into a magazine. It waits for the timeline of its entry's last write, and for the freeing stream's,
- * its last read. False: use the slow path. */
+/* The extent waits for the timelines of its entry's last write and of the free, its last read. False: use the slow
+ * path. */
 static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, const strata_timeline *timeline,
                                       uint32_t slot, strata_entry *entry, uint32_t granules)
 {
@@ -266,24 +264,24 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     return kept;
 }
 
-/* Starts a magazine, passing the present one to the depot, or frees the extent. */
+/* Starts a magazine, or frees the extent. */
 void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_timeline *timeline, uint32_t slot);
 
-/* Takes a magazine of that size and returns its first extent; 0: none. The others go to local->rest, where a flush
- * finds them, or are freed if `local` is NULL. */
+/* Takes a magazine and returns its first extent; 0: none. The others go to local->rest, where a flush finds them;
+ * without `local` they are freed. */
 uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules);
 
-/* Moves `rest` into the cache for the stream that now waits for it; NULL: into the heap. */
+/* Caches `rest` for the stream that now waits for it; NULL: frees it. */
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Makes the cache for a stream if its place is free. */
+/* If its place is free. */
 void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Keeps an extent in the cache for its timeline, making room, or frees it. Puts the cache into the handle's slot. */
+/* Keeps an extent, making room, or frees it. Puts the cache into the handle's slot. */
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Frees the large extent of a stream's cache, with `all` everything. True if there was any. */
+/* Frees the large extent; with `all` everything. True if there was any. */
 bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all);
 
 /* map_lock is held. */

@@ -54,7 +54,7 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Whether a chunk is free, and complete unless the caller may wait. lock is held. */
+/* Whether a chunk is free, and complete unless the caller may wait. `lock` is held. */
 static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
@@ -255,7 +255,6 @@ static void give_back_unused(pool *self, uint32_t number)
     strata_error_suppress_end(false);
 }
 
-/* Keeps the source's error. */
 static strata_status request_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome,
                                    pool_chunk *chunk, bool *made)
 {

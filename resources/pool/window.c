@@ -5,13 +5,12 @@
  *               └───────────── a window ──────┘                    └────── another ──────┘
  *
  * A window is a range of the request's size without a block. The chosen one touches the fewest granules: those to be
- * mapped, and its wholly free ones. If any window can be filled, this one can: all available granules are mapped into
- * it or are in it. It also leaves the most for others. The best window begins or ends with an extent, since a shift in
- * between gains nothing. So two walks over the extents find it; each step adds an extent at one end and drops one at
- * the other.
+ * mapped, and its wholly free ones. If any window can be filled, this one can, and it leaves the most for others. The
+ * best window begins or ends with an extent, since a shift in between gains nothing. So two walks over the extents find
+ * it; each step adds an extent at one end and drops one at the other.
  *
- * Chunks come from elsewhere. A hole is filled exactly, by whole chunks: if all are too large, one is returned to the
- * device and smaller ones are made. */
+ * A hole is filled exactly, by whole chunks from elsewhere: if all are too large, one is returned to the device and
+ * smaller ones are made. */
 #include "resources/pool/window.h"
 
 #include "core/base/error.h"
@@ -55,7 +54,6 @@ static bool can_fill(pool_search *search, const pool_window *window)
                           pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
-/* Forwards over windows that begin with an extent, or backwards over windows that end with one. */
 typedef struct pool_walk {
     bool forwards;
     uint32_t first, next;             /* first extent in this direction; the one after the last */
@@ -151,7 +149,7 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
     }
 }
 
-/* .needed is 0: none. lock is held. */
+/* .needed is 0: none. `lock` is held. */
 static pool_window find_window(const pool *self, const pool_need *need, const pool_terms *terms)
 {
     const uint64_t reserved = self->store.reserved;
@@ -205,7 +203,7 @@ static void give_holes(pool *self, uint32_t first)
     }
 }
 
-/* Returns the first hole; 0 without host memory: none is taken. lock is held. */
+/* Returns the first hole; 0 without host memory: none is taken. `lock` is held. */
 static uint32_t take_holes(pool *self, const pool_window *window)
 {
     pool_heap *heap = &self->heap;
