@@ -1,5 +1,5 @@
-/* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call or a word that another
- * thread writes; find.c serves other requests. */
+/* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call, or a write to a word of
+ * another thread. Other requests go to find.c. */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "resources/pool/operations.h"
@@ -7,7 +7,7 @@
 
 enum { MOST_ALIGNMENT = 1 << 30 };
 
-/* Makes a block of an extent of the caller's, whose points were waited for. */
+/* The extent is the caller's, and was waited for. */
 static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline, bool known,
                            const strata_request *request, strata_block *out)
 {
@@ -18,8 +18,7 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
-/* Gives an extent another entry, since its entry's generations are used up. False without host memory: the extent is
- * free again. */
+/* Gives an extent a new entry if its generations are used up. False without host memory: the extent is free. */
 static bool renew_extent(pool *self, uint32_t *slot)
 {
     if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
@@ -47,8 +46,8 @@ static strata_status make_wait(strata_point point, void *stream)
     return strata_timeline_wait(stream, point);
 }
 
-/* Opens the use record of an allocation, on the stream's current timeline. The timeline of an unknown stream may have
- * changed since the extent was found by its number: then the extent's points are waited for. */
+/* Opens the use record of an allocation. If an unknown stream has a new timeline meanwhile, waits for the extent's
+ * points. */
 static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
 {
     strata_status status = strata_use_record_begin_on(record, stream);
@@ -61,7 +60,6 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
     return status;
 }
 
-/* Makes a block of a cached extent; its points say what to wait for. */
 static inline __attribute__((always_inline)) void
 publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
               bool known, uint64_t granules, const strata_request *request, strata_block *out)
@@ -74,8 +72,7 @@ publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_
     pool_count_hit(local, granules * POOL_GRANULE);
 }
 
-/* Makes a block for an unknown stream from the thread's cache. The extent's point is the block's first one, and an
- * event covers it, so none is recorded. False: no such extent. */
+/* The extent's point is the block's first, and an event covers it. False: no such extent. */
 static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
                              const strata_request *request, strata_block *out)
 {
@@ -91,7 +88,6 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     return true;
 }
 
-/* Makes a block of an extent of the heap. */
 static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, const strata_request *request,
                                         strata_stream_ref stream, strata_block *out)
 {
@@ -126,7 +122,7 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
     return status;
 }
 
-/* Slow path: any request, any stream. */
+/* Any request, any stream. */
 static __attribute__((noinline)) strata_status allocate_slow(pool *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -164,7 +160,6 @@ static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool
     return status == STRATA_SUCCESS ? allocate_from_heap(self, local, request, stream, out) : status;
 }
 
-/* Makes a block for a known stream from the thread's cache. */
 static inline __attribute__((always_inline)) void make_for_known(pool *self, pool_thread_cache *local,
                                                                  strata_entry *entry, uint32_t slot,
                                                                  const pool_stream_cache *cache, uint64_t granules,
@@ -174,7 +169,6 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
     publish_again(self, local, entry, slot, cache, true, granules, request, out);
 }
 
-/* All but the fast path of pool_allocate. */
 static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
                                                                   strata_block *out)
 {

@@ -1,4 +1,4 @@
-/* The chunks of a pool by number, for any source. */
+/* Chunks by number, for any source. */
 #include "resources/pool/chunks.h"
 
 #include "core/base/error.h"
@@ -6,30 +6,31 @@
 
 #include <string.h>
 
-enum { DESTROY_TRIES = 16 /* for operations without a later retry */ };
+enum { DESTROY_TRIES = 16 /* without a later opportunity */ };
 
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing)
 {
     *store = (pool_chunk_store){.device = device, .pool = pool, .chunk_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
-    const char *asked = sharing->export_type != STRATA_EXPORT_NONE ? "export"
+    const char *needs = sharing->export_type != STRATA_EXPORT_NONE ? "export"
                         : sharing->peers || sharing->all_peers     ? "peers"
                                                                    : NULL;
-    if (asked && !maps)
+    if (needs && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "pool: %s needs memory that the pool maps itself, and %s; leave %s out%s", asked,
+                           "pool: %s needs memory that the pool maps itself, and %s; leave %s out%s", needs,
                            pool->upstream ? "this one takes its memory from a layer below"
                                           : "the device has no virtual memory management",
-                           asked, pool->upstream ? ", or that layer" : "");
-    store->source = pool->upstream ? &pool_source_upstream : maps ? &pool_chunk_source_mapped : &pool_source_malloc;
+                           needs, pool->upstream ? ", or that layer" : "");
+    store->source = pool->upstream ? &pool_chunk_source_upstream
+                    : maps         ? &pool_chunk_source_mapped
+                                   : &pool_chunk_source_malloc;
     strata_status status = store->source->open(store, sharing);
     if (status != STRATA_SUCCESS)
         pool_chunk_store_close(store);
     return status;
 }
 
-/* Retries a few times: there is no later opportunity. */
 static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
@@ -46,8 +47,8 @@ static void destroy_all(pool_chunk_store *store)
     store->source->close(store);
 }
 
-/* Remappable chunks need the device's context, which cannot be made current later. */
-static void end_in_scope(pool_chunk_store *store)
+/* The device's context cannot be made current later. */
+static void destroy_in_scope(pool_chunk_store *store)
 {
     strata_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
@@ -59,7 +60,7 @@ static void end_in_scope(pool_chunk_store *store)
     strata_scope_leave(&scope);
 }
 
-/* Frees the records of chunks that could not be returned below. */
+/* For chunks that could not be returned. */
 static void forget_below(pool_chunk_store *store)
 {
     for (uint32_t number = store->chunk_free, next; number; number = next) {
@@ -74,7 +75,7 @@ void pool_chunk_store_close(pool_chunk_store *store)
 {
     strata_error_suppress_begin();
     if (store->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        (store->source->remappable ? end_in_scope : destroy_all)(store);
+        (store->source->remappable ? destroy_in_scope : destroy_all)(store);
     strata_error_suppress_end(false);
     if (store->source && !store->source->remappable)
         forget_below(store);
@@ -123,13 +124,12 @@ strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk 
     return store->source->drop(store, chunk);
 }
 
-/* A source's status as a driver result. */
 static CUresult result_of(strata_status status)
 {
-    const CUresult said = strata_error_suppressed()->driver_code;
+    const CUresult error = strata_error_suppressed()->driver_code;
     if (status == STRATA_SUCCESS)
         return CUDA_SUCCESS;
-    return said ? said : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
+    return error ? error : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
 CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host)
@@ -191,7 +191,7 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
     if (result == CUDA_SUCCESS)
         pool_chunk_store_forget(store, chunk);
     else
-        store->chunks[chunk].in_hand = false; /* no thread needs it: any thread that returns memory tries again */
+        store->chunks[chunk].in_hand = false; /* any thread that returns memory tries again */
     return result;
 }
 

@@ -42,7 +42,7 @@ static strata_status malloc_drop(pool_chunk_store *store, const pool_chunk *chun
                                   : strata_fail_driver(result, "cuMemFree", "giving memory of a pool back");
 }
 
-const pool_chunk_source pool_source_malloc = {
+const pool_chunk_source pool_chunk_source_malloc = {
     .make_call = "cuMemAlloc",
     .open = malloc_open,
     .close = malloc_close,

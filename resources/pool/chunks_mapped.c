@@ -1,11 +1,11 @@
-/* Chunks of virtual memory management: handles of physical memory, mapped into one address range. */
+/* Chunks are handles of physical memory, mapped into one address range. */
 #include "core/base/error.h"
 #include "resources/pool/chunks.h"
 #include "resources/pool/peers.h"
 
 enum {
-    TIMES_THE_DEVICE = 8, /* size of the address range, in multiples of the device's memory */
-    LEAST_TIMES = 2,      /* the least multiple */
+    TIMES_THE_DEVICE = 8, /* addresses, by the device's memory */
+    LEAST_TIMES = 2,      /* if there are few */
     DESTROY_TRIES = 3,    /* as in resources/owners/async.c */
 };
 
@@ -15,7 +15,7 @@ static bool can(const strata_device *device, CUdevice_attribute what)
     return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
 }
 
-/* Memory to be registered with a network card must be made so. */
+/* Memory for a network card must be made for it. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -55,7 +55,7 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
     strata_status status = check_export(store->device, sharing->export_type);
     store->peers = sharing->peers;
     if (status == STRATA_SUCCESS)
-        status = pool_peers_ask(store->device, sharing->all_peers, &store->peers);
+        status = pool_peers_resolve(store->device, sharing->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
     store->properties = properties_of(store->device, sharing->export_type);

@@ -1,8 +1,8 @@
-/* Chunks that are blocks of the layer below the pool, where budgets and other layers count them.
+/* Chunks are blocks of the layer below, where other layers count them.
  *
- * They are allocated and freed on an internal stream, which never waits for work: a stream of the program may be gone
- * when a chunk is freed. The first use of a chunk follows its allocation. The blocks are in quarantine, so that no
- * layer above the pool sees one. */
+ * They are allocated and freed on an internal stream, which never waits for work, since a stream of the program may be
+ * gone when a chunk is freed. The first use of a chunk follows its allocation. The blocks are in quarantine: no layer
+ * above sees them. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
@@ -13,7 +13,7 @@
 
 enum {
     LEAST_CHUNK = 2 << 20,
-    DESTROY_TRIES = 16, /* for operations without a later retry */
+    DESTROY_TRIES = 16, /* without a later opportunity */
 };
 
 static strata_resource *below(const pool_chunk_store *store)
@@ -21,7 +21,6 @@ static strata_resource *below(const pool_chunk_store *store)
     return store->pool->upstream;
 }
 
-/* Internal streams are known. */
 static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *sharing)
 {
     (void)sharing;
@@ -36,7 +35,7 @@ static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *
     return status;
 }
 
-/* Waits for the internal stream, so that returned chunks are free and layers below receive their completions. */
+/* Then returned chunks are free, and layers below have their completions. */
 static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mode mode)
 {
     size_t bytes;
@@ -49,7 +48,7 @@ static strata_status upstream_drain(pool_chunk_store *store)
     return wait_for_own_stream(store, STRATA_REAP_FINISHED);
 }
 
-/* A layer that holds freed blocks releases them in a full wait. */
+/* A full wait makes layers release freed blocks. */
 static void upstream_close(pool_chunk_store *store)
 {
     bool gone = !store->stream;
@@ -60,7 +59,6 @@ static void upstream_close(pool_chunk_store *store)
         strata_internal_stream_destroy(store->device, store->stream, &gone);
 }
 
-/* The part of a block that can have extents. */
 static void set_range(pool_chunk *chunk)
 {
     const strata_block *block = &chunk->below->block;
@@ -69,8 +67,7 @@ static void set_range(pool_chunk *chunk)
     chunk->units = end > chunk->address ? pool_chunk_units(end - chunk->address) : 0;
 }
 
-/* Hides the block from all layers above under a new identity. Its entry is marked before that, for
- * pool_owns_internally. */
+/* Hides the block from layers above, under a new identity. Its entry is marked before, for pool_owns_internally. */
 static strata_status hold(pool_chunk_store *store, strata_block *block)
 {
     pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);
@@ -82,7 +79,7 @@ static strata_status hold(pool_chunk_store *store, strata_block *block)
     strata_status status = strata_block_quarantine(store->pool, block, block, &held);
     if (status == STRATA_SUCCESS)
         block->id = held;
-    return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the entry's last generation: it stays */
+    return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the last generation: it stays */
 }
 
 static strata_status give(pool_chunk_store *store, const strata_block *block)
@@ -90,7 +87,6 @@ static strata_status give(pool_chunk_store *store, const strata_block *block)
     return below(store)->ops->deallocate(below(store), block, store->stream);
 }
 
-/* Returns an unusable block. There is no later opportunity. */
 static void give_unused(pool_chunk_store *store, const strata_block *block)
 {
     strata_status status = STRATA_ERROR_BUSY;
@@ -100,7 +96,7 @@ static void give_unused(pool_chunk_store *store, const strata_block *block)
     strata_error_suppress_end(false);
 }
 
-/* A block for a chunk of `bytes`; *fits: it is large enough. */
+/* *fits: it is large enough. */
 static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, pool_chunk *out)
 {
     const uint64_t more = atomic_load_explicit(&store->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
@@ -118,7 +114,7 @@ static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, p
     return STRATA_SUCCESS;
 }
 
-/* A block that begins between two granules is too small by less than one. */
+/* An unaligned block is too small by less than a granule. */
 static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     bool fits;
@@ -155,7 +151,7 @@ static strata_status upstream_drop(pool_chunk_store *store, const pool_chunk *ch
     return status;
 }
 
-const pool_chunk_source pool_source_upstream = {
+const pool_chunk_source pool_chunk_source_upstream = {
     .open = upstream_open,
     .close = upstream_close,
     .make = upstream_make,

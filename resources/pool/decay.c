@@ -1,17 +1,14 @@
 /* Decay: unused memory is returned over time.
  *
- * Time is divided into windows. A chunk that was free throughout a window was not needed in it. Half of the bytes in
- * such chunks go back to the device at the end of the window, half of what is then free throughout the next one, and so
- * on: memory that was needed once goes fast at first and slowly in the end, and memory needed once in each window never
- * goes. A program whose memory use repeats with a period shorter than the window loses nothing.
+ * Time is divided into windows. At the end of each, half of the bytes in chunks that were free throughout it are
+ * returned: memory that was needed once goes fast at first and slowly in the end; memory needed once a window stays.
  *
- * One bit for every 2 MiB of addresses records use, set by threads that take memory from the heap; memory in use at the
- * start of a window is recorded by the thread that ends the previous one. The bits cover 128 GiB; addresses that share
- * a bit count as used together. There are two sets, for this window and the last: a take is recorded afterwards, in
- * either.
+ * One bit for every 2 MiB of addresses records use. Threads that take memory from the heap set it; the thread that ends
+ * a window sets it for memory in use. The bits cover 128 GiB and wrap around. There are two sets, for this window and
+ * the last, since a take may be recorded late.
  *
- * No thread is woken: calls that go to the heap read the clock, one of them ends the window, and later ones return a
- * few chunks each. They never wait for the device or a lock. */
+ * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
+ * for the device or a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
@@ -21,17 +18,17 @@ enum {
     BIT_BYTES = 2 << 20,
     BIT_WORDS = 1024,
     WORD_BITS = 64,
-    STEP_CHUNKS = 16, /* most chunks returned by a request or a free: some 16 unmaps and releases */
+    STEP_CHUNKS = 16, /* chunks returned by a request or a free: unmaps and releases */
 };
 
 typedef struct pool_use_bits {
-    _Atomic uint32_t ticket;              /* index of the current set; written under map_lock, read by any thread */
-    _Atomic uint64_t words[2][BIT_WORDS]; /* any thread sets bits, relaxed; cleared under map_lock */
+    _Atomic uint32_t current;             /* set in use; written under map_lock, read by any thread */
+    _Atomic uint64_t words[2][BIT_WORDS]; /* set by any thread, relaxed; cleared under map_lock */
 } pool_use_bits;
 
 /* ---- bits ---- */
 
-/* Whether a bit of a range is set; with `set`, sets them. */
+/* Whether a bit of a range was set. */
 static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
 {
     bool any = false;
@@ -54,25 +51,25 @@ static pool_use_bits *bits_of(const pool *self)
     return atomic_load_explicit(&self->decay.bits, memory_order_acquire);
 }
 
-static uint32_t ticket_of(const pool_use_bits *bits)
+static uint32_t current_of(const pool_use_bits *bits)
 {
-    return atomic_load_explicit(&bits->ticket, memory_order_relaxed);
+    return atomic_load_explicit(&bits->current, memory_order_relaxed);
 }
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_bits *bits = bits_of(self);
     if (bits)
-        touch(bits->words[ticket_of(bits)], address, bytes, true);
+        touch(bits->words[current_of(bits)], address, bytes, true);
 }
 
-static void set_all(pool_use_bits *bits, uint32_t ticket, uint64_t value)
+static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
 {
     for (size_t i = 0; i < BIT_WORDS; i++)
-        atomic_store_explicit(&bits->words[ticket][i], value, memory_order_relaxed);
+        atomic_store_explicit(&bits->words[current][i], value, memory_order_relaxed);
 }
 
-/* Whether a chunk was unused since the last window began; a chunk in use is recorded. map_lock is held. */
+/* Whether a chunk was free since the last window began; records use. map_lock is held. */
 static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
@@ -85,24 +82,24 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(bits->words[ticket_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
+        touch(bits->words[current_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
     return is_free && !touch(bits->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
            !touch(bits->words[1], chunk->address, pool_chunk_bytes(chunk), false);
 }
 
 /* ---- steps ---- */
 
-/* Ends one or more windows: half of the unused bytes become due for each. */
+/* Half of the unused bytes become due, for each window. */
 static void end_window(pool *self, uint64_t windows)
 {
     pool_decay *decay = &self->decay;
     pool_use_bits *bits = bits_of(self);
-    const uint32_t ticket = ticket_of(bits) ^ 1;
+    const uint32_t current = current_of(bits) ^ 1;
     pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_poll(self);
-    set_all(bits, ticket, 0);
-    atomic_store_explicit(&bits->ticket, ticket, memory_order_relaxed);
+    set_all(bits, current, 0);
+    atomic_store_explicit(&bits->current, current, memory_order_relaxed);
     uint64_t unused = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
         unused += is_unused(self, bits, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
@@ -111,7 +108,7 @@ static void end_window(pool *self, uint64_t windows)
     decay->next = self->store.chunk_count;
 }
 
-/* Returns unused chunks, highest numbers first: they were usually made last. Pending ones stay for another window. */
+/* Highest numbers first: usually the youngest. Pending chunks stay for another window. */
 static strata_status give_back(pool *self, unsigned most)
 {
     pool_decay *decay = &self->decay;
@@ -130,7 +127,7 @@ static strata_status give_back(pool *self, unsigned most)
         most -= given != 0;
     }
     atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
-    pool_forget_peak(self);
+    pool_lower_peak(self);
     pool_record_reserved(self);
     return status;
 }
@@ -191,7 +188,7 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* Starts a window in which everything counts as used: earlier use is unknown. */
+/* In the first window everything counts as used. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;
@@ -210,7 +207,7 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
     }
     if (status == STRATA_SUCCESS) {
         if (bits)
-            set_all(bits, ticket_of(bits), UINT64_MAX);
+            set_all(bits, current_of(bits), UINT64_MAX);
         atomic_store_explicit(&decay->bits, bits, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_clock(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);

@@ -28,7 +28,6 @@ static inline bool is_before(pool_key a, pool_key b)
     return a.bytes != b.bytes ? a.bytes < b.bytes : a.address < b.address;
 }
 
-/* Splits a tree: extents before `key`, and the rest. */
 static void cut(const pool_heap *heap, uint32_t tree, pool_key key, uint32_t *before, uint32_t *behind)
 {
     while (tree) {
@@ -92,7 +91,7 @@ static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     *link = left ? left : right;
 }
 
-/* The first extent of a tree at or after `least`, by size and address. */
+/* The first extent at or after `least`. */
 static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
 {
     uint32_t found = 0;
@@ -151,7 +150,7 @@ static pool_stream_list *find_stream_list(const pool_heap *heap, uint16_t timeli
     return page && page[timeline % POOL_LISTS_PER_PAGE].timeline ? &page[timeline % POOL_LISTS_PER_PAGE] : NULL;
 }
 
-/* A list is permanent; the next stream with its timeline reuses it. NULL without host memory. */
+/* NULL without host memory. */
 static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 {
     pool_stream_list **page = &heap->list_pages[timeline / POOL_LISTS_PER_PAGE];
@@ -166,7 +165,7 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
     return list;
 }
 
-/* The tree for an extent. Without host memory for a list of its own, it is the multi-stream tree. */
+/* Without host memory for a list, extents go to the multi-stream tree. */
 static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
@@ -282,7 +281,6 @@ uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot)
     return number;
 }
 
-/* Merges two neighbours in no tree into the first. */
 static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
 {
     strata_entry *entry = pool_entry(heap, slot), *gone = pool_entry(heap, behind);
@@ -317,10 +315,10 @@ void pool_heap_take_away(pool_heap *heap, uint32_t slot)
     pool_extent_at(heap, slot)->state = POOL_AWAY;
 }
 
-/* Whether complete neighbours are joined with an extent that becomes free and waits for `timeline`: they then wait too.
- * Worth it where nearly all pending memory waits for that timeline: no other stream would miss them, and two extents
- * would obstruct larger requests. Never with the legacy stream, which cannot be waited for during some captures. */
-static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
+/* Whether complete neighbours are joined with an extent that becomes free and waits for `timeline`, so that they wait
+ * too: if nearly all pending memory waits for it, no other stream misses them. Not for the legacy stream, for which
+ * some captures cannot wait. */
+static bool should_join_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
     if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
@@ -329,8 +327,7 @@ static bool takes_complete(const pool_heap *heap, const pool_tree *tree, uint16_
     return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
-/* Whether a neighbour has the same state and list, or is complete with at most `complete` bytes. */
-static bool is_like(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
+static bool can_join(const pool_heap *heap, uint32_t slot, pool_state state, uint16_t timeline, uint64_t complete)
 {
     const strata_entry *entry = slot ? pool_entry(heap, slot) : NULL;
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
@@ -350,16 +347,17 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
     else
         pool_points_clear(entry);
     pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &timeline);
-    const uint64_t complete = state == POOL_FREE && takes_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
+    const uint64_t complete =
+        state == POOL_FREE && should_join_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
     count(heap, entry, POOL_TAKEN, state);
-    /* Points of one stream merge into one; multi-stream points of the neighbour need room. */
+    /* Points of one stream merge; those of several need room. */
     const uint32_t next = extent->next;
-    if (is_like(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
+    if (can_join(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
         leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
         join(heap, slot, next);
     }
     const uint32_t previous = extent->previous;
-    if (is_like(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
+    if (can_join(heap, previous, state, timeline, complete) && pool_points_add_all(pool_entry(heap, previous), entry)) {
         leave(heap, tree_of(heap, pool_extent_at(heap, previous)), previous);
         join(heap, previous, slot);
         slot = previous;
@@ -372,7 +370,6 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
 
 /* ---- searching ---- */
 
-/* The better fit. */
 static uint32_t better(const pool_heap *heap, uint32_t a, uint32_t b)
 {
     if (!a || !b)
@@ -387,7 +384,7 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
     return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
 }
 
-/* Whether only the last hole follows an extent: it is at the end of memory. */
+/* At the end of memory: only the last hole follows. */
 static bool is_last(const pool_heap *heap, uint32_t slot)
 {
     const uint32_t behind = pool_extent_at(heap, slot)->next;
@@ -395,7 +392,7 @@ static bool is_last(const pool_heap *heap, uint32_t slot)
     return extent && extent->state == POOL_HOLE && !extent->next;
 }
 
-/* Best fit in a tree except the last extent, which is stored in *last. */
+/* Best fit; the extent at the end of memory is stored in *last instead. */
 static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t bytes, uint32_t *last)
 {
     const uint32_t found = find_from(heap, tree->root, (pool_key){bytes, 0});
@@ -432,7 +429,6 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
     return found;
 }
 
-/* The first accepted fit of a tree. */
 static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data)
 {
@@ -490,7 +486,6 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-/* Drops complete points of a free extent, which may move it to another list. */
 static void process_extent(pool_heap *heap, uint32_t slot)
 {
     strata_entry *entry = pool_entry(heap, slot);
@@ -504,14 +499,13 @@ static void process_extent(pool_heap *heap, uint32_t slot)
 
 enum { CHANGES = 64 };
 
-/* Extents that are in the wrong tree, by address. */
+/* Extents in the wrong tree. */
 typedef struct changes {
     CUdeviceptr at[CHANGES];
     size_t count;
 } changes;
 
-/* Drops complete points and lists the extents that change lists, up to the capacity. A tree's height is a few times the
- * logarithm of its size. */
+/* Drops complete points. The recursion is as deep as the tree is high: a few times the logarithm of its size. */
 static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 {
     for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
@@ -523,7 +517,7 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
     }
 }
 
-/* Moves the extents one by one. A moved extent may return to this tree, joined with neighbours. */
+/* One by one: a moved extent may return to this tree, joined with neighbours. */
 static void process_all(pool_heap *heap, const pool_tree *tree)
 {
     pool_key least = {0, 0};
@@ -545,8 +539,8 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
         process_all(heap, tree);
 }
 
-/* As process_tree, for one stream: nothing has changed while its progress is the same. */
-static void poll_stream_list(pool_heap *heap, pool_stream_list *list)
+/* Nothing changes while the stream's progress is the same. */
+static void process_stream_list(pool_heap *heap, pool_stream_list *list)
 {
     const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -561,21 +555,21 @@ void pool_heap_process_completed(pool_heap *heap)
 {
     process_tree(heap, &heap->multi_stream);
     for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        poll_stream_list(heap, list);
+        process_stream_list(heap, list);
 }
 
-/* Whether an extent is free and waits for no stream but `timeline`. */
-static bool is_of(const pool_heap *heap, uint32_t slot, uint16_t timeline)
+static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeline)
 {
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     return extent && extent->state == POOL_FREE &&
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
-/* Joins two free neighbours if the second waits for no stream but `timeline`; returns the extent. */
+/* If `other` waits for no stream but `timeline`. Returns the joined extent; 0: none. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
-    if (!is_of(heap, other, timeline) || !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
+    if (!waits_only_for(heap, other, timeline) ||
+        !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
         return 0;
     pool_heap_take(heap, slot);
     pool_heap_take(heap, behind);
@@ -607,7 +601,7 @@ uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t 
     return 0;
 }
 
-/* Shortens a taken extent to `bytes`; the rest becomes free. False without host memory. */
+/* Frees all but `bytes`. False without host memory. */
 static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     if (pool_bytes_of(pool_entry(heap, slot)) <= bytes)
@@ -618,7 +612,7 @@ static bool shorten(pool_heap *heap, uint32_t slot, uint64_t bytes)
     return rest != 0;
 }
 
-/* Appends the free extent behind a taken one, up to `bytes` in all. False without host memory. */
+/* The free extent behind, up to `bytes` in all. False without host memory. */
 static bool append(pool_heap *heap, uint32_t slot, uint64_t bytes)
 {
     const uint32_t next = pool_extent_at(heap, slot)->next;
@@ -654,27 +648,26 @@ uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t byt
     return whole ? slot : 0;
 }
 
-/* The shortest sufficient run, and of those the lowest. */
 typedef struct run_search {
     uint64_t bytes, least;
     CUdeviceptr best;
-    uint16_t timeline; /* allowed beside complete memory; MULTI: any */
+    uint16_t timeline; /* POOL_TIMELINE_MULTI: any */
 } run_search;
 
-/* Checks the run of a pending extent, if it is the first pending one in it. Complete neighbours are one extent, so a
- * complete extent before it begins the run. */
+/* Checks the run of a pending extent, if it is the run's first. A complete extent before it begins the run: complete
+ * neighbours are one extent. */
 static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
-    if (is_of(heap, previous, search->timeline)) {
+    if (waits_only_for(heap, previous, search->timeline)) {
         const pool_extent *before = pool_extent_at(heap, previous);
-        if (before->timeline != POOL_TIMELINE_NONE || is_of(heap, before->previous, search->timeline))
+        if (before->timeline != POOL_TIMELINE_NONE || waits_only_for(heap, before->previous, search->timeline))
             return;
         slot = previous;
     }
     const CUdeviceptr start = pool_address_of(pool_entry(heap, slot));
     uint64_t run = 0;
-    for (; is_of(heap, slot, search->timeline); slot = pool_extent_at(heap, slot)->next)
+    for (; waits_only_for(heap, slot, search->timeline); slot = pool_extent_at(heap, slot)->next)
         run += pool_bytes_of(pool_entry(heap, slot));
     if (run < search->bytes || run > search->least || (run == search->least && start > search->best))
         return;
@@ -682,7 +675,7 @@ static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
     search->best = start;
 }
 
-/* A tree's height is a few times the logarithm of its size. */
+/* As deep as list_changes. */
 static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 {
     for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
@@ -691,7 +684,7 @@ static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
     }
 }
 
-/* Adjacent complete memory is one extent, so every run of several extents contains a pending one. */
+/* Every run of several extents has a pending one. */
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};

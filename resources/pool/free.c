@@ -1,12 +1,12 @@
-/* Freeing. Memory goes to the freeing thread's cache, to a magazine for the stream that used it, or to the heap, and
- * waits for the block's recorded uses (pending.h). */
+/* Freeing. Memory goes to the thread's cache, to a magazine, or to the heap, and keeps the points that it waits for
+ * (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/block_paths.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-/* Ends a block; its points are now those of its memory. */
+/* The block's points are now the memory's. */
 static inline void finish_block(strata_entry *entry, uint64_t generation)
 {
     if (__builtin_expect(!atomic_load_explicit(&entry->alloc_known, memory_order_relaxed), 0))
@@ -22,7 +22,6 @@ static inline void report(pool *self, strata_block_id id, uint64_t bytes)
                                        &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
 }
 
-/* Adds a point to a retired block's points, or waits for it on the host. */
 static strata_status add_or_wait(strata_entry *entry, strata_point point)
 {
     return pool_points_add(entry, point) ? STRATA_SUCCESS : strata_point_synchronize(point);
@@ -33,7 +32,7 @@ typedef struct freeing {
     const strata_clock *clock;
 } freeing;
 
-/* Points that the freeing stream follows need not be kept. */
+/* The freeing stream waits for them already. */
 static bool is_followed(strata_point point, void *data)
 {
     const freeing *by = data;
@@ -41,8 +40,8 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
-/* Adds the freeing stream's point. Without host memory for its timeline or the point, waits for the stream. *stream is
- * the stream, if it was found. */
+/* Adds the freeing stream's point, or waits for the stream without host memory for it. *stream is the stream, if found.
+ */
 static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
     strata_use_record record;
@@ -56,7 +55,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     if (status != STRATA_SUCCESS)
         return status;
     *stream = record.stream;
-    strata_clock *clock = strata_use_record_clock(&record); /* before the point, which then covers all of the clock */
+    strata_clock *clock = strata_use_record_clock(&record); /* before the point, which then covers the clock */
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
     if ((status = strata_use_record_end(&record)) == STRATA_SUCCESS && !added)
@@ -74,8 +73,7 @@ static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_b
     return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
 }
 
-/* Refuses the free if a use can never be waited for: work without an event, on a stream whose handle is unknown. The
- * memory could not be reused. */
+/* Refuses a free if a use can never be waited for: work without an event on a stream whose handle is unknown. */
 static strata_status check_used(strata_point point, void *data)
 {
     (void)data;
@@ -88,8 +86,8 @@ static strata_status check_used(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Caches an extent for the unknown stream on which it was freed, if it waits for nothing else, or frees it into the
- * heap. Known streams come here with early events; their memory is then likely to be taken by others. */
+/* Caches memory that waits for its unknown stream alone, or frees it. Known streams come here with early events; then
+ * other streams are likely to take it. */
 static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot,
                              const strata_stream_ref *stream)
 {
@@ -104,8 +102,7 @@ static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry 
     pool_stream_cache_keep_slow(self, local, timeline, stream->handle, slot);
 }
 
-/* Frees the memory of a retired block: it waits for all recorded uses and for the freeing stream. With `local`, the
- * calling thread may cache it. */
+/* The memory waits for all uses and the freeing stream. With `local`, the thread may cache it. */
 static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                    CUstream handle)
 {
@@ -144,7 +141,7 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
 {
     strata_thread *thread = strata_thread_self();
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
-    strata_counters_add(&self->deferred, thread, 0, bytes); /* before another thread may perform it */
+    strata_counters_add(&self->deferred, thread, 0, bytes); /* another thread may perform it at once */
     strata_status status =
         strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
     if (status != STRATA_SUCCESS)
@@ -171,7 +168,21 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
-/* Whether one stream alone used the block. */
+/* A slow free also returns due memory. */
+static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline,
+                                                CUstream handle, uint32_t slot)
+{
+    pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
+    pool_decay_step_if_due(self);
+}
+
+static __attribute__((noinline)) void keep_in_magazine_slow(pool *self, pool_thread_cache *local,
+                                                            const strata_timeline *timeline, uint32_t slot)
+{
+    pool_magazine_keep_slow(self, local, timeline, slot);
+    pool_decay_step_if_due(self);
+}
+
 static inline bool used_on_one(const strata_entry *entry)
 {
     return !(atomic_load_explicit(&entry->last_read, memory_order_relaxed) |
@@ -183,12 +194,12 @@ static inline bool alloc_stream_was_known(const strata_entry *entry)
     return atomic_load_explicit(&entry->alloc_known, memory_order_relaxed);
 }
 
-static inline uint16_t seen_timeline(const strata_entry *entry)
+static inline uint16_t last_timeline(const strata_entry *entry)
 {
     return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
 
-/* Frees on a known stream a block that another single stream used: without a query; the memory waits for both. */
+/* Another single stream used the block, and the freeing stream is known: no query; the memory waits for both. */
 static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
 {
@@ -201,12 +212,12 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     finish_block(entry, block->id.generation);
     pool_count_live(local, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
-        pool_magazine_keep_slow(self, local, timeline, slot);
+        keep_in_magazine_slow(self, local, timeline, slot);
     return STRATA_SUCCESS;
 }
 
-/* Ends a block that one stream used and frees; the free is a write. */
-static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
+/* The free is a write. */
+static inline void end_used_block(pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   strata_point now)
 {
     atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
@@ -215,24 +226,23 @@ static inline void end_seen_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-/* As end_seen_block; caches the memory, making the cache if necessary. */
-static inline __attribute__((always_inline)) void keep_seen_block(pool *self, pool_thread_cache *local,
+/* Caches the memory, making the cache if necessary. */
+static inline __attribute__((always_inline)) void keep_used_block(pool *self, pool_thread_cache *local,
                                                                   strata_timeline *timeline, pool_stream_cache *cache,
                                                                   strata_entry *entry, const strata_block *block,
                                                                   strata_point now, CUstream handle)
 {
     report(self, block->id, block->bytes);
-    end_seen_block(local, entry, block, now);
+    end_used_block(local, entry, block, now);
     bool kept = cache && pool_thread_cache_enter(self, local);
     if (kept) {
         kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
         pool_thread_cache_leave(local);
     }
     if (!kept)
-        pool_stream_cache_keep_slow(self, local, timeline, handle, block->id.slot);
+        keep_slow(self, local, timeline, handle, block->id.slot);
 }
 
-/* Frees on a known stream a block that only this stream used. */
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                 strata_timeline *timeline, CUstream handle)
 {
@@ -240,14 +250,13 @@ static strata_status free_known(pool *self, pool_thread_cache *local, strata_ent
         return free_slow(self, entry, block, handle);
     pool_stream_cache_open(self, local, timeline);
     pool_stream_cache *cache = pool_stream_cache_find(local, timeline, handle);
-    if (seen_timeline(entry) != timeline->number)
+    if (last_timeline(entry) != timeline->number)
         return free_foreign(self, local, entry, block, timeline, handle);
-    keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+    keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                     handle);
     return STRATA_SUCCESS;
 }
 
-/* Counts the end of a block whose unknown stream the cache knows. */
 static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_entry *entry)
 {
     const uint16_t timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
@@ -259,20 +268,20 @@ static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_ent
         strata_timeline_remove_block(timeline);
 }
 
-/* Frees on an unknown stream a block that only this stream used: the event of its last free covers this free too. */
+/* The event of the stream's last free covers this free too. */
 static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   CUstream handle)
 {
     uint64_t id;
     pool_stream_cache *cache = pool_stream_cache_of_unknown_at(local, handle, &id);
-    if (__builtin_expect(!cache || seen_timeline(entry) != cache->timeline->number, 0))
+    if (__builtin_expect(!cache || last_timeline(entry) != cache->timeline->number, 0))
         return free_slow(self, entry, block, handle);
     const strata_stream_ref stream = {cache->timeline, self->device, handle, id, false};
     const strata_point now = strata_timeline_now(cache->timeline);
     if (__builtin_expect(!strata_timeline_rerecord(&stream, now), 0))
         return free_slow(self, entry, block, handle);
     leave_alloc_stream(cache, entry);
-    keep_seen_block(self, local, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
+    keep_used_block(self, local, cache->timeline, cache, entry, block, now | STRATA_POINT_WRITE, handle);
     return STRATA_SUCCESS;
 }
 
@@ -281,7 +290,7 @@ static inline bool is_fast_free(const pool *self, const strata_entry *entry)
     return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
 }
 
-/* Slow path: any retired block, any stream. */
+/* Any retired block, any stream. */
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
                                                             CUstream handle)
 {
@@ -294,9 +303,9 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
                     : free_unknown(self, local, entry, block, handle);
 }
 
-/* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want the completion. */
+/* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want completions. */
 static inline __attribute__((always_inline)) strata_status
-free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool heard)
+free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool reports)
 {
     pool_thread_cache *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!local || !is_fast_free(self, entry), 0))
@@ -305,32 +314,31 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
     strata_timeline *timeline = cache->timeline;
-    if (__builtin_expect(seen_timeline(entry) != timeline->number, 0))
+    if (__builtin_expect(last_timeline(entry) != timeline->number, 0))
         return free_foreign(self, local, entry, block, timeline, handle);
-    if (heard) {
-        keep_seen_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
+    if (reports) {
+        keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
                         handle);
         return STRATA_SUCCESS;
     }
     if (__builtin_expect(!pool_thread_cache_try_enter(self, local), 0))
         return free_retired(self, entry, block, handle);
-    end_seen_block(local, entry, block, pool_stream_cache_now(cache));
+    end_used_block(local, entry, block, pool_stream_cache_now(cache));
     const uint32_t slot = block->id.slot;
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     if (__builtin_expect(!kept, 0))
-        pool_stream_cache_keep_slow(self, local, timeline, handle, slot);
+        keep_slow(self, local, timeline, handle, slot);
     return STRATA_SUCCESS;
 }
 
-static __attribute__((noinline)) strata_status free_heard(pool *self, strata_entry *entry, const strata_block *block,
-                                                          CUstream handle)
+static __attribute__((noinline)) strata_status free_and_report(pool *self, strata_entry *entry,
+                                                               const strata_block *block, CUstream handle)
 {
     return free_fast(self, entry, block, handle, true);
 }
 
-static __attribute__((noinline)) strata_status deallocate_carefully(pool *self, const strata_block *block,
-                                                                    CUstream handle)
+static __attribute__((noinline)) strata_status deallocate_slow(pool *self, const strata_block *block, CUstream handle)
 {
     strata_entry *entry;
     strata_status status = strata_entry_retire_slow(strata_resource_table(&self->resource), block, &entry);
@@ -342,7 +350,7 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
     pool *self = (pool *)resource;
     strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block);
     if (__builtin_expect(!entry, 0))
-        return deallocate_carefully(self, block, handle);
-    return resource->stack->completion_sink_count ? free_heard(self, entry, block, handle)
+        return deallocate_slow(self, block, handle);
+    return resource->stack->completion_sink_count ? free_and_report(self, entry, block, handle)
                                                   : free_fast(self, entry, block, handle, false);
 }

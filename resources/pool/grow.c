@@ -1,6 +1,5 @@
-/* Memory for requests that no free extent serves. The steps, in order: new memory within the limit and the overhead
- * limit (tried before polling, where that is costly); free complete memory, remapped without copying or stopping a
- * stream; new memory beyond the overhead limit. */
+/* Memory for requests that no free extent serves. The steps: new memory within the overhead limit; free complete
+ * memory, remapped without copying or stopping a stream; new memory beyond the overhead limit. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/overhead.h"
@@ -9,25 +8,25 @@
 #include "resources/pool/window.h"
 
 enum {
-    GROWTH_SHARE = 64, /* memory grows by this part of what is reserved, */
-    GROWTH_MOST = 64,  /* at most this many granules, or by what is requested */
+    GROW_SHARE = 64, /* part of what is reserved, by which memory grows, */
+    GROW_MOST = 64,  /* in at most so many granules */
 };
 
 /* ---- fits ---- */
 
-/* A fit for a request: a hole and the free memory on its sides that is used with it. Memory is mapped from the hole's
- * start, up to its end, or both. */
+/* A hole and the free memory on its sides that serve a request. Memory is mapped from the hole's start, or up to its
+ * end. */
 typedef struct pool_fit {
-    uint32_t slot;        /* the hole */
-    bool at_end;          /* mapped memory ends where the hole ends */
+    uint32_t slot;
+    bool at_end;          /* mapped up to the hole's end */
     uint64_t needed;      /* bytes to be mapped */
-    uint64_t room;        /* bytes of the hole */
-    CUdeviceptr from, to; /* the hole, with the used parts of its sides */
+    uint64_t room;        /* of the hole */
+    CUdeviceptr from, to; /* with the used parts of the sides */
 } pool_fit;
 
-static uint64_t side_of(const pool_fit *place)
+static uint64_t side_of(const pool_fit *fit)
 {
-    return place->to - place->from - place->room;
+    return fit->to - fit->from - fit->room;
 }
 
 static uint64_t round_up(uint64_t bytes, uint64_t granule)
@@ -35,8 +34,7 @@ static uint64_t round_up(uint64_t bytes, uint64_t granule)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* Bytes adjacent to a hole that can be used with it: free memory regardless of its points, or one extent that needs no
- * wait. */
+/* Free bytes beside a hole, whatever they wait for; with `alone`, one extent that needs no wait. */
 static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
@@ -54,9 +52,8 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
     }
 }
 
-/* The cheapest use of a hole; false if the request does not fit with `extra` bytes to spare. */
-static bool place_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra,
-                     pool_fit *place)
+/* False: no fit with `extra` bytes to spare. */
+static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra, pool_fit *fit)
 {
     const uint64_t granule = self->store.granule, all = pool_room_for(need);
     const strata_entry *entry = pool_entry(&self->heap, slot);
@@ -67,49 +64,46 @@ static bool place_in(const pool *self, const pool_need *need, bool alone, uint32
     const uint64_t side = before > behind ? before : behind;
     const uint64_t needed = round_up(all > side ? all - side : 1, granule);
     const bool at_end = behind > before;
-    *place = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
+    *fit = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
     if (needed + extra <= room)
         return true;
-    *place = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
+    *fit = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
     return !extra && before + room + behind >= all;
 }
 
-/* Less to be mapped, or else less left over. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
     return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
 }
 
-/* The fit that needs the least memory; false: none. */
-static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *place)
+static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *fit)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
     for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
         pool_fit here;
-        if (!place_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, place)))
+        if (!fit_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, fit)))
             continue;
-        *place = here;
+        *fit = here;
         found = true;
     }
     return found;
 }
 
-/* Returns the unmapped rest of a hole that was taken for a fit; the mapped `bytes` stay taken. 0 without host memory:
- * all of it is a hole again. The lock is held. */
-static uint32_t keep_of_fit(pool *self, const pool_fit *place, uint64_t bytes)
+/* Gives back the rest of a fit's hole; the mapped `bytes` stay taken. 0 without host memory: all of it is a hole again.
+ * `lock` is held. */
+static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
-    const uint32_t slot = place->slot;
-    if (bytes == place->room)
+    const uint32_t slot = fit->slot;
+    if (bytes == fit->room)
         return slot;
-    const uint32_t rest = bytes ? pool_heap_split(heap, slot, place->at_end ? place->room - bytes : bytes) : 0;
-    const uint32_t kept = place->at_end ? rest : slot;
-    pool_heap_give(heap, place->at_end || !rest ? slot : rest, POOL_HOLE);
+    const uint32_t rest = bytes ? pool_heap_split(heap, slot, fit->at_end ? fit->room - bytes : bytes) : 0;
+    const uint32_t kept = fit->at_end ? rest : slot;
+    pool_heap_give(heap, fit->at_end || !rest ? slot : rest, POOL_HOLE);
     return rest ? kept : 0;
 }
 
-/* Cuts the request out of the mapped memory and the free memory around it. */
 static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
@@ -127,14 +121,14 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
     return found;
 }
 
-/* Maps chunks into a fit whose hole was taken, and cuts the request out. Chunks that cannot be mapped are returned. If
- * an unmap fails, the range is leaked: it is never put back on the free list. */
-static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *place, const pool_chunk_list *chunks,
+/* Maps chunks into a fit and cuts the block out, or returns the chunks. If an unmap fails, the range is leaked: it is
+ * never put back on the free list. */
+static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *fit, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
     const bool made = outcome->result == CUDA_SUCCESS;
     strata_spin_take(&self->lock);
-    const uint32_t kept = keep_of_fit(self, place, made ? chunks->bytes : 0);
+    const uint32_t kept = keep_of_fit(self, fit, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
     outcome->host |= made && !kept;
     if (kept)
@@ -157,13 +151,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-uint64_t pool_most_reserved(const pool *self)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit ? limit : UINT64_MAX;
-}
-
-/* pool_most_reserved, lowered to what the device has. */
+/* At most what the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
@@ -171,64 +159,64 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
     return most < there ? most : there;
 }
 
-/* Bytes to grow by for a request: more than needed, within `most`. */
-static uint64_t growth_for(const pool *self, const pool_fit *place, uint64_t most)
+/* At least what is needed. */
+static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
-    uint64_t share = round_up(self->store.reserved / GROWTH_SHARE, granule);
-    if (share > GROWTH_MOST * granule)
-        share = GROWTH_MOST * granule;
-    uint64_t bytes = place->needed > share ? place->needed : share;
+    uint64_t share = round_up(self->store.reserved / GROW_SHARE, granule);
+    if (share > GROW_MOST * granule)
+        share = GROW_MOST * granule;
+    uint64_t bytes = fit->needed > share ? fit->needed : share;
     const uint64_t initial = pool_initial_size(self);
     if (self->store.reserved + bytes < initial)
         bytes = initial - self->store.reserved;
-    return bytes <= place->room && self->store.reserved + bytes <= most ? bytes : place->needed;
+    return bytes <= fit->room && self->store.reserved + bytes <= most ? bytes : fit->needed;
 }
 
-/* Enters the scope for making and mapping memory. False, with the reason in the outcome. */
+/* False: the outcome has the error. */
 static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
     const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
-        outcome->why = *strata_error_suppressed();
+        outcome->wait_error = *strata_error_suppressed();
     strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 
-/* Takes the hole of the cheapest fit that `most` bytes suffice for; false: none. */
-static bool take_place(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *place)
+/* Takes the hole of the cheapest fit, if it needs at most `most` bytes. */
+static bool take_hole_for(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *fit)
 {
     strata_spin_take(&self->lock);
-    const bool found = find_fit(self, need, alone, extra, place) && place->needed <= most;
+    const bool found = find_fit(self, need, alone, extra, fit) && fit->needed <= most;
     if (found)
-        pool_heap_take_away(&self->heap, place->slot);
+        pool_heap_take_away(&self->heap, fit->slot);
     strata_spin_release(&self->lock);
     return found;
 }
 
-static void leave_place(pool *self, const pool_fit *place)
+static void give_hole_back(pool *self, const pool_fit *fit)
 {
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, place->slot, POOL_HOLE);
+    pool_heap_give(&self->heap, fit->slot, POOL_HOLE);
     strata_spin_release(&self->lock);
 }
 
-/* New memory for a request; `most` bytes may be reserved then. Growth is held. */
+/* New memory, with at most `most` bytes reserved. map_lock is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
-    pool_fit place;
+    pool_fit fit;
     strata_scope scope;
     const uint64_t reserved = self->store.reserved;
-    if (reserved > most || !take_place(self, need, outcome->alone, 0, most - reserved, &place))
+    if (reserved > most || !take_hole_for(self, need, outcome->alone, 0, most - reserved, &fit))
         return POOL_NOTHING;
     if (!enter_scope(self, &scope, outcome)) {
-        leave_place(self, &place);
+        give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    outcome->result = pool_chunk_list_make(self, need->bytes, growth_for(self, &place, most), &chunks, outcome);
-    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
+    outcome->result = pool_chunk_list_make(self, need->bytes, bytes_to_grow(self, &fit, most), &chunks, outcome);
+    const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;
@@ -236,14 +224,13 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
 
 /* ---- remapping ---- */
 
-/* How much memory is made beside remapping. */
 typedef struct pool_making {
-    uint64_t spare;   /* bytes made before others are remapped */
-    uint64_t missing; /* bytes made because none can be remapped */
-    uint64_t most;    /* bytes that may be reserved */
+    uint64_t spare;   /* made before chunks are remapped */
+    uint64_t missing; /* made because none can be remapped */
+    uint64_t most;    /* may be reserved */
 } pool_making;
 
-/* The part of a fit's need that is free nowhere. */
+/* What cannot be remapped from elsewhere. */
 static uint64_t missing_for(pool *self, const pool_remap_terms *how)
 {
     strata_spin_take(&self->lock);
@@ -253,15 +240,15 @@ static uint64_t missing_for(pool *self, const pool_remap_terms *how)
     return how->needed > bytes ? how->needed - bytes : 0;
 }
 
-/* The chunks of a fit: some new ones, free ones from elsewhere, and new ones for what is missing. Indispensable new
- * ones are made first: if that fails, nothing is remapped. */
+/* Some new chunks, free ones from elsewhere, and new ones for the rest. Indispensable ones come first: if they cannot
+ * be made, nothing is remapped. */
 static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
                        pool_chunk_list *chunks, pool_outcome *outcome)
 {
     const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
     const uint64_t first = making->missing > spare ? making->missing : spare;
     outcome->result = CUDA_SUCCESS;
-    if (first) /* without spare memory, more is remapped */
+    if (first) /* spare memory can be done without */
         outcome->result = pool_chunk_list_make(self, need->bytes, first, chunks, outcome);
     if (chunks->bytes < making->missing && making->missing < first)
         outcome->result = pool_chunk_list_make(self, need->bytes, making->missing, chunks, outcome);
@@ -277,30 +264,29 @@ static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms
         outcome->result = pool_chunk_list_make(self, need->bytes, how->needed, chunks, outcome);
 }
 
-/* Free memory from elsewhere for a request, and new memory for what is missing. map_lock is held; with `may_wait`
- * oom_lock too. */
-static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
-                        pool_outcome *outcome, uint32_t *slot)
+/* map_lock is held; with `may_wait` oom_lock too. */
+static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
+                         pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t most = most_to_be_had(self, outcome);
-    pool_fit place;
+    pool_fit fit;
     strata_scope scope;
-    if (!take_place(self, need, outcome->alone, extra, UINT64_MAX, &place))
+    if (!take_hole_for(self, need, outcome->alone, extra, UINT64_MAX, &fit))
         return POOL_NOTHING;
-    const pool_remap_terms how = {place.from, place.to, place.needed, place.room, may_wait};
+    const pool_remap_terms how = {fit.from, fit.to, fit.needed, fit.room, may_wait};
     const pool_making making = {spare, missing_for(self, &how), most};
     const bool enough = !making.missing || self->store.reserved + making.missing <= most;
     if (!enough || !enter_scope(self, &scope, outcome)) {
         outcome->result = enough ? outcome->result : CUDA_ERROR_OUT_OF_MEMORY;
-        leave_place(self, &place);
+        give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
     const uint64_t began = pool_overhead_clock(self);
     get_chunks(self, need, &how, &making, &chunks, outcome);
-    const pool_result found = use_chunks(self, need, &place, &chunks, outcome, slot);
-    if (!may_wait) /* a wait, which releases map_lock */
-        pool_overhead_record_remaps(self, began + chunks.making_ns, chunks.moved);
+    const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
+    if (!may_wait) /* which would release map_lock */
+        pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     strata_host_free(chunks.numbers);
     strata_scope_leave(&scope);
     return found;
@@ -308,8 +294,8 @@ static pool_result move(pool *self, const pool_need *need, uint64_t extra, uint6
 
 /* ---- the steps ---- */
 
-/* Bytes that may be reserved before memory is remapped. Near a limit the adaptive overhead buys nothing: memory is kept
- * for what cannot be remapped. */
+/* Bytes reserved before memory is remapped. Near a limit without adaptive overhead: memory is kept for what cannot be
+ * remapped. */
 static uint64_t within_overhead(pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
@@ -319,7 +305,6 @@ static uint64_t within_overhead(pool *self, const pool_need *need)
     return most > pool_initial_size(self) ? most : pool_initial_size(self);
 }
 
-/* Remaps memory into several holes. */
 static pool_result fill_window(pool *self, const pool_need *need, const pool_terms *terms, pool_outcome *outcome,
                                uint32_t *slot)
 {
@@ -336,8 +321,8 @@ static pool_result fill_window(pool *self, const pool_need *need, const pool_ter
     return found;
 }
 
-static pool_result move_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
-                                     uint32_t *slot)
+static pool_result remap_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
+                                      uint32_t *slot)
 {
     const pool_terms terms = {most_to_be_had(self, outcome), UINT64_MAX, outcome->alone, may_wait};
     return fill_window(self, need, &terms, outcome, slot);
@@ -353,7 +338,7 @@ pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *out
         return POOL_NOTHING;
     pool_outcome ahead = {.result = CUDA_SUCCESS, .call = outcome->call, .alone = true};
     const pool_result found = grow(self, need, overhead, &ahead, slot);
-    if (ahead.result != CUDA_SUCCESS) /* the device has no more: polling is cheaper than repeated refusals */
+    if (ahead.result != CUDA_SUCCESS) /* a poll is cheaper than repeated refusals */
         atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
     return found;
 }
@@ -365,23 +350,23 @@ pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait,
     outcome->ceiling = 0;
     const uint64_t most = most_to_be_had(self, outcome), overhead = within_overhead(self, need);
     const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
-    /* Uses the rest of the overhead limit at once, so that the same need is not remapped repeatedly. Below a limit it
-     * is kept for what cannot be remapped. */
+    /* The rest of the overhead limit is used at once, so that the same need is not remapped again. Below a limit it is
+     * kept for what cannot be remapped. */
     const uint64_t granule = self->store.granule;
     const bool limited = pool_most_reserved(self) != UINT64_MAX;
     const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
-    if (self->takes_finished) /* also where memory grows, so that the stream's progress is known by then */
+    if (self->takes_finished) /* even if memory grows: the stream's progress is then known */
         pool_poll_own(self, need);
     pool_result found = grow(self, need, cheap, outcome, slot);
     outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);
     if (outcome->initial)
         return outcome->host ? POOL_FAILED : found;
     if (found == POOL_NOTHING && !outcome->host)
-        found = move(self, need, 0, spare, may_wait, outcome, slot);
+        found = remap(self, need, 0, spare, may_wait, outcome, slot);
     if (found == POOL_NOTHING && !outcome->host)
-        found = move(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
+        found = remap(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
     if (found == POOL_NOTHING && !outcome->host && outcome->result == CUDA_ERROR_OUT_OF_MEMORY)
-        found = move_across_holes(self, need, may_wait, outcome, slot);
+        found = remap_across_holes(self, need, may_wait, outcome, slot);
     return found == POOL_NOTHING && outcome->host ? POOL_FAILED : found;
 }
 

@@ -1,9 +1,5 @@
-/* Holds, and handles for other processes.
- *
- * A chunk counts its holds. A held chunk is not remapped (is_remappable in remap.c) or returned (pool_give_back_chunk
- * in release.c); otherwise its memory is like any other. Chunks of a live block cannot be remapped, so the time between
- * an allocation and its hold is safe. */
-#include "core/base/driver_state.h"
+/* Holds, and handles for other processes. A chunk counts its holds: while held it is not remapped (remap.c) or returned
+ * (release.c). Chunks of a live block are not remapped, so the time between an allocation and its hold is safe. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/operations.h"
@@ -16,24 +12,24 @@ _Static_assert(sizeof(CUmemFabricHandle) == sizeof((strata_pool_part *)NULL)->fa
 
 struct strata_pool_hold {
     pool *pool;
-    strata_pool_hold *previous, *next; /* of the pool; guarded by map_lock */
+    strata_pool_hold *previous, *next; /* guarded by map_lock */
     size_t count;
-    strata_pool_part *parts; /* in the same allocation, like the chunks; constant */
+    strata_pool_part *parts; /* in the same allocation; constant */
     uint32_t *chunks;
 };
 
 /* ---- the parts of a block ---- */
 
-/* The nearest pool of a stack from the given layer down; NULL: none. */
+/* From the given layer down; NULL: none. */
 static pool *find_pool(strata_resource *resource)
 {
-    for (; resource; resource = resource->upstream) /* identified by an operation: the stack copies the ops table */
+    for (; resource; resource = resource->upstream) /* by an operation: the stack copies the ops table */
         if (resource->ops && resource->stack && resource->ops->describe == pool_describe)
             return (pool *)resource;
     return NULL;
 }
 
-/* Whether a range is in a taken extent: the block's own, or one that a layer cut it from. */
+/* Whether a range is in the extent of a block, or of a block that a layer cut it from. */
 static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     strata_spin_take(&self->lock);
@@ -59,8 +55,8 @@ static strata_status check_block(pool *self, const strata_block *block)
     return STRATA_SUCCESS;
 }
 
-/* Whether a chunk has bytes of the block, and which. Not a leaving chunk, whose addresses another one may have, nor a
- * useless one, which is in no extent. */
+/* Whether a chunk has bytes of the block. Not a leaving chunk, whose addresses may have a new one, nor a useless one.
+ */
 static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk), block_end = block->address + block->bytes;
@@ -87,7 +83,6 @@ static size_t count_parts(const pool *self, const strata_block *block)
     return count;
 }
 
-/* Inserts a part by address. */
 static void insert_part(strata_pool_hold *hold, const strata_pool_part *part, uint32_t chunk)
 {
     size_t at = hold->count++;
@@ -217,7 +212,7 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
                                "holding a block: there is no pool in this stack, from the given layer on");
 }
 
-/* Whether the copy has the layer's facts of the block at its address. check_block reports unknown or other blocks. */
+/* Whether the copy has the facts of the block at its address. Unknown blocks are left to check_block. */
 static strata_status check_copy(strata_resource *resource, const strata_block *block)
 {
     strata_block shown;

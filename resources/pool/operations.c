@@ -1,11 +1,10 @@
 /* pool: serves blocks from large chunks of device memory without a driver call.
  *
  *     request  -> allocate.c  a thread's cache has an extent (thread_cache.h), or
- *                 find.c      searches the heap, grow.c makes or remaps memory
+ *                 find.c      searches the heap; grow.c makes or remaps memory
  *     free     -> free.c      into the thread's cache, or into the heap with its points (pending.h)
  *
- * Layers above count a freed block's bytes as free at once: the pool reuses them in order. This file has the other
- * operations. */
+ * Layers above count a freed block's bytes as free at once. */
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -13,7 +12,7 @@
 
 #include <limits.h>
 
-/* Defaults of the largest chunk and of the overhead (thousandths), for remappable and fixed memory. */
+/* Defaults; overhead in thousandths. */
 enum {
     CHUNK_REMAPPABLE = 16 << 20,
     CHUNK_FIXED = 64 << 20,
@@ -23,7 +22,7 @@ enum {
 
 enum { PENDING = 64 };
 
-/* As pool_heap_pending, under map_lock: its holder may just have taken some. */
+/* Under map_lock, since its holder may just have taken some. */
 static size_t list_pending(pool *self, uint16_t after, strata_point *points)
 {
     size_t count = 0;
@@ -36,7 +35,7 @@ static size_t list_pending(pool *self, uint16_t after, strata_point *points)
     return count;
 }
 
-/* Waits on the host for everything that may touch free memory, once for each stream. Errors: the first. */
+/* Waits for each stream once. Errors: the first. */
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -55,8 +54,7 @@ static strata_status wait_for_free(pool *self)
     return status;
 }
 
-/* Freed memory is free at once; a reap frees only bytes that a capture held. A full wait returns memory above the
- * release threshold. */
+/* A reap frees only bytes that a capture held. A full one returns memory above the release threshold. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;
@@ -80,24 +78,23 @@ static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode,
 static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
     uint64_t released = 0;
-    size_t told = 0;
+    size_t trimmed_below = 0;
     strata_resource *below = resource->upstream;
     strata_status status = pool_trim((pool *)resource, keep_bytes, &released);
     if (status == STRATA_SUCCESS && below)
-        status = below->ops->trim(below, keep_bytes, &told);
-    *bytes = told > released ? told : (size_t)released;
+        status = below->ops->trim(below, keep_bytes, &trimmed_below);
+    *bytes = trimmed_below > released ? trimmed_below : (size_t)released;
     return status;
 }
 
 static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
+    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger requests exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + POOL_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 
-/* Freed blocks are free at once. */
 static strata_status pool_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                    strata_block_id *of)
 {
@@ -131,14 +128,12 @@ static strata_status pool_find_block(strata_resource *resource, CUdeviceptr addr
                        (unsigned long long)address);
 }
 
-/* Blocks that extents are cut from are internal. */
 static bool pool_owns_internally(strata_resource *resource, strata_block_id id)
 {
     const pool_extent *extent = strata_block_layer_bytes(resource, id);
     return extent && extent->state == POOL_CHUNK;
 }
 
-/* The layer below is known only now. */
 static strata_status pool_begin(strata_resource *resource)
 {
     pool *self = (pool *)resource;
@@ -169,7 +164,6 @@ static strata_status pool_begin(strata_resource *resource)
     return STRATA_SUCCESS;
 }
 
-/* Work may be on its way to memory that was freed in stream order. */
 static strata_status synchronize(strata_point point, void *data)
 {
     (void)data;

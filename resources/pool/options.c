@@ -1,4 +1,4 @@
-/* Options of a pool: checks, defaults, texts, and the pool that is made of them. */
+/* Options of a pool: checks, defaults, texts, and creation. */
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"

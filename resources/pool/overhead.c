@@ -1,38 +1,36 @@
-/* Adaptive overhead. Remapping a chunk takes some 100 us on an H200 (docs/measurements.md), and polling for other
- * streams' memory may recur with every request, whereas memory is paid for once. Frequent remapping or polling raises
- * the overhead limit. Either signal is enough. Both are ignored if the option is set.
+/* Adaptive overhead. Remapping a chunk takes some 100 us on an H200 (docs/measurements.md), and streams may be polled
+ * at every request, whereas memory is paid for once. So frequent remapping or polling raises the overhead limit. Either
+ * signal is enough; both are ignored if the option is set.
  *
- * Remapping is costly if it takes a quarter of the time while an eighth of all memory, or 100 ms worth, is remapped, so
- * that no single request causes it. The last 200 ms or so count; older time is forgotten gradually. A program that
- * works on its data between requests spends its time elsewhere and buys nothing. Time stands still during pauses
- * without requests to the heap. The first 20 ms after a purchase tell nothing. Growing memory is remapped at times and
- * then settles: the count restarts at a new peak of live bytes. A deterministic pool replaces time by 5 us a request
- * and 100 us a chunk.
+ * Remapping is costly if it takes a quarter of the time, and an eighth of all memory, or 100 ms worth, is remapped,
+ * which no single request causes. The last 200 ms or so count, without pauses and the making of memory. The count
+ * restarts at each raise, and at each new peak of live bytes: growing memory is remapped at times and then settles. A
+ * deterministic pool's clock counts 5 us a request and 100 us a chunk.
  *
- * Polling is costly if other streams are polled every few requests because nothing else fits. */
+ * Polling is costly if streams are polled every few requests because nothing else fits. */
 #include "resources/pool/overhead.h"
 
 #include "core/base/timestamp.h"
 
-static const double MOVING_STEP = 0.10; /* overhead bought at a time */
-static const double MOVING_MOST = 1.0;  /* upper bound */
+static const double REMAPPING_STEP = 0.10; /* one raise */
+static const double REMAPPING_MOST = 1.0;  /* upper bound */
 static const double POLLING_OVERHEAD = 0.15;
 
 enum {
-    TIME_SHARE = 4,         /* part of the time spent remapping */
-    MEMORY_SHARE = 8,       /* part of all memory that is remapped */
-    MUCH_NS = 100000000,    /* or this time spent, in nanoseconds */
+    TIME_SHARE = 4,         /* of the time */
+    MEMORY_SHARE = 8,       /* of all memory, */
+    MUCH_NS = 100000000,    /* or this time */
     LEAST_NS = 20000000,    /* within at least this time */
-    MOST_NS = 200000000,    /* beyond which half is forgotten */
-    PAUSE_NS = 2000000,     /* a pause counts at most this long, */
-    GAP_NS = 5000000,       /* plus this for each miss meanwhile */
-    REQUEST_NS = 5000,      /* clock of a deterministic pool: a miss */
-    CHUNK_NS = 100000,      /* and a remapped chunk */
-    RISE_SHARE = 32,        /* part of the peak: a larger rise restarts the count */
-    BESIDE_SHARE = 2,       /* part of the device beyond the peak that may be bought */
-    LIMIT_SHARE = 12,       /* part of a limit that is not bought: a little more than where pool_is_tight begins */
-    POLLING_REQUESTS = 8,   /* costly: one poll in this many requests, */
-    POLLING_WEIGHED = 1024, /* weighed over this many */
+    MOST_NS = 200000000,    /* half of a longer time is forgotten */
+    PAUSE_NS = 2000000,     /* a pause counts at most this, */
+    GAP_NS = 5000000,       /* and this for each miss in it */
+    REQUEST_NS = 5000,      /* deterministic clock: a miss, */
+    CHUNK_NS = 100000,      /* a remapped chunk */
+    RISE_SHARE = 32,        /* a rise of the peak by this part restarts the count */
+    BESIDE_SHARE = 2,       /* of the device beyond the peak */
+    LIMIT_SHARE = 12,       /* of a limit, not used: a little more than where pool_is_tight begins */
+    POLLING_REQUESTS = 8,   /* one poll in this many requests, */
+    POLLING_WEIGHED = 1024, /* over this many */
 };
 
 static uint64_t requests_of(const pool *self)
@@ -44,11 +42,11 @@ static uint64_t requests_of(const pool *self)
 
 uint64_t pool_overhead_clock(const pool *self)
 {
-    const uint64_t moved = atomic_load_explicit(&self->counts.moved, memory_order_relaxed);
-    return self->deterministic ? requests_of(self) * REQUEST_NS + moved * CHUNK_NS : strata_timestamp_clock();
+    const uint64_t remapped = atomic_load_explicit(&self->counts.chunks_remapped, memory_order_relaxed);
+    return self->deterministic ? requests_of(self) * REQUEST_NS + remapped * CHUNK_NS : strata_timestamp_clock();
 }
 
-/* Counts the time until now, without the excess of pauses. */
+/* Counts time until now; not all of a pause. */
 static void pass(pool *self, uint64_t now)
 {
     pool_remap_window *remap_window = &self->adaptive.remap_window;
@@ -64,7 +62,7 @@ static void restart(pool *self, uint64_t now)
     self->adaptive.remap_window = (pool_remap_window){.began = now, .seen = now, .misses_seen = requests_of(self)};
 }
 
-void pool_overhead_record_remaps(pool *self, uint64_t began, uint64_t bytes)
+void pool_overhead_record_remapping(pool *self, uint64_t began, uint64_t bytes)
 {
     pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t now = pool_overhead_clock(self);
@@ -73,10 +71,10 @@ void pool_overhead_record_remaps(pool *self, uint64_t began, uint64_t bytes)
     pass(self, began);
     for (uint64_t lasted; (lasted = began - remap_window->began) > MOST_NS;) {
         remap_window->began = began - lasted / 2;
-        remap_window->moving /= 2;
+        remap_window->remapping /= 2;
         remap_window->bytes /= 2;
     }
-    remap_window->moving += now - began;
+    remap_window->remapping += now - began;
     remap_window->bytes += bytes;
     remap_window->seen = now;
 }
@@ -89,22 +87,21 @@ uint64_t pool_overhead_exclude(pool *self, uint64_t began)
     return took;
 }
 
-/* Overhead that may be bought: half of the rest of a device is for other programs; near a limit memory is kept for what
- * cannot be remapped. */
+/* Half of the rest of a device is for other programs; near a limit memory is kept for what cannot be remapped. */
 static double most_by_remapping(const pool *self)
 {
     const uint64_t limit = pool_most_reserved(self), total = self->device->info.total_bytes;
     const uint64_t peak = self->peak_live, most = limit < total ? limit - limit / LIMIT_SHARE : total;
     const double beside = most > peak ? (double)(most - peak) / (limit < total ? 1 : BESIDE_SHARE) : 0;
-    return beside < MOVING_MOST * (double)peak ? beside / (double)peak : MOVING_MOST;
+    return beside < REMAPPING_MOST * (double)peak ? beside / (double)peak : REMAPPING_MOST;
 }
 
-/* The overhead bought so far, bounded by what may be bought now. */
+/* Bounded by what is allowed now. */
 static double overhead_of(const pool *self)
 {
     const double most = most_by_remapping(self), adaptive = self->adaptive.by_remapping;
-    const double moving = adaptive < most ? adaptive : most, polling = self->adaptive.by_polling;
-    const double more = moving > polling ? moving : polling;
+    const double remapping = adaptive < most ? adaptive : most, polling = self->adaptive.by_polling;
+    const double more = remapping > polling ? remapping : polling;
     return more > self->overhead ? more : self->overhead;
 }
 
@@ -113,8 +110,8 @@ static bool remapping_is_costly(const pool *self, uint64_t now)
     const pool_remap_window *remap_window = &self->adaptive.remap_window;
     const uint64_t lasted = now - remap_window->began;
     return remap_window->bytes &&
-           (remap_window->bytes >= self->store.reserved / MEMORY_SHARE || remap_window->moving >= MUCH_NS) &&
-           lasted >= LEAST_NS && remap_window->moving >= lasted / TIME_SHARE;
+           (remap_window->bytes >= self->store.reserved / MEMORY_SHARE || remap_window->remapping >= MUCH_NS) &&
+           lasted >= LEAST_NS && remap_window->remapping >= lasted / TIME_SHARE;
 }
 
 static void weigh_remapping(pool *self)
@@ -129,7 +126,7 @@ static void weigh_remapping(pool *self)
         return;
     restart(self, now);
     if (overhead_of(self) < most_by_remapping(self))
-        self->adaptive.by_remapping = overhead_of(self) + MOVING_STEP;
+        self->adaptive.by_remapping = overhead_of(self) + REMAPPING_STEP;
 }
 
 double pool_overhead_now(pool *self)
@@ -142,8 +139,7 @@ double pool_overhead_now(pool *self)
 
 /* ---- polling ---- */
 
-/* Streams that keep taking each other's memory keep polling, and remapping what they get. With more memory each finds
- * its own. */
+/* With more memory, each stream finds its own. */
 void pool_overhead_weigh_polling(pool *self)
 {
     const uint64_t misses = requests_of(self);

@@ -1,6 +1,5 @@
-/* Other devices with access to a pool's memory. Mapped memory is accessible to the devices named in cuMemSetAccess
- * alone, whatever cuCtxEnablePeerAccess says (CUDA Driver API, "Virtual Memory Management"), so each mapping names all
- * of them. */
+/* Mapped memory is accessible to the devices named in cuMemSetAccess alone, whatever cuCtxEnablePeerAccess says (CUDA
+ * Driver API, "Virtual Memory Management"), so each mapping names all of them. */
 #include "resources/pool/peers.h"
 
 #include "core/base/error.h"
@@ -41,11 +40,10 @@ strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t
     return STRATA_SUCCESS;
 }
 
-/* Whether a device can access another one's memory. */
 static strata_status can_access(int ordinal, const strata_device *device, bool *can)
 {
     CUdevice peer;
-    int answer = 1; /* assumed if the driver cannot say; a mapping then fails */
+    int answer = 1; /* if the driver cannot say; a mapping then fails */
     const char *call = "cuDeviceGet";
     CUresult result = strata_cu.DeviceGet(&peer, ordinal);
     if (result == CUDA_SUCCESS && strata_cu.DeviceCanAccessPeer) {
@@ -58,7 +56,7 @@ static strata_status can_access(int ordinal, const strata_device *device, bool *
                                                        ordinal, device->ordinal);
 }
 
-strata_status pool_peers_ask(const strata_device *device, bool all, uint64_t *peers)
+strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers)
 {
     int count = 0;
     uint64_t found = 0;

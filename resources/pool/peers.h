@@ -6,17 +6,17 @@
 
 _Static_assert(STRATA_DEVICE_LIMIT <= 64, "a device has a bit");
 
-/* Reads ordinals separated by ';', or "all"; "": none. Errors: INVALID_VALUE, with the position. */
+/* Reads ordinals separated by ';', or "all". Errors: INVALID_VALUE, with the position. */
 strata_status pool_peers_read(const char *text, int ordinals[STRATA_DEVICE_LIMIT], size_t *count, bool *all);
 
-/* The mask of ordinals, without the pool's own device. Errors: INVALID_VALUE. */
+/* The mask, without the pool's own device. Errors: INVALID_VALUE. */
 strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t *out);
 
-/* Keeps in *peers the devices that exist and can access the device's memory, without the device itself; with `all`,
- * every such device. Errors: INVALID_VALUE (no such device), UNSUPPORTED (a named device has no access), DRIVER. */
-strata_status pool_peers_ask(const strata_device *device, bool all, uint64_t *peers);
+/* Checks that the devices exist and can access the device's memory; with `all`, finds those. Errors: INVALID_VALUE (no
+ * such device), UNSUPPORTED (no access), DRIVER. */
+strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t *peers);
 
-/* The access descriptors for cuMemSetAccess of the device and its peers. Returns their number. */
+/* Access descriptors of the device and its peers. Returns their number. */
 size_t pool_peers_access(const strata_device *device, uint64_t peers, CUmemAccessDesc to[STRATA_DEVICE_LIMIT]);
 
 #endif

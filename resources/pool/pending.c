@@ -1,4 +1,4 @@
-/* Points of a free extent, in the words that hold a live block's uses. */
+/* Points of a free extent, in the words of a live block's uses. */
 #include "resources/pool/pending.h"
 
 #include "core/base/host_memory.h"
@@ -171,4 +171,11 @@ bool pool_points_add_all(strata_entry *entry, const strata_entry *from)
     for (uint32_t i = 0; added && more && i < more->count; i++)
         added = pool_points_add(entry, more->points[i]);
     return added;
+}
+
+bool pool_is_complete(const strata_entry *entry)
+{
+    strata_entry *own = (strata_entry *)entry;
+    pool_points_forget_complete(own);
+    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
 }

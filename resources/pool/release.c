@@ -1,30 +1,9 @@
-/* Returning memory to the device, chunk by chunk: at a trim, and at a wait for all frees with a release threshold
- * (decay.c returns memory over time). Only wholly free chunks without holds go, highest numbers first: they were
- * usually made last. */
+/* Returns memory to the device: at a trim, and at a full reap with a release threshold (decay.c: over time). Only
+ * wholly free chunks without holds go, highest numbers first: usually the youngest. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
-bool pool_is_complete(const strata_entry *entry)
-{
-    strata_entry *own = (strata_entry *)entry;
-    pool_points_forget_complete(own);
-    return pool_points_timeline(own) == POOL_TIMELINE_NONE;
-}
-
-bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
-{
-    const pool_heap *heap = &self->heap;
-    const uint32_t first = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    *complete = first != 0;
-    for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
-        *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
-        slot = pool_extent_at(heap, slot)->next;
-    }
-    return first != 0;
-}
-
-/* The range of a chunk as an extent of the caller's; 0: not available. */
+/* 0: not free, or not complete. */
 static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
 {
     uint32_t slot = 0;
@@ -54,21 +33,21 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-/* What is returned: until at most `keep` bytes are reserved, or, with `at_least`, without going below. */
-typedef struct giving {
+/* Until at most `keep` bytes are reserved; with `at_least`, as long as they stay. */
+typedef struct release_terms {
     uint64_t keep;
     bool at_least;
-    bool may_wait; /* pending memory is waited for; oom_lock is held */
-} giving;
+    bool may_wait; /* for pending memory; oom_lock is held */
+} release_terms;
 
-static bool goes(const pool *self, const giving *how, uint32_t number)
+static bool may_release(const pool *self, const release_terms *how, uint32_t number)
 {
     const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]), reserved = self->store.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
-/* Memory that waits for a stream which a capture bars is kept. */
-static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
+/* A stream that a capture bars cannot be waited for: its memory stays. */
+static strata_status give_back(pool *self, const release_terms *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
@@ -79,12 +58,12 @@ static strata_status give_back(pool *self, const giving *how, uint64_t *bytes)
     strata_error_suppress_begin();
     for (uint32_t number = self->store.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
-        if (goes(self, how, number))
+        if (may_release(self, how, number))
             status = pool_give_back_chunk(self, number, how->may_wait);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     strata_error_suppress_end(status != STRATA_SUCCESS);
-    pool_forget_peak(self);
+    pool_lower_peak(self);
     pool_record_reserved(self);
     *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
     strata_lock_release(&self->map_lock);
@@ -101,17 +80,10 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&self->oom_lock);
-    status = give_back(self, &(giving){.keep = keep, .may_wait = true}, bytes);
+    status = give_back(self, &(release_terms){.keep = keep, .may_wait = true}, bytes);
     strata_lock_release(&self->oom_lock);
     strata_scope_leave(&scope);
     return status;
-}
-
-uint64_t pool_kept_bytes(const pool *self)
-{
-    uint64_t threshold = atomic_load_explicit(&self->threshold, memory_order_relaxed);
-    threshold = threshold > POOL_KEEP_NOTHING ? threshold : 0;
-    return threshold > self->initial_bytes ? threshold : self->initial_bytes;
 }
 
 strata_status pool_release(pool *self)
@@ -127,7 +99,7 @@ strata_status pool_release(pool *self)
     strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    status = give_back(self, &(giving){.keep = keep, .at_least = true}, &bytes);
+    status = give_back(self, &(release_terms){.keep = keep, .at_least = true}, &bytes);
     strata_scope_leave(&scope);
     return status;
 }

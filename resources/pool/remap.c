@@ -7,14 +7,14 @@
 
 #include <string.h>
 
-#define MUCH ((uint64_t)256 << 20) /* bytes; larger requests first ask the device whether it has them */
+#define MUCH ((uint64_t)256 << 20) /* bytes; for more, the device is asked first */
 
 enum {
-    CHUNKS = 512,        /* chunks that there should be before larger ones are made, */
-    REQUEST_CHUNKS = 32, /* except for a request that would take more than this many, */
-    ROOMY_SHARE = 8,     /* while at most this part of the possible memory is reserved */
+    CHUNKS = 512,        /* chunks before larger ones are made, */
+    REQUEST_CHUNKS = 32, /* unless a request needs more than this many */
+    ROOMY_SHARE = 8,     /* while this part of the memory is reserved */
     LAST_SHARE = 3,      /* part of a limit that is made in small chunks */
-    LAST_CHUNKS = 8192,  /* none larger than this part of it, if the device allows it */
+    LAST_CHUNKS = 8192,  /* of at most this part, if the device allows it */
 };
 
 /* ---- making and mapping ---- */
@@ -51,8 +51,8 @@ static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
     return true;
 }
 
-/* The size of new chunks grows with the memory, so that there are some hundreds. The last chunks below a limit are
- * small: a chunk that a block partly uses cannot be remapped, and its rest is lost to larger requests. */
+/* Chunks grow with the memory, so that there are some hundreds. The last ones below a limit are small: a chunk in
+ * partial use cannot be remapped, and its rest is lost to larger requests. */
 static uint64_t chunk_size(const pool *self)
 {
     const uint64_t granule = self->store.granule, reserved = self->store.reserved;
@@ -64,8 +64,7 @@ static uint64_t chunk_size(const pool *self)
     return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
-/* The size for a large request while there is little memory: the cost of mapping follows the number of chunks, and such
- * requests get whole chunks. */
+/* For a large request in little memory: mapping costs by the chunk, and the request gets whole chunks. */
 static uint64_t chunk_size_for(const pool *self, uint64_t request)
 {
     uint64_t size = self->store.granule;
@@ -74,8 +73,7 @@ static uint64_t chunk_size_for(const pool *self, uint64_t request)
     return size < self->chunk_bytes ? size : self->chunk_bytes;
 }
 
-/* Bytes that may be reserved in such chunks, so that enough others can be remapped. A deterministic pool ignores what
- * other programs leave of the device. */
+/* Bytes reserved in such chunks, so that others stay remappable. A deterministic pool ignores other programs. */
 static uint64_t roomy_bytes(const pool *self)
 {
     const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
@@ -96,11 +94,11 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
         outcome->host = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.chunks_made, 1, memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
-/* What can be reserved if the device has just said that it has less than `bytes` more. */
+/* The device has just refused `bytes`. */
 static uint64_t ceiling_below(const pool *self, uint64_t bytes)
 {
     size_t left, total;
@@ -109,8 +107,8 @@ static uint64_t ceiling_below(const pool *self, uint64_t bytes)
     return self->store.reserved + (known && left < most ? left : most);
 }
 
-/* Whether the device says it has so many bytes; otherwise all of its memory would be made and returned, and other
- * programs would get none meanwhile. If it says no, one large handle shows whether it can still free them by itself. */
+/* Asks whether the device has so many bytes. Otherwise all of its memory would be made and returned, and other programs
+ * would get none meanwhile. If it says no, one large handle shows whether it can free them by itself. */
 static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
@@ -163,13 +161,6 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
     return result;
 }
 
-void pool_record_reserved(pool *self)
-{
-    atomic_store_explicit(&self->reserved, self->store.reserved, memory_order_relaxed);
-    if (self->store.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
-        atomic_store_explicit(&self->peak_reserved, self->store.reserved, memory_order_relaxed);
-}
-
 /* ---- unmapping free chunks ---- */
 
 static strata_status synchronize(strata_point point, void *data)
@@ -185,9 +176,8 @@ static void set_state(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-/* Waits on the host until no work can touch a taken range. map_lock, held before and after, is dropped meanwhile: other
- * threads can still use free memory; a thread that must wait or map blocks on oom_lock, because the hole for this is
- * already taken and usually has nearly all addresses. A thread that waits for all frees sees the range. */
+/* Waits until no work can touch a taken range. Drops map_lock while it waits: other threads can still use free memory;
+ * a thread that must wait or map blocks on oom_lock, since the hole for this range is taken. */
 static strata_status wait_for_range(pool *self, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
@@ -203,12 +193,11 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
 
 typedef struct pool_pick {
     uint32_t chunk;
-    uint64_t around; /* bytes of the free extent in which it begins */
+    uint64_t around; /* bytes of the free extent around it */
     bool complete;
 } pool_pick;
 
-/* Order of taking chunks: complete ones; of small free extents, which serve least; large chunks, of which fewer are
- * needed. */
+/* Complete chunks; then those of small extents, which serve least; then large ones, of which fewer are needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
     if (a->complete != b->complete)
@@ -218,7 +207,7 @@ static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick
     return pool_chunk_bytes(&self->store.chunks[a->chunk]) > pool_chunk_bytes(&self->store.chunks[b->chunk]);
 }
 
-/* Whether a chunk of at most `room` bytes is free and can be remapped. The lock is held. */
+/* `lock` is held. */
 static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32_t number, pool_pick *pick)
 {
     const pool_heap *heap = &self->heap;
@@ -240,7 +229,7 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
-/* Lists all chunks of at most `room` bytes that can be remapped. Returns their number. The lock is held. */
+/* Lists remappable chunks of at most `room` bytes. Returns their number. `lock` is held. */
 static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
@@ -250,7 +239,7 @@ static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t
     return count;
 }
 
-/* Removes the best chunk of at most `room` bytes from the list; 0: none. */
+/* Removes the best pick of at most `room` bytes; 0: none. */
 static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
 {
     pool_pick *best = NULL;
@@ -274,7 +263,6 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
     return bytes;
 }
 
-/* Makes a chunk's range free or a hole again. */
 static void give_range(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
@@ -292,8 +280,7 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes the range of a chunk that can be remapped, after waiting if necessary. False if it can no longer be remapped or
- * waited for. */
+/* Takes a chunk's range, after a wait if necessary. False: no longer remappable, or the wait failed. */
 static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
@@ -313,8 +300,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     return status == STRATA_SUCCESS;
 }
 
-/* Unmaps taken chunks that are adjacent, listed from the highest address. After a failure they are free memory again.
- */
+/* Unmaps adjacent taken chunks, highest first. After a failure they are free memory. */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
     const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
@@ -354,8 +340,7 @@ static size_t run_length(const pool *self, const uint32_t *numbers, size_t count
     return length;
 }
 
-/* Unmaps the chunks of a list from `first` on, adjacent ones by one call; those that cannot be unmapped leave the list.
- */
+/* Unmaps the list's chunks from `first` on, adjacent ones by one call. Those that stay mapped leave the list. */
 static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
     uint32_t *numbers = chunks->numbers + first, *kept = numbers;
@@ -369,8 +354,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
-            atomic_fetch_add_explicit(&self->counts.moved, length, memory_order_relaxed);
-            chunks->moved += bytes;
+            atomic_fetch_add_explicit(&self->counts.chunks_remapped, length, memory_order_relaxed);
+            chunks->remapped += bytes;
         } else {
             chunks->bytes -= bytes;
         }
@@ -378,8 +363,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
     chunks->count = (size_t)(kept - chunks->numbers);
 }
 
-/* Takes ranges of chunks until the list has enough. All chunks are compared at once, since finding what lies in a chunk
- * costs more than comparing. False if none was found. */
+/* Takes chunks until the list has enough. Lists all of them at once: a look into a chunk costs more than a comparison.
+ * False: none. */
 static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
 {
     const size_t before = chunks->count;

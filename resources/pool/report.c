@@ -1,13 +1,12 @@
-/* Reports of a pool: usage, values, and a snapshot of all extents, taken while other threads go on. */
+/* Usage, values, and a snapshot of all extents, taken while other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-enum { EXTENTS_AT_ONCE = 64 }; /* extents read under the lock */
+enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
 
-/* The largest extent that a thread cache or the depot has among the next ones from *from on: taken and without a block.
- * False: no more. */
+/* The largest cached one of the next extents: taken, without a block. False: no more extents. */
 static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
@@ -25,7 +24,7 @@ static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
     return slot != 0;
 }
 
-/* The largest free extent: of the heap, which is ordered, and of the caches, for which every extent is read. */
+/* In the caches, every extent is read. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
@@ -37,8 +36,8 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-/* All but the largest free extent, which needs a search. */
-static void tell_usage(pool *self, strata_usage *usage)
+/* Without the largest free extent, which needs a search. */
+static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
     const size_t live = (size_t)now.bytes;
@@ -60,40 +59,9 @@ static void tell_usage(pool *self, strata_usage *usage)
 strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 {
     pool *self = (pool *)resource;
-    tell_usage(self, usage);
+    fill_usage(self, usage);
     usage->largest_free = largest_free(self, usage->reserved_free);
     return STRATA_SUCCESS;
-}
-
-bool pool_initial_is_too_much(const pool *self, const pool_need *need)
-{
-    if (!pool_lacks_initial(self, need))
-        return false;
-    const uint64_t free = strata_device_free_bytes(self->device); /* 0: unknown */
-    const uint64_t most = free ? self->store.reserved + free : self->device->info.total_bytes;
-    return most < pool_initial_size(self);
-}
-
-strata_status pool_refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
-{
-    const strata_error *below = &outcome->below;
-    const bool asked = below->status != STRATA_SUCCESS;
-    if (asked && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (!asked && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation(&self->resource, request, outcome->result, outcome->call);
-    const size_t device_free = strata_device_free_bytes(self->device);
-    strata_error *error = strata_error_begin(asked ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
-    if (asked)
-        *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    error->device_free = device_free;
-    return strata_error_raise(error,
-                              "pool: initial_size is %llu bytes, which cannot be had, and before it is no request is "
-                              "served: on device %d %zu bytes are free of %zu. Choose a smaller one%s%.260s",
-                              (unsigned long long)self->initial_bytes, self->device->ordinal, device_free,
-                              self->device->info.total_bytes, asked ? ". Below: " : "", asked ? below->message : "");
 }
 
 /* ---- values ---- */
@@ -112,9 +80,9 @@ enum {
     HITS,
     MISSES,
     STEALS,
-    GROWN,
-    MOVED,
-    ASKED,
+    MADE,
+    REMAPPED,
+    POLLS,
     FLUSHES,
     VALUE_COUNT
 };
@@ -137,9 +105,9 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
     [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
     [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
-    [GROWN] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
-    [MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
-    [ASKED] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
+    [MADE] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
+    [REMAPPED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
+    [POLLS] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
     [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
 };
 
@@ -152,7 +120,6 @@ static uint64_t sum_hits(const pool *self)
     return hits;
 }
 
-/* The word that has a value. */
 static _Atomic uint64_t *word_of(pool *self, size_t which)
 {
     switch (which) {
@@ -171,13 +138,13 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
     case MISSES:
         return &self->counts.misses;
     case STEALS:
-        return &self->counts.handed;
-    case GROWN:
-        return &self->counts.grown;
-    case MOVED:
-        return &self->counts.moved;
-    case ASKED:
-        return &self->counts.asked;
+        return &self->counts.steals;
+    case MADE:
+        return &self->counts.chunks_made;
+    case REMAPPED:
+        return &self->counts.chunks_remapped;
+    case POLLS:
+        return &self->counts.polls;
     default:
         return &self->counts.flushes;
     }
@@ -187,7 +154,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 {
     pool *self = (pool *)resource;
     strata_usage usage;
-    tell_usage(self, &usage);
+    fill_usage(self, &usage);
     switch (which) {
     case RESERVED:
         *value = usage.reserved_bytes;
@@ -230,7 +197,7 @@ typedef struct seen_extent {
     strata_tag tag;
 } seen_extent;
 
-/* Extents from an address on. The lock is held only briefly, since the report may go to a file. */
+/* A report may go to a file, so the lock is held only briefly. */
 static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
@@ -287,7 +254,7 @@ typedef struct seen_chunk {
     bool held;
 } seen_chunk;
 
-/* Chunks from a number on; a leaving chunk's place may have a new one. */
+/* A leaving chunk's place may have a new one. */
 static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
@@ -310,7 +277,7 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
     strata_emit_object_end(to);
 }
 
-/* Chunks with consecutive numbers, equal size, and equal holds. */
+/* Equal chunks with consecutive numbers. */
 static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
 {
     if (!count)
@@ -324,7 +291,7 @@ static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t co
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* A text report of many extents or chunks has counts by size instead of places. */
+/* A text has counts by size where there are many chunks. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->map_lock);
@@ -356,8 +323,7 @@ static void describe_chunks(pool *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-/* Describes the used address space extent by extent, without the large hole at its end. Concurrent changes are seen
- * before or after. */
+/* Without the large hole at the end. Concurrent changes are seen before or after. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;

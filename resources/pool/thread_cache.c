@@ -1,9 +1,9 @@
-/* Making, reassigning and emptying caches; magazines and the depot. */
+/* Caches, magazines and the depot. */
 #include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
 
-/* Frees a list of extents into the heap; the lock is held. */
+/* `lock` is held. */
 static void give_list(pool *self, uint32_t slot)
 {
     while (slot) {
@@ -13,7 +13,7 @@ static void give_list(pool *self, uint32_t slot)
     }
 }
 
-/* Frees a bin's extents into the heap; the lock is held. */
+/* `lock` is held. */
 static bool give_bin(pool *self, pool_bin *bin)
 {
     const bool any = bin->last != NULL;
@@ -35,7 +35,7 @@ static bool give_large(pool *self, pool_stream_cache *cache)
     return slot != 0;
 }
 
-/* Empties a cache; the lock is held, and the cache is the caller's. */
+/* `lock` is held, and the cache is the caller's. */
 static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
@@ -45,11 +45,11 @@ static bool give_all(pool *self, pool_stream_cache *cache)
     return any;
 }
 
-/* The thread's cache for a stream, made, or emptied of another one; NULL without host memory. The cache is the
- * caller's; no lock is held. */
+/* The thread's cache for a stream, made, or emptied of another stream's. NULL without host memory. The cache is the
+ * caller's; takes lock. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    pool_stream_cache **place = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *place;
+    pool_stream_cache **slot = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *slot;
     if (cache && cache->timeline == timeline)
         return cache;
     if (cache) {
@@ -65,7 +65,7 @@ static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, stra
     cache->timeline = timeline;
     cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
     cache->written = strata_point_make(timeline->number, 0) | STRATA_POINT_WRITE;
-    *place = cache;
+    *slot = cache;
     return cache;
 }
 
@@ -77,7 +77,7 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Assigns a bin to a size, emptying it of another; the lock is held. */
+/* Gives a bin another size, emptying it. `lock` is held. */
 static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
@@ -89,7 +89,7 @@ static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
     *bin = (pool_bin){.granules = granules};
 }
 
-/* Puts an extent into a bin; false if it is too large. The lock is held. */
+/* False: too large. `lock` is held. */
 static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uint64_t bytes)
 {
     const uint32_t granules = pool_granules(bytes);
@@ -101,7 +101,7 @@ static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uin
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
 }
 
-/* The large extent of a cache, if it has that size; else NULL. */
+/* NULL: not of that size. */
 static strata_entry *take_large(const pool *self, pool_stream_cache *cache, uint64_t granules, uint32_t *slot)
 {
     strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
@@ -142,13 +142,12 @@ void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_ti
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
-    pool_decay_step_if_due(self);
 }
 
 /* ---- magazines ---- */
 
-/* Moves a magazine to the depot, by size: `left` of its first extent links to the next magazine. The lock is held. */
-static void hand_over(pool *self, pool_magazine *magazine)
+/* `left` of a magazine's first extent links to the next magazine. `lock` is held. */
+static void pass_to_depot(pool *self, pool_magazine *magazine)
 {
     if (!magazine->first)
         return;
@@ -169,7 +168,7 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
     strata_spin_take(&self->lock);
     if (entered && small) {
         pool_magazine *magazine = &local->magazines[granules % POOL_MAGAZINES];
-        hand_over(self, magazine);
+        pass_to_depot(self, magazine);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
         *magazine = (pool_magazine){granules, slot, 1, strata_point_timeline(write), timeline->number, {entry}};
         pool_extent_in(&self->heap, entry)->chain = 0;
@@ -180,19 +179,18 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
     strata_spin_release(&self->lock);
     if (entered)
         pool_thread_cache_leave(local);
-    pool_decay_step_if_due(self);
 }
 
-/* The lock is held. */
+/* `lock` is held. */
 static uint32_t take_magazine(pool *self, uint32_t granules)
 {
     _Atomic uint32_t *bucket = &self->depot[granules % POOL_DEPOT];
     uint32_t found = *bucket, before = 0;
-    for (unsigned looked = 0; found; looked++) {
+    for (unsigned searched = 0; found; searched++) {
         if (pool_granules(pool_bytes_of(pool_entry(&self->heap, found))) == granules)
             break;
         before = found;
-        found = looked < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
+        found = searched < POOL_SEARCHED ? pool_extent_at(&self->heap, found)->left : 0;
     }
     if (found && before)
         pool_extent_at(&self->heap, before)->left = pool_extent_at(&self->heap, found)->left;
@@ -220,15 +218,15 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     return found;
 }
 
-/* The filling thread wrote a magazine's entries last, and each only links to the next: prefetches several at a time. */
+/* The thread that filled a magazine wrote its entries last, and each links only to the next: prefetches several. */
 static inline void fetch(const strata_entry *entry)
 {
     __builtin_prefetch(entry, 1);
     __builtin_prefetch(entry + 1, 1);
 }
 
-/* Replaces the points of each extent of a list by the stream's point. Returns the bytes. */
-static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t first)
+/* The stream has waited for the extents. Returns their bytes. */
+static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
     uint64_t bytes = 0;
@@ -245,7 +243,7 @@ static uint64_t pass_on(pool *self, const strata_timeline *timeline, uint32_t fi
 /* The cache is the caller's. */
 static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline, uint32_t first)
 {
-    const uint64_t bytes = timeline ? pass_on(self, timeline, first) : 0;
+    const uint64_t bytes = timeline ? replace_points(self, timeline, first) : 0;
     const uint32_t granules = pool_granules(pool_bytes_of(pool_entry(&self->heap, first)));
     pool_stream_cache *cache = timeline ? claim_cache(self, local, timeline) : NULL;
     strata_spin_take(&self->lock);
@@ -266,7 +264,7 @@ static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline
 
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
-    if (!pool_thread_cache_enter(self, local)) /* the emptying thread has it, or will have it */
+    if (!pool_thread_cache_enter(self, local)) /* the flushing thread takes `rest` */
         return;
     const uint32_t rest = local->rest;
     local->rest = 0;
@@ -275,7 +273,7 @@ void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Empties the depot; the lock is held. */
+/* `lock` is held. */
 static void give_depot(pool *self)
 {
     for (size_t i = 0; i < POOL_DEPOT; i++) {

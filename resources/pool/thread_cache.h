@@ -1,77 +1,71 @@
-/* A thread's cache: extents that were freed on a stream and wait for no other, ready for a request of the same size on
- * that stream. Taking and keeping one touches no word that another thread writes.
+/* A thread's cache: extents that a thread freed on a stream and that wait for no other, for a request of the same size
+ * on that stream. Its fast path touches no word that another thread writes.
  *
  *     thread cache -+- stream cache (one a recent stream) -- bins (one a size) -- extents, last freed first
  *                   +- magazines (one a size): extents that wait for two streams
  *
- * A stream cache belongs to one timeline. A thread that takes an extent has found out in the same call that its stream
- * has this timeline, and so waits for nothing. This also holds if another stream had the timeline when the extent was
- * cached: a timeline is reused only when all work of its stream is complete, and only this thread, which is busy with
- * its request, adds extents. The extents' points say what they wait for in any case; on an unknown stream the free
- * recorded an event that covers them, so an allocation records none. The last freed extent that is too large for a bin
- * stays until the thread next needs the heap.
+ * A stream cache belongs to one timeline. The thread that takes an extent has just found out that its stream has this
+ * timeline, so it waits for nothing, even if another stream had the timeline before: a timeline is reused only when all
+ * work of its stream is complete. For an unknown stream, the free has recorded an event.
  *
- * When memory runs short, the thread with the pool's map_lock empties all caches. Each
- * cache has a busy flag (core/base/busy_flag.h). Meanwhile threads use the heap.
+ * When memory runs short, the thread with map_lock empties all caches: it sets `flushing` and waits for busy threads; a
+ * thread sets `busy` and then checks `flushing` (core/base/asymmetric.h).
  *
- * An extent that another stream has used goes into a magazine: extents of one size that wait for the same two streams.
- * A full magazine goes to the depot, and a thread that needs that size takes it as a whole and waits once for all of
- * it. So a thread that frees what another one allocates costs both little more than their own caches.
+ * An extent that another stream used goes into a magazine: extents of one size that wait for the same two streams. A
+ * full magazine goes to the depot. A thread that needs that size takes it as a whole and waits once.
  *
- * A cache outlives its thread: its extents go to the next thread with that number, or back to the heap when memory runs
- * short. */
+ * The next thread with its number inherits a cache. */
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
 #define STRATA_RESOURCES_POOL_THREAD_CACHE_H
 
 #include "resources/pool/internal.h"
 
 enum {
-    POOL_STREAM_CACHES = 16, /* stream caches of a thread */
-    POOL_BINS = 32,          /* sizes of a stream cache */
-    POOL_MAGAZINES = 8,      /* magazines that a thread fills */
-    POOL_MAGAZINE_SIZE = 32, /* extents of a full magazine */
-    POOL_AHEAD = 4,          /* extents of a magazine that are prefetched */
-    POOL_SEARCHED = 8,       /* magazines of a depot bucket that are searched for the size */
+    POOL_STREAM_CACHES = 16, /* of a thread */
+    POOL_BINS = 32,          /* of a stream cache */
+    POOL_MAGAZINES = 8,      /* of a thread */
+    POOL_MAGAZINE_SIZE = 32, /* extents */
+    POOL_AHEAD = 4,          /* extents of a magazine prefetched */
+    POOL_SEARCHED = 8,
 };
 
 typedef struct pool_bin {
     uint64_t granules;  /* of each extent */
-    strata_entry *last; /* last one put in; the others follow through below; NULL: none */
+    strata_entry *last; /* last one put in; others follow through `below` */
 } pool_bin;
 
 typedef struct pool_stream_cache {
-    strata_timeline *timeline; /* of the stream on which the extents were freed; held */
+    strata_timeline *timeline; /* freeing stream's; held */
     uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin without a tag */
-    strata_point written;      /* a write of the stream, without its epoch */
-    uint32_t live_blocks; /* blocks made here while the timeline's stream was unknown, minus those that ended here */
-    uint32_t large;       /* last freed extent that is too large for a bin; 0: none */
+    strata_point written;      /* by the stream, without an epoch */
+    uint32_t live_blocks;      /* blocks of an unknown stream made minus ended here */
+    uint32_t large;            /* last extent too large for a bin; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_stream_cache;
 
-/* Extents of one size. The first one has the points of all. */
+/* The first extent has the points of all. */
 typedef struct pool_magazine {
     uint32_t granules; /* of each extent */
-    uint32_t first;    /* linked through chain; 0: none */
+    uint32_t first;    /* linked through `chain`; 0: none */
     uint32_t count;
-    uint16_t writer, timeline;        /* timelines that they wait for: of the last write, and of the free */
-    strata_entry *latest[POOL_AHEAD]; /* last ones put in, by index modulo POOL_AHEAD */
+    uint16_t writer, timeline;        /* timelines of the last write and of the free */
+    strata_entry *latest[POOL_AHEAD]; /* by index modulo POOL_AHEAD */
 } pool_magazine;
 
-/* Except for the counts, owned by its thread while busy, else by the thread that empties the caches. */
+/* Owned by its thread while busy, else by the thread that empties caches. */
 typedef struct pool_thread_cache {
-    _Atomic uint32_t busy;            /* busy flag */
-    _Atomic int64_t live_bytes;       /* allocated minus freed by the thread; written by it alone, read by any */
-    _Atomic uint64_t hits;            /* blocks from its caches; as live_bytes */
-    _Atomic int64_t live_beside_hits; /* other blocks, minus all blocks freed; as live_bytes */
-    pool_stream_cache *caches[POOL_STREAM_CACHES]; /* by timeline number */
-    pool_stream_cache
-        *by_handle[POOL_STREAM_CACHES]; /* last one used for a handle with that hash; used by the thread alone */
+    _Atomic uint32_t busy;                            /* written by its thread */
+    _Atomic int64_t live_bytes;                       /* allocated minus freed; written by its thread, read by any */
+    _Atomic uint64_t hits;                            /* blocks from its caches; as live_bytes */
+    _Atomic int64_t live_beside_hits;                 /* other blocks made, minus all blocks freed; as live_bytes */
+    pool_stream_cache *caches[POOL_STREAM_CACHES];    /* by timeline number */
+    pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
-    uint32_t rest; /* of a magazine whose first extent the thread waits for, through chain; 0: none */
+    uint32_t rest; /* of a magazine that is being waited for; 0: none */
 } pool_thread_cache;
 
-/* 0: too much to round up. */
+/* 0: too large. */
 static inline uint64_t pool_all_granules(uint64_t bytes)
 {
     return (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
@@ -80,7 +74,7 @@ static inline uint64_t pool_all_granules(uint64_t bytes)
 static inline uint32_t pool_granules(uint64_t bytes)
 {
     const uint64_t granules = pool_all_granules(bytes);
-    return granules < UINT32_MAX ? (uint32_t)granules : 0; /* 0: too large for any cache */
+    return granules < UINT32_MAX ? (uint32_t)granules : 0;
 }
 
 static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
@@ -92,19 +86,30 @@ _Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
 
 static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *local)
 {
-    return strata_busy_enter(&local->busy, &self->flushing);
+    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
+    strata_light_barrier();
+    if (__builtin_expect(!atomic_load_explicit(&self->flushing, memory_order_acquire), 1))
+        return true;
+    atomic_store_explicit(&local->busy, 0, memory_order_release);
+    return false;
 }
 
-/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier would be needed. Makes no
- * call. */
+/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
-    return strata_busy_try_enter(&local->busy, &self->flushing);
+    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed) &&
+                             !atomic_load_explicit(&self->flushing, memory_order_acquire),
+                         1))
+        return true;
+    atomic_store_explicit(&local->busy, 0, memory_order_release);
+    return false;
 }
 
 static inline void pool_thread_cache_leave(pool_thread_cache *local)
 {
-    strata_busy_leave(&local->busy);
+    atomic_store_explicit(&local->busy, 0, memory_order_release);
 }
 
 static inline pool_stream_cache *pool_stream_cache_of(const pool_thread_cache *local, const strata_timeline *timeline)
@@ -120,15 +125,14 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
 
 _Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all places");
 
-/* The thread's cache for the known stream of a handle, if it is in the handle's slot: its timeline tells whether it is
- * still that stream's, without a look-up. */
+/* The timeline shows that the handle is still its known stream's, without a look-up. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
     pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
     return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
-/* As pool_stream_cache_at, for an unknown stream, whose capture status and id the driver is asked for. */
+/* Asks the driver for an unknown stream's capture status and id. */
 static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cache *local, CUstream handle,
                                                                  uint64_t *id)
 {
@@ -137,7 +141,7 @@ static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cac
     return *id && strata_stream_has_id(handle, *id) ? cache : NULL;
 }
 
-/* Counts what a thread has live. The cache is the caller's. */
+/* The cache is the caller's. */
 static inline void pool_count_bytes(pool_thread_cache *local, int64_t bytes)
 {
     atomic_store_explicit(&local->live_bytes, atomic_load_explicit(&local->live_bytes, memory_order_relaxed) + bytes,
@@ -159,7 +163,7 @@ static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int6
                           memory_order_relaxed);
 }
 
-/* As pool_count_live, for a thread that may have no cache, for want of numbers or host memory. */
+/* For a thread that may have no cache. */
 static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     if (local) {
@@ -170,26 +174,26 @@ static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *loca
     atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
 }
 
-/* A write of the cache's stream, up to now. */
+/* Up to now. */
 static inline strata_point pool_stream_cache_now(const pool_stream_cache *cache)
 {
     return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
 }
 
-/* The calling thread's cache; NULL: none. */
+/* NULL: none. */
 static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 {
     return strata_per_thread_self(&self->thread_caches, strata_thread_current);
 }
 
-/* The calling thread's cache if it was used before; else NULL. */
+/* NULL: none yet. */
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
     const strata_thread *thread = strata_thread_current;
-    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[self->thread_caches.number] : NULL;
+    return __builtin_expect(thread != NULL, 1) ? thread->cells[self->thread_caches.number] : NULL;
 }
 
-/* The thread's cache for a known stream, put into the handle's slot; NULL: none, or events are recorded early. */
+/* Puts a known stream's cache into the handle's slot. NULL: none, or events are recorded early. */
 static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local, const strata_timeline *timeline,
                                                         CUstream handle)
 {
@@ -199,7 +203,7 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* Takes the last extent of the bin for that size; NULL: none. The cache is the caller's. */
+/* The cache is the caller's, as for pool_bin_put. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
                                           uint32_t *slot)
 {
@@ -214,8 +218,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return entry;
 }
 
-/* Puts an extent into the bin for its size; false if the bin has another size or the cache is full. The cache is the
- * caller's. */
+/* False: wrong size, or full cache. */
 static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
                                 uint64_t granules)
 {
@@ -231,12 +234,11 @@ static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, stra
     return true;
 }
 
-/* Takes an extent of that size out of one of the thread's caches; NULL: none. */
 strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,
                                      uint32_t *slot);
 
-/* Puts an extent into a magazine. It waits for the timeline of its entry's last write, and for the freeing stream, its
- * last read. False if this needs the slow path. */
+/* The extent waits for the timelines of its entry's last write and of the free, its last read. False: use the slow
+ * path. */
 static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, const strata_timeline *timeline,
                                       uint32_t slot, strata_entry *entry, uint32_t granules)
 {
@@ -249,7 +251,7 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     if (__builtin_expect(kept, 1)) {
         const strata_point first =
             atomic_load_explicit(&pool_entry(&self->heap, magazine->first)->last_write, memory_order_relaxed);
-        if (first > write) /* of one timeline: the greater point is later */
+        if (first > write) /* same timeline: the greater point is later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
         pool_extent *extent = pool_extent_in(&self->heap, entry);
         extent->chain = magazine->first;
@@ -262,33 +264,30 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     return kept;
 }
 
-/* Puts an extent into a magazine, passing a different magazine in its place to the depot, or frees it into the heap. */
+/* Starts a magazine, or frees the extent. */
 void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_timeline *timeline, uint32_t slot);
 
-/* Takes a magazine of that size from the depot. Returns its first extent, 0: none. The rest is kept in the cache's
- * `rest`, where a flush finds it, or freed without a cache. */
+/* Takes a magazine and returns its first extent; 0: none. The others go to local->rest, where a flush finds them;
+ * without `local` they are freed. */
 uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules);
 
-/* Moves `rest`, which the stream now waits for, into the thread's cache for the stream; without a stream, into the
- * heap. */
+/* Caches `rest` for the stream that now waits for it; NULL: frees it. */
 void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Makes the thread's cache for a stream if its place is free. */
+/* If its place is free. */
 void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Keeps an extent in the cache for its timeline, making room, or frees it into the heap. The cache is then in the
- * handle's slot. */
+/* Keeps an extent, making room, or frees it. Puts the cache into the handle's slot. */
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Frees the large extent of the thread's cache for a stream, or with `all` everything, into the heap. True if there was
- * any. */
+/* Frees the large extent; with `all` everything. True if there was any. */
 bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all);
 
-/* Empties all thread caches into the heap. map_lock is held. */
+/* map_lock is held. */
 void pool_thread_caches_flush(pool *self);
 
-/* Frees the caches; no call is in flight. */
+/* No call is in flight. */
 void pool_thread_caches_destroy(pool *self);
 
 #endif

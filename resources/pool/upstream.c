@@ -1,16 +1,16 @@
-/* Fixed chunks: blocks of the layer below, or of cuMemAlloc. A request that no free memory serves gets a chunk and is
- * cut out of it; memory that is free elsewhere cannot be moved there. A chunk is returned only when all of it is free
- * and complete: at a trim, when no more memory can be had, and when a new chunk would exceed the overhead limit.
+/* Fixed chunks, of the layer below or cuMemAlloc. A request that no free memory serves is cut out of a new chunk. A
+ * chunk is returned only when all of it is free and complete: at a trim, when no more memory can be had, and when a new
+ * chunk would exceed the overhead limit.
  *
- * The source may be any layer and may call into this pool's stack, so no lock is held while it is asked. Threads still
- * take tickets, one at a time: one chunk then serves all threads that need memory, and no request is refused for memory
- * that another thread is about to return. A thread that has waited long goes on without a ticket. */
+ * The layer below may call into this pool's stack, so no lock is held while it is asked. One thread at a time asks,
+ * with a ticket: its chunk may serve all threads that need memory, and none is refused memory that another is about to
+ * return. A thread that has waited long goes on without a ticket. */
 #include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
-    CHUNKS = 64,       /* chunks that there should be before larger ones are made */
-    TIMES_TO_LOOK = 8, /* further tries after other threads had the ticket */
+    CHUNKS = 64,       /* before larger ones are made */
+    MOST_SEARCHES = 8, /* after other threads' tickets */
     ROUNDS_TO_WAIT = 2000,
 };
 
@@ -18,22 +18,22 @@ enum {
 
 typedef enum pool_ticket {
     TICKET_HELD,
-    TICKET_NONE, /* go on without: a nested call, or the holder takes too long */
-    TICKET_OVER, /* another thread had it: there may be memory now */
+    TICKET_NONE, /* go on: a nested call, or a long wait */
+    TICKET_OVER, /* another thread had it: search again */
 } pool_ticket;
 
 static pool_ticket take_ticket(pool *self)
 {
-    struct strata_thread *mine = strata_thread_self(), *whose = NULL;
-    if (!mine)
+    struct strata_thread *own = strata_thread_self(), *holder = NULL;
+    if (!own)
         return TICKET_NONE;
-    if (atomic_compare_exchange_strong_explicit(&self->ticket, &whose, mine, memory_order_acquire,
+    if (atomic_compare_exchange_strong_explicit(&self->ticket, &holder, own, memory_order_acquire,
                                                 memory_order_relaxed))
         return TICKET_HELD;
-    if (whose == mine)
+    if (holder == own)
         return TICKET_NONE;
     for (unsigned spins = 0; spins < ROUNDS_TO_WAIT;) {
-        if (atomic_load_explicit(&self->ticket, memory_order_acquire) != whose)
+        if (atomic_load_explicit(&self->ticket, memory_order_acquire) != holder)
             return TICKET_OVER;
         strata_backoff(&spins);
     }
@@ -54,7 +54,7 @@ static strata_status synchronize(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Whether no block is in a chunk, and no work can touch it unless that may be waited for. The lock is held. */
+/* Whether a chunk is free, and complete unless the caller may wait. `lock` is held. */
 static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
@@ -71,8 +71,7 @@ static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
     return complete;
 }
 
-/* Takes a chunk that can be returned: *slot is its memory as one extent, or 0 if it is useless. False: it cannot be
- * returned. */
+/* Takes a chunk that can be returned. *slot is its memory, 0 if it is useless. */
 static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
@@ -94,7 +93,7 @@ static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *c
     return taken;
 }
 
-/* Makes a taken chunk memory again; without host memory it waits for the next try. */
+/* Makes a taken chunk memory again; without host memory at the next try. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
@@ -111,7 +110,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->map_lock);
 }
 
-/* Waits for the memory of a taken chunk, which then is in no extent. After a failure it is still in *slot. */
+/* Waits for a taken chunk, which then is in no extent. After a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
@@ -125,8 +124,8 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
     return status;
 }
 
-/* Returns a chunk if all of it is free and complete, or with `may_wait` will be; *bytes is 0 if not. Errors, which
- * leave it unchanged: those of the wait and the source. */
+/* Returns a chunk if it is free and complete, or after a wait for it; *bytes is 0 if not. Errors, which leave it
+ * unchanged: of the wait and the source. */
 static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
 {
     pool_chunk chunk;
@@ -158,7 +157,7 @@ static uint32_t end_of_chunks(pool *self)
     return end;
 }
 
-/* Returns chunks of `enough` bytes in all; the bytes returned. */
+/* Returns the bytes. */
 static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     uint64_t given = 0, bytes;
@@ -181,7 +180,7 @@ static uint64_t least_for(const pool *self, const pool_need *need)
     return round_up(pool_room_for(need), self->store.granule);
 }
 
-/* The size of a chunk for a request: at least its need, and larger with more memory. */
+/* Larger with more memory. */
 static uint64_t chunk_for(const pool *self, const pool_need *need)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -195,22 +194,22 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
-/* A number for a chunk of `bytes`, which count as requested, within the limit; else 0. */
+/* A number for a chunk of `bytes` within the limit, which count as requested; else 0. */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
     strata_lock_take(&self->map_lock);
-    if (store->reserved + store->asked + bytes <= pool_most_reserved(self)) {
+    if (store->reserved + store->requested + bytes <= pool_most_reserved(self)) {
         number = pool_chunk_store_number(store);
         outcome->host = !number;
-        store->asked += number ? bytes : 0;
+        store->requested += number ? bytes : 0;
     }
     strata_lock_release(&self->map_lock);
     return number;
 }
 
-/* Orders the request's stream after the chunk's allocation. A capturing stream cannot wait; the host then does. */
+/* Orders the request's stream behind the chunk's allocation. For a capturing stream, the host waits. */
 static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool alone)
 {
     if (!chunk->below)
@@ -220,8 +219,7 @@ static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* Enters a chunk's memory and cuts the request out. 0 without host memory; a chunk that could not be entered is
- * useless. map_lock is held. */
+/* Cuts the block out of a new chunk. 0 without host memory; the chunk may then be useless. map_lock is held. */
 static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
@@ -238,7 +236,6 @@ static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk
     return slot;
 }
 
-/* Records the source's answer under its number, and gets the request's extent. */
 static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number, const pool_chunk *chunk, bool usable)
 {
     pool_chunk *recorded = &self->store.chunks[number];
@@ -246,11 +243,10 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
     self->store.reserved += pool_chunk_bytes(chunk);
     recorded->useless = !usable;
     if (usable)
-        atomic_fetch_add_explicit(&self->counts.grown, 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&self->counts.chunks_made, 1, memory_order_relaxed);
     return usable ? enter_chunk(self, need, recorded) : 0;
 }
 
-/* Returns a chunk that cannot be used. */
 static void give_back_unused(pool *self, uint32_t number)
 {
     uint64_t bytes;
@@ -259,7 +255,6 @@ static void give_back_unused(pool *self, uint32_t number)
     strata_error_suppress_end(false);
 }
 
-/* Asks the source for a chunk, keeping its error. */
 static strata_status request_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome,
                                    pool_chunk *chunk, bool *made)
 {
@@ -275,7 +270,6 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
     return status;
 }
 
-/* Gets a chunk of `bytes` for a request. */
 static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, uint32_t *slot)
 {
     outcome->below.status = STRATA_SUCCESS;
@@ -286,9 +280,9 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     bool made;
     strata_status status = request_chunk(self, need, bytes, outcome, &chunk, &made);
     strata_lock_take(&self->map_lock);
-    self->store.asked -= bytes;
-    if (made && self->store.reserved + self->store.asked + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
-        chunk.units = pool_chunk_units(bytes); /* the layer below gave more than requested */
+    self->store.requested -= bytes;
+    if (made && self->store.reserved + self->store.requested + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
+        chunk.units = pool_chunk_units(bytes); /* more than requested */
     *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
     if (!made)
@@ -302,32 +296,32 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
-/* Whether the refusal may end once memory is returned. */
+/* Whether memory that is returned may help. */
 static bool is_short(const pool_outcome *outcome)
 {
     const strata_status status = outcome->below.status;
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* Bytes to return for a request: those over the limit, or all if the source refuses. */
+/* What is over the limit; all, if the source refuses. */
 static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcome *outcome)
 {
     if (outcome->below.status != STRATA_SUCCESS)
         return UINT64_MAX;
     strata_lock_take(&self->map_lock);
-    const uint64_t after = self->store.reserved + self->store.asked + least_for(self, need);
+    const uint64_t after = self->store.reserved + self->store.requested + least_for(self, need);
     const uint64_t most = pool_most_reserved(self);
     strata_lock_release(&self->map_lock);
     return after > most ? after - most : 1;
 }
 
-/* Returns complete memory so that a new chunk of `bytes` stays within the overhead limit. */
+/* Returns complete chunks, so that `bytes` more stay within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
     uint64_t most = pool_with_overhead(pool_peak_with(self, need), self->overhead, self->store.granule);
     most = most > pool_initial_size(self) ? most : pool_initial_size(self);
-    const uint64_t after = self->store.reserved + self->store.asked + bytes;
+    const uint64_t after = self->store.reserved + self->store.requested + bytes;
     strata_lock_release(&self->map_lock);
     if (after <= most)
         return;
@@ -336,8 +330,8 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
     strata_error_suppress_end(false);
 }
 
-/* Gets a chunk for a request: of the usual size, or just large enough, or after returning complete chunks, or after
- * returning pending ones. */
+/* A chunk of the usual size, or just large enough; then after returning complete chunks, and after waiting for others.
+ */
 static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     const uint64_t least = least_for(self, need), size = chunk_for(self, need);
@@ -359,10 +353,10 @@ static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *ou
     return found;
 }
 
-/* Searches the free memory again if a chunk was made since `made` was read. */
+/* Searches again if a chunk was made since `made` was read. */
 static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
 {
-    const uint64_t now = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+    const uint64_t now = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
     if (*made == now)
         return POOL_NOTHING;
     *made = now;
@@ -374,17 +368,17 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
     pool_ticket ticket = TICKET_OVER;
     pool_result found = POOL_NOTHING;
     uint64_t made = 0;
-    for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < TIMES_TO_LOOK; i++) {
-        made = atomic_load_explicit(&self->counts.grown, memory_order_relaxed);
+    for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < MOST_SEARCHES; i++) {
+        made = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
         found = pool_find_again(self, need, outcome, slot);
         if (found == POOL_NOTHING)
             ticket = take_ticket(self);
     }
-    if (found == POOL_NOTHING) /* another thread may have had the ticket meanwhile */
+    if (found == POOL_NOTHING) /* another thread may have had the ticket */
         found = find_rest(self, need, &made, outcome, slot);
     if (found == POOL_NOTHING)
         found = get_chunk(self, need, outcome, slot);
-    if (found == POOL_NOTHING) /* a thread without a ticket also gets what another one's chunk left */
+    if (found == POOL_NOTHING) /* and what its chunk left */
         found = find_rest(self, need, &made, outcome, slot);
     release_ticket(self, ticket);
     if (found == POOL_FOUND) {
@@ -393,21 +387,6 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
         strata_lock_release(&self->map_lock);
     }
     return found;
-}
-
-strata_status pool_refuse_fixed(pool *self, const strata_request *request, const strata_error *below)
-{
-    if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation_in_steps(&self->resource, request, below->driver_code, below->driver_call,
-                                               self->store.granule);
-    strata_error *error = strata_error_begin(below->status);
-    *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    return strata_error_raise(error, "pool: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.330s",
-                              request->bytes, strata_tag_name(request->tag), below->message);
 }
 
 strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)

@@ -4,29 +4,26 @@
  *     | block | free, of A | hole | free | hole ........ | block | free | hole | free, of B | block |
  *               └───────────── a window ──────┘                    └────── another ──────┘
  *
- * A *window* is a range of the request's size without a block. The chosen one touches the fewest granules: those to be
- * mapped, and those in it that are wholly free. If any window can be filled, this one can, since all available granules
- * are either mapped into it or in it already; and it leaves the most for others. Only windows that begin where an
- * extent begins, or end where one ends, can be best: between these, shifting by a byte changes nothing, or only what is
- * mapped at one end. So two walks over the extents find it; each step adds an extent at one end and drops one at the
- * other.
+ * A window is a range of the request's size without a block. The chosen one touches the fewest granules: those to be
+ * mapped, and its wholly free ones. If any window can be filled, this one can, and it leaves the most for others. The
+ * best window begins or ends with an extent, since a shift in between gains nothing. So two walks over the extents find
+ * it; each step adds an extent at one end and drops one at the other.
  *
- * Mapped chunks come from elsewhere. A hole between two free extents is filled exactly, and chunks are mapped as a
- * whole; so if all remaining chunks are too large, one is returned to the device and smaller ones are made. */
+ * A hole is filled exactly, by whole chunks from elsewhere: if all are too large, one is returned to the device and
+ * smaller ones are made. */
 #include "resources/pool/window.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/overhead.h"
 
-/* Constants of a search. */
 typedef struct pool_search {
     const pool *self;
     const pool_terms *terms;
-    uint16_t timeline;      /* of the request's stream */
-    uint64_t bytes;         /* of a window */
-    uint64_t can_make;      /* bytes that may be made */
-    uint64_t is_remappable; /* bytes that can be remapped from anywhere; UINT64_MAX: not computed */
+    uint16_t timeline;         /* of the request's stream */
+    uint64_t bytes;            /* of a window */
+    uint64_t can_make;         /* may be made */
+    uint64_t remappable_bytes; /* from anywhere; UINT64_MAX: not computed */
 } pool_search;
 
 /* ---- searching ---- */
@@ -37,7 +34,6 @@ static uint64_t in_granules(const pool *self, uint64_t bytes)
     return (bytes + granule - 1) / granule * granule;
 }
 
-/* Whether an extent can be in a window. */
 static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
     if (extent->state != POOL_FREE || !search->terms->alone)
@@ -45,25 +41,23 @@ static bool is_usable(const pool_search *search, const pool_extent *extent)
     return extent->timeline == POOL_TIMELINE_NONE || extent->timeline == search->timeline;
 }
 
-/* Whether a window can be filled with made or remapped memory. */
 static bool can_fill(pool_search *search, const pool_window *window)
 {
     const bool may_wait = search->terms->may_wait;
     if (window->needed <= search->can_make)
         return true;
-    if (search->is_remappable == UINT64_MAX)
-        search->is_remappable = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
+    if (search->remappable_bytes == UINT64_MAX)
+        search->remappable_bytes = pool_remappable_bytes(search->self, 0, UINT64_MAX, UINT64_MAX, may_wait);
     const uint64_t missing = window->needed - search->can_make;
-    return missing <= search->is_remappable &&
-           missing <= search->is_remappable -
+    return missing <= search->remappable_bytes &&
+           missing <= search->remappable_bytes -
                           pool_remappable_bytes(search->self, window->from, window->to, UINT64_MAX, may_wait);
 }
 
-/* A walk: forwards over windows that begin with an extent, or backwards over windows that end with one. */
 typedef struct pool_walk {
     bool forwards;
-    uint32_t first, next;             /* the window's first extent in this direction, and the one after its last */
-    uint64_t bytes, needed, granules; /* of these extents, as in a window */
+    uint32_t first, next;             /* first extent in this direction; the one after the last */
+    uint64_t bytes, needed, granules; /* of these extents */
 } pool_walk;
 
 static uint32_t step(const pool *self, const pool_walk *walk, uint32_t slot)
@@ -77,14 +71,13 @@ static uint64_t hole_bytes(const pool *self, uint32_t slot)
     return pool_extent_at(&self->heap, slot)->state == POOL_HOLE ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
 }
 
-/* Granules touched by a window that has `bytes` of an extent. */
 static uint64_t touched_by(const pool *self, const pool_walk *walk, uint32_t slot, uint64_t bytes)
 {
-    const pool_touched started = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
-    return walk->forwards ? started.at_start : started.at_end;
+    const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, slot), bytes);
+    return walk->forwards ? touched.at_start : touched.at_end;
 }
 
-/* Adds extents until the window needs at most the next one. False at a block. */
+/* Adds extents until the next one completes the window. False: a block comes first. */
 static bool fill(const pool_search *search, pool_walk *walk)
 {
     const pool *self = search->self;
@@ -100,7 +93,6 @@ static bool fill(const pool_search *search, pool_walk *walk)
     return false;
 }
 
-/* The window at the walk's position. */
 static pool_window window_at(const pool_search *search, const pool_walk *walk)
 {
     const pool *self = search->self;
@@ -116,7 +108,6 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
     };
 }
 
-/* Moves on to the window that begins with the second extent. */
 static void drop_first(const pool *self, pool_walk *walk)
 {
     const uint32_t first = walk->first;
@@ -136,7 +127,6 @@ static void begin_behind(const pool *self, pool_walk *walk, uint32_t wall)
     *walk = (pool_walk){.forwards = walk->forwards, .first = first, .next = first};
 }
 
-/* Whether window a is better; both need mapping. */
 static bool is_better(const pool_window *a, const pool_window *b)
 {
     return a->granules != b->granules ? a->granules < b->granules : a->needed < b->needed;
@@ -159,7 +149,7 @@ static void walk_windows(pool_search *search, bool forwards, pool_window *best)
     }
 }
 
-/* The best window that can be filled; .needed is 0 if there is none. The lock is held. */
+/* .needed is 0: none. `lock` is held. */
 static pool_window find_window(const pool *self, const pool_need *need, const pool_terms *terms)
 {
     const uint64_t reserved = self->store.reserved;
@@ -169,7 +159,7 @@ static pool_window find_window(const pool *self, const pool_need *need, const po
         .timeline = need->stream->timeline->number,
         .bytes = pool_room_for(need),
         .can_make = terms->most > reserved ? terms->most - reserved : 0,
-        .is_remappable = UINT64_MAX,
+        .remappable_bytes = UINT64_MAX,
     };
     pool_window best = {.granules = terms->granules};
     walk_windows(&search, true, &best);
@@ -179,7 +169,7 @@ static pool_window find_window(const pool *self, const pool_need *need, const po
 
 /* ---- taking its holes ---- */
 
-/* Cuts from a hole the window's part in whole granules; the rest is a hole again. 0 without host memory. */
+/* Keeps a hole's part in the window, in whole granules. 0 without host memory. */
 static uint32_t cut_hole(pool *self, const pool_window *window, uint32_t slot)
 {
     pool_heap *heap = &self->heap;
@@ -205,7 +195,6 @@ static uint32_t next_hole(const pool *self, uint32_t slot)
     return pool_extent_at(&self->heap, slot)->chain;
 }
 
-/* Makes taken holes, linked through `chain`, holes again. */
 static void give_holes(pool *self, uint32_t first)
 {
     for (uint32_t slot = first, next; slot; slot = next) {
@@ -214,8 +203,7 @@ static void give_holes(pool *self, uint32_t first)
     }
 }
 
-/* Takes the holes of a window; returns the first one, linked through `chain`. 0 without host memory: none is taken. The
- * lock is held. */
+/* Returns the first hole; 0 without host memory: none is taken. `lock` is held. */
 static uint32_t take_holes(pool *self, const pool_window *window)
 {
     pool_heap *heap = &self->heap;
@@ -258,8 +246,7 @@ void pool_window_leave(pool *self, const pool_window *window)
 
 /* ---- filling them ---- */
 
-/* Adds exactly how->needed bytes of chunks to a list: remapped, new, or new ones instead of a chunk that is too large.
- */
+/* Adds exactly how->needed bytes: remapped chunks, new ones, or new ones instead of a chunk that is too large. */
 static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, pool_chunk_list *chunks,
                         pool_outcome *outcome)
 {
@@ -277,7 +264,6 @@ static CUresult collect(pool *self, const pool_remap_terms *how, uint64_t most, 
     return result;
 }
 
-/* Collects chunks for all holes, hole after hole. */
 static CUresult collect_for_holes(pool *self, const pool_terms *terms, const pool_window *window,
                                   pool_chunk_list *chunks, pool_outcome *outcome)
 {
@@ -291,7 +277,6 @@ static CUresult collect_for_holes(pool *self, const pool_terms *terms, const poo
     return result;
 }
 
-/* The next chunks of a list, for one hole. */
 static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, size_t from, uint64_t bytes)
 {
     pool_chunk_list chunks = {.numbers = all->numbers + from};
@@ -300,7 +285,7 @@ static pool_chunk_list chunks_of(const pool *self, const pool_chunk_list *all, s
     return chunks;
 }
 
-/* Maps the chunks into the holes. After a failure some may be mapped. */
+/* After a failure some may be mapped. */
 static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *all, const char **call)
 {
     CUresult result = CUDA_SUCCESS;
@@ -314,8 +299,7 @@ static CUresult map_in_holes(pool *self, uint32_t first, const pool_chunk_list *
     return result;
 }
 
-/* Makes the filled holes free memory and takes the request out of the window; nothing if other threads took part of it
- * meanwhile. */
+/* Cuts the block out of the filled window. POOL_NOTHING: other threads took part of it. */
 static pool_result cut_out(pool *self, const pool_need *need, const pool_window *window, pool_outcome *outcome,
                            uint32_t *slot)
 {
@@ -337,8 +321,8 @@ static pool_result cut_out(pool *self, const pool_need *need, const pool_window 
     return found;
 }
 
-/* Chunks that cannot be mapped are returned. If an unmap fails, the range is leaked: it is never put back on the free
- * list. */
+/* Returns chunks that cannot be mapped. If an unmap fails, the range is leaked: it is never put back on the free list.
+ */
 pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms *terms, const pool_window *window,
                              pool_outcome *outcome, uint32_t *slot)
 {
@@ -350,8 +334,8 @@ pool_result pool_window_fill(pool *self, const pool_need *need, const pool_terms
     const bool mapped = outcome->result == CUDA_SUCCESS;
     const bool gone = mapped || pool_chunk_list_drop(self, chunks.numbers, chunks.count);
     strata_host_free(chunks.numbers);
-    if (!terms->may_wait) /* a wait, which releases map_lock */
-        pool_overhead_record_remaps(self, began + chunks.making_ns, chunks.moved);
+    if (!terms->may_wait) /* which would release map_lock */
+        pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
     pool_record_reserved(self);
     if (mapped)
         return cut_out(self, need, window, outcome, slot);

@@ -1,4 +1,4 @@
-/* Internals of the pool, for its tests: no test names a member of a private struct. */
+/* The pool's inside, for its tests: no test names a member of a private struct. */
 #ifndef STRATA_TESTS_SUPPORT_POOL_INSIDE_H
 #define STRATA_TESTS_SUPPORT_POOL_INSIDE_H
 
@@ -17,15 +17,15 @@ static inline pool *pool_inside(strata_runtime *runtime)
 
 /* ---- remapping and the overhead that it earns ---- */
 
-/* Earned overhead depends on the machine's speed, so tests of other subjects reset it. */
-static inline void forget_remaps(strata_runtime *runtime)
+/* Earned overhead depends on the machine's speed: tests of other subjects forget it. */
+static inline void forget_remapping(strata_runtime *runtime)
 {
     pool *self = pool_inside(runtime);
     self->adaptive.by_remapping = 0;
     self->adaptive.remap_window = (pool_remap_window){0};
 }
 
-/* Remaps are counted, and earn nothing. */
+/* Moves are counted, and earn nothing. */
 static inline void earn_nothing(pool *self)
 {
     self->given.overhead = true;
@@ -56,9 +56,9 @@ static inline uint64_t window_bytes(const pool *self)
     return self->adaptive.remap_window.bytes;
 }
 
-static inline uint64_t window_moving(const pool *self)
+static inline uint64_t window_remapping(const pool *self)
 {
-    return self->adaptive.remap_window.moving;
+    return self->adaptive.remap_window.remapping;
 }
 
 static inline uint64_t window_began(const pool *self)
@@ -73,7 +73,7 @@ static inline void restart_window(pool *self)
         (pool_remap_window){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
 }
 
-/* Lets the window see a pause of so many nanoseconds. */
+/* A pause of so many nanoseconds, as the window sees it. */
 static inline void shift_window(pool *self, uint64_t nanoseconds)
 {
     self->adaptive.remap_window.began -= nanoseconds;
@@ -85,9 +85,9 @@ static inline void count_misses(pool *self, uint64_t count)
     atomic_fetch_add(&self->counts.misses, count);
 }
 
-static inline void count_remaps(pool *self, uint64_t count)
+static inline void count_remapped(pool *self, uint64_t count)
 {
-    atomic_fetch_add(&self->counts.moved, count);
+    atomic_fetch_add(&self->counts.chunks_remapped, count);
 }
 
 /* No later peak restarts the count. */

@@ -45,7 +45,7 @@ static void waiting_for_frees_waits_for_the_work_on_free_memory(test_fixture *fi
 }
 
 /* Otherwise its memory would be unmapped under the work. */
-static void a_pool_whose_memory_cannot_be_waited_for_is_not_ended(test_fixture *fixture)
+static void a_pool_whose_memory_cannot_be_waited_for_is_not_destroyed(test_fixture *fixture)
 {
     strata_runtime *second;
     strata_block block;
@@ -242,7 +242,7 @@ static void memory_beside_what_cannot_be_waited_for_serves_by_itself(test_fixtur
 
 /* Two large free pieces with no memory between them, and little that is live at their other ends: there is just enough
  * for a request beside the one, if the other's memory is moved there. */
-static void memory_on_the_side_that_a_request_does_not_use_is_moved_to_it(test_fixture *fixture)
+static void memory_on_the_other_side_of_a_hole_is_remapped_for_a_request(test_fixture *fixture)
 {
     enum { COUNT = 5, SIDE = 15 * MIB, MIDDLE = 16 * MIB };
     static const size_t sizes[COUNT] = {MIB, SIDE, MIDDLE, SIDE, MIB};
@@ -273,7 +273,7 @@ static void memory_on_the_side_that_a_request_does_not_use_is_moved_to_it(test_f
 }
 
 /* Some of the memory would be new, as the slack is not used up, but the device has none. */
-static void what_the_device_has_not_got_is_moved(test_fixture *fixture)
+static void memory_is_remapped_if_the_device_has_no_more(test_fixture *fixture)
 {
     enum { COUNT = 4, LARGE = 16 * MIB };
     static const size_t sizes[COUNT] = {LARGE, GRANULE, LARGE, GRANULE};
@@ -358,7 +358,7 @@ int main(void)
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
         TEST_CASE(waiting_for_frees_waits_for_the_work_on_free_memory),
-        TEST_CASE(a_pool_whose_memory_cannot_be_waited_for_is_not_ended),
+        TEST_CASE(a_pool_whose_memory_cannot_be_waited_for_is_not_destroyed),
         TEST_CASE(memory_of_an_allocation_that_fails_is_still_waited_for),
         TEST_CASE(memory_that_no_cache_had_of_an_allocation_that_fails_is_still_waited_for),
         TEST_CASE(an_allocation_that_the_driver_refuses_says_which_call_and_keeps_nothing),
@@ -366,8 +366,8 @@ int main(void)
         TEST_CASE(a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on),
         TEST_CASE(a_wait_that_fails_is_what_an_allocation_fails_for),
         TEST_CASE(memory_beside_what_cannot_be_waited_for_serves_by_itself),
-        TEST_CASE(memory_on_the_side_that_a_request_does_not_use_is_moved_to_it),
-        TEST_CASE(what_the_device_has_not_got_is_moved),
+        TEST_CASE(memory_on_the_other_side_of_a_hole_is_remapped_for_a_request),
+        TEST_CASE(memory_is_remapped_if_the_device_has_no_more),
         TEST_CASE(an_allocation_that_loses_its_neighbour_to_another_thread_grows_again),
     };
     test_open_driver();

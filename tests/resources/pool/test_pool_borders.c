@@ -19,7 +19,7 @@ static strata_runtime *runtime_of(const char *text)
 
 /* ---- slack ---- */
 
-static void a_overhead_beyond_all_memory_is_all_memory(void **state)
+static void an_overhead_beyond_all_memory_is_all_memory(void **state)
 {
     (void)state;
     assert_true(pool_with_overhead(1000 * MIB, 0.5, 2 * MIB) == 1502 * MIB);
@@ -120,7 +120,7 @@ static void without_its_initial_size_a_pool_serves_nothing(void **state)
     }
 }
 
-static void an_initial_size_beyond_the_device_is_refused_though_nobody_says_what_is_free(void **state)
+static void an_initial_size_beyond_the_device_is_refused_without_a_query_of_free_memory(void **state)
 {
     (void)state;
     test_needs_simulated_driver("it refuses a call");
@@ -154,7 +154,7 @@ static void an_initial_size_is_held_from_the_first_request_on(void **state)
 }
 
 /* It was had once: then it is no reason to refuse anything. */
-static void an_initial_size_that_was_given_back_is_had_again_if_there_is_memory(void **state)
+static void a_returned_initial_size_is_made_again_if_there_is_memory(void **state)
 {
     (void)state;
     strata_runtime *runtime = runtime_of("pool(initial_size=20MiB)");
@@ -277,14 +277,14 @@ int main(void)
     static const char *const stacks[] = {"pool", "pool, direct"};
     static const test_case cases[] = {TEST_CASE(the_largest_free_extent_may_be_one_that_a_thread_keeps)};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_overhead_beyond_all_memory_is_all_memory),
+        cmocka_unit_test(an_overhead_beyond_all_memory_is_all_memory),
         cmocka_unit_test(sizes_can_be_shares_of_the_device),
         cmocka_unit_test(every_switch_takes_the_same_words),
         cmocka_unit_test(a_refusal_says_what_of_the_limit_is_of_use),
         cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
-        cmocka_unit_test(an_initial_size_beyond_the_device_is_refused_though_nobody_says_what_is_free),
+        cmocka_unit_test(an_initial_size_beyond_the_device_is_refused_without_a_query_of_free_memory),
         cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
-        cmocka_unit_test(an_initial_size_that_was_given_back_is_had_again_if_there_is_memory),
+        cmocka_unit_test(a_returned_initial_size_is_made_again_if_there_is_memory),
         cmocka_unit_test(a_text_counts_many_chunks_and_an_object_has_each),
         cmocka_unit_test(a_pool_over_null_serves),
         cmocka_unit_test(requests_that_the_layer_below_refuses_leave_no_numbers),

@@ -79,7 +79,7 @@ static void what_went_when_not_all_fitted_is_not_counted_with_what_is_kept(test_
 }
 
 /* What another stream has freed than had it comes by the bundle, and makes room for itself. */
-static void a_magazine_is_kept_in_place_of_what_was_there(test_fixture *fixture)
+static void a_magazine_replaces_the_cached_extents_of_its_size(test_fixture *fixture)
 {
     enum { BYTES = CACHE / 2 / POOL_MAGAZINE_SIZE };
     strata_block blocks[POOL_MAGAZINE_SIZE + 1];
@@ -127,7 +127,7 @@ int main(void)
         TEST_CASE(what_made_way_for_another_size_is_not_counted_with_what_is_kept),
         TEST_CASE(when_not_all_fits_what_was_freed_last_is_kept),
         TEST_CASE(what_went_when_not_all_fitted_is_not_counted_with_what_is_kept),
-        TEST_CASE(a_magazine_is_kept_in_place_of_what_was_there),
+        TEST_CASE(a_magazine_replaces_the_cached_extents_of_its_size),
         TEST_CASE(work_on_its_own_stream_is_a_write_of_a_kept_block_too),
     };
     test_before_clearing = lift_limit;

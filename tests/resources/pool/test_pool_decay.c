@@ -108,7 +108,7 @@ static void sleep_through(test_fixture *fixture)
 /* What the driver does not take back stays, and nobody is told: where a sweep makes it refuse, amounts are others. */
 #define assert_amount(condition) assert_true(test_is_swept() || (condition))
 
-static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fixture)
+static void half_of_the_memory_unused_for_a_window_is_returned(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -138,7 +138,7 @@ static void of_what_lay_unused_for_a_window_half_is_given_back(test_fixture *fix
 }
 
 /* What a thread keeps for a stream is free, though the heap does not have it, and nobody may come for it again. */
-static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixture *fixture)
+static void memory_in_a_thread_cache_is_returned_too(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     enum { COUNT = 3, KEPT = 1 << 20 };
@@ -165,7 +165,7 @@ static void memory_that_a_thread_keeps_for_a_stream_is_given_back_too(test_fixtu
 }
 
 /* What is held is not counted with what could go. */
-static void half_of_what_nobody_holds_is_given_back(test_fixture *fixture)
+static void half_of_the_memory_without_holds_is_returned(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -354,7 +354,7 @@ static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fi
         test_free_on(fixture, &walls[i], stream);
 }
 
-static void decay_ends_at_the_release_threshold(test_fixture *fixture)
+static void decay_stops_at_the_release_threshold(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -375,7 +375,7 @@ static void decay_ends_at_the_release_threshold(test_fixture *fixture)
 }
 
 /* Of a stream that is behind nothing is known to be complete; and nobody finds that out by waiting. */
-static void memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for(test_fixture *fixture)
+static void memory_of_pending_work_stays_and_is_not_waited_for(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
@@ -523,7 +523,7 @@ static CUresult CUDAAPI synchronize_slow(CUevent event)
 
 /* Frames before and behind which blocks live: what fits into two of them, once one of them is moved beside the other.
  */
-static void move_while_another_thread_gives_back(test_fixture *fixture, const char *name, uint64_t value)
+static void remap_while_another_thread_returns_memory(test_fixture *fixture, const char *name, uint64_t value)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[4], large;
@@ -555,16 +555,16 @@ static void move_while_another_thread_gives_back(test_fixture *fixture, const ch
     test_free_on(fixture, &blocks[3], stream);
 }
 
-static void what_one_thread_moves_no_other_gives_back(test_fixture *fixture)
+static void chunks_that_a_thread_remaps_are_not_returned_by_another(test_fixture *fixture)
 {
     needs_granule(CHUNK);
-    move_while_another_thread_gives_back(fixture, "pool.release_threshold", 1);
+    remap_while_another_thread_returns_memory(fixture, "pool.release_threshold", 1);
 }
 
-static void what_one_thread_moves_does_not_decay(test_fixture *fixture)
+static void chunks_that_a_thread_remaps_do_not_decay(test_fixture *fixture)
 {
     needs_granule(CHUNK);
-    move_while_another_thread_gives_back(fixture, "pool.decay", WINDOW);
+    remap_while_another_thread_returns_memory(fixture, "pool.decay", WINDOW);
 }
 
 /* ---- options ---- */
@@ -661,22 +661,22 @@ int main(void)
 {
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
-        TEST_CASE(of_what_lay_unused_for_a_window_half_is_given_back),
-        TEST_CASE(memory_that_a_thread_keeps_for_a_stream_is_given_back_too),
-        TEST_CASE(half_of_what_nobody_holds_is_given_back),
+        TEST_CASE(half_of_the_memory_unused_for_a_window_is_returned),
+        TEST_CASE(memory_in_a_thread_cache_is_returned_too),
+        TEST_CASE(half_of_the_memory_without_holds_is_returned),
         TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
         TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_chunks),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
         TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),
-        TEST_CASE(decay_ends_at_the_release_threshold),
-        TEST_CASE(memory_that_work_is_still_to_come_to_stays_and_is_not_waited_for),
+        TEST_CASE(decay_stops_at_the_release_threshold),
+        TEST_CASE(memory_of_pending_work_stays_and_is_not_waited_for),
         TEST_CASE(without_decay_nothing_goes_however_long_it_is_not_used),
         TEST_CASE(what_the_driver_does_not_take_back_is_used_and_tried_again),
         TEST_CASE(above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time),
-        TEST_CASE(what_one_thread_moves_no_other_gives_back),
-        TEST_CASE(what_one_thread_moves_does_not_decay),
+        TEST_CASE(chunks_that_a_thread_remaps_are_not_returned_by_another),
+        TEST_CASE(chunks_that_a_thread_remaps_do_not_decay),
         TEST_CASE(options_say_how_much_is_kept),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),

@@ -179,7 +179,7 @@ static void a_miss_of_one_stream_does_not_keep_another_from_hits(test_fixture *f
     }
 }
 
-static void giving_memory_back_keeps_nobody_from_hits(test_fixture *fixture)
+static void hits_go_on_while_memory_is_returned(test_fixture *fixture)
 {
     static const char *const calls[] = {"cuMemUnmap", "cuMemRelease"};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -196,7 +196,7 @@ static void giving_memory_back_keeps_nobody_from_hits(test_fixture *fixture)
 }
 
 /* The other thread waits on the host for memory that it can only have moved; there is some for who asks for less. */
-static void who_has_to_wait_for_memory_keeps_nobody_from_what_is_there(test_fixture *fixture)
+static void a_request_that_waits_does_not_delay_requests_that_fit(test_fixture *fixture)
 {
     pthread_t thread;
     strata_block gaps[2], walls[2], less;
@@ -242,8 +242,8 @@ int main(void)
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
         TEST_CASE(a_miss_of_one_stream_does_not_keep_another_from_hits),
-        TEST_CASE(giving_memory_back_keeps_nobody_from_hits),
-        TEST_CASE(who_has_to_wait_for_memory_keeps_nobody_from_what_is_there),
+        TEST_CASE(hits_go_on_while_memory_is_returned),
+        TEST_CASE(a_request_that_waits_does_not_delay_requests_that_fit),
     };
     test_before_clearing = lift_limit;
     test_open_driver();

@@ -115,7 +115,7 @@ static void all_that_is_free_serves_one_request_across_several_holes(test_fixtur
 }
 
 /* By which a pool that keeps moving tells so (test_pool_overhead.c). */
-static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixture)
+static void memory_remapped_into_several_holes_counts_as_remapped(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -126,7 +126,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
     scatter_row(fixture, &all, stream);
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
     test_synchronize(stream);
-    forget_remaps(fixture->runtime);
+    forget_remapping(fixture->runtime);
     earn_nothing(self);
     serve(fixture, 16, all.start, 0x55, stream, &block);
     assert_int_equal(window_bytes(self), 4 * MIB);
@@ -135,7 +135,7 @@ static void what_is_moved_into_several_holes_counts_as_moved(test_fixture *fixtu
 }
 
 /* What lies free in the window itself is not to be had for its voids a second time. */
-static void what_a_window_is_too_little_for_moves_nothing(test_fixture *fixture)
+static void a_request_that_no_window_can_serve_remaps_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     scattered all;
@@ -277,7 +277,7 @@ static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(
 }
 
 /* The same, with a limit so low that what is missing cannot be made, whatever is given back. */
-static void nothing_is_given_back_for_a_request_that_is_refused_all_the_same(test_fixture *fixture)
+static void nothing_is_returned_for_a_request_that_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     blocks_row row;
@@ -425,12 +425,12 @@ int main(void)
     static const test_case with_waits[] = {
         TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
         TEST_CASE(a_request_across_holes_waits_for_all_that_free_what_is_between),
-        TEST_CASE(what_is_moved_into_several_holes_counts_as_moved),
-        TEST_CASE(what_a_window_is_too_little_for_moves_nothing),
+        TEST_CASE(memory_remapped_into_several_holes_counts_as_remapped),
+        TEST_CASE(a_request_that_no_window_can_serve_remaps_nothing),
         TEST_CASE(where_the_device_is_full_several_holes_are_used_too),
         TEST_CASE(a_refused_call_for_one_of_several_holes_leaves_nothing_behind),
         TEST_CASE(a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not),
-        TEST_CASE(nothing_is_given_back_for_a_request_that_is_refused_all_the_same),
+        TEST_CASE(nothing_is_returned_for_a_request_that_is_refused),
         TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_chunks),
         TEST_CASE(far_from_a_limit_free_memory_is_used_as_it_lies),
     };

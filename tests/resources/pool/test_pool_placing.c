@@ -140,7 +140,7 @@ static void where_others_have_much_it_stays_apart_for_them(void **state)
 }
 
 /* It is what the others have that is asked about. */
-static void what_a_stream_has_itself_is_not_asked_about_where_others_serve(void **state)
+static void a_stream_is_not_polled_where_memory_of_others_serves(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -160,7 +160,7 @@ static void what_a_stream_has_itself_is_not_asked_about_where_others_serve(void 
 }
 
 /* A stream that is never idle is marked then, and what it had freed before can be moved the next time. */
-static void where_memory_grows_the_stream_is_asked(void **state)
+static void where_memory_grows_the_stream_is_polled(void **state)
 {
     (void)state;
     begin("pool(slack=5000)");
@@ -197,7 +197,7 @@ static void complete_memory_is_not_joined_with_what_is_smaller(void **state)
 /* ---- frames ---- */
 
 /* Two holes between walls: what a larger block needs comes from the smaller one first, unmapped by one call. */
-static void chunks_are_moved_from_the_smallest_hole(void **state)
+static void chunks_are_remapped_from_the_smallest_extent(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -246,7 +246,7 @@ static void request_with_refusals(const char *stack, const char *call, unsigned 
     end();
 }
 
-static void a_scope_that_cannot_be_entered_is_said_and_loses_no_place(void **state)
+static void a_scope_that_cannot_be_entered_is_reported_and_leaks_no_addresses(void **state)
 {
     (void)state;
     test_needs_simulated_driver("calls are refused");
@@ -317,7 +317,7 @@ static void generate(model *self)
 {
     self->seed = 5;
     for (unsigned request = 0; request < REQUESTS; request++) {
-        forget_remaps(runtime);
+        forget_remapping(runtime);
         strata_block caches[LAYERS][2] = {0};
         const uint32_t prompt = draw(self, 16, 512), steps = draw(self, 8, 128);
         for (uint32_t step = 0; step < steps; step++) {
@@ -365,12 +365,12 @@ int main(void)
         cmocka_unit_test(near_a_limit_the_end_of_memory_is_taken_where_it_fits_best),
         cmocka_unit_test(what_a_stream_alone_frees_is_joined_with_what_is_complete),
         cmocka_unit_test(where_others_have_much_it_stays_apart_for_them),
-        cmocka_unit_test(what_a_stream_has_itself_is_not_asked_about_where_others_serve),
-        cmocka_unit_test(where_memory_grows_the_stream_is_asked),
+        cmocka_unit_test(a_stream_is_not_polled_where_memory_of_others_serves),
+        cmocka_unit_test(where_memory_grows_the_stream_is_polled),
         cmocka_unit_test(complete_memory_is_not_joined_with_what_is_smaller),
         cmocka_unit_test(complete_memory_stays_apart_where_it_could_not_be_waited_for),
-        cmocka_unit_test(chunks_are_moved_from_the_smallest_hole),
-        cmocka_unit_test(a_scope_that_cannot_be_entered_is_said_and_loses_no_place),
+        cmocka_unit_test(chunks_are_remapped_from_the_smallest_extent),
+        cmocka_unit_test(a_scope_that_cannot_be_entered_is_reported_and_leaks_no_addresses),
         cmocka_unit_test(caches_that_grow_take_little_more_than_is_live_and_few_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

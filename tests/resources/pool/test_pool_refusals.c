@@ -124,7 +124,7 @@ static void what_the_device_makes_room_for_is_had(void **state)
 }
 
 /* The device has nothing left, and of what the request needs a part lies free, between blocks. */
-static void nothing_is_given_back_where_the_device_has_nothing_left(void **state)
+static void nothing_is_returned_where_the_device_is_full(void **state)
 {
     (void)state;
     test_needs_simulated_driver("nobody else uses it");
@@ -142,7 +142,7 @@ static void nothing_is_given_back_where_the_device_has_nothing_left(void **state
 }
 
 /* The device has it, but not any more: that is known once it has refused to make some, and nothing was moved before. */
-static void what_the_device_has_no_more_of_is_tried_once_and_nothing_moved(void **state)
+static void a_full_device_is_tried_once_and_nothing_is_remapped(void **state)
 {
     (void)state;
     scene all;
@@ -288,8 +288,8 @@ int main(void)
         cmocka_unit_test(what_too_few_addresses_are_about_is_said),
         cmocka_unit_test(what_others_have_is_not_tried_to_be_had),
         cmocka_unit_test(what_the_device_makes_room_for_is_had),
-        cmocka_unit_test(nothing_is_given_back_where_the_device_has_nothing_left),
-        cmocka_unit_test(what_the_device_has_no_more_of_is_tried_once_and_nothing_moved),
+        cmocka_unit_test(nothing_is_returned_where_the_device_is_full),
+        cmocka_unit_test(a_full_device_is_tried_once_and_nothing_is_remapped),
         cmocka_unit_test(where_the_overhead_is_not_to_be_had_what_is_missing_is),
         cmocka_unit_test(what_others_give_back_meanwhile_is_had),
         cmocka_unit_test(a_refused_request_leaves_the_overhead_as_it_was),

@@ -121,7 +121,7 @@ static void press(test_fixture *fixture, size_t bytes, CUstream stream)
     set_limit(fixture, 0);
 }
 
-static void who_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixture)
+static void a_process_that_imports_the_parts_of_a_block_sees_its_bytes(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block before, block = allocate_across_chunks(fixture, &before, stream);
@@ -181,7 +181,7 @@ static void parts_come_in_the_order_of_addresses_whichever_chunk_is_older(test_f
 
 /* Otherwise the importer would see memory that the pool thinks the device has back, and another one lie where it was.
  */
-static void exported_memory_is_not_moved_and_not_given_back(test_fixture *fixture)
+static void exported_memory_is_neither_remapped_nor_returned(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -673,9 +673,9 @@ int main(void)
     static const char *const stacks[] = {"pool(export=fd)"};
     static const test_case cases[] = {
         TEST_CASE(threads_hold_and_give_back_at_the_same_time), /* not in sweeps: no two runs are the same */
-        TEST_CASE(who_imports_the_parts_of_a_block_sees_its_bytes),
+        TEST_CASE(a_process_that_imports_the_parts_of_a_block_sees_its_bytes),
         TEST_CASE(parts_come_in_the_order_of_addresses_whichever_chunk_is_older),
-        TEST_CASE(exported_memory_is_not_moved_and_not_given_back),
+        TEST_CASE(exported_memory_is_neither_remapped_nor_returned),
         TEST_CASE(an_export_that_fails_leaves_no_file_and_no_hold),
         TEST_CASE(held_memory_stays_until_its_last_hold_ends),
         TEST_CASE(a_request_that_needs_held_memory_elsewhere_is_refused),

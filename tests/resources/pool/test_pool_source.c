@@ -397,7 +397,7 @@ static void a_chunk_that_cannot_be_waited_for_is_still_waited_for_later(test_fix
 
 /* A stream that puts no wait in has the frame once it is there: the layer below gives it in the order of another one.
  */
-static void a_new_chunk_is_there_though_nobody_may_wait(void **state)
+static void a_new_chunk_serves_a_stream_that_may_not_wait(void **state)
 {
     (void)state;
     strata_runtime *runtime;
@@ -529,7 +529,7 @@ static void asking_begin(asking_layer *self, test_fixture *fixture)
 }
 
 /* While the first request asks for 6 MiB there is room for 2 more, and not for 4. */
-static void what_is_asked_for_at_the_moment_counts_towards_the_limit(test_fixture *fixture)
+static void a_chunk_being_requested_counts_towards_the_limit(test_fixture *fixture)
 {
     asking_layer below;
     strata_block block;
@@ -559,7 +559,7 @@ static void visit_block(const strata_block *block, void *data)
 }
 
 /* Whoever has it from a layer below the pool: it is no block of the stack's user. */
-static void the_block_that_a_chunk_is_nobody_meets_above_the_pool(test_fixture *fixture)
+static void a_chunks_block_is_hidden_from_layers_above_the_pool(test_fixture *fixture)
 {
     asking_layer below;
     strata_block block, found;
@@ -822,7 +822,7 @@ static void hold_where_a_chunk_was(void)
     child_ok(strata_runtime_destroy(other.runtime));
 }
 
-static void a_hold_is_of_what_came_where_a_chunk_was_given_back(void **state)
+static void a_hold_is_of_the_chunk_that_took_a_returned_ones_addresses(void **state)
 {
     (void)state;
     test_child_run("hold_where_a_chunk_was", without_virtual_memory);
@@ -856,18 +856,18 @@ int main(int count, char **arguments)
         TEST_CASE(a_chunk_that_cannot_be_waited_for_is_still_waited_for_later),
         TEST_CASE(an_allocation_below_that_fails_says_why),
         TEST_CASE(a_layer_below_may_call_into_the_stack),
-        TEST_CASE(what_is_asked_for_at_the_moment_counts_towards_the_limit),
-        TEST_CASE(the_block_that_a_chunk_is_nobody_meets_above_the_pool),
+        TEST_CASE(a_chunk_being_requested_counts_towards_the_limit),
+        TEST_CASE(a_chunks_block_is_hidden_from_layers_above_the_pool),
         TEST_CASE(blocks_that_begin_anywhere_are_chunks),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_export_type_over_another_layer_is_refused),
         cmocka_unit_test(decay_over_another_layer_is_refused),
-        cmocka_unit_test(a_new_chunk_is_there_though_nobody_may_wait),
+        cmocka_unit_test(a_new_chunk_serves_a_stream_that_may_not_wait),
         cmocka_unit_test(layers_that_could_not_be_built_can_stand_elsewhere),
         cmocka_unit_test(a_device_without_virtual_memory_has_a_pool_of_other_memory),
         cmocka_unit_test(what_cannot_be_entered_without_host_memory_goes_back_to_the_driver),
-        cmocka_unit_test(a_hold_is_of_what_came_where_a_chunk_was_given_back),
+        cmocka_unit_test(a_hold_is_of_the_chunk_that_took_a_returned_ones_addresses),
     };
     setenv("STRATA_DRIVER", "auto", 0);
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);

@@ -96,7 +96,7 @@ static void check_reap_beside(test_fixture *fixture, caller *one, test_stall *st
     assert_false(early);
 }
 
-static void who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken(test_fixture *fixture)
+static void a_full_reap_waits_for_memory_that_a_trim_has_taken(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 2 * MIB, stream);
@@ -157,7 +157,7 @@ static test_stall *leave_gaps(test_fixture *fixture, strata_block *walls, CUstre
     return stall;
 }
 
-static void who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken(test_fixture *fixture)
+static void a_full_reap_waits_for_memory_that_a_request_has_taken(test_fixture *fixture)
 {
     strata_block walls[2];
     CUstream b = test_stream(fixture, TEST_STREAM_POOL);
@@ -222,7 +222,7 @@ static bool begin_to_release(caller *one)
 }
 
 /* A request makes half of what it needs, and waits for a stream that is held back for the other half. */
-static void what_a_request_holds_in_hand_is_not_given_back(test_fixture *fixture)
+static void chunks_in_hand_of_a_request_are_not_returned(test_fixture *fixture)
 {
     needs_granule(2 * MIB);
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -373,7 +373,7 @@ static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixtu
 }
 
 /* The stream that has the rest of a bundle waits for who wrote it, and who gets that from there comes after it. */
-static void what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it(test_fixture *fixture)
+static void the_rest_of_a_magazine_is_waited_for_by_each_thread_that_gets_it(test_fixture *fixture)
 {
     enum { BLOCKS = 3 };
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -481,7 +481,7 @@ static void end_turns(void)
     assert_true(turns.started);
 }
 
-static void one_chunk_does_for_all_who_want_memory_at_a_time(test_fixture *fixture)
+static void one_chunk_serves_all_threads_that_need_memory_at_a_time(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     caller second = {.fixture = fixture, .stream = other, .bytes = MIB / 2};
@@ -548,7 +548,7 @@ static CUresult CUDAAPI free_and_let_others_in(CUdeviceptr address)
 
 /* The driver has the frame back, and the pool has not heard of it. Another one comes in its place meanwhile, under a
  * number that is looked at later; it goes once, and not for the first one, too. */
-static void a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place(test_fixture *fixture)
+static void a_leaving_chunk_is_not_returned_again_for_the_one_in_its_place(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block first = test_allocate(fixture, 2 * MIB, stream), wall = test_allocate(fixture, 2 * MIB, stream);
@@ -663,7 +663,7 @@ static void check_rest_of_new_chunk(test_fixture *fixture, uint64_t limit)
     test_free_on(fixture, &second.block, other);
 }
 
-static void what_is_left_of_a_new_chunk_serves_who_looked_before(test_fixture *fixture)
+static void the_rest_of_a_new_chunk_serves_threads_that_searched_before(test_fixture *fixture)
 {
     check_rest_of_new_chunk(fixture, 0);
 }
@@ -681,22 +681,22 @@ int main(void)
         TEST_CASE(a_magazine_is_handed_over_with_one_wait),
         /* not in sweeps: no two runs are the same, and another thread may have to wait for one that waits for it */
         TEST_CASE(a_request_that_fits_is_served_while_a_magazine_is_handed_over),
-        TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_trim_has_taken),
-        TEST_CASE(who_waits_for_all_frees_waits_for_memory_that_a_request_has_taken),
+        TEST_CASE(a_full_reap_waits_for_memory_that_a_trim_has_taken),
+        TEST_CASE(a_full_reap_waits_for_memory_that_a_request_has_taken),
     };
     static const test_case of_mapped[] = {
         TEST_CASE(what_is_free_is_no_more_than_there_is_while_a_request_waits),
-        TEST_CASE(what_a_request_holds_in_hand_is_not_given_back),
+        TEST_CASE(chunks_in_hand_of_a_request_are_not_returned),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_waits_for),
         TEST_CASE(a_magazine_waits_for_the_latest_writes_of_all_its_extents),
         TEST_CASE(a_magazine_behind_one_of_another_size_is_handed_over_once),
-        TEST_CASE(what_is_left_of_a_magazine_is_waited_for_by_whoever_gets_it),
+        TEST_CASE(the_rest_of_a_magazine_is_waited_for_by_each_thread_that_gets_it),
     };
     static const test_case of_turns[] = {
-        TEST_CASE(one_chunk_does_for_all_who_want_memory_at_a_time),
+        TEST_CASE(one_chunk_serves_all_threads_that_need_memory_at_a_time),
         TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
-        TEST_CASE(a_chunk_that_is_leaving_is_not_given_back_again_for_what_came_in_its_place),
-        TEST_CASE(what_is_left_of_a_new_chunk_serves_who_looked_before),
+        TEST_CASE(a_leaving_chunk_is_not_returned_again_for_the_one_in_its_place),
+        TEST_CASE(the_rest_of_a_new_chunk_serves_threads_that_searched_before),
         TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_chunk),
     };
     test_before_clearing = lift_limit;

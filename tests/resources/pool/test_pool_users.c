@@ -68,7 +68,7 @@ static void a_request_that_fits_is_served_though_no_more_than_that_is_left(test_
 }
 
 /* Free memory of another stream between blocks that live, none large enough: together they are. */
-static void a_request_that_fits_is_served_by_memory_that_is_moved(test_fixture *fixture)
+static void a_request_that_fits_in_all_is_served_by_remapped_memory(test_fixture *fixture)
 {
     enum { EXTENTS = 6 };
     strata_block gaps[EXTENTS], walls[EXTENTS];
@@ -94,7 +94,7 @@ static void a_request_that_fits_is_served_by_memory_that_is_moved(test_fixture *
     test_free_on(fixture, &block, b);
 }
 
-static void a_request_that_cannot_be_served_waits_for_nobody(test_fixture *fixture)
+static void a_request_that_cannot_be_served_waits_for_no_stream(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, 2 * ALL);
@@ -111,7 +111,7 @@ static void a_request_that_cannot_be_served_waits_for_nobody(test_fixture *fixtu
 }
 
 /* There is enough on the device: nobody waits for a stream that is held back. */
-static void a_request_that_new_memory_serves_waits_for_nobody(test_fixture *fixture)
+static void a_request_that_new_memory_serves_waits_for_no_stream(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     strata_block gap = test_allocate(fixture, 4 * ALL, a);
@@ -187,7 +187,7 @@ static void *leave_behind_in_a_thread(void *data)
 }
 
 /* What ended threads have cached is had by others, in order. */
-static void memory_of_threads_that_ended_is_not_lost_and_not_given_too_early(test_fixture *fixture)
+static void memory_of_ended_threads_is_neither_lost_nor_reused_too_early(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, ALL);
@@ -208,7 +208,7 @@ static void memory_of_threads_that_ended_is_not_lost_and_not_given_too_early(tes
 }
 
 /* The second one of a piece's new owners is held back: the third need not wait for it. */
-static void those_who_share_a_extent_do_not_wait_for_each_other(test_fixture *fixture)
+static void streams_that_share_an_extent_do_not_wait_for_each_other(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -488,7 +488,7 @@ static void memory_that_was_freed_on_another_stream_waits_for_that_one_too(test_
 }
 
 /* Its own two points are of one stream, and there is a third one. */
-static void memory_that_its_stream_frees_waits_for_who_read_it_besides(test_fixture *fixture)
+static void memory_that_its_stream_frees_waits_for_other_readers(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, KEPT, stream), mark = test_allocate(fixture, KEPT, stream);
@@ -564,7 +564,7 @@ static void let_streams_pass_by(test_fixture *fixture, bool only_seen)
 }
 
 /* The stream has nothing pending, but a block that lives, of memory that the thread had kept. */
-static void a_block_of_kept_memory_is_its_streams_whoever_passes_by(test_fixture *fixture)
+static void a_block_of_cached_memory_belongs_to_its_stream(test_fixture *fixture)
 {
     for (int only_seen = 0; only_seen < 2; only_seen++) {
         CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -580,7 +580,7 @@ static void a_block_of_kept_memory_is_its_streams_whoever_passes_by(test_fixture
 }
 
 /* What holds streams' timelines ends with the pool, and with the blocks. */
-static void streams_whose_memory_a_pool_kept_are_forgotten_after_it(test_fixture *fixture)
+static void streams_are_forgotten_after_the_pool_that_cached_their_memory(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -789,7 +789,7 @@ static void more_threads_than_have_numbers_are_served(void **state)
 }
 
 /* However many streams it is that have something left to do. */
-static void who_waits_for_all_frees_waits_for_every_stream(test_fixture *fixture)
+static void a_full_reap_waits_for_every_stream(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     enum { MANY = 150, SMALL = 4096 };
@@ -804,7 +804,7 @@ static void who_waits_for_all_frees_waits_for_every_stream(test_fixture *fixture
 }
 
 /* Of pieces that wait for the same stream, the one that was freed last. */
-static void who_waits_for_all_frees_waits_for_the_latest_of_a_streams(test_fixture *fixture)
+static void a_full_reap_waits_for_the_latest_point_of_a_stream(test_fixture *fixture)
 {
     test_needs_truthful_queries();
     enum { SMALL = 64 << 10, BLOCKS = 3 };
@@ -831,30 +831,30 @@ int main(int count, char **arguments)
     static const test_case cases[] = {
         TEST_CASE(usage_says_what_is_live_free_and_in_one_extent),
         TEST_CASE(a_request_that_fits_is_served_though_no_more_than_that_is_left),
-        TEST_CASE(a_request_that_fits_is_served_by_memory_that_is_moved),
-        TEST_CASE(a_request_that_cannot_be_served_waits_for_nobody),
-        TEST_CASE(a_request_that_new_memory_serves_waits_for_nobody),
+        TEST_CASE(a_request_that_fits_in_all_is_served_by_remapped_memory),
+        TEST_CASE(a_request_that_cannot_be_served_waits_for_no_stream),
+        TEST_CASE(a_request_that_new_memory_serves_waits_for_no_stream),
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
-        TEST_CASE(those_who_share_a_extent_do_not_wait_for_each_other),
+        TEST_CASE(streams_that_share_an_extent_do_not_wait_for_each_other),
         TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
         TEST_CASE(memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free),
         TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),
         TEST_CASE(memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_that_freed_it),
-        TEST_CASE(memory_that_its_stream_frees_waits_for_who_read_it_besides),
+        TEST_CASE(memory_that_its_stream_frees_waits_for_other_readers),
         TEST_CASE(a_stream_that_takes_anothers_place_gets_nothing_of_what_was_kept_for_that_without_a_wait),
         TEST_CASE(memory_that_was_freed_on_another_stream_waits_for_that_one_too),
         TEST_CASE(a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it),
-        TEST_CASE(a_block_of_kept_memory_is_its_streams_whoever_passes_by),
-        TEST_CASE(streams_whose_memory_a_pool_kept_are_forgotten_after_it),
+        TEST_CASE(a_block_of_cached_memory_belongs_to_its_stream),
+        TEST_CASE(streams_are_forgotten_after_the_pool_that_cached_their_memory),
         TEST_CASE(ninety_percent_of_the_device_can_be_had_in_one_block),
         TEST_CASE(two_blocks_of_half_the_limit_fit),
         TEST_CASE(a_refused_request_does_not_poison_the_pool),
         TEST_CASE(memory_of_a_destroyed_stream_serves_the_next_request),
         TEST_CASE(a_limit_is_kept_to_the_byte_and_the_refusal_names_it),
         TEST_CASE(a_request_for_no_memory_that_there_is_changes_nothing),
-        TEST_CASE(memory_of_threads_that_ended_is_not_lost_and_not_given_too_early),
-        TEST_CASE(who_waits_for_all_frees_waits_for_every_stream),
-        TEST_CASE(who_waits_for_all_frees_waits_for_the_latest_of_a_streams),
+        TEST_CASE(memory_of_ended_threads_is_neither_lost_nor_reused_too_early),
+        TEST_CASE(a_full_reap_waits_for_every_stream),
+        TEST_CASE(a_full_reap_waits_for_the_latest_point_of_a_stream),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pools_of_two_devices_are_two_pools),

@@ -128,7 +128,7 @@ void __wrap_pool_points_forget_complete(strata_entry *entry)
 }
 
 /* A request that nothing fits finds out what is complete, which nothing can be of a stream that is no further. */
-static void extents_of_a_stream_that_is_no_further_are_not_settled_again(test_fixture *fixture)
+static void extents_of_a_stream_without_progress_are_not_processed_again(test_fixture *fixture)
 {
     enum { HOLES = 500, LARGE = 3 << 20 };
     if (test_is_swept())
@@ -340,7 +340,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
 
 /* ---- 8: memory comes back, and questions are answered ---- */
 
-static void memory_is_given_back_on_request(test_fixture *fixture)
+static void memory_is_returned_on_request(test_fixture *fixture)
 {
     size_t released;
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -516,7 +516,7 @@ static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture
 
 /* ---- 11: what is left of a piece ---- */
 
-static void what_is_left_of_a_extent_waits_for_what_the_whole_did(test_fixture *fixture)
+static void the_rest_of_an_extent_waits_for_what_the_whole_waited_for(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     CUstream streams[4];
@@ -701,7 +701,7 @@ int main(void)
         TEST_CASE(memory_that_moves_through_three_streams_waits_for_all_of_them),
         TEST_CASE(extents_that_a_refused_request_has_joined_wait_for_all_their_streams),
         TEST_CASE(many_free_extents_are_searched_quickly),
-        TEST_CASE(extents_of_a_stream_that_is_no_further_are_not_settled_again),
+        TEST_CASE(extents_of_a_stream_without_progress_are_not_processed_again),
         TEST_CASE(finished_memory_is_handed_over_without_a_wait),
         TEST_CASE(memory_that_several_streams_have_finished_with_is_handed_over_without_a_wait),
         TEST_CASE(memory_waits_for_what_touched_it_and_not_for_the_streams_later_work),
@@ -710,11 +710,11 @@ int main(void)
         TEST_CASE(what_is_left_of_a_extent_comes_back_to_it),
         TEST_CASE(ones_own_memory_does_not_come_to_wait_for_its_neighbours),
         TEST_CASE(streams_that_come_and_go_leave_nothing_behind),
-        TEST_CASE(memory_is_given_back_on_request),
+        TEST_CASE(memory_is_returned_on_request),
         TEST_CASE(double_wrong_size_and_foreign_frees_are_refused),
         TEST_CASE(frees_never_fail_for_want_of_memory),
         TEST_CASE(a_free_that_cannot_be_remembered_is_waited_for),
-        TEST_CASE(what_is_left_of_a_extent_waits_for_what_the_whole_did),
+        TEST_CASE(the_rest_of_an_extent_waits_for_what_the_whole_waited_for),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
         TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),

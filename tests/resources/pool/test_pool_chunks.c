@@ -118,7 +118,7 @@ static void few_of_them_where_the_device_has_little(void **state)
     assert_int_equal(made[1], 19); /* of 16 */
 }
 
-static void small_ones_where_nobody_says_what_is_left(void **state)
+static void small_ones_where_the_free_memory_is_unknown(void **state)
 {
     (void)state;
     test_needs_simulated_driver("it refuses a call");
@@ -129,7 +129,7 @@ static void small_ones_where_nobody_says_what_is_left(void **state)
 }
 
 /* Two large blocks that take turns, each too large for where the other was: what is moved is moved in few frames. */
-static void large_blocks_are_moved_in_few_chunks(void **state)
+static void large_blocks_are_remapped_in_few_chunks(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -149,7 +149,7 @@ static void large_blocks_are_moved_in_few_chunks(void **state)
 }
 
 /* Of the first block's frames none is free as a whole: what the second one needs beyond the slack is made, too. */
-static void what_cannot_be_moved_is_made_in_few_chunks(void **state)
+static void memory_that_cannot_be_remapped_is_made_in_few_chunks(void **state)
 {
     (void)state;
     enum { PARTS = 64 };
@@ -179,9 +179,9 @@ int main(void)
         cmocka_unit_test(none_is_larger_than_the_option_says),
         cmocka_unit_test(few_of_them_below_a_limit),
         cmocka_unit_test(few_of_them_where_the_device_has_little),
-        cmocka_unit_test(small_ones_where_nobody_says_what_is_left),
-        cmocka_unit_test(large_blocks_are_moved_in_few_chunks),
-        cmocka_unit_test(what_cannot_be_moved_is_made_in_few_chunks),
+        cmocka_unit_test(small_ones_where_the_free_memory_is_unknown),
+        cmocka_unit_test(large_blocks_are_remapped_in_few_chunks),
+        cmocka_unit_test(memory_that_cannot_be_remapped_is_made_in_few_chunks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static strata_block take(test_fixture *fixture, size_t bytes, CUstream stream, r
     return block;
 }
 
-static void a_stream_that_has_nothing_left_to_do_is_asked_itself(test_fixture *fixture)
+static void a_stream_without_pending_work_is_queried_itself(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -42,7 +42,7 @@ static void a_stream_that_has_nothing_left_to_do_is_asked_itself(test_fixture *f
     test_free_on(fixture, &block, second);
 }
 
-static void a_stream_that_still_works_is_marked_once_and_waited_for(test_fixture *fixture)
+static void a_busy_stream_gets_one_event_and_is_waited_for(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -61,7 +61,7 @@ static void a_stream_that_still_works_is_marked_once_and_waited_for(test_fixture
 }
 
 /* The answer is about what was submitted before the question. */
-static void what_a_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+static void work_submitted_after_a_poll_is_not_complete(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -86,7 +86,7 @@ static void what_a_stream_is_given_after_it_was_asked_is_not_done(test_fixture *
 }
 
 /* Its event is asked from then on, and it gets no other one. For a stack that puts in no waits. */
-static void a_stream_that_is_behind_its_event_is_left_alone(test_fixture *fixture)
+static void a_stream_behind_its_event_gets_no_other_event(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -104,7 +104,7 @@ static void a_stream_that_is_behind_its_event_is_left_alone(test_fixture *fixtur
 }
 
 /* An unknown stream recorded its event when it freed the block: its handle is good no longer. */
-static void an_unknown_stream_is_asked_by_its_event_alone(test_fixture *fixture)
+static void an_unknown_stream_is_polled_by_its_event_alone(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -119,7 +119,7 @@ static void an_unknown_stream_is_asked_by_its_event_alone(test_fixture *fixture)
 }
 
 /* What it is given after that is marked by an event of its own. */
-static void what_an_unknown_stream_is_given_after_it_was_asked_is_not_done(test_fixture *fixture)
+static void work_of_an_unknown_stream_after_a_poll_is_not_complete(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -141,7 +141,7 @@ static void what_an_unknown_stream_is_given_after_it_was_asked_is_not_done(test_
 }
 
 /* Nor can it be asked itself, since a capture might be under way that this would kill. */
-static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
+static void the_legacy_stream_is_polled_by_an_event(test_fixture *fixture)
 {
     CUstream second = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -156,7 +156,7 @@ static void the_legacy_stream_is_asked_by_an_event(test_fixture *fixture)
 }
 
 /* The program waits for a stream through Strata: its memory is had, though another's would do if it were asked. */
-static void what_is_known_to_be_complete_is_taken_before_anybody_is_asked(test_fixture *fixture)
+static void memory_known_to_be_complete_is_taken_before_a_poll(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL),
              second = test_stream(fixture, TEST_STREAM_POOL);
@@ -175,7 +175,7 @@ static void what_is_known_to_be_complete_is_taken_before_anybody_is_asked(test_f
 }
 
 /* A look at what others have finished, which there is now and then, is for what is not known. */
-static void nobody_is_asked_now_and_then_about_what_is_known(test_fixture *fixture)
+static void periodic_polls_leave_out_known_streams(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
     strata_block blocks[3];
@@ -217,7 +217,7 @@ static void the_callers_capture_mode_is_as_it_was(test_fixture *fixture)
     empty_the_pool(fixture);
 }
 
-static void where_nothing_is_free_nobody_is_asked(test_fixture *fixture)
+static void without_free_memory_no_stream_is_polled(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     empty_the_pool(fixture);
@@ -229,7 +229,7 @@ static void where_nothing_is_free_nobody_is_asked(test_fixture *fixture)
 }
 
 /* An answer that is neither yes nor no is no, and nobody is told of it. */
-static void a_question_that_fails_is_a_wait(test_fixture *fixture)
+static void a_poll_that_fails_counts_as_pending(test_fixture *fixture)
 {
     test_needs_simulated_driver("a call is refused");
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -383,7 +383,7 @@ static void crowd_begin(crowd *all, const char *stack)
 static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
 {
     for (unsigned done = 0; done < requests;) {
-        forget_remaps(all->runtime);
+        forget_remapping(all->runtime);
         const uint32_t stream = draw(all, STREAMS);
         strata_block *block = &all->blocks[stream][draw(all, most)];
         if (block->id.generation) {
@@ -445,7 +445,7 @@ static crowd_cost crowd_cost_of(const char *stack)
     return cost;
 }
 
-static void streams_that_keep_asking_for_each_others_memory_get_more(void **state)
+static void streams_that_keep_polling_each_other_get_more_memory(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -466,7 +466,7 @@ static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t 
     enum { OWN = 2, MOST = 16 };
     strata_block blocks[MOST][OWN];
     for (unsigned i = 0; i < times; i++) {
-        forget_remaps(runtime);
+        forget_remapping(runtime);
         for (size_t j = 0; j < count * OWN; j++)
             check_ok(
                 strata_runtime_allocate(runtime, (6 + j % OWN) * MIB, streams[j / OWN], &blocks[j / OWN][j % OWN]));
@@ -501,7 +501,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
 enum { GROWING = 32, STEPS = 100 };
 
 /* Blocks that grow step by step, each by a new one: nothing that was freed fits. How often the driver was asked. */
-static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *costly)
+static uint64_t polls_of_growing_blocks(size_t step_bytes, bool *costly)
 {
     strata_runtime *runtime;
     CUstream stream;
@@ -527,25 +527,25 @@ static uint64_t asked_of_growing_blocks(size_t step_bytes, bool *costly)
 }
 
 /* It is asked itself, but only when memory is made or moved. */
-static void a_stream_alone_is_asked_seldom_and_is_not_costly(void **state)
+static void a_single_stream_is_polled_seldom_and_polling_is_not_costly(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
     bool costly;
-    assert_in_range(asked_of_growing_blocks(500 << 10, &costly), 1, GROWING * STEPS / 3);
+    assert_in_range(polls_of_growing_blocks(500 << 10, &costly), 1, GROWING * STEPS / 3);
     assert_false(costly);
 }
 
 /* What is complete, and what waits for the stream, are enough together. */
-static void neighbours_that_the_stream_can_have_serve_before_anybody_is_asked(void **state)
+static void usable_neighbours_serve_before_a_poll(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
     bool costly;
-    assert_true(asked_of_growing_blocks(8 << 10, &costly) < GROWING * STEPS / 4);
+    assert_true(polls_of_growing_blocks(8 << 10, &costly) < GROWING * STEPS / 4);
 }
 
-static void where_asking_is_costly_nobody_is_asked_while_memory_fits(void **state)
+static void where_polling_is_costly_no_stream_is_polled_while_memory_fits(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -563,7 +563,7 @@ static void where_asking_is_costly_nobody_is_asked_while_memory_fits(void **stat
 }
 
 /* What they needed when they were many is nothing that few should have before they ask. */
-static void what_was_given_back_is_not_made_again_ahead_of_need(void **state)
+static void returned_memory_is_not_made_again_ahead_of_need(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -607,7 +607,7 @@ static void a_limit_holds_where_more_is_taken(void **state)
 }
 
 /* They live on what there is, less than they would take. */
-static void a_device_that_has_no_more_is_not_asked_for_more_each_time(void **state)
+static void a_full_device_is_not_asked_at_each_request(void **state)
 {
     (void)state;
     crowd all;
@@ -627,38 +627,38 @@ int main(void)
 {
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
-        TEST_CASE(a_stream_that_has_nothing_left_to_do_is_asked_itself),
-        TEST_CASE(a_stream_that_still_works_is_marked_once_and_waited_for),
-        TEST_CASE(what_a_stream_is_given_after_it_was_asked_is_not_done),
-        TEST_CASE(an_unknown_stream_is_asked_by_its_event_alone),
-        TEST_CASE(what_an_unknown_stream_is_given_after_it_was_asked_is_not_done),
-        TEST_CASE(the_legacy_stream_is_asked_by_an_event),
-        TEST_CASE(what_is_known_to_be_complete_is_taken_before_anybody_is_asked),
-        TEST_CASE(nobody_is_asked_now_and_then_about_what_is_known),
+        TEST_CASE(a_stream_without_pending_work_is_queried_itself),
+        TEST_CASE(a_busy_stream_gets_one_event_and_is_waited_for),
+        TEST_CASE(work_submitted_after_a_poll_is_not_complete),
+        TEST_CASE(an_unknown_stream_is_polled_by_its_event_alone),
+        TEST_CASE(work_of_an_unknown_stream_after_a_poll_is_not_complete),
+        TEST_CASE(the_legacy_stream_is_polled_by_an_event),
+        TEST_CASE(memory_known_to_be_complete_is_taken_before_a_poll),
+        TEST_CASE(periodic_polls_leave_out_known_streams),
         TEST_CASE(the_callers_capture_mode_is_as_it_was),
         TEST_CASE(all_that_a_stream_has_finished_is_complete_at_once),
         TEST_CASE(neighbours_are_taken_together_whichever_is_complete),
-        TEST_CASE(where_nothing_is_free_nobody_is_asked),
-        TEST_CASE(a_question_that_fails_is_a_wait),
+        TEST_CASE(without_free_memory_no_stream_is_polled),
+        TEST_CASE(a_poll_that_fails_counts_as_pending),
     };
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(streams_that_keep_asking_for_each_others_memory_get_more),
+        cmocka_unit_test(streams_that_keep_polling_each_other_get_more_memory),
         cmocka_unit_test(what_a_stream_has_waited_for_is_found_beside_what_it_has_not),
         cmocka_unit_test(streams_that_get_along_are_not_costly_however_many),
-        cmocka_unit_test(a_stream_alone_is_asked_seldom_and_is_not_costly),
-        cmocka_unit_test(neighbours_that_the_stream_can_have_serve_before_anybody_is_asked),
-        cmocka_unit_test(where_asking_is_costly_nobody_is_asked_while_memory_fits),
-        cmocka_unit_test(what_was_given_back_is_not_made_again_ahead_of_need),
+        cmocka_unit_test(a_single_stream_is_polled_seldom_and_polling_is_not_costly),
+        cmocka_unit_test(usable_neighbours_serve_before_a_poll),
+        cmocka_unit_test(where_polling_is_costly_no_stream_is_polled_while_memory_fits),
+        cmocka_unit_test(returned_memory_is_not_made_again_ahead_of_need),
         cmocka_unit_test(a_limit_holds_where_more_is_taken),
-        cmocka_unit_test(a_device_that_has_no_more_is_not_asked_for_more_each_time),
+        cmocka_unit_test(a_full_device_is_not_asked_at_each_request),
     };
     static const char *const no_waits[] = {"pool(internal_dependencies=no)"};
-    static const test_case behind[] = {TEST_CASE(a_stream_that_is_behind_its_event_is_left_alone)};
-    static const char *const over_direct[] = {"pool, direct"};
+    static const test_case behind[] = {TEST_CASE(a_stream_behind_its_event_gets_no_other_event)};
+    static const char *const still[] = {"pool, direct"};
     static const test_case mode[] = {TEST_CASE(the_callers_capture_mode_is_as_it_was)};
     test_open_driver();
     test_before_clearing = lift_limit;
     int failed = test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) + test_run_on(no_waits, 1, behind, 1) +
-                 test_run_on(over_direct, 1, mode, 1);
+                 test_run_on(still, 1, mode, 1);
     return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
 }

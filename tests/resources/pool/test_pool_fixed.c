@@ -70,7 +70,7 @@ static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
 }
 
 /* Nobody knows when it will be there. It counts as reserved until it is given back. */
-static void a_chunk_that_nobody_could_wait_for_serves_nobody(test_fixture *fixture)
+static void a_chunk_that_cannot_be_waited_for_serves_no_request(test_fixture *fixture)
 {
     if (!strstr(fixture->stack, "async"))
         return; /* else a frame is there at once */
@@ -115,7 +115,7 @@ int main(void)
     static const char *const stacks[] = {"pool(frame=2MiB), budget(limit=64MiB), async",
                                          "pool(frame=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
-        TEST_CASE(a_chunk_that_nobody_could_wait_for_serves_nobody),
+        TEST_CASE(a_chunk_that_cannot_be_waited_for_serves_no_request),
         TEST_CASE(a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it),
     };
     test_open_driver();

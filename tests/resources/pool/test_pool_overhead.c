@@ -52,7 +52,7 @@ static uint32_t draw(traffic *all, uint32_t below)
     return (uint32_t)(((uint64_t)all->seed >> 8) * below >> 24);
 }
 
-static uint64_t moved(const traffic *all)
+static uint64_t remapped(const traffic *all)
 {
     return value_of(all->runtime, "pool.frames.moved");
 }
@@ -60,17 +60,17 @@ static uint64_t moved(const traffic *all)
 /* Rounds of ROUND large requests each; the frames moved for them. */
 static uint64_t work(traffic *all, unsigned rounds)
 {
-    const uint64_t before = moved(all);
+    const uint64_t before = remapped(all);
     for (unsigned done = 0; done < rounds * ROUND; done++) {
         strata_block *block = &all->blocks[draw(all, BLOCKS)];
         replace(all, block, (1 + draw(all, 128)) * MIB);
     }
-    return moved(all) - before;
+    return remapped(all) - before;
 }
 
 /* ---- moving that takes the time ---- */
 
-static void memory_that_is_moved_all_the_time_becomes_more(void **state)
+static void memory_grows_if_it_is_remapped_all_the_time(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -81,11 +81,11 @@ static void memory_that_is_moved_all_the_time_becomes_more(void **state)
     while (earned_by_remapping(more.self) < 0.20 && rounds++ < 1000)
         work(&more, 1);
     work(&kept, 12);
-    const uint64_t kept_remaps = work(&kept, 12), remappable = work(&more, 12);
-    print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)kept_remaps,
-                  (unsigned long long)remappable, earned_by_remapping(more.self), rounds);
+    const uint64_t remapped_kept = work(&kept, 12), remapped_more = work(&more, 12);
+    print_message("%llu frames moved, %llu with slack %.3f after %u rounds\n", (unsigned long long)remapped_kept,
+                  (unsigned long long)remapped_more, earned_by_remapping(more.self), rounds);
     assert_true(earned_by_remapping(kept.self) == 0 && earned_by_remapping(more.self) >= 0.20);
-    assert_true(remappable < kept_remaps / 4);
+    assert_true(remapped_more < remapped_kept / 4);
     end(&more);
     end(&kept);
 }
@@ -105,15 +105,15 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
         replace(&all, &all.blocks[draw(&all, BLOCKS)], (1 + draw(&all, 128)) * MIB);
         const uint64_t took = strata_timestamp_clock() - before;
         if (took > 4 * MILLISECOND) {
-            forget_remaps(all.runtime);
+            forget_remapping(all.runtime);
             forgotten++;
         }
         while (strata_timestamp_clock() - before < 21 * took)
             continue;
     }
-    print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)moved(&all),
+    print_message("%llu frames moved of %llu, %u requests took too long\n", (unsigned long long)remapped(&all),
                   (unsigned long long)reserved_inside(all.self) / (2 * MIB), forgotten);
-    assert_true(moved(&all) * 2 * MIB > reserved_inside(all.self) / 2 && earned_by_remapping(all.self) == 0);
+    assert_true(remapped(&all) * 2 * MIB > reserved_inside(all.self) / 2 && earned_by_remapping(all.self) == 0);
     end(&all);
 }
 
@@ -153,7 +153,7 @@ static void work_for(pool *self, uint64_t milliseconds)
 static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
-    pool_overhead_record_remaps(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
+    pool_overhead_record_remapping(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
 }
 
 static double overhead_after(pool *self, uint64_t else_ms, uint64_t chunks, uint64_t moving_ms)
@@ -169,7 +169,7 @@ static bool is_about(double value, double expected)
     return value > expected - 1e-6 && value < expected + 1e-6;
 }
 
-static void an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth(void **state)
+static void an_eighth_of_memory_remapped_in_a_quarter_of_the_time_adds_a_tenth(void **state)
 {
     (void)state;
     traffic all;
@@ -185,7 +185,7 @@ static void an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth(void
     end_rule(&all, &block);
 }
 
-static void what_is_moved_bit_by_bit_counts_together(void **state)
+static void many_small_remappings_count_together(void **state)
 {
     (void)state;
     traffic all;
@@ -279,7 +279,7 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     end_rule(&all, &block);
 }
 
-static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **state)
+static void remapping_before_a_new_peak_does_not_count(void **state)
 {
     (void)state;
     traffic all;
@@ -299,7 +299,7 @@ static void what_was_moved_before_more_was_live_than_ever_does_not_count(void **
     end_rule(&all, &block);
 }
 
-static void what_was_moved_before_memory_was_given_back_counts(void **state)
+static void remapping_before_memory_was_returned_counts(void **state)
 {
     (void)state;
     traffic all;
@@ -359,10 +359,10 @@ static void a_move_within_which_memory_is_made_counts_without_that(void **state)
     const uint64_t now = pool_overhead_clock(self), began = now - 140 * MILLISECOND;
     pause_for(self, 140);
     const uint64_t making = pool_overhead_exclude(self, now - 90 * MILLISECOND);
-    pool_overhead_record_remaps(self, began + making, EIGHTH * 2 * MIB);
-    assert_true(window_bytes(self) == EIGHTH * 2 * MIB && window_moving(self) >= 50 * MILLISECOND);
+    pool_overhead_record_remapping(self, began + making, EIGHTH * 2 * MIB);
+    assert_true(window_bytes(self) == EIGHTH * 2 * MIB && window_remapping(self) >= 50 * MILLISECOND);
     const uint64_t lasted = pool_overhead_clock(self) - window_began(self);
-    assert_true(lasted >= window_moving(self) && lasted < 100 * MILLISECOND);
+    assert_true(lasted >= window_remapping(self) && lasted < 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -389,7 +389,7 @@ static void a_pause_is_no_time(void **state)
     end_rule(&all, &block);
 }
 
-static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
+static void a_deterministic_pool_counts_requests_and_remapped_chunks(void **state)
 {
     (void)state;
     traffic all;
@@ -398,14 +398,14 @@ static void a_deterministic_pool_goes_by_requests_and_moves(void **state)
     pool *self = all.self;
     const double overhead = given_overhead(self);
     uint64_t began = pool_overhead_clock(self);
-    count_remaps(self, 199);
-    pool_overhead_record_remaps(self, began, EIGHTH * 2 * MIB);
+    count_remapped(self, 199);
+    pool_overhead_record_remapping(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead));
     count_misses(self, 199 * 100);
     assert_true(is_about(pool_overhead_now(self), overhead));
     began = pool_overhead_clock(self);
-    count_remaps(self, 250);
-    pool_overhead_record_remaps(self, began, EIGHTH * 2 * MIB);
+    count_remapped(self, 250);
+    pool_overhead_record_remapping(self, began, EIGHTH * 2 * MIB);
     assert_true(is_about(pool_overhead_now(self), overhead + 0.10));
     end_rule(&all, &block);
 }
@@ -425,21 +425,21 @@ int main(void)
     setenv("STRATA_SIM_MEMORY", "8GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_that_is_moved_all_the_time_becomes_more),
+        cmocka_unit_test(memory_grows_if_it_is_remapped_all_the_time),
         cmocka_unit_test(moving_that_is_a_small_part_of_the_time_buys_none),
-        cmocka_unit_test(an_eighth_of_memory_moved_in_a_quarter_of_the_time_buys_a_tenth),
-        cmocka_unit_test(what_is_moved_bit_by_bit_counts_together),
+        cmocka_unit_test(an_eighth_of_memory_remapped_in_a_quarter_of_the_time_adds_a_tenth),
+        cmocka_unit_test(many_small_remappings_count_together),
         cmocka_unit_test(what_was_long_ago_is_forgotten_and_so_is_the_time),
         cmocka_unit_test(it_buys_as_much_as_was_live_at_most),
         cmocka_unit_test(it_buys_what_a_limit_leaves_and_half_of_what_a_device_does),
         cmocka_unit_test(what_was_bought_counts_as_far_as_it_may_be_bought_now),
-        cmocka_unit_test(what_was_moved_before_more_was_live_than_ever_does_not_count),
-        cmocka_unit_test(what_was_moved_before_memory_was_given_back_counts),
+        cmocka_unit_test(remapping_before_a_new_peak_does_not_count),
+        cmocka_unit_test(remapping_before_memory_was_returned_counts),
         cmocka_unit_test(making_memory_takes_no_time_here),
         cmocka_unit_test(what_takes_long_counts_whatever_part_of_memory_it_is),
         cmocka_unit_test(a_move_within_which_memory_is_made_counts_without_that),
         cmocka_unit_test(a_pause_is_no_time),
-        cmocka_unit_test(a_deterministic_pool_goes_by_requests_and_moves),
+        cmocka_unit_test(a_deterministic_pool_counts_requests_and_remapped_chunks),
         cmocka_unit_test(a_overhead_that_is_given_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,120 @@
+/* Fits: which free extent serves a request, and which end of it. */
+#include "core/base/error.h"
+#include "resources/pool/internal.h"
+
+enum { TIGHT_FITS = 32 /* compared near the limit */ };
+
+pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
+{
+    if (!self->store.source->remappable)
+        return (pool_touched){0};
+    const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
+    const uint64_t granule = self->store.granule, first = (start + granule - 1) / granule, last = end / granule;
+    if (first >= last)
+        return (pool_touched){0};
+    const uint64_t upto = (start + bytes + granule - 1) / granule, from = (end - bytes) / granule;
+    return (pool_touched){(upto < last ? upto : last) - first, last - (from > first ? from : first)};
+}
+
+uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
+{
+    pool_heap *heap = &self->heap;
+    const strata_entry *entry = pool_entry(heap, slot);
+    const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
+    const pool_touched touched =
+        pool_is_tight_now(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
+    uint64_t before = -address & (need->alignment - 1);
+    if (touched.at_end < touched.at_start)
+        before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
+    if (before) {
+        const uint32_t aligned = pool_heap_split(heap, slot, before);
+        pool_heap_give(heap, slot, POOL_FREE);
+        if (!aligned)
+            return 0;
+        slot = aligned;
+    }
+    if (pool_bytes_of(pool_entry(heap, slot)) == need->bytes)
+        return slot;
+    const uint32_t rest = pool_heap_split(heap, slot, need->bytes);
+    pool_heap_give(heap, rest ? rest : slot, POOL_FREE);
+    return rest ? slot : 0;
+}
+
+pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot)
+{
+    if (!fit)
+        return POOL_NOTHING;
+    pool_heap_take(&self->heap, fit);
+    *slot = pool_cut_out(self, fit, need);
+    return *slot ? POOL_FOUND : POOL_FAILED;
+}
+
+uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
+{
+    uint32_t best = fit;
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
+        const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
+        const uint64_t here = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
+        if (here < least) {
+            best = fit;
+            least = here;
+        }
+        fit = pool_heap_next(&self->heap, fit);
+    }
+    return best;
+}
+
+pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot)
+{
+    const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(need));
+    if (!start)
+        return POOL_NOTHING;
+    const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(need));
+    *slot = taken ? pool_cut_out(self, taken, need) : 0;
+    return *slot ? POOL_FOUND : POOL_FAILED;
+}
+
+pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
+{
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(need));
+    pool_result found = pool_take_fit(self, need, fit, slot);
+    return found == POOL_NOTHING ? pool_take_run(self, need, POOL_TIMELINE_MULTI, slot) : found;
+}
+
+static strata_status make_wait(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome)
+{
+    const uint16_t timeline = pool_points_timeline(pool_entry(&self->heap, slot));
+    strata_error_suppress_begin();
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)need->stream);
+    if (status != STRATA_SUCCESS && outcome) {
+        outcome->wait_error = *strata_error_suppressed();
+        outcome->alone = true;
+    }
+    strata_error_suppress_end(false);
+    if (status == STRATA_SUCCESS) {
+        const bool others = timeline != POOL_TIMELINE_NONE && timeline != need->stream->timeline->number;
+        atomic_fetch_add_explicit(&self->counts.steals, others, memory_order_relaxed);
+        return true;
+    }
+    pool_give_extent(self, slot);
+    return false;
+}
+
+bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
+{
+    const pool_heap *heap = &self->heap;
+    const uint32_t first = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
+    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
+    *complete = first != 0;
+    for (uint32_t slot = first; slot && pool_address_of(pool_entry(heap, slot)) < end;) {
+        *complete = pool_is_complete(pool_entry(heap, slot)) && *complete;
+        slot = pool_extent_at(heap, slot)->next;
+    }
+    return first != 0;
+}

@@ -1,0 +1,111 @@
+/* Free memory of a stream, and memory of other streams. */
+#include "core/base/error.h"
+#include "resources/pool/thread_cache.h"
+
+pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    const uint16_t number = need->stream->timeline->number;
+    const uint64_t bytes = pool_room_for(need);
+    const uint32_t fit = pool_is_tight_now(self)
+                             ? pool_least_fragmenting(self, pool_heap_find(&self->heap, number, bytes), bytes)
+                             : pool_heap_find_before_end(&self->heap, number, bytes);
+    pool_result found = pool_take_fit(self, need, fit, slot);
+    strata_spin_release(&self->lock);
+    return found;
+}
+
+/* Polls other streams. The request's own stream too, where memory is fixed or polling is costly: its pending memory
+ * fits already. */
+static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
+{
+    const uint16_t own = need->stream->timeline->number;
+    const bool with_own =
+        !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
+    self->adaptive.polls_in_need += pool_poll_others(self, own, with_own);
+    return pool_find_own(self, need, slot);
+}
+
+typedef struct following {
+    const strata_stream_ref *stream;
+    const strata_clock *clock;
+    bool all;
+} following;
+
+static strata_status check_point(strata_point point, void *data)
+{
+    following *by = data;
+    by->all = by->all && strata_timeline_follows(by->stream, by->clock, point);
+    return STRATA_SUCCESS;
+}
+
+static bool is_followed(const strata_entry *entry, void *data)
+{
+    following *by = data;
+    by->all = true;
+    strata_uses_visit(entry, check_point, by);
+    return by->all;
+}
+
+/* Memory whose points the stream follows. */
+static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
+{
+    strata_clock *clock = strata_timeline_clock(need->stream, false);
+    following by = {need->stream, clock, true};
+    strata_spin_take(&self->lock);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), is_followed, &by);
+    const pool_result found = pool_take_fit(self, need, fit, slot);
+    strata_spin_release(&self->lock);
+    strata_clock_unref(clock);
+    return found;
+}
+
+static strata_status check_legacy(strata_point point, void *legacy)
+{
+    return strata_timeline_of(point) == legacy ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS;
+}
+
+static bool avoids_legacy(const strata_entry *entry, void *legacy)
+{
+    return strata_uses_visit(entry, check_legacy, legacy) == STRATA_SUCCESS;
+}
+
+/* While a blocking stream is captured, the legacy stream cannot be waited for. */
+static pool_result find_without_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), avoids_legacy, self->device->legacy);
+    const pool_result found = pool_take_fit(self, need, fit, slot);
+    strata_spin_release(&self->lock);
+    return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
+}
+
+static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+{
+    strata_spin_take(&self->lock);
+    const pool_result found = pool_take_others(self, need, slot);
+    strata_spin_release(&self->lock);
+    if (found != POOL_FOUND || pool_wait_for_extent(self, need, *slot, outcome))
+        return found;
+    return outcome->wait_error.status == STRATA_ERROR_STREAM_CAPTURE ? find_without_legacy(self, need, outcome, slot)
+                                                                     : POOL_NOTHING;
+}
+
+pool_result pool_find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+{
+    pool_result found = self->takes_finished ? find_finished(self, need, slot) : pool_find_own(self, need, slot);
+    if (found == POOL_NOTHING && self->waits)
+        found = find_elsewhere(self, need, outcome, slot);
+    else if (found == POOL_NOTHING && self->follows)
+        found = find_followed(self, need, slot);
+    return found;
+}
+
+pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+{
+    strata_lock_take(&self->map_lock);
+    pool_thread_caches_flush(self);
+    const pool_result found = pool_find_others(self, need, outcome, slot);
+    strata_lock_release(&self->map_lock);
+    return found;
+}
