@@ -190,7 +190,7 @@ static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
     const strata_thread *thread = strata_thread_current;
-    return __builtin_expect(thread != NULL, 1) ? thread->cells[self->thread_caches.number] : NULL;
+    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[self->thread_caches.number] : NULL;
 }
 
 /* Puts a known stream's cache into the handle's slot. NULL: none, or events are recorded early. */
