@@ -654,11 +654,11 @@ int main(void)
     };
     static const char *const no_waits[] = {"pool(internal_dependencies=no)"};
     static const test_case behind[] = {TEST_CASE(a_stream_behind_its_event_gets_no_other_event)};
-    static const char *const still[] = {"pool, direct"};
+    static const char *const over_direct[] = {"pool, direct"};
     static const test_case mode[] = {TEST_CASE(the_callers_capture_mode_is_as_it_was)};
     test_open_driver();
     test_before_clearing = lift_limit;
     int failed = test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]) + test_run_on(no_waits, 1, behind, 1) +
-                 test_run_on(still, 1, mode, 1);
+                 test_run_on(over_direct, 1, mode, 1);
     return failed + (test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL));
 }
