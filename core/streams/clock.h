@@ -1,12 +1,12 @@
 /* Points and clocks: how far streams are, and what they come after.
  *
- * Each stream has a timeline. Its *epoch* is a number that advances when an event is recorded on the stream: work
- * submitted in epoch n is covered by the event that ended epoch n, and by every later one. A *point* is a timeline's
- * number and an epoch, "all work submitted to that stream up to here", in one word. Epochs of a number never repeat, so
- * a point of a destroyed stream compares as complete.
+ * Each stream has a timeline. Its *epoch* advances when an event is recorded on the stream: the event that ended epoch
+ * n covers the work submitted in epoch n and before. A *point* is a timeline's number and an epoch in one word, "all
+ * work submitted to that stream up to here". Epochs of a number never repeat, so a point of a destroyed stream compares
+ * as complete.
  *
- * A *clock* is what a stream has waited for: at most one point for each other timeline. It is immutable once shared;
- * streams and events share it by counting references. */
+ * A *clock* is what a stream has waited for: at most one point for each other timeline. It is immutable once shared,
+ * and counts its references. */
 #ifndef STRATA_CORE_STREAMS_CLOCK_H
 #define STRATA_CORE_STREAMS_CLOCK_H
 
@@ -46,15 +46,15 @@ typedef struct strata_clock {
     strata_point points[]; /* ascending timelines, without the write bit */
 } strata_clock;
 
-/* Add and drop a reference; NULL, the empty clock, is allowed. Any thread. */
+/* NULL is the empty clock. Any thread. */
 strata_clock *strata_clock_ref(strata_clock *clock);
 void strata_clock_unref(strata_clock *clock);
 
 /* Whether a stream with this clock comes after `point`. */
 bool strata_clock_covers(const strata_clock *clock, strata_point point);
 
-/* A new clock with the points of `a`, `b` and `point`, without those for which forget(point) is true. NULL without host
- * memory: a smaller clock is always correct. */
+/* A new clock with the points of `a`, `b` and `point`, except those that forget(point) drops. NULL without host memory:
+ * a smaller clock is always correct. */
 strata_clock *strata_clock_merge(const strata_clock *a, const strata_clock *b, strata_point point,
                                  bool (*forget)(strata_point point));
 

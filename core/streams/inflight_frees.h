@@ -1,24 +1,23 @@
 /* In-flight frees, and the end of their stream.
  *
- * strata_runtime_deallocate looks up the block's allocation stream, finds it known, and the layers pass it to the
- * driver. Meanwhile another thread may unregister and destroy that stream. So a free counts itself in a word of its
- * thread before it looks the stream up, and unregistering waits, between removing the stream from the map and
- * returning, until all frees that may have found it are done. A later free does not find it. The proof is that of
- * core/base/busy_flag.h, with the removal in place of `excluded`. */
+ * strata_runtime_deallocate finds the block's allocation stream known, and the layers pass it to the driver. Meanwhile
+ * another thread may unregister and destroy that stream. So a free counts itself in a word of its thread before it
+ * looks the stream up, and unregistering waits, once the stream is out of the map, for all frees that may have found
+ * it. The proof is that of core/base/busy_flag.h, with the removal in place of `excluded`. */
 #ifndef STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 #define STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/thread.h"
 
-/* A thread's word: the depth of its in-flight frees (a layer's callback may free too), and how often the depth left
- * zero. */
+/* A thread's word: the depth of its in-flight frees (a layer's callback may free), and how often the depth left zero.
+ */
 enum { STRATA_INFLIGHT_FREES_DEPTH = 0xffff, STRATA_INFLIGHT_FREES_INCARNATION = 0x10000 };
 
 /* In-flight frees of threads without a state. Any thread. */
 extern _Atomic uint32_t strata_inflight_frees_stateless __attribute__((visibility("hidden")));
 
-/* Begins and ends a free. `thread`: the calling thread's state, or NULL. */
+/* `thread`: the calling thread's state, or NULL. */
 static inline void strata_inflight_free_begin(strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0)) {
@@ -44,9 +43,8 @@ static inline void strata_inflight_free_end(strata_thread *thread)
     atomic_store_explicit(&thread->inflight_frees, word - 1, memory_order_release);
 }
 
-/* Blocks until the frees that other threads had begun before this call are done. It cannot wait for the caller's own:
- * two threads that call this inside such frees deadlock. The caller holds no lock that a free or a layer's callback may
- * take. */
+/* Blocks until frees that other threads began before this call are done. Two threads that call this inside such frees
+ * deadlock. The caller holds no lock that a free or a layer's callback may take. */
 void strata_inflight_frees_await(void);
 
 #endif

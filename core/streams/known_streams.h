@@ -1,8 +1,7 @@
 /* Known streams by handle, without a lock: on the path of every allocation and use.
  *
  * An open-addressing table that only grows. Keys stay, since handles are reused; only their timelines change. Growing
- * drops keys without a timeline. Old tables stay readable for the life of the process, at most as much memory again as
- * the last one. */
+ * drops keys without a timeline. Outgrown tables stay readable for the life of the process. */
 #ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 #define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 
@@ -16,14 +15,14 @@ typedef struct strata_known_stream {
 typedef struct strata_known_table {
     size_t capacity;                     /* a power of two; constant */
     size_t used;                         /* guarded by the map's lock */
-    struct strata_known_table *outgrown; /* the one before this, or NULL; constant */
+    struct strata_known_table *outgrown; /* or NULL; constant */
     strata_known_stream streams[];
 } strata_known_table;
 
 extern _Atomic(strata_known_table *) strata_known_streams
     __attribute__((visibility("hidden"))); /* changed under the map's lock, read by any thread */
 
-/* How often a stream became known or unknown: a lookup's result holds while this is unchanged. Read before the lookup;
+/* Counts streams that became known or unknown: a lookup's result holds while this is unchanged. Read before the lookup,
  * changed after the table, under the map's lock. */
 extern _Atomic uint64_t strata_known_changes;
 
@@ -32,7 +31,7 @@ static inline size_t strata_known_hash(uintptr_t handle)
     return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* The slot of a handle, or NULL. */
+/* NULL if there is none. */
 static inline strata_known_stream *strata_known_find(strata_known_table *table, uintptr_t handle)
 {
     if (__builtin_expect(!table, 0))
@@ -47,7 +46,7 @@ static inline strata_known_stream *strata_known_find(strata_known_table *table, 
     }
 }
 
-/* The timeline of a known stream for use with `device`, or NULL. */
+/* For use with `device`; NULL if the stream is unknown. */
 static inline strata_timeline *strata_known_timeline(const strata_device *device, CUstream handle)
 {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_LEGACY)

@@ -7,11 +7,11 @@
 
 typedef struct strata_device strata_device;
 
-/* CONTEXT: the device's context is current. Calls on a stream or event from cuStreamCreate or cuEventCreate work with
- * any or no current context (tests/answers/h200.txt, "without_context" and "other_context"); calls on default streams
- * and calls that create something do not. RELAXED: the thread's capture mode is relaxed, for calls that would
- * invalidate another capture. LEGACY: no blocking stream of the context is being captured, since such a capture
- * survives no call on the legacy stream in any mode ("capture_legacy"). */
+/* CONTEXT: the device's context is current. Default streams and calls that create something need it; calls on a stream
+ * or event from cuStreamCreate or cuEventCreate do not (tests/answers/h200.txt, "without_context" and "other_context").
+ * RELAXED: the thread's capture mode is relaxed, for calls that would invalidate another capture. LEGACY: no blocking
+ * stream of the context is being captured, since such a capture survives no call on the legacy stream in any mode
+ * ("capture_legacy"). */
 enum { STRATA_SCOPE_CONTEXT = 1, STRATA_SCOPE_RELAXED = 2, STRATA_SCOPE_LEGACY = 4 };
 
 typedef struct strata_scope {
@@ -21,7 +21,7 @@ typedef struct strata_scope {
     bool relaxed;
 } strata_scope;
 
-/* What a call on `stream` needs besides RELAXED. Entering can then also fail with STREAM_CAPTURE. */
+/* Besides RELAXED. With LEGACY, entering can fail with STREAM_CAPTURE. */
 static inline unsigned strata_scope_for(CUstream stream)
 {
     if (__builtin_expect((uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD, 1))
@@ -58,7 +58,7 @@ static inline strata_status strata_scope_enter(strata_scope *scope, strata_devic
     return STRATA_SUCCESS;
 }
 
-/* SUCCESS if a scope can be entered, else why not. */
+/* Whether a scope can be entered. */
 static inline strata_status strata_scope_check(strata_device *device, unsigned needs)
 {
     if (__builtin_expect(needs == 0, 1))
@@ -73,7 +73,7 @@ static inline strata_status strata_scope_check(strata_device *device, unsigned n
 /* Waits on the host for all work submitted to the stream. Errors: DRIVER, STREAM_CAPTURE. */
 strata_status strata_stream_synchronize(strata_device *device, CUstream stream);
 
-/* The likely cause of a failed call on a stream, to append to its message; or "". */
+/* The likely cause of a failed call on a stream, for the end of its message; or "". */
 static inline const char *strata_stream_hint(CUresult result)
 {
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)

@@ -24,7 +24,7 @@ _Atomic(strata_known_table *) strata_known_streams;
 _Atomic uint64_t strata_known_changes;
 
 static unknown_stream *unknown; /* guarded by map_lock */
-static size_t sweep_at = 64;    /* unknown streams from which on a sweep pays off; guarded by map_lock */
+static size_t sweep_at = 64;    /* number that makes a sweep pay off; guarded by map_lock */
 
 bool strata_stream_is_known(CUstream handle)
 {
@@ -37,7 +37,7 @@ bool strata_stream_is_known(CUstream handle)
 
 /* ---- unknown streams ---- */
 
-/* Without ids from the driver each use counts as a stream of its own: no wait is elided and none is missed. */
+/* Without ids from the driver each use is a stream of its own: no wait is saved, none is missed. */
 static __attribute__((cold)) CUresult make_identity(uint64_t *id)
 {
     static _Atomic uint64_t uses;
@@ -70,7 +70,7 @@ static void sweep(bool keep_with_blocks)
     sweep_at = left < 32 ? 64 : 2 * left;
 }
 
-/* A timeline, if need be one of a stream whose blocks are still live. map_lock is held. */
+/* If need be, the timeline of a stream with live blocks. map_lock is held. */
 static strata_timeline *take_timeline(strata_device *device, strata_timeline_kind kind, CUstream handle, uint64_t id)
 {
     strata_timeline *timeline = strata_timeline_take(device, kind, handle, id);
@@ -107,7 +107,7 @@ static strata_timeline *find_or_take_unknown(strata_device *device, uint64_t id)
     return stream->timeline;
 }
 
-/* *known: the stream has just been registered, and this is its timeline. */
+/* *known: the stream was just registered, and this is its timeline. */
 static __attribute__((noinline)) strata_timeline *look_up(strata_device *device, CUstream handle, uint64_t id,
                                                           bool *known)
 {
@@ -216,7 +216,7 @@ strata_status strata_stream_identify(strata_device *device, CUstream handle, str
 
 /* ---- use records ---- */
 
-/* Locks an unknown stream's timeline. False if it has gone to another stream meanwhile. */
+/* False if another stream has the timeline now. */
 static bool lock_unknown(const strata_stream_ref *stream)
 {
     strata_spin_take(&stream->timeline->lock);
@@ -226,8 +226,8 @@ static bool lock_unknown(const strata_stream_ref *stream)
     return false;
 }
 
-/* Locks the timeline of an unknown stream that was just found. If the timeline has gone to another stream, or the
- * stream has become known, identifies it again. */
+/* Locks the timeline of an unknown stream that was just found; identifies the stream again if it has become known or
+ * lost the timeline. */
 static strata_status lock_or_resolve(strata_stream_ref *stream, bool *held)
 {
     strata_status status = STRATA_SUCCESS;
@@ -252,7 +252,7 @@ static strata_status resolve_and_lock(strata_device *device, CUstream handle, st
     return timeline ? STRATA_SUCCESS : identify_and_lock(device, handle, stream, held);
 }
 
-/* Whether the calling thread is in a batch that will record the event of this stream's use records. */
+/* Whether the batch's end will record the event. */
 static bool in_recording_batch(const strata_thread *thread, CUstream handle)
 {
     return thread && thread->batch.recording && thread->batch.handle == handle;
@@ -275,7 +275,6 @@ strata_status strata_use_record_begin_on(strata_use_record *record, const strata
     return lock_or_resolve(&record->stream, &record->held);
 }
 
-/* Closes the epoch of a known stream whose events are recorded early. */
 static strata_status close_early(strata_timeline *timeline, CUstream handle)
 {
     if (!timeline->early)
@@ -454,8 +453,8 @@ static strata_timeline *adopt(strata_device *device, CUstream handle, uint64_t i
     return timeline;
 }
 
-/* Whether the stream belongs to the device's context: only then can that context's events be recorded on it. A
- * context's handle says less: a stream can belong to another than the one it was created in. */
+/* Whether the stream belongs to the device's context: only then does it accept that context's events. The context's
+ * handle says less: a stream can belong to another than the one it was created in. */
 static strata_status check_context(strata_device *device, CUstream handle)
 {
     CUevent event;
@@ -481,7 +480,6 @@ strata_status strata_timeline_open_legacy(strata_device *device, strata_timeline
     return *out ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
-/* What may be registered: a stream of this device's context that is not being captured. */
 static strata_status check_registration(strata_device *device, CUstream handle, uint64_t *id)
 {
     if (handle == NULL || handle == CU_STREAM_LEGACY || handle == CU_STREAM_PER_THREAD)
@@ -529,8 +527,8 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
-/* Keeps the timeline as an unknown stream's until its work is complete and frees that had found it are over. map_lock
- * is held. */
+/* Keeps the timeline as an unknown stream's until its work is complete and in-flight frees are over. map_lock is held.
+ */
 static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
 {
     strata_spin_take(&timeline->lock);
@@ -546,8 +544,8 @@ static strata_status leave_known(strata_timeline *timeline, CUstream handle, uin
     return status;
 }
 
-/* As leave_known, after inserting the timeline into the map of unknown streams, which may need host memory: a timeline
- * in no map would be lost. On an error the caller keeps the entry. map_lock is held. */
+/* Inserts the timeline into the map first, which may need host memory: in no map it would be lost. On an error the
+ * caller keeps the entry. map_lock is held. */
 static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream handle, unknown_stream *entry,
                                            uint64_t id)
 {
@@ -562,8 +560,8 @@ static strata_status enter_and_leave_known(strata_timeline *timeline, CUstream h
     return status;
 }
 
-/* From now on no use is recorded on the known stream: later callers wait for the map and find the unknown one. Earlier
- * callers have submitted their work, which the event recorded here covers. map_lock is held. */
+/* From now on no use is recorded on the known stream: later callers wait for the map and find the unknown one. The
+ * event recorded here covers the work of earlier ones. map_lock is held. */
 static strata_status leave_and_forget(strata_known_stream *stream, strata_timeline *timeline, unknown_stream *entry,
                                       uint64_t id)
 {
@@ -614,7 +612,7 @@ void strata_stream_await_frees(const strata_stream_ref *left)
 {
     strata_timeline *timeline = left->timeline;
     strata_inflight_frees_await();
-    strata_error_suppress_begin(); /* a wait for the stream raises what cannot be marked */
+    strata_error_suppress_begin(); /* a wait for the stream raises what has no event */
     strata_spin_take(&timeline->lock);
     if (atomic_load_explicit(&timeline->stream_id, memory_order_relaxed) == left->stream_id)
         strata_timeline_record_now(timeline, left->handle);

@@ -1,9 +1,8 @@
 /* Timelines: recording events, waiting, polling.
  *
- * Why an epoch may be read without a lock: a use reads it after its work was submitted. Recording an event, and
- * querying whether a stream is idle, advance the epoch before they call the driver. So a use that read epoch n
- * submitted its work before the driver got the call that ends epoch n, which therefore covers it; a use that read n + 1
- * is covered by a later event. */
+ * Why an epoch may be read without a lock: a use reads it after its work was submitted, and recording an event or
+ * querying a stream advances it before the driver call. So if a use read epoch n, its work was submitted before the
+ * call that ends epoch n, which covers it. If it read n + 1, a later event does. */
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
@@ -16,7 +15,7 @@ _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
 const char strata_no_stream = 0;
 _Atomic bool strata_timelines_uncovered;
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
-static uint32_t timeline_count = 1;     /* the same; number 0 stays unused */
+static uint32_t timeline_count = 1;     /* number 0 is unused; guarded by the stream map's lock */
 
 static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 {
@@ -69,7 +68,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     return timeline;
 }
 
-/* The newest event of an epoch before `epoch`, or NULL. The lock is held. */
+/* The newest event of an earlier epoch, or NULL. The lock is held. */
 static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
@@ -142,13 +141,13 @@ static void drop_event(strata_event *event)
     strata_host_free(event);
 }
 
-/* Whether only the timeline holds a reference. The lock is held. */
+/* The lock is held. */
 static bool has_one_reference(const strata_event *event)
 {
     return atomic_load_explicit(&event->refs, memory_order_acquire) == 1;
 }
 
-/* Clears what the timeline stores of its stream. The lock is held. */
+/* The lock is held. */
 static void detach_stream(strata_timeline *timeline)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -169,7 +168,7 @@ static void detach_stream(strata_timeline *timeline)
 
 void strata_timeline_hold(strata_timeline *timeline)
 {
-    strata_spin_take(&timeline->lock); /* a thread that still finds the stream here then keeps it here */
+    strata_spin_take(&timeline->lock); /* a thread that finds the stream here now keeps it here */
     atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
     strata_spin_release(&timeline->lock);
 }
@@ -202,7 +201,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
 
 /* ---- recording ---- */
 
-/* Puts a recorded event in the place of the oldest, unless it is that one. The lock is held. */
+/* Replaces the oldest event by a recorded one. The lock is held. */
 static void replace_oldest(strata_timeline *timeline, strata_event *event)
 {
     strata_event **slot = &timeline->events[timeline->next_event];
@@ -213,9 +212,8 @@ static void replace_oldest(strata_timeline *timeline, strata_event *event)
     timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
 }
 
-/* The event to record: the oldest, or another one while a thread waits for the oldest or its device is not the
- * stream's. It takes the oldest's place when it is recorded; until then the oldest covers its epochs. The lock is held.
- */
+/* The event to record: the oldest, or a new one if a thread waits for the oldest or the stream is of another device. It
+ * takes the oldest's place once it is recorded: until then the oldest covers its epochs. The lock is held. */
 static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 {
     strata_event *event = timeline->events[timeline->next_event];
@@ -226,7 +224,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
     return status;
 }
 
-/* Destroys a picked event that could not be recorded. The lock is held. */
+/* The picked event could not be recorded. The lock is held. */
 static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
 {
     if (event && event != timeline->events[timeline->next_event])
@@ -237,7 +235,7 @@ static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
 {
     strata_scope scope;
     const strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
-    if (status != STRATA_SUCCESS) /* a capture that includes the legacy stream may have just begun */
+    if (status != STRATA_SUCCESS) /* a capture may just have begun that includes the legacy stream */
         return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = strata_cu.EventRecord(event, handle);
     strata_scope_leave(&scope);
@@ -254,8 +252,8 @@ static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch
     timeline->uncovered = false;
 }
 
-/* Finds the device of an unknown stream that was first used with another one: a stream accepts only events of its own
- * context. Records an event of that device for `epoch`. The lock is held. */
+/* Finds the device of an unknown stream that was first used with another device, and records one of its events: a
+ * stream accepts only events of its own context. The lock is held. */
 static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
@@ -274,8 +272,8 @@ static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline
     return CUDA_ERROR_INVALID_HANDLE;
 }
 
-/* Records `event` for `epoch`: the open event, or a picked one. After a failure it is unchanged, or destroyed if it was
- * created for this. The lock is held. */
+/* Records the open event or a picked one for `epoch`. After a failure it is unchanged, or destroyed if it is new. The
+ * lock is held. */
 static inline CUresult record_event(strata_timeline *timeline, strata_event *event, bool picked, uint64_t epoch,
                                     CUstream handle)
 {
@@ -312,7 +310,7 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
                                                        strata_stream_hint(result));
 }
 
-/* Ends the epoch of an event that is about to be looked at: later work must not be covered by it. */
+/* Ends the epoch of an event that is about to be used: it must not cover later work. */
 static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -327,7 +325,7 @@ void strata_timeline_close(strata_timeline *timeline)
         close_open_epoch(timeline, event);
 }
 
-/* Waits on the host for all work submitted to the stream, since no event could be recorded. The lock is held. */
+/* No event could be recorded: waits on the host for all work submitted. The lock is held. */
 static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -338,14 +336,14 @@ static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *
         raise_completed(timeline, epoch);
         return STRATA_SUCCESS;
     }
-    if (open) /* it covers only what was submitted before */
+    if (open) /* it does not cover the latest work */
         open->epoch = epoch - 1;
     timeline->uncovered = true;
     atomic_store_explicit(&strata_timelines_uncovered, true, memory_order_relaxed);
     return status;
 }
 
-/* The first event for the current epoch of a stream whose handle is valid only now. The lock is held. */
+/* The first event of an unknown stream's current epoch. The lock is held. */
 static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     strata_event *event;
@@ -377,16 +375,16 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
-/* Whether the calling thread is recording uses on this timeline, and so has the stream's handle. */
+/* Whether the calling thread is in a recording batch on this timeline, and so has the stream's handle. */
 static bool in_own_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
     return thread && thread->batch.timeline == timeline && thread->batch.recording;
 }
 
-/* The last event of a stream that was known, for a point later than that event: the use was recorded on the known
- * stream, and its work submitted, before the stream was unregistered and that event recorded. NULL, and the point is
- * complete, if no event is left. The lock is held. */
+/* The last event of a stream that was known, for a later point: the use was recorded, and its work submitted, before
+ * the stream was unregistered and this event recorded. NULL if no event is left: the point is complete. The lock is
+ * held. */
 static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timeline, uint64_t epoch)
 {
     if (atomic_load_explicit(&timeline->epoch, memory_order_relaxed) == epoch)
@@ -397,14 +395,14 @@ static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timel
     return event;
 }
 
-/* Whether all recorded uses are covered by events. The lock is held. */
+/* Whether events cover all recorded uses. The lock is held. */
 static bool all_recorded(const strata_timeline *timeline)
 {
     return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !timeline->uncovered;
 }
 
-/* An event that covers `point`, with a reference; recorded if needed and possible. *covered is the last point it
- * covers. *out is NULL if the point is complete. */
+/* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
+ * if the point is complete. */
 static strata_status event_for(strata_point point, strata_event **out, uint64_t *covered)
 {
     *out = NULL;
@@ -414,7 +412,7 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
     strata_event *event;
     strata_spin_take(&timeline->lock);
     for (unsigned spins = 0;;) {
-        /* Acquire: the caller may read host memory that the work wrote, although another thread waited for it. */
+        /* Acquire: the caller may read host memory that the work wrote; another thread may have waited for it. */
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
             goto unlock;
         event = covering_event(timeline, epoch);
@@ -494,8 +492,7 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
            strata_clock_covers(clock, point);
 }
 
-/* Stores that the stream comes after the event. If an unknown stream's timeline has gone to another stream, nothing is
- * stored. */
+/* The stream now comes after the event. No effect if another stream has the timeline now. */
 static void merge_clock(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
 {
     strata_timeline *timeline = stream->timeline;
@@ -568,8 +565,7 @@ static bool is_past_its_events(const strata_timeline *timeline)
     return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
 }
 
-/* Queries events from the newest on until one is complete. The lock is held, and the thread's capture mode is relaxed.
- */
+/* Queries events from the newest on until one is complete. The lock is held, the capture mode relaxed. */
 static void poll_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -595,15 +591,13 @@ void strata_timeline_poll(strata_timeline *timeline)
     strata_spin_release(&timeline->lock);
 }
 
-/* Whether querying the stream itself tells how far it is; a default stream's query does not cover streams it is ordered
- * after. */
+/* A query of a default stream does not cover the streams that it is ordered after. */
 static bool is_created_stream(CUstream handle)
 {
     return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
-/* Advances the epoch before the stream is queried, as before an event: a use that read the old epoch submitted its work
- * before, and the query covers it. Returns the old epoch. The lock is held. */
+/* To be called before the stream is queried, see the top. Returns the old epoch. The lock is held. */
 static uint64_t advance_epoch(strata_timeline *timeline)
 {
     const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -611,7 +605,7 @@ static uint64_t advance_epoch(strata_timeline *timeline)
     return epoch;
 }
 
-/* Whether a known stream is idle. The lock is held, and the thread's capture mode is relaxed. */
+/* Whether a known stream is idle. The lock is held, the capture mode relaxed. */
 static CUresult query_stream(strata_timeline *timeline)
 {
     const uint64_t epoch = advance_epoch(timeline);
@@ -656,7 +650,7 @@ strata_status strata_point_synchronize(strata_point point)
     return status;
 }
 
-/* Whether the handle by which the caller found the timeline still names its stream. The lock is held. */
+/* Whether the handle still names the stream that has the timeline. The lock is held. */
 static bool is_handle_of(const strata_stream_ref *stream)
 {
     return belongs_to(stream) &&
