@@ -1,4 +1,4 @@
-/* Opening the driver: choose a library, open it, look every entry point up with cuGetProcAddress, by name and version.
+/* Opening the driver: choose a library, open it, look up every entry point with cuGetProcAddress, by name and version.
  */
 #define _GNU_SOURCE
 #include "driver/driver.h"
@@ -17,7 +17,7 @@
 strata_entry_table strata_cu;
 _Atomic int strata_driver_state_word;
 
-/* Serializes opening and choosing. Outermost lock: no other lock of Strata is held when it is taken. */
+/* Serializes opening and choosing. Outermost lock. */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 /* Guarded by `opening` until the state is OPEN, constant afterwards. */
@@ -29,7 +29,7 @@ static struct {
     int device_count;
 } opened;
 
-/* Threads that hold or are about to take `opening`: a child forked meanwhile may find it locked forever. */
+/* Threads that hold `opening` or are about to: a child forked meanwhile may find it locked forever. */
 static _Atomic unsigned busy;
 static pthread_once_t watched = PTHREAD_ONCE_INIT;
 static bool watching; /* for forks; written once */
@@ -96,7 +96,7 @@ static void set_failure(strata_driver_failure *failure, CUresult code, const cha
     va_end(arguments);
 }
 
-/* Converts a data pointer to a function pointer: POSIX dlsym guarantees it, ISO C has no syntax for it. */
+/* POSIX guarantees this for dlsym; ISO C has no syntax for it. */
 static void store_entry(void *field, void *symbol)
 {
     memcpy(field, &symbol, sizeof symbol);
@@ -129,7 +129,7 @@ static bool fill_table(void *library, strata_entry_table *table, strata_driver_f
     return true;
 }
 
-/* Opens one library and starts the driver in it. Returns the handle, or NULL with the reason. */
+/* Opens a library and starts the driver in it. NULL with the reason. */
 static void *try_library(const char *path, strata_entry_table *table, strata_driver_failure *failure)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -159,8 +159,8 @@ refuse:
     return NULL;
 }
 
-/* The file that contains this code: the shared library, or the program that links it. The loader knows the latter only
- * by the first word of its command line. */
+/* The shared library, or the program that links this code. The loader knows the latter only by the first word of its
+ * command line. */
 static bool own_file(char *path, size_t size)
 {
     Dl_info symbol;
@@ -181,7 +181,7 @@ static void add_words(strata_driver_failure *failure, const char *words)
     snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
 }
 
-/* The simulated driver: $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
+/* $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
 static void *try_simulated(strata_entry_table *table, strata_driver_failure *failure)
 {
     static const char name[] = "libstrata-sim.so.0";
@@ -220,7 +220,6 @@ static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
     return try_library(opened.library, table, failure);
 }
 
-/* Adds a hint for users without a GPU. */
 static void point_to_simulation(strata_driver_failure *failure)
 {
     add_words(failure,

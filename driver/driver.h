@@ -1,6 +1,6 @@
 /* The only way to CUDA: which driver library is used, and its entry points.
  *
- * CUDA is never linked. The library is opened once for the process and its entry points go into one table:
+ * CUDA is never linked. The library is opened once for the process, and its entry points go into one table:
  * `strata_cu.MemAlloc(...)` is the driver's cuMemAlloc. An optional entry point that the driver lacks is NULL. */
 #ifndef STRATA_DRIVER_DRIVER_H
 #define STRATA_DRIVER_DRIVER_H
@@ -19,17 +19,17 @@ typedef struct strata_entry_table {
 #undef STRATA_ENTRY_FIELD
 } strata_entry_table;
 
-/* Written once, before the state becomes OPEN; read by any thread afterwards. */
+/* Written once, before the state becomes OPEN; any thread. */
 extern strata_entry_table strata_cu __attribute__((visibility("hidden")));
 
 typedef enum strata_driver_state {
     STRATA_DRIVER_CLOSED = 0,
     STRATA_DRIVER_OPEN,
-    STRATA_DRIVER_SHUT_DOWN, /* the driver has been deinitialized: the process is exiting */
-    STRATA_DRIVER_FORKED,    /* this is a forked child; the driver belongs to the parent */
+    STRATA_DRIVER_SHUT_DOWN, /* the driver is deinitialized: the process is exiting */
+    STRATA_DRIVER_FORKED,    /* a forked child; the driver is the parent's */
 } strata_driver_state;
 
-/* Read by any thread; only moves forward. */
+/* Any thread; only moves forward. */
 extern _Atomic int strata_driver_state_word __attribute__((visibility("hidden")));
 
 static inline strata_driver_state strata_driver_state_now(void)
@@ -44,21 +44,21 @@ typedef struct strata_driver_failure {
     char message[400]; /* a sentence */
 } strata_driver_failure;
 
-/* Opens the driver once; later calls return true at once. Any thread. On failure nothing stays open and a later call
- * tries again. Also false, with the reason, if the driver has shut down or this is a forked child. */
+/* Opens the driver once. Any thread. On failure nothing stays open and a later call tries again. Also false, with the
+ * reason, after a shutdown and in a forked child. */
 bool strata_driver_load(strata_driver_failure *failure);
 
-/* Records that the driver has shut down. Any thread. */
+/* Any thread. */
 void strata_driver_set_shut_down(void);
 
 /* True for "cuda", "sim", "auto" and anything that can be a library's path. */
 bool strata_driver_accepts(const char *choice);
 
-/* Sets the process's choice, which must be an accepted one; STRATA_DRIVER overrides it. False if the driver is open
- * with another choice. Any thread. */
+/* Sets the process's choice, an accepted one; STRATA_DRIVER overrides it. False if the driver is open with another
+ * choice. Any thread. */
 bool strata_driver_set_choice(const char *choice);
 
-/* What was opened; strings are NULL while closed. */
+/* NULL strings while closed. */
 typedef struct strata_driver_facts {
     const char *choice;
     const char *library;
@@ -68,20 +68,19 @@ typedef struct strata_driver_facts {
 } strata_driver_facts;
 void strata_driver_describe(strata_driver_facts *facts);
 
-/* The driver's name for a result, such as "CUDA_ERROR_INVALID_VALUE"; a number while the driver is closed. Valid for
- * the life of the process. */
+/* Such as "CUDA_ERROR_INVALID_VALUE"; a placeholder while the driver is closed. Valid for the life of the process. */
 const char *strata_driver_error_name(CUresult result);
 
 /* ---- counting calls (driver/calls.c) ---- */
 
-/* Enables counting; must precede the opening. False if the driver is open already without counting. */
+/* Before the opening. False if the driver is open without counting. */
 bool strata_driver_enable_counting(void);
 
-/* strata_driver_enable_counting for driver.c, which holds its lock. */
+/* For driver.c, which holds its lock. */
 void strata_calls_want(void);
 bool strata_calls_wanted(void);
 
-/* Puts the counting wrappers in front of `real`. Called while the driver opens. */
+/* For driver.c: puts the counting wrappers in front of `real`. */
 void strata_calls_wrap(const strata_entry_table *real, strata_entry_table *wrapped);
 
 void strata_calls_visit(void (*visit)(const char *name, uint64_t count, void *data), void *data);

@@ -1,11 +1,10 @@
-/* A jemalloc arena that holds only Strata's memory.
+/* A jemalloc arena that holds only Strata's memory, in a jemalloc of the library's own.
  *
- * A jemalloc of the library's own serves it; jemalloc's own data live in another arena. A thread's first allocations go
- * to the arena, under a jemalloc lock (95 to 241 ns for an allocation and its free). After CACHE_AFTER of them the
- * thread gets a cache (25 to 30 ns, docs/host-memory.md), which it returns at its end.
+ * A thread's first allocations go to the arena, under a jemalloc lock (95 to 241 ns for an allocation and its free).
+ * Then it gets a cache (25 to 30 ns, docs/host-memory.md), until it ends.
  *
  * Forks: jemalloc registers its fork handlers when the library is loaded, before Strata's, so its locks rank after all
- * of Strata's, and a thread that holds a Strata lock may allocate. jemalloc calls nothing of Strata.
+ * of Strata's. It calls nothing of Strata.
  *
  * Thread ends: jemalloc destroys its data of a thread in no order with Strata's. A later allocation creates them again,
  * and they are destroyed once more. */
@@ -18,7 +17,7 @@
 
 #ifdef STRATA_HAVE_ARENA
 
-/* Called once, before all others. False without memory. */
+/* Called once, first. False without memory. */
 bool strata_arena_make(void);
 
 /* As in core/base/host_memory.h. */
@@ -34,7 +33,7 @@ const char *strata_arena_version(void);
 
 #else
 
-/* host_memory.c calls none of these without jemalloc, but an unoptimized build keeps the calls, so they must link. */
+/* Without jemalloc these are never called, but an unoptimized build must link them. */
 static inline void *strata_arena_zalloc(size_t alignment, size_t bytes)
 {
     (void)alignment, (void)bytes;

@@ -1,4 +1,4 @@
-/* Asking the kernel for membarrier(2), and the barriers themselves. */
+/* Asking the kernel for membarrier(2), and the barriers. */
 #define _GNU_SOURCE
 #include "core/base/asymmetric.h"
 
@@ -31,12 +31,12 @@ void strata_full_barrier(void)
 }
 #endif
 
-/* Other threads may not know yet that light barriers are full now; written before strata_barriers_are_full. */
+/* Other threads may still use light barriers; written before strata_barriers_are_full. */
 static _Atomic bool draining;
 
-/* The kernel refuses membarrier: from now on all barriers are full. A thread that just used a light one has made its
- * store, but the store may sit in its core's store buffer. That drains in far less than a microsecond, and on a switch
- * to another thread or the hypervisor, so waiting is enough. */
+/* The kernel refuses membarrier: from now on all barriers are full. The store of a thread that just used a light one
+ * may still be in its core's store buffer. That drains in far less than a microsecond, and on a switch to another
+ * thread or the hypervisor, so waiting is enough. */
 static void drain_store_buffers(void)
 {
     atomic_store(&draining, true);
@@ -53,7 +53,7 @@ void strata_heavy_barrier(void)
         if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0)
             drain_store_buffers();
     } else if (atomic_load(&draining)) {
-        drain_store_buffers(); /* another thread has begun to wait; this one must wait as long */
+        drain_store_buffers(); /* another thread waits; this one must wait as long */
     }
     strata_full_barrier();
 }

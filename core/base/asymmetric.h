@@ -6,18 +6,18 @@
  *     often:  store A; strata_light_barrier(); load B        rarely:  store B; strata_heavy_barrier(); load A
  *
  * At least one side sees the other's store. A full barrier costs 5 to 9 ns, a heavy one some microseconds. Without
- * membarrier both are full barriers, also from the moment a seccomp filter refuses it. */
+ * membarrier both are full, also from the moment a seccomp filter refuses it. */
 #ifndef STRATA_CORE_BASE_ASYMMETRIC_H
 #define STRATA_CORE_BASE_ASYMMETRIC_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Whether the light side needs a full barrier. True until the kernel was asked, then false if it agrees, then true for
- * good once it refuses a heavy barrier. Any thread. */
+/* Whether light barriers must be full. True until the kernel has agreed; true for good once it refuses a heavy barrier.
+ * Any thread. */
 extern _Atomic bool strata_barriers_are_full __attribute__((visibility("hidden")));
 
-/* Asks the kernel, once, before the first barrier of either side. Any thread. */
+/* Asks the kernel. Called before the first barrier of either side; any thread. */
 void strata_barriers_open(void);
 
 /* Inline: a call would make a fast path save its registers. */

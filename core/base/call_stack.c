@@ -1,6 +1,5 @@
-/* The depot of call stacks: a hash table of chains that grow at their heads. A lookup takes no lock; an insertion does.
- *
- * libunwind walks a stack several times as fast as the C library. It is opened at run time if present. */
+/* Call stacks by hash, in chains that grow at their heads: a lookup takes no lock, an insertion does. libunwind, which
+ * walks a stack several times as fast as the C library, is opened at run time if present. */
 #include "core/base/call_stack.h"
 
 #include "core/base/call_stack_names.h"
@@ -15,7 +14,7 @@
 #include <string.h>
 
 enum {
-    OWN_FRAMES = 16,     /* most frames that can be skipped or belong to the library */
+    OWN_FRAMES = 16,     /* most frames that are skipped or the library's */
     CHAINS = 1 << 14,    /* a power of two */
     NUMBER_CHUNK = 1024, /* stacks */
     NUMBER_CHUNKS = 1024,
@@ -74,7 +73,7 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *data)
     return 1;
 }
 
-/* libunwind frees its data of a thread when the thread ends, after the thread sanitizer has left the thread. */
+/* At a thread's end, libunwind frees its data after the thread sanitizer has left the thread. */
 static bool libunwind_is_safe(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -171,7 +170,7 @@ static uint32_t number_of(void *const *frames, size_t depth)
     return number;
 }
 
-/* Index of the caller's frame: a walker may start with frames of its own or of a sanitizer. */
+/* A walker may start with frames of its own or of a sanitizer. */
 static size_t frame_of(const void *caller, void *const *frames, size_t depth)
 {
     for (size_t i = 0; i < depth && i < OWN_FRAMES; i++)

@@ -1,8 +1,5 @@
-/* Call stacks of the host. Capturing is cheap: frames are addresses, and equal stacks are stored once. Names and lines
- * are looked up when a stack is printed.
- *
- * A call stack has a number, valid for the life of the process. Memory grows with the program's code, not with its run
- * time. */
+/* Call stacks of the host. Capturing is cheap: frames are addresses, and equal stacks are stored once, for the life of
+ * the process. Names and lines are looked up when a stack is printed. */
 #ifndef STRATA_CORE_BASE_CALL_STACK_H
 #define STRATA_CORE_BASE_CALL_STACK_H
 
@@ -11,13 +8,13 @@
 enum { STRATA_CALL_STACK_DEPTH = 32 }; /* frames, innermost */
 
 /* The number of the calling thread's stack, from this function's caller outwards, without `skip` further frames and
- * without frames of the shared library. 0: no stack, or no host memory. Any thread; no lock for a stack that is stored
- * already. */
+ * frames of the shared library. 0: no stack, or no host memory. Any thread; no lock for a stack that is stored already.
+ */
 uint32_t strata_call_stack_capture(unsigned skip);
 
 /* Calls line(text, data) for each frame, innermost first: "function (file:line)" with libdw and debug information, else
- * "function (module)" or "module+0x1234". `text` is valid during the call. Prints nothing for 0 and unknown numbers.
- * Any thread; no lock is held during `line`. */
+ * "function (module)" or "module+0x1234". `text` is valid during the call. Nothing for 0 and unknown numbers. Any
+ * thread; no lock is held during `line`. */
 void strata_call_stack_print(uint32_t number, void (*line)(const char *text, void *data), void *data);
 
 #endif

@@ -12,21 +12,21 @@ enum {
 };
 
 /* Written by the thread with its number, read by any. A sum is no snapshot, but a reader that has seen an addition sees
- * everything that happened before it: of two totals, read first the one that is never the larger. When a thread ends,
- * its stripe keeps its values and goes to the next thread with that number. */
+ * everything before it: of two totals, read first the one that is never the larger. When a thread ends, its stripe goes
+ * to the next thread with that number. */
 typedef struct strata_stripe {
     _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
 } strata_stripe;
 
 typedef struct strata_counters {
     _Atomic(strata_stripe *) chunks[STRATA_THREAD_LIMIT / STRATA_COUNTERS_CHUNK]; /* created on demand, never moved */
-    strata_stripe shared; /* for threads without a stripe; added to atomically */
+    strata_stripe shared; /* for threads without a stripe: atomic additions */
 } strata_counters;
 
-/* The stripe of `thread`, or NULL: use the shared one. */
+/* NULL: use the shared stripe. */
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
 
-/* The calling thread's stripe, or NULL: use the shared one. */
+/* NULL: use the shared stripe. */
 static inline strata_stripe *strata_counters_self(strata_counters *counters, const strata_thread *thread)
 {
     if (__builtin_expect(!thread || !thread->index, 0))
@@ -37,7 +37,7 @@ static inline strata_stripe *strata_counters_self(strata_counters *counters, con
                                               : strata_counters_make_stripe(counters, thread);
 }
 
-/* Adds to a counter of `mine` (from strata_counters_self), or of the shared stripe. Returns that stripe's new value. */
+/* `mine`: from strata_counters_self. Returns the stripe's new value. */
 static inline int64_t strata_counters_add_to(strata_counters *counters, strata_stripe *mine, unsigned which,
                                              int64_t delta)
 {
@@ -54,7 +54,7 @@ static inline void strata_counters_add(strata_counters *counters, const strata_t
     strata_counters_add_to(counters, strata_counters_self(counters, thread), which, delta);
 }
 
-/* The sum over all threads; exact while no thread adds. */
+/* Exact while no thread adds. */
 int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
 
 /* more - less, 0 if negative. `less` was read first and is never the larger. */
@@ -63,7 +63,6 @@ static inline size_t strata_counters_between(int64_t less, int64_t more)
     return more > less ? (size_t)(more - less) : 0;
 }
 
-/* Frees the stripes. */
 void strata_counters_destroy(strata_counters *counters);
 
 #endif

@@ -26,7 +26,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&callback_lock);
 }
 
-/* A forked child raises errors too, so the lock must be free in it. Registered before the lock is first taken. */
+/* A forked child raises errors too, so the lock must be free in it. */
 static pthread_once_t watching_forks = PTHREAD_ONCE_INIT;
 
 static void watch_forks(void)
@@ -55,7 +55,7 @@ const strata_error *strata_last_error(void)
     return thread ? &thread->error : &no_thread_state;
 }
 
-static _Thread_local strata_error spare; /* used only when there is no memory for the right place */
+static _Thread_local strata_error spare; /* used without memory for the right place */
 
 strata_error *strata_error_begin(strata_status status)
 {
@@ -93,7 +93,6 @@ static void add_exit_hook(void)
     strata_thread_add_exit_hook(&exit_hook);
 }
 
-/* A place in the queue of findings that wait for the end of suppression. */
 static strata_error *add_notice(strata_thread *thread)
 {
     enum { MOST = 64 };
@@ -233,7 +232,7 @@ strata_status strata_error_raise_again(const strata_error *kept)
 
 static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
 {
-    char text[sizeof error->message + 4]; /* truncated text is truncated again, between characters */
+    char text[sizeof error->message + 4]; /* truncated again, between characters */
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
         strata_fault_candidates_append(text, sizeof text, (size_t)length);

@@ -5,34 +5,33 @@
 #include <strata/resource.h>
 #include <strata/status.h>
 
-/* The thread's record, cleared, with `status` set. The caller fills it and raises it. Never NULL. */
+/* The thread's record, cleared, with `status` set, for the caller to fill and raise. Never NULL. */
 strata_error *strata_error_begin(strata_status status);
 
-/* Formats the message, calls the log callback, returns the record's status. */
+/* Writes the message, calls the log callback, returns the record's status. */
 strata_status strata_error_raise(strata_error *error, const char *format, ...) STRATA_PRINTF(2, 3);
 
-/* Between begin and end, this thread's errors are neither kept nor logged: for an attempt with a fallback. With `say`,
- * the last of them is raised at the end. They nest. */
+/* In between, this thread's errors are neither kept nor logged: for an attempt with a fallback. With `say`, the last of
+ * them is raised at the end. They nest. */
 void strata_error_suppress_begin(void);
 void strata_error_suppress_end(bool say);
 
-/* As strata_error_begin, for a finding, which fails no call. While errors are suppressed it is queued, and the log
- * callback gets it at the end; it is dropped if the queue is full or memory is short. */
+/* For a finding, which fails no call. While errors are suppressed it is queued for the log callback, and dropped if the
+ * queue is full or memory is short. */
 strata_error *strata_error_begin_finding(strata_status status);
 
-/* The last error raised since suppress_begin, to be copied before suppress_end; SUCCESS if there is none. Never NULL.
- */
+/* The last error since suppress_begin, to be copied before suppress_end; SUCCESS: none. Never NULL. */
 const strata_error *strata_error_suppressed(void);
 
 /* The record of the thread's last failure, suppressed or not. Never NULL. */
 const strata_error *strata_error_in_force(void);
 
-/* Around a call of program code: its errors are kept and logged even while errors are suppressed, and the thread's
- * error state is restored afterwards. */
+/* Around a call of program code: its errors are kept and logged even while errors are suppressed. The second call
+ * restores the thread's error state. */
 struct strata_thread;
 struct strata_notice;
 typedef struct strata_error_aside {
-    struct strata_thread *thread; /* NULL: the thread has no state to set aside */
+    struct strata_thread *thread; /* NULL: the thread has no state */
     uint32_t suppress_depth;
     struct strata_notice *notices, *last_notice;
     strata_error error, suppressed;
@@ -40,18 +39,18 @@ typedef struct strata_error_aside {
 void strata_error_set_aside(strata_error_aside *aside);
 void strata_error_take_back(const strata_error_aside *aside);
 
-/* Raises a copied record: it becomes the thread's last failure, and the log callback gets it. */
+/* Raises a copied record. */
 strata_status strata_error_raise_again(const strata_error *kept);
 
 /* True inside the log callback. */
 bool strata_error_is_being_reported(void);
 
-/* Raises the error of a failed driver call: status OUT_OF_MEMORY, SHUT_DOWN, STREAM_CAPTURE or ERROR_DRIVER, by
- * `result`, with the driver's code and name. `call` is the entry point, such as "cuMemAlloc". */
+/* Raises the error of a failed driver call, with the driver's code and name. The status is OUT_OF_MEMORY, SHUT_DOWN,
+ * STREAM_CAPTURE or ERROR_DRIVER. `call` is the entry point, such as "cuMemAlloc". */
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...) STRATA_PRINTF(3, 4);
 strata_status strata_status_of_driver(CUresult result);
 
-/* Raises OUT_OF_HOST_MEMORY; `what` is what needed it. */
+/* `what`: what needed it. */
 strata_status strata_fail_host_memory(const char *what);
 
 #endif

@@ -4,17 +4,17 @@
 
 #include <stddef.h>
 
-/* Replaces a byte that is no part of a UTF-8 character: U+FFFD. */
+/* U+FFFD, for a byte that is no part of a UTF-8 character. */
 #define STRATA_UTF8_REPLACEMENT "\xef\xbf\xbd"
 
-/* Length in bytes of the UTF-8 character (RFC 3629) at `text`; 0 if there is none. */
+/* Bytes of the UTF-8 character (RFC 3629) at `text`; 0: none. */
 size_t strata_utf8_length(const char *text);
 
-/* Copies `from` to `to` (`size` bytes), control characters as \n, \t or \x1b, other bytes that are no UTF-8 as U+FFFD.
- * Truncates between characters. */
+/* Copies at most `size` bytes, control characters as \n, \t or \x1b, bytes that are no UTF-8 as U+FFFD. Truncates
+ * between characters. */
 void strata_escape(char *to, size_t size, const char *from);
 
-/* The same, but keeps control characters. */
+/* Keeps control characters. */
 void strata_make_utf8(char *to, size_t size, const char *from);
 
 /* How many bytes of `text` to keep where `most` fit, without cutting a UTF-8 character in two. */

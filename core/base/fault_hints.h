@@ -8,18 +8,18 @@
 #include <stddef.h>
 
 typedef struct strata_fault_candidates {
-    /* Writes a terminated sentence into `room` bytes and returns its length; 0: no candidate. Called on the thread that
-     * raises the error, which may hold any lock that ranks before STRATA_RANK_FAULT_CANDIDATES: it must raise nothing
-     * and not call the driver. */
+    /* Writes a terminated sentence into `room` bytes and returns its length; 0: no candidate. The thread that raises
+     * the error may hold any lock that ranks before STRATA_RANK_FAULT_CANDIDATES: raises nothing, makes no driver call.
+     */
     size_t (*name)(struct strata_fault_candidates *self, char *text, size_t room);
     struct strata_fault_candidates *next; /* guarded by the list's lock */
 } strata_fault_candidates;
 
-/* Register, and unregister, which waits until no call is in flight. */
+/* Leave waits until no call is in flight. */
 void strata_fault_candidates_enter(strata_fault_candidates *self);
 void strata_fault_candidates_leave(strata_fault_candidates *self);
 
-/* Appends to text[room], of which `length` bytes are used, the sentences of all candidates. */
+/* `length` bytes of text[room] are used. */
 void strata_fault_candidates_append(char *text, size_t room, size_t length);
 
 #endif

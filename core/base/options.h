@@ -1,8 +1,7 @@
 /* Option structs, whichever version of the library their caller was compiled with.
  *
- * A public option struct starts with `size`: sizeof as the caller was compiled, or 0 for the current version. In a
- * smaller, older struct the missing members are zero, their default. In a larger, later struct the further members must
- * be zero: this version cannot do what they ask for. */
+ * A public option struct starts with `size`: sizeof as the caller was compiled, or 0 for the current version. Members
+ * missing in an older struct are zero, their default. Members that only a later version knows must be zero. */
 #ifndef STRATA_CORE_BASE_OPTIONS_H
 #define STRATA_CORE_BASE_OPTIONS_H
 
@@ -12,8 +11,7 @@
  * impossible size, or an unknown member that is not zero. */
 strata_status strata_options_read(void *into, size_t known, const void *given, const char *name);
 
-/* The head of each function that creates a layer: checks and clears `out`, and reads strata_<layer>_options.
- * INVALID_VALUE: no `out`, and as above. */
+/* The head of each function that creates a layer: checks and clears `out`, and reads strata_<layer>_options. */
 strata_status strata_options_begin(const char *layer, strata_resource **out, void *into, size_t known,
                                    const void *given);
 

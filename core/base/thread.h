@@ -22,7 +22,7 @@ typedef struct strata_stream_cache_line {
     struct strata_timeline *timeline;
 } strata_stream_cache_line;
 
-/* During prepare and finish of a launch its stream is looked up once: core/streams/stream_map.h. */
+/* While a launch is prepared or finished, its stream is looked up once: core/streams/stream_map.h. */
 typedef struct strata_stream_batch {
     CUstream handle;
     struct strata_timeline *timeline; /* NULL: no batch */
@@ -33,7 +33,7 @@ typedef struct strata_stream_batch {
     bool recording;
 } strata_stream_batch;
 
-/* What a waiter for this thread's in-flight frees saw of it: core/streams/inflight_frees.c. */
+/* What waits for this thread's in-flight frees saw of it: core/streams/inflight_frees.c. */
 typedef struct strata_inflight_frees_seen {
     uint64_t wait; /* the last wait that looked */
     uint64_t word; /* at its first look */
@@ -49,14 +49,13 @@ typedef struct strata_thread {
     struct strata_notice *notices, *last_notice; /* findings that wait for the end of suppression: core/base/error.c */
     strata_stream_batch batch;
     strata_stream_cache_line streams[STRATA_STREAM_CACHE_SIZE];
-    /* Free slots by table number: core/blocks/blocks.c. Created and used by the thread itself without a lock; freed
-     * under the threads' lock, when the thread ends, or as the table ends and no call that could use them is in flight.
-     */
+    /* Free slots by table number: core/blocks/blocks.c. Used by the thread itself without a lock; freed under the
+     * threads' lock, when the thread ends, or as the table ends and no call that could use them is in flight. */
     struct strata_slot_cache *slots[STRATA_TABLE_LIMIT];
-    _Atomic uint64_t inflight_frees; /* see core/streams/inflight_frees.h; written by the thread, read by any */
+    _Atomic uint64_t inflight_frees; /* core/streams/inflight_frees.h; written by the thread, read by any */
     strata_inflight_frees_seen inflight_frees_seen; /* guarded by the threads' lock */
-    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* by number of the slots: this thread's, after its first use; NULL for
-                                             0; freed as `slots` */
+    void *per_thread[STRATA_PER_THREAD_LIMIT]; /* this thread's slots by number, after their first use; 0: NULL; freed
+                                                  as `slots` */
     struct strata_thread *next, *previous;     /* all threads; guarded by the threads' lock */
 } strata_thread;
 
@@ -65,7 +64,7 @@ extern _Thread_local strata_thread *strata_thread_current
 
 strata_thread *strata_thread_start(void);
 
-/* The calling thread's state; NULL if there is no host memory for it. */
+/* NULL if there is no host memory for it. */
 static inline strata_thread *strata_thread_self(void)
 {
     strata_thread *thread = strata_thread_current;
@@ -78,8 +77,8 @@ typedef struct strata_thread_exit_hook {
     struct strata_thread_exit_hook *next;
 } strata_thread_exit_hook;
 
-/* Adds a hook for good, once. Its client adds it before it first stores in a thread's state what the hook releases, so
- * such a thread ends after its hook was added. Takes no lock. */
+/* Adds a hook for good. A client adds it before it first stores in a thread's state what the hook releases, so such a
+ * thread ends after its hook was added. Takes no lock. */
 void strata_thread_add_exit_hook(strata_thread_exit_hook *hook);
 
 /* Calls visit(thread, data) for each thread, with the threads' lock held. */

@@ -1,7 +1,7 @@
 /* Time stamps for hot paths.
  *
- * A stamp is the processor's time stamp counter if that is invariant and trusted, else CLOCK_MONOTONIC. The collector
- * of stamps takes points, pairs of a stamp and the clocks, and interpolates a stamp's time between two of them. */
+ * A stamp is the processor's time stamp counter if that is invariant and trusted, else CLOCK_MONOTONIC. A reader of
+ * stamps takes points, pairs of a stamp and the clocks, and interpolates between two of them. */
 #ifndef STRATA_CORE_BASE_TIMESTAMP_H
 #define STRATA_CORE_BASE_TIMESTAMP_H
 
@@ -13,10 +13,10 @@
 #include <x86intrin.h>
 #endif
 
-/* Whether stamps are the processor's counter. Written by strata_timestamp_start, before the first stamp. */
+/* Written by strata_timestamp_start, before the first stamp. */
 extern bool strata_timestamp_is_counter;
 
-/* Decides it. Any thread, before the first stamp. */
+/* Chooses the clock. Any thread. */
 void strata_timestamp_start(void);
 
 static inline uint64_t strata_timestamp_clock(void)
@@ -27,8 +27,8 @@ static inline uint64_t strata_timestamp_clock(void)
 }
 
 /* The processor may read the counter before earlier loads (Intel SDM, RDTSC), and a fence would double the cost: a
- * stamp may be some 100 ns older than what the thread read before it. Of two records in different threads that follow
- * each other more closely, either may have the lower stamp. */
+ * stamp may be some 100 ns too old. Of two records in different threads that are closer than this, either may have the
+ * lower stamp. */
 static inline uint64_t strata_timestamp_now(void)
 {
 #if defined(__x86_64__)
@@ -38,7 +38,7 @@ static inline uint64_t strata_timestamp_now(void)
     return strata_timestamp_clock();
 }
 
-/* True if strata_timestamp_simple may be used: everywhere but on an x86-64 whose counter is not trusted. */
+/* Whether strata_timestamp_simple may be used: everywhere but on an x86-64 with an untrusted counter. */
 static inline bool strata_timestamp_is_simple(void)
 {
 #if defined(__x86_64__)
@@ -48,7 +48,7 @@ static inline bool strata_timestamp_is_simple(void)
 #endif
 }
 
-/* strata_timestamp_now without the branch; on x86-64 without a call. */
+/* Without the branch; on x86-64 without a call. */
 static inline uint64_t strata_timestamp_simple(void)
 {
 #if defined(__x86_64__)
@@ -64,13 +64,13 @@ typedef struct strata_timestamp_point {
     uint64_t wall_ns;
 } strata_timestamp_point;
 
-/* Stores a stamp and both clocks of one moment. */
+/* A stamp and both clocks, of one moment. */
 void strata_timestamp_take_point(strata_timestamp_point *point);
 
 /* Nanoseconds per tick between two points; 1 for equal points. */
 double strata_timestamp_rate(const strata_timestamp_point *from, const strata_timestamp_point *to);
 
-/* The monotonic time of a stamp, extrapolated from a point at `rate` nanoseconds per tick. */
+/* The monotonic time of a stamp, at `rate` nanoseconds per tick from a point. */
 static inline uint64_t strata_timestamp_time(const strata_timestamp_point *point, double rate, uint64_t stamp)
 {
     double away = (double)(int64_t)(stamp - point->stamp) * rate;

@@ -1,5 +1,5 @@
-/* The kernels with which the guard fills and checks its red zones, many in a launch. Carried as PTX
- * (driver/kernels/guard.ptx); the simulated driver runs C functions of the same names. */
+/* The kernels that fill and check the guard's red zones, many in a launch. Carried as PTX (driver/kernels/guard.ptx);
+ * the simulated driver runs C functions of the same names. */
 #ifndef STRATA_DRIVER_KERNELS_GUARD_H
 #define STRATA_DRIVER_KERNELS_GUARD_H
 
@@ -8,14 +8,14 @@
 
 enum { STRATA_GUARD_SHOWN = 32 }; /* changed bytes that a verdict shows */
 
-/* Read by the kernel, in memory that the device can read. */
+/* In memory that the device can read. */
 typedef struct strata_guard_piece {
     uint64_t address;
     uint64_t bytes;
     uint64_t expected; /* a byte */
 } strata_guard_piece;
 
-/* Written by the kernel as a whole, except `found` if no byte is wrong. */
+/* Written as a whole, except `found` if no byte is wrong. */
 typedef struct strata_guard_verdict {
     uint64_t wrong;                          /* bytes that differ */
     uint64_t first;                          /* offset of the first of them */
@@ -36,18 +36,18 @@ typedef struct strata_guard_extents {
 /* Bits of `how` above the two bytes. The last two change no memory: a simulated driver passes them on to memory
  * debuggers. */
 enum strata_guard_fill_how {
-    STRATA_GUARD_FILL_BLOCK = 0x10000,  /* the block, too, not only the red zones */
+    STRATA_GUARD_FILL_BLOCK = 0x10000,  /* the block too */
     STRATA_GUARD_FILL_DEAD = 0x20000,   /* the block is freed */
     STRATA_GUARD_FILL_SILENT = 0x40000, /* no memory debugger is told */
 };
 
-/* Loads the kernels into the current context; nothing is left on failure. */
+/* Into the current context; nothing is left on failure. */
 CUresult strata_guard_kernel_load(strata_guard_kernel *kernel);
 
-/* Unloads them if loaded; no launch may be in flight. */
+/* No launch may be in flight. */
 void strata_guard_kernel_unload(strata_guard_kernel *kernel);
 
-/* Checks `count` > 0 pieces on `stream`; verdict i belongs to piece i. The context must be current. */
+/* Checks `count` > 0 pieces on `stream`; verdict i is of piece i. The context is current. */
 CUresult strata_guard_kernel_check(const strata_guard_kernel *kernel, const strata_guard_piece *pieces, unsigned count,
                                    strata_guard_verdict *verdicts, CUstream stream);
 
