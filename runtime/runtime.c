@@ -6,8 +6,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/blocks/uses.h"
-#include "core/streams/inflight_frees.h"
-#include "core/streams/stream_map.h"
+#include "core/stack/own_stream_free.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -265,138 +264,6 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
-/* Whether no other stream has had the block's allocation timeline since. */
-static inline bool is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
-{
-    return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
-           atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
-}
-
-/* Whether the block was allocated on the timeline's current stream. */
-static inline bool is_alloc_timeline(const strata_entry *entry, const strata_timeline *timeline)
-{
-    return timeline->number == atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed) &&
-           is_incarnation(entry, timeline);
-}
-
-/* Whether a block's allocation stream is known and still the same stream. Its timeline usually tells, which is cheaper
- * than looking the handle up. */
-static inline bool alloc_stream_is_known(const strata_runtime *runtime, const strata_block *block)
-{
-    const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
-    if (__builtin_expect(!entry, 0))
-        return false;
-    const strata_timeline *alloc_timeline =
-        strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
-    return alloc_timeline && is_incarnation(entry, alloc_timeline) &&
-           (__builtin_expect(strata_timeline_is_late(alloc_timeline, block->stream), 1) ||
-            strata_known_timeline(runtime->device, block->stream) == alloc_timeline);
-}
-
-/* The handle of the block's allocation stream is known with another timeline. If the block's timeline has gone to
- * another stream, all its points are complete, and freeing on the handle is right, whichever stream it names. Otherwise
- * it names another stream; but without stream ids from the driver that is uncertain, and the free waits for both. */
-static strata_status came_back(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
-{
-    uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
-    const strata_timeline *alloc_timeline = strata_timeline_of(strata_point_make(number, 1));
-    if (is_incarnation(entry, alloc_timeline) && strata_cu.StreamGetId) {
-        *stream = STRATA_STREAM_GONE;
-        return STRATA_SUCCESS;
-    }
-    strata_point last = is_incarnation(entry, alloc_timeline) ? strata_timeline_last_closed(number) : 0;
-    return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
-}
-
-/* Whether the block's allocation stream was known and is no longer. During unregistration neither this nor
- * alloc_stream_is_known holds for a moment. */
-static bool alloc_stream_has_ended(const strata_entry *entry)
-{
-    return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
-                                     atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed));
-}
-
-static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *block, CUstream stream)
-{
-    strata_error *error = strata_error_begin(STRATA_ERROR_STREAM_MISUSE);
-    error->requested = block->requested;
-    error->tag = block->tag;
-    error->generation = block->id.generation;
-    const char *why = stream == CU_STREAM_PER_THREAD
-                          ? "the default stream of another thread: free it on that thread, or name a stream that comes "
-                            "after its work with strata_runtime_deallocate_on"
-                          : "a stream that this runtime does not know, so its handle may be dead by now: free it with "
-                            "strata_runtime_deallocate_on, or register the stream";
-    return strata_error_raise(error, "block 0x%llx (tag \"%s\", generation %llu) was allocated on %s",
-                              (unsigned long long)block->address, strata_tag_name(block->tag),
-                              (unsigned long long)block->id.generation, why);
-}
-
-/* The stream on which a live block is freed: its allocation stream, if that still has a name. */
-static strata_status alloc_stream(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
-                                  CUstream *stream)
-{
-    *stream = entry->stream;
-    for (unsigned spins = 0;; strata_backoff(&spins)) {
-        strata_stream_ref ref;
-        if (strata_stream_is_known(entry->stream) || entry->stream == CU_STREAM_PER_THREAD) {
-            strata_status status = strata_stream_resolve(runtime->device, entry->stream, &ref);
-            if (status != STRATA_SUCCESS || is_alloc_timeline(entry, ref.timeline))
-                return status;
-            if (entry->alloc_known && ref.known)
-                return came_back(entry, &ref, stream);
-        }
-        if (!entry->alloc_known)
-            return refuse_unnamed(block, entry->stream);
-        if (alloc_stream_has_ended(entry)) {
-            *stream = STRATA_STREAM_GONE;
-            return STRATA_SUCCESS;
-        }
-    }
-}
-
-/* Frees a block whose stream has ended. *again: the stream was registered again meanwhile. */
-static strata_status deallocate_gone(strata_runtime *runtime, const strata_block *block, const strata_entry *entry,
-                                     bool *again)
-{
-    strata_error_suppress_begin();
-    const strata_status status = runtime->top->ops->deallocate(runtime->top, block, STRATA_STREAM_GONE);
-    *again = status == STRATA_ERROR_INVALID_VALUE && !alloc_stream_has_ended(entry);
-    strata_error_suppress_end(status != STRATA_SUCCESS && !*again);
-    return status;
-}
-
-/* Runs inside an in-flight free (core/streams/inflight_frees.h). If the block is not live, the free itself raises the
- * error. */
-static __attribute__((noinline)) strata_status deallocate_on_alloc_stream(strata_runtime *runtime,
-                                                                          const strata_block *block)
-{
-    const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
-    strata_status status;
-    bool again;
-    do {
-        CUstream stream = block->stream;
-        if (entry && strata_table_state(runtime->table, block->id) == STRATA_BLOCK_LIVE &&
-            (status = alloc_stream(runtime, block, entry, &stream)) != STRATA_SUCCESS)
-            return status;
-        if (stream != STRATA_STREAM_GONE || !entry)
-            return runtime->top->ops->deallocate(runtime->top, block, stream);
-        status = deallocate_gone(runtime, block, entry, &again);
-    } while (again);
-    return status;
-}
-
-static inline __attribute__((always_inline)) strata_status
-deallocate_in_flight(strata_runtime *runtime, const strata_block *block, strata_thread *thread)
-{
-    strata_inflight_free_begin(thread);
-    const strata_status status = __builtin_expect(alloc_stream_is_known(runtime, block), 1)
-                                     ? runtime->top->ops->deallocate(runtime->top, block, block->stream)
-                                     : deallocate_on_alloc_stream(runtime, block);
-    strata_inflight_free_end(thread);
-    return status;
-}
-
 static __attribute__((noinline)) strata_status deallocate_slow(strata_runtime *runtime, const strata_block *block)
 {
     if (!runtime || !block)
@@ -408,7 +275,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_runtime *r
     strata_status status = strata_usable();
     if (status != STRATA_SUCCESS)
         return status;
-    status = deallocate_in_flight(runtime, block, strata_thread_self());
+    status = strata_free_on_own_stream(runtime->table, runtime->top, block, strata_thread_self());
     return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
 }
 
@@ -418,7 +285,7 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     const bool plain = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!plain, 0))
         return deallocate_slow(runtime, block);
-    const strata_status status = deallocate_in_flight(runtime, block, thread);
+    const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
     return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
                                                                  : status;
 }
