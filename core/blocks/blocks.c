@@ -1,6 +1,6 @@
 /* The table of blocks. Entries live in chunks that are created on demand and stay until the table ends, so the index of
  * any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"

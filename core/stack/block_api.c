@@ -1,6 +1,6 @@
 /* The functions for owners of memory outside the library: creating blocks, ending them, tracking uses. */
 #include "core/base/error.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/stack.h"
 

@@ -1,7 +1,7 @@
 /* Operations of `fixed` and `binning`. Requests that fit no bin go to the layer below. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "resources/binning/internal.h"
 

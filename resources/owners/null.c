@@ -16,7 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/stack/stack.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"

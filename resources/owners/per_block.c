@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "resources/owners/out_of_memory.h"
 

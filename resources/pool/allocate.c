@@ -1,7 +1,7 @@
 /* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call, or a write to a word of
  * another thread. Other requests go to find.c. */
 #include "core/base/error.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 

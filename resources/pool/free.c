@@ -1,7 +1,7 @@
 /* Freeing. Memory goes to the thread's cache, to a magazine, or to the heap, and keeps the points that it waits for
  * (pending.h). */
 #include "core/base/error.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
-#include "core/blocks/block_paths.h"
+#include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 
