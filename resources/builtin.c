@@ -4,7 +4,7 @@
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/stack/layers.h"
-#include "core/stack/stack.h"
+#include "core/stack/stack_text.h"
 
 static const strata_layer *const builtin[] = {
     &strata_async_layer,

@@ -1,8 +1,7 @@
 /* `strata info`: the driver, the devices, and the stack that the environment requests. */
 #include "core/base/escape.h"
 #include "core/base/host_memory.h"
-#include "core/stack/mode.h"
-#include "core/stack/stack.h"
+#include "core/stack/stack_text.h"
 #include "resources/builtin.h"
 #include "runtime/runtime.h"
 #include "tools/command.h"

@@ -110,11 +110,4 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what);
 /* What strata_stack_destroy does with a stack without a runtime, and a runtime with its own. */
 strata_status strata_stack_close(strata_stack *stack);
 
-/* Whether `text` can be read, once the library's layers are registered. Creates nothing, needs no driver. Errors:
- * SYNTAX, OUT_OF_HOST_MEMORY. */
-strata_status strata_stack_check_text(const char *text);
-
-/* strata_stack_create, once the library's layers are registered. */
-strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out);
-
 #endif

@@ -4,16 +4,19 @@
  *     layer  = word [ "(" [ option { "," option } ] ")" ]
  *     option = word "=" value
  *     value  = word | '"' any text '"' */
+#include "core/stack/stack_text.h"
+
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
 #include "core/stack/layers.h"
-#include "core/stack/mode.h"
 #include "core/stack/stack.h"
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -361,7 +364,30 @@ static strata_status make_layers(const reader *in, int ordinal, const char *text
     return status;
 }
 
-/* ---- sanitizer mode ---- */
+/* ---- the mode: normal or sanitizer ---- */
+
+static _Atomic int chosen = -1; /* strata_mode; -1: the environment says */
+
+strata_status strata_set_mode(strata_mode mode)
+{
+    if ((unsigned)mode > STRATA_MODE_SANITIZER)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no mode %d", (int)mode);
+    atomic_store(&chosen, (int)mode);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_mode_now(strata_mode *mode)
+{
+    int now = atomic_load(&chosen);
+    const char *environment = getenv("STRATA_MODE");
+    *mode = now < 0 ? STRATA_MODE_NORMAL : (strata_mode)now;
+    if (now >= 0 || !environment || !*environment || strcmp(environment, "normal") == 0)
+        return STRATA_SUCCESS;
+    if (strcmp(environment, "sanitizer") != 0)
+        return strata_fail(STRATA_ERROR_SYNTAX, "STRATA_MODE is \"%.60s\": expected sanitizer or normal", environment);
+    *mode = STRATA_MODE_SANITIZER;
+    return STRATA_SUCCESS;
+}
 
 static const char *name_in_sanitizer_mode(const strata_layer *layer)
 {

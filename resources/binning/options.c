@@ -6,7 +6,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/base/size_text.h"
-#include "core/stack/mode.h"
+#include "core/stack/stack_text.h"
 #include "resources/binning/internal.h"
 #include "resources/builtin.h"
 
