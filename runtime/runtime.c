@@ -6,6 +6,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/blocks/uses.h"
+#include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
 
 #include <stdlib.h>

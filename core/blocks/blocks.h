@@ -122,6 +122,12 @@ static inline strata_table *strata_resource_table(const strata_resource *resourc
     return ((const strata_stack_head *)(const void *)resource->stack)->table;
 }
 
+/* For the head of public calls that name a block. Empty: nothing to do. */
+static inline bool strata_block_is_empty(const strata_block *block)
+{
+    return block->address == 0 && block->id.generation == 0;
+}
+
 static inline uint32_t strata_table_id(const strata_table *table)
 {
     return table->id;

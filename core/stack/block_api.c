@@ -2,7 +2,7 @@
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
-#include "core/stack/stack.h"
+#include "core/stack/completions.h"
 
 strata_status strata_block_create(strata_resource *owner, const strata_block *facts, strata_block *out)
 {
@@ -80,4 +80,10 @@ void strata_block_unquarantine(strata_resource *layer, strata_block_id held)
 {
     if (layer && layer->stack)
         strata_entry_unquarantine(strata_resource_table(layer), held);
+}
+
+void *strata_block_layer_bytes(const strata_resource *self, strata_block_id id)
+{
+    strata_entry *entry = self && self->stack ? strata_table_lookup(strata_resource_table(self), id) : NULL;
+    return entry ? (char *)entry + self->block_offset : NULL;
 }

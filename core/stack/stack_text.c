@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
+#include "core/stack/build.h"
 #include "core/stack/layers.h"
-#include "core/stack/stack.h"
 
 #include <ctype.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
+#include "core/stack/completions.h"
 #include "resources/binning/internal.h"
 
 static strata_table *table_of(const binning *self)

@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
+#include "core/stack/completions.h"
 #include "resources/binning/internal.h"
 #include "resources/owners/pending_points.h"
 

@@ -17,7 +17,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/blocks/blocks.h"
-#include "core/stack/stack.h"
+#include "core/stack/completions.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
 #include "resources/builtin.h"

@@ -2,6 +2,7 @@
 #include "resources/owners/pending_frees.h"
 
 #include "core/base/error.h"
+#include "core/stack/completions.h"
 #include "core/streams/timeline.h"
 #include "resources/owners/pending_points.h"
 

@@ -6,6 +6,7 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
+#include "core/stack/completions.h"
 #include "resources/owners/out_of_memory.h"
 
 /* Totals since the start, counted and read as in pending_frees.c. A block found by address may be freed before its

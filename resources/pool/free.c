@@ -2,6 +2,7 @@
  * (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
+#include "core/stack/completions.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"

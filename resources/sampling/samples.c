@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
+#include "core/stack/completions.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>

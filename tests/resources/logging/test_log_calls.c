@@ -3,7 +3,7 @@
 #include "support/child.h"
 #include "support/log.h"
 
-#include "core/stack/stack.h"
+#include "core/stack/completions.h"
 
 #include <semaphore.h>
 #include <sys/wait.h>

@@ -1,0 +1,196 @@
+/* The operations that a layer leaves NULL. In a decorator each becomes a forward to the layer below; in an owner, a
+ * default for owners without it. */
+#include "core/stack/default_operations.h"
+
+#include "core/base/error.h"
+#include "core/blocks/uses.h"
+#include "core/stack/stack.h"
+
+/* ---- decorators forward ---- */
+
+#define UP(self)          ((self)->upstream)
+#define CALL_UP(self, op) UP(self)->ops->op
+
+static strata_status forward_allocate(strata_resource *self, const strata_request *request, strata_block *out)
+{
+    return CALL_UP(self, allocate)(UP(self), request, out);
+}
+static strata_status forward_deallocate(strata_resource *self, const strata_block *block, CUstream stream)
+{
+    return CALL_UP(self, deallocate)(UP(self), block, stream);
+}
+static strata_status forward_prepare(strata_resource *self, const strata_block *block, CUstream stream,
+                                     strata_access access)
+{
+    return CALL_UP(self, prepare_use)(UP(self), block, stream, access);
+}
+static strata_status forward_finish(strata_resource *self, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    return CALL_UP(self, finish_use)(UP(self), block, stream, access);
+}
+static strata_status forward_record(strata_resource *self, const strata_block *block, CUstream stream,
+                                    strata_access access)
+{
+    return CALL_UP(self, record_use)(UP(self), block, stream, access);
+}
+static strata_status forward_reap(strata_resource *self, strata_reap_mode mode, size_t *bytes)
+{
+    return CALL_UP(self, reap)(UP(self), mode, bytes);
+}
+static strata_status forward_trim(strata_resource *self, size_t keep_bytes, size_t *bytes)
+{
+    return CALL_UP(self, trim)(UP(self), keep_bytes, bytes);
+}
+static strata_status forward_usage(strata_resource *self, strata_usage *usage)
+{
+    return CALL_UP(self, usage)(UP(self), usage);
+}
+static strata_status forward_charge(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    return CALL_UP(self, charge)(UP(self), request, bytes);
+}
+static strata_status forward_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of)
+{
+    return CALL_UP(self, reusable)(UP(self), request, bytes, of);
+}
+static strata_status forward_budget(strata_resource *self, strata_budget_snapshot *snapshot)
+{
+    return CALL_UP(self, budget)(UP(self), snapshot);
+}
+static uint32_t forward_capabilities(strata_resource *self)
+{
+    return CALL_UP(self, capabilities)(UP(self));
+}
+static strata_status forward_find(strata_resource *self, CUdeviceptr address, strata_block *out)
+{
+    return CALL_UP(self, find)(UP(self), address, out);
+}
+static int forward_device(strata_resource *self)
+{
+    return CALL_UP(self, device)(UP(self));
+}
+static strata_status forward_synchronize(strata_resource *self, CUstream stream)
+{
+    return CALL_UP(self, synchronize)(UP(self), stream);
+}
+
+static const strata_resource_ops forwarders = {
+    .allocate = forward_allocate,
+    .deallocate = forward_deallocate,
+    .prepare_use = forward_prepare,
+    .finish_use = forward_finish,
+    .record_use = forward_record,
+    .reap = forward_reap,
+    .trim = forward_trim,
+    .usage = forward_usage,
+    .charge = forward_charge,
+    .budget = forward_budget,
+    .capabilities = forward_capabilities,
+    .find = forward_find,
+    .device = forward_device,
+    .reusable = forward_reusable,
+    .synchronize = forward_synchronize,
+};
+
+/* ---- defaults of owners ---- */
+
+static strata_status no_tracking(strata_resource *self, const strata_block *block, CUstream stream,
+                                 strata_access access)
+{
+    (void)block, (void)stream, (void)access;
+    return strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s cannot keep the use of a block on several streams correct",
+                       self->ops->name);
+}
+static strata_status nothing_to_reap(strata_resource *self, strata_reap_mode mode, size_t *bytes)
+{
+    (void)self, (void)mode;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
+static strata_status nothing_to_trim(strata_resource *self, size_t keep_bytes, size_t *bytes)
+{
+    (void)self, (void)keep_bytes;
+    *bytes = 0;
+    return STRATA_SUCCESS;
+}
+static strata_status charge_as_asked(strata_resource *self, const strata_request *request, size_t *bytes)
+{
+    (void)self;
+    *bytes = request->bytes;
+    return STRATA_SUCCESS;
+}
+static strata_status nothing_reusable(strata_resource *self, const strata_request *request, size_t *bytes,
+                                      strata_block_id *of)
+{
+    (void)self, (void)request;
+    *bytes = 0;
+    *of = (strata_block_id){0};
+    return STRATA_SUCCESS;
+}
+static strata_status no_budget(strata_resource *self, strata_budget_snapshot *snapshot)
+{
+    (void)self;
+    *snapshot = (strata_budget_snapshot){0};
+    return STRATA_ERROR_UNSUPPORTED; /* a query, not a failure: no error is recorded */
+}
+static strata_status no_find(strata_resource *self, CUdeviceptr address, strata_block *out)
+{
+    (void)address;
+    *out = (strata_block){0};
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s does not find blocks by address", self->ops->name);
+}
+static int device_of_stack(strata_resource *self)
+{
+    return self->stack->device->ordinal;
+}
+static strata_status synchronize_here(strata_resource *self, CUstream stream)
+{
+    return strata_uses_synchronize_stream(self->stack->device, stream);
+}
+
+static const strata_resource_ops absent = {
+    .prepare_use = no_tracking,
+    .finish_use = no_tracking,
+    .record_use = no_tracking,
+    .reap = nothing_to_reap,
+    .trim = nothing_to_trim,
+    .charge = charge_as_asked,
+    .budget = no_budget,
+    .find = no_find,
+    .device = device_of_stack,
+    .reusable = nothing_reusable,
+    .synchronize = synchronize_here,
+};
+
+#define FILL(op)  \
+    if (!ops->op) \
+    ops->op = from->op
+
+void strata_fill_operations(strata_resource_ops *ops, bool owner)
+{
+    const strata_resource_ops *from = owner ? &absent : &forwarders;
+    FILL(allocate);
+    FILL(deallocate);
+    FILL(prepare_use);
+    FILL(finish_use);
+    FILL(record_use);
+    FILL(reap);
+    FILL(trim);
+    FILL(usage);
+    FILL(charge);
+    FILL(budget);
+    FILL(capabilities);
+    FILL(find);
+    FILL(device);
+    FILL(reusable);
+    FILL(synchronize);
+}
+
+strata_resource *strata_resource_charging(strata_resource *resource)
+{
+    while (resource->ops->charge == forward_charge)
+        resource = resource->upstream;
+    return resource;
+}
