@@ -6,6 +6,7 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/stream_wait.h"
 #include "runtime/runtime.h"
 
 #include <string.h>
@@ -259,7 +260,7 @@ static strata_status note_all(strata_launch *launch)
         return STRATA_SUCCESS;
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, true);
     if (status != STRATA_SUCCESS) {
-        status = strata_uses_wait_instead(launch->runtime->device, launch->stream, status);
+        status = strata_stream_wait_instead(launch->runtime->device, launch->stream, status);
         finish_all(launch, launch->count, false);
         return status;
     }

@@ -3,7 +3,6 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>

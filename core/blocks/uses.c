@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
+#include "core/streams/stream_wait.h"
 #include "core/streams/timeline.h"
 
 #include <string.h>
@@ -437,32 +438,6 @@ static strata_status note_on(strata_table *table, strata_entry *entry, const str
     return status == STRATA_SUCCESS ? end : status;
 }
 
-strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, strata_status why)
-{
-    if (why != STRATA_ERROR_OUT_OF_HOST_MEMORY && why != STRATA_ERROR_BUSY && why != STRATA_ERROR_DRIVER &&
-        why != STRATA_ERROR_OUT_OF_MEMORY)
-        return why;
-    strata_error_suppress_begin();
-    strata_status status = strata_stream_synchronize(device, handle);
-    strata_error_suppress_end(false);
-    return status == STRATA_SUCCESS ? STRATA_SUCCESS : why;
-}
-
-strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle)
-{
-    if (handle == STRATA_STREAM_GONE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream that is gone cannot be waited for");
-    strata_use_record note;
-    const strata_status status = strata_use_record_begin(&note, device, handle);
-    if (status == STRATA_SUCCESS)
-        return strata_timeline_synchronize(&note.stream, note.held);
-    if (status == STRATA_ERROR_STREAM_CAPTURE)
-        return strata_fail(status,
-                           "the stream is being captured, and cannot be waited for before the capture has ended");
-    const bool nameless = status == STRATA_ERROR_OUT_OF_HOST_MEMORY || status == STRATA_ERROR_BUSY;
-    return nameless ? strata_uses_wait_instead(device, handle, status) : status;
-}
-
 /* Records a use, or waits until there is nothing to record. */
 static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
                                   const strata_stream_ref *stream, strata_access access)
@@ -470,7 +445,7 @@ static strata_status note_or_wait(strata_table *table, strata_entry *entry, cons
     strata_status status = note_on(table, entry, block, stream, access);
     return __builtin_expect(status == STRATA_SUCCESS, 1)
                ? status
-               : strata_uses_wait_instead(table->device, stream->handle, status);
+               : strata_stream_wait_instead(table->device, stream->handle, status);
 }
 
 /* Whether the use is the thread's own and recording it changes nothing in the entry. */
@@ -504,7 +479,7 @@ static __attribute__((cold)) strata_status finish_unidentified(strata_table *tab
 {
     if (!is_pinned(entry, block->id.generation))
         return refuse_unprepared(block);
-    strata_status status = strata_uses_wait_instead(table->device, handle, failure);
+    strata_status status = strata_stream_wait_instead(table->device, handle, failure);
     unpin(entry, block->id.generation);
     return status;
 }
@@ -555,7 +530,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
     return status == STRATA_SUCCESS ? note_or_wait(table, entry, block, &stream, access)
-                                    : strata_uses_wait_instead(table->device, handle, status);
+                                    : strata_stream_wait_instead(table->device, handle, status);
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)

@@ -6,14 +6,6 @@
 #include "core/blocks/blocks.h"
 #include "core/streams/stream_map.h"
 
-/* Waits on the host for submitted work whose use cannot be recorded because of `why`. SUCCESS, or `why` if waiting
- * fails too: then later users of the block may miss the work. */
-strata_status strata_uses_wait_instead(strata_device *device, CUstream handle, strata_status why);
-
-/* Waits on the host for all work submitted to a stream, and stores that it is complete. Errors: as
- * strata_runtime_stream_synchronize. */
-strata_status strata_uses_synchronize_stream(strata_device *device, CUstream handle);
-
 /* Blocks until every recorded use of a live block is complete. */
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block);
 

@@ -3,8 +3,8 @@
 #include "core/stack/default_operations.h"
 
 #include "core/base/error.h"
-#include "core/blocks/uses.h"
 #include "core/stack/stack.h"
+#include "core/streams/stream_wait.h"
 
 /* ---- decorators forward ---- */
 
@@ -147,7 +147,7 @@ static int device_of_stack(strata_resource *self)
 }
 static strata_status synchronize_here(strata_resource *self, CUstream stream)
 {
-    return strata_uses_synchronize_stream(self->stack->device, stream);
+    return strata_stream_wait(self->stack->device, stream);
 }
 
 static const strata_resource_ops absent = {

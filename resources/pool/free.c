@@ -3,6 +3,7 @@
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
 #include "core/stack/completions.h"
+#include "core/streams/stream_wait.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
@@ -52,7 +53,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     if (status != STRATA_SUCCESS)
         stream->timeline = NULL;
     if (status == STRATA_ERROR_OUT_OF_HOST_MEMORY)
-        return strata_uses_wait_instead(self->device, handle, status);
+        return strata_stream_wait_instead(self->device, handle, status);
     if (status != STRATA_SUCCESS)
         return status;
     *stream = record.stream;
@@ -60,7 +61,7 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     const strata_point point = strata_timeline_now(stream->timeline);
     const bool added = pool_points_add(entry, point);
     if ((status = strata_use_record_end(&record)) == STRATA_SUCCESS && !added)
-        status = strata_uses_wait_instead(self->device, handle, strata_point_synchronize(point));
+        status = strata_stream_wait_instead(self->device, handle, strata_point_synchronize(point));
     if (status == STRATA_SUCCESS)
         pool_points_forget(entry, is_followed, &(freeing){stream, clock});
     strata_use_record_clock_done(&record, clock);

@@ -12,6 +12,7 @@
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/stream_wait.h"
 
 enum { POLL_EACH = 16 }; /* allocations between polls while freed blocks wait */
 
@@ -88,7 +89,7 @@ static strata_status make_block(sampling *self, sample *one, const strata_reques
  * taken until the guard ends. */
 static void give_up(sampling *self, sample *one, const strata_request *request, strata_status why, bool filling)
 {
-    if (!filling || strata_uses_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
+    if (!filling || strata_stream_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
         sample_abandon(self, one);
 }
 
