@@ -30,9 +30,6 @@ struct strata_runtime {
     size_t stream_count, stream_room;
 };
 
-/* The stack that the environment names; NULL if STRATA_STACK is unset or blank. */
-const char *strata_runtime_environment_stack(void);
-
 /* BUSY while pooled streams are acquired. */
 strata_status strata_streams_check_released(strata_runtime *runtime);
 

@@ -3,7 +3,7 @@
 #include "core/base/host_memory.h"
 #include "core/stack/stack_text.h"
 #include "resources/builtin.h"
-#include "runtime/runtime.h"
+#include "runtime/environment.h"
 #include "tools/command.h"
 #include "tools/json_values.h"
 #include "tools/size_words.h"

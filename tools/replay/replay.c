@@ -1,5 +1,5 @@
 /* `strata replay`: options, and the way from trace files to a report. */
-#include "runtime/runtime.h"
+#include "runtime/environment.h"
 #include "tools/command.h"
 #include "tools/replay/report.h"
 
