@@ -1,9 +1,10 @@
 /* Calls about memory and its uses: each forwards to the outermost layer and holds no lock while it does. */
-#include "core/stack/calls.h"
+#include "runtime/runtime.h"
+
 #include "core/base/error.h"
 #include "core/blocks/uses.h"
+#include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
-#include "runtime/runtime.h"
 
 /* ---- memory ---- */
 
@@ -21,11 +22,9 @@ strata_status strata_runtime_allocate_request(strata_runtime *runtime, const str
 strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, const strata_request *request,
                                                    strata_block *out)
 {
-    if (!request)
-        return strata_runtime_allocate_request(runtime, NULL, out);
-    strata_request meant = *request;
-    meant.stream = meant.stream ? meant.stream : CU_STREAM_PER_THREAD;
-    return strata_runtime_allocate_request(runtime, &meant, out);
+    if (!runtime || !request || !out)
+        return strata_runtime_allocate_request(runtime, request, out);
+    return strata_resource_allocate_ptsz(runtime->top, request, out);
 }
 
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
@@ -33,10 +32,7 @@ strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUs
     const strata_request request = {.bytes = bytes, .stream = stream};
     if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_runtime_allocate_request(runtime, &request, out);
-    strata_status status = runtime->top->ops->allocate(runtime->top, &request, out);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        *out = (strata_block){0};
-    return status;
+    return strata_allocate_from_top(runtime->top, &request, out);
 }
 
 strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
@@ -79,27 +75,13 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
-static __attribute__((noinline)) strata_status deallocate_slow(strata_runtime *runtime, const strata_block *block)
-{
-    if (!runtime || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
-    if (strata_block_is_empty(block))
-        return STRATA_SUCCESS;
-    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
-        return strata_free_without_driver(runtime->top, block);
-    strata_status status = strata_usable();
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = strata_free_on_own_stream(runtime->table, runtime->top, block, strata_thread_self());
-    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(runtime->top, block) : status;
-}
-
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
     strata_thread *thread = strata_thread_current;
-    const bool plain = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
-    if (__builtin_expect(!plain, 0))
-        return deallocate_slow(runtime, block);
+    const bool fast = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    if (__builtin_expect(!fast, 0))
+        return runtime && block ? strata_free_from_top_on_own_stream(runtime->top, block)
+                                : strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
     const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
     return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
                                                                  : status;
@@ -160,7 +142,7 @@ bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime)
 strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                                strata_access access)
 {
-    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(runtime->top, block, access, STRATA_ACCESS_READ))
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_READ))
         return runtime->top->ops->prepare_use(runtime->top, block, stream, access);
     return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
 }
@@ -168,7 +150,7 @@ strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const st
 strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                               strata_access access)
 {
-    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(runtime->top, block, access, STRATA_ACCESS_NONE))
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_NONE))
         return runtime->top->ops->finish_use(runtime->top, block, stream, access);
     return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
 }

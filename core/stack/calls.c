@@ -4,6 +4,7 @@
 
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
+#include "core/stack/own_stream_free.h"
 
 /* Checks of a request that every resource needs. Impossible sizes are left to the driver. */
 static strata_status check_request(const strata_request *request)
@@ -46,10 +47,7 @@ strata_status strata_resource_allocate(strata_resource *resource, const strata_r
                 !(request->alignment & (request->alignment - 1)) && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!fine, 0))
         return refuse_request(resource, request, out);
-    strata_status status = resource->ops->allocate(resource, request, out);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        *out = (strata_block){0};
-    return status;
+    return strata_allocate_from_top(resource, request, out);
 }
 
 strata_status strata_resource_allocate_ptsz(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -70,16 +68,28 @@ strata_status strata_free_without_driver(const strata_resource *resource, const 
     return STRATA_SUCCESS;
 }
 
-strata_status strata_free_from_top(strata_resource *resource, const strata_block *block, CUstream stream)
+static inline __attribute__((always_inline)) strata_status
+free_from_top(strata_resource *top, const strata_block *block, CUstream stream, bool own)
 {
     if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
     if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
-        return strata_free_without_driver(resource, block);
+        return strata_free_without_driver(top, block);
     strata_status status = strata_usable();
     if (status == STRATA_SUCCESS)
-        status = resource->ops->deallocate(resource, block, stream);
-    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(resource, block) : status;
+        status = own ? strata_free_on_own_stream(strata_resource_table(top), top, block, strata_thread_self())
+                     : top->ops->deallocate(top, block, stream);
+    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(top, block) : status;
+}
+
+strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream)
+{
+    return free_from_top(top, block, stream, false);
+}
+
+strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block)
+{
+    return free_from_top(top, block, NULL, true);
 }
 
 strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -89,14 +99,14 @@ strata_status strata_resource_deallocate(strata_resource *resource, const strata
     return resource->stack ? strata_free_from_top(resource, block, stream) : refuse_alone(resource);
 }
 
-strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
-                                bool none)
+static strata_status check_use(const strata_resource *resource, const strata_block *block, strata_access access,
+                               strata_access least)
 {
     if (!resource || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
     if (!resource->stack)
         return refuse_alone(resource);
-    if ((unsigned)access > STRATA_ACCESS_READ_WRITE || (access == STRATA_ACCESS_NONE && !none))
+    if ((unsigned)access > STRATA_ACCESS_READ_WRITE || (unsigned)access < (unsigned)least)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use must read, write, or both");
     return strata_usable();
 }
@@ -104,9 +114,9 @@ strata_status strata_refuse_use(const strata_resource *resource, const strata_bl
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_READ) && __builtin_expect(resource->stack != NULL, 1))
+    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_READ))
         return resource->ops->prepare_use(resource, block, stream, access);
-    strata_status status = strata_refuse_use(resource, block, access, false);
+    const strata_status status = check_use(resource, block, access, STRATA_ACCESS_READ);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->prepare_use(resource, block, stream, access);
@@ -115,9 +125,9 @@ strata_status strata_resource_prepare_use(strata_resource *resource, const strat
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    if (strata_use_is_fine(resource, block, access, STRATA_ACCESS_NONE) && __builtin_expect(resource->stack != NULL, 1))
+    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_NONE))
         return resource->ops->finish_use(resource, block, stream, access);
-    strata_status status = strata_refuse_use(resource, block, access, true);
+    const strata_status status = check_use(resource, block, access, STRATA_ACCESS_NONE);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
                ? status
                : resource->ops->finish_use(resource, block, stream, access);

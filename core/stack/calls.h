@@ -9,20 +9,26 @@
  * it. SUCCESS for any block. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
-/* strata_resource_deallocate for a stack's outermost layer and a block; neither is NULL. */
-strata_status strata_free_from_top(strata_resource *resource, const strata_block *block, CUstream stream);
+/* Frees a block through the outermost layer of its stack: on `stream`, or on the block's own stream, with the errors of
+ * strata_free_on_own_stream. Neither pointer is NULL; the block may be empty. */
+strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);
+strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block);
 
-/* The error of a use that does not reach the stack; SUCCESS for an empty block, which needs nothing. */
-strata_status strata_refuse_use(const strata_resource *resource, const strata_block *block, strata_access access,
-                                bool none);
-
-/* Whether a use can be passed on unchanged. */
-static inline bool strata_use_is_fine(const strata_resource *resource, const strata_block *block, strata_access access,
-                                      strata_access least)
+/* Allocates through the outermost layer of a stack; the arguments are checked. */
+static inline strata_status strata_allocate_from_top(strata_resource *top, const strata_request *request,
+                                                     strata_block *out)
 {
-    bool fine = resource && block && (unsigned)access >= (unsigned)least &&
-                (unsigned)access <= STRATA_ACCESS_READ_WRITE && block->address &&
-                strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    const strata_status status = top->ops->allocate(top, request, out);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        *out = (strata_block){0};
+    return status;
+}
+
+/* Whether a use with at least the access `least` can be passed on without further checks. */
+static inline bool strata_use_is_fine(const strata_block *block, strata_access access, strata_access least)
+{
+    bool fine = block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
+                block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     return __builtin_expect(fine, 1);
 }
 
