@@ -580,3 +580,14 @@ strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit
     }
     return STRATA_SUCCESS;
 }
+
+strata_status strata_point_order(strata_point point, void *stream)
+{
+    return strata_timeline_wait(stream, point);
+}
+
+strata_status strata_point_wait(strata_point point, void *unused)
+{
+    (void)unused;
+    return strata_point_synchronize(point);
+}

@@ -24,4 +24,8 @@ strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const s
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
                                 void *data);
 
+/* Visitors: makes a stream, a strata_stream_ref, wait for the point; blocks the thread until the point is complete. */
+strata_status strata_point_order(strata_point point, void *stream);
+strata_status strata_point_wait(strata_point point, void *unused);
+
 #endif

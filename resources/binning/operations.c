@@ -109,11 +109,6 @@ static bool is_captured(const binning *self, const search *for_it)
            strata_stream_is_capturing(self->resource.stack->device, for_it->stream.handle, true);
 }
 
-static strata_status wait_for_point(strata_point point, void *stream)
-{
-    return strata_timeline_wait(stream, point);
-}
-
 static bool follows(const strata_stream_ref *stream, strata_point point)
 {
     strata_clock *clock = strata_timeline_clock(stream, false);
@@ -137,7 +132,7 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     if (!found->from)
         return follow_chunk(self, found);
     found->waits = true;
-    return bin_slot_visit(self, found->from, found->slot, wait_for_point, &found->stream);
+    return bin_slot_visit(self, found->from, found->slot, strata_point_order, &found->stream);
 }
 
 /* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
@@ -228,7 +223,7 @@ static bool take_pending(const binning *self, bin *of, search *found)
     found->from = list;
     found->waits = found->checked_out = true;
     strata_error_suppress_begin();
-    strata_status status = bin_slot_visit(self, list, found->slot, wait_for_point, &found->stream);
+    strata_status status = bin_slot_visit(self, list, found->slot, strata_point_order, &found->stream);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;

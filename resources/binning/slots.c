@@ -431,12 +431,6 @@ static void collect_list(const binning *layer, bin_free_list *list, strata_pendi
     strata_spin_release(&list->lock);
 }
 
-static strata_status synchronize(strata_point point, void *data)
-{
-    (void)data;
-    return strata_point_synchronize(point);
-}
-
 /* Waits for or polls each stream's newest point, then finishes complete slots. Slots stay listed, for other threads
  * that wait for all frees. */
 static strata_status complete_all(const binning *layer, bin *self,
@@ -462,7 +456,7 @@ static strata_status complete_all(const binning *layer, bin *self,
 
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes)
 {
-    return complete_all(layer, self, synchronize, bytes);
+    return complete_all(layer, self, strata_point_wait, bytes);
 }
 
 size_t bin_poll(const binning *layer, bin *self)

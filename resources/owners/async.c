@@ -189,11 +189,6 @@ static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref 
     return found.any;
 }
 
-static strata_status make_wait(strata_point point, void *waiting)
-{
-    return strata_timeline_wait(waiting, point);
-}
-
 /* Makes the internal stream wait for all that may touch the block, and frees on it. */
 static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
                                             strata_point upto, bool *reap)
@@ -204,7 +199,7 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, handle, &waiting);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, make_wait, &waiting);
+        status = strata_uses_visit(entry, strata_point_order, &waiting);
     if (status == STRATA_SUCCESS && upto)
         status = strata_timeline_wait(&waiting, upto);
     if (status != STRATA_SUCCESS)

@@ -115,11 +115,6 @@ static strata_status wait_without_stream(const strata_entry *entry, const strata
     return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
 }
 
-static strata_status order_after_point(strata_point point, void *freeing)
-{
-    return strata_timeline_wait(freeing, point);
-}
-
 /* Waits until no work can touch the block: recorded uses on other streams, and all work submitted to the freeing
  * stream. The latter comes last, since uses elsewhere often follow it. In stream order the freeing stream waits
  * instead. */
@@ -135,7 +130,7 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
     if (status != STRATA_SUCCESS)
         return status;
     if (self->ordered)
-        return strata_uses_visit(entry, order_after_point, &ref);
+        return strata_uses_visit(entry, strata_point_order, &ref);
     status = strata_uses_visit(entry, wait_for_point, ref.timeline);
     return status == STRATA_SUCCESS ? strata_stream_synchronize(self->device, stream) : status;
 }

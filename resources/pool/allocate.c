@@ -41,11 +41,6 @@ static strata_status check_request(const pool *self, const strata_request *reque
                                            self->store.source->make_call, self->store.granule);
 }
 
-static strata_status make_wait(strata_point point, void *stream)
-{
-    return strata_timeline_wait(stream, point);
-}
-
 /* Opens the use record of an allocation. If an unknown stream has a new timeline meanwhile, waits for the extent's
  * points. */
 static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
@@ -54,7 +49,7 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
     while (__builtin_expect(status == STRATA_SUCCESS && record->stream.timeline != stream->timeline, 0)) {
         strata_use_record_cancel(record);
         *stream = record->stream;
-        if ((status = strata_uses_visit(entry, make_wait, stream)) == STRATA_SUCCESS)
+        if ((status = strata_uses_visit(entry, strata_point_order, stream)) == STRATA_SUCCESS)
             status = strata_use_record_begin_on(record, stream);
     }
     return status;

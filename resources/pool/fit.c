@@ -82,16 +82,11 @@ pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
     return found == POOL_NOTHING ? pool_take_run(self, need, POOL_TIMELINE_MULTI, slot) : found;
 }
 
-static strata_status make_wait(strata_point point, void *stream)
-{
-    return strata_timeline_wait(stream, point);
-}
-
 bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome)
 {
     const uint16_t timeline = pool_points_timeline(pool_entry(&self->heap, slot));
     strata_error_suppress_begin();
-    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), make_wait, (void *)need->stream);
+    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), strata_point_order, (void *)need->stream);
     if (status != STRATA_SUCCESS && outcome) {
         outcome->wait_error = *strata_error_suppressed();
         outcome->alone = true;

@@ -164,17 +164,11 @@ static strata_status pool_begin(strata_resource *resource)
     return STRATA_SUCCESS;
 }
 
-static strata_status synchronize(strata_point point, void *data)
-{
-    (void)data;
-    return strata_point_synchronize(point);
-}
-
 static void wait_for_all(pool *self)
 {
     for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
         if (pool_extent_at(&self->heap, slot)->state != POOL_HOLE)
-            strata_uses_visit(pool_entry(&self->heap, slot), synchronize, NULL);
+            strata_uses_visit(pool_entry(&self->heap, slot), strata_point_wait, NULL);
 }
 
 static void pool_destroy(strata_resource *resource)

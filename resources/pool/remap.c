@@ -163,12 +163,6 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
 
 /* ---- unmapping free chunks ---- */
 
-static strata_status synchronize(strata_point point, void *data)
-{
-    (void)data;
-    return strata_point_synchronize(point);
-}
-
 static void set_state(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
@@ -185,7 +179,7 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
         return STRATA_SUCCESS;
     set_state(self, slot, POOL_AWAITED);
     strata_lock_release(&self->map_lock);
-    strata_status status = strata_uses_visit(entry, synchronize, NULL);
+    strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
     strata_lock_take(&self->map_lock);
     set_state(self, slot, POOL_TAKEN);
     return status;

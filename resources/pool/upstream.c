@@ -48,12 +48,6 @@ static void release_ticket(pool *self, pool_ticket ticket)
 
 /* ---- returning chunks ---- */
 
-static strata_status synchronize(strata_point point, void *data)
-{
-    (void)data;
-    return strata_point_synchronize(point);
-}
-
 /* Whether a chunk is free, and complete unless the caller may wait. `lock` is held. */
 static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
 {
@@ -113,7 +107,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
 /* Waits for a taken chunk, which then is in no extent. After a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
-    const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), synchronize, NULL);
+    const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), strata_point_wait, NULL);
     strata_spin_take(&self->lock);
     pool_extent_at(&self->heap, *slot)->state = POOL_TAKEN;
     if (status == STRATA_SUCCESS) {

@@ -228,11 +228,6 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
     return status == STRATA_SUCCESS ? point_now(&ref, upto) : status;
 }
 
-static strata_status wait_for_point(strata_point point, void *own)
-{
-    return strata_timeline_wait(own, point);
-}
-
 /* Orders the guard's stream after everything that may touch the block. `finished`: the freeing stream's work is
  * complete. */
 static strata_status follow_uses(sampling *self, const strata_entry *entry, const strata_block *block, CUstream stream,
@@ -244,7 +239,7 @@ static strata_status follow_uses(sampling *self, const strata_entry *entry, cons
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, self->stream, &own);
     if (status == STRATA_SUCCESS)
-        status = strata_uses_visit(entry, wait_for_point, &own); /* uses on other streams often follow that point */
+        status = strata_uses_visit(entry, strata_point_order, &own); /* uses on other streams often follow that point */
     return status == STRATA_SUCCESS && upto ? strata_timeline_wait(&own, upto) : status;
 }
 
