@@ -29,6 +29,7 @@
 #define STRATA_WORD_PIN        UINT64_C(0x10)
 #define STRATA_WORD_PINS_MASK  UINT64_C(0xfff0)
 #define STRATA_WORD_GENERATION 16
+#define STRATA_OWN_PINS_MASK   UINT64_C(0xffff)
 #define STRATA_GENERATION_LAST ((UINT64_C(1) << 48) - 1)
 
 /* Points beyond the two in the entry. */
@@ -332,7 +333,7 @@ strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint3
 static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
-    return pins >> STRATA_WORD_GENERATION == generation ? pins & 0xffff : 0;
+    return pins >> STRATA_WORD_GENERATION == generation ? pins & STRATA_OWN_PINS_MASK : 0;
 }
 
 static inline bool strata_entry_has_facts(const strata_table *table, const strata_entry *entry,

@@ -80,8 +80,6 @@ static inline bool is_owner(const strata_entry *entry)
     return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
 }
 
-enum { OWN_PINS_MASK = 0xffff };
-
 /* The owning thread's pins of this generation, with the generation. */
 static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
 {
@@ -93,10 +91,16 @@ static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generat
 static inline bool pin_own(strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = load_own_pins(entry, generation);
-    if (__builtin_expect((pins & OWN_PINS_MASK) == OWN_PINS_MASK, 0))
+    if (__builtin_expect((pins & STRATA_OWN_PINS_MASK) == STRATA_OWN_PINS_MASK, 0))
         return false;
     atomic_store_explicit(&entry->own_pins, pins + 1, memory_order_release);
     return true;
+}
+
+static inline void unpin_own(strata_entry *entry)
+{
+    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
+    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
 }
 
 static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
@@ -132,10 +136,9 @@ static strata_status pin(const strata_table *table, strata_entry *entry, const s
 static bool unpin(strata_entry *entry, uint64_t generation)
 {
     if (is_owner(entry)) {
-        uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-        if (pins >> STRATA_WORD_GENERATION != generation || !(pins & 0xffff))
+        if (!strata_entry_own_pins(entry, generation))
             return false;
-        atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+        unpin_own(entry);
         return true;
     }
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
@@ -160,8 +163,7 @@ static bool is_pinned(const strata_entry *entry, uint64_t generation)
         return false;
     if (!is_owner(entry))
         return (word & STRATA_WORD_PINS_MASK) != 0;
-    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    return pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff);
+    return strata_entry_own_pins(entry, generation) != 0;
 }
 
 /* ---- room for points ---- */
@@ -258,7 +260,7 @@ static uint32_t uses_under_way(const strata_entry *entry)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     uint64_t own = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & 0xffff));
+    return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & STRATA_OWN_PINS_MASK));
 }
 
 /* Points that may be added before the array is checked again: the two in the entry, and one for each use in progress.
@@ -452,16 +454,9 @@ static strata_status note_or_wait(strata_table *table, strata_entry *entry, cons
 static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
                                    strata_access access)
 {
-    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
     entry_points points = load_points(entry);
-    return is_owner(entry) && pins >> STRATA_WORD_GENERATION == generation && (pins & 0xffff) &&
-           already_noted(&points, point, access) && atomic_load_explicit(&entry->touched, memory_order_relaxed);
-}
-
-static void unpin_own(strata_entry *entry)
-{
-    uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
-    atomic_store_explicit(&entry->own_pins, pins - 1, memory_order_release);
+    return is_owner(entry) && strata_entry_own_pins(entry, generation) && already_noted(&points, point, access) &&
+           atomic_load_explicit(&entry->touched, memory_order_relaxed);
 }
 
 static __attribute__((cold)) strata_status refuse_unprepared(const strata_block *block)
