@@ -107,6 +107,27 @@ bool strata_read_percent(const char *text, size_t length, double *percent)
     return true;
 }
 
+bool strata_read_count(const char *text, size_t length, uint64_t *count)
+{
+    size_t at = 0;
+    *count = 0;
+    while (at < length && is_digit(text[at]) && push_digit(count, text[at]))
+        at++;
+    return length && at == length;
+}
+
+bool strata_read_switch(const char *text, size_t length, bool *on)
+{
+    static const char *const words[] = {"off", "false", "no", "0", "on", "true", "yes", "1"};
+    for (size_t i = 0; i < 8; i++) {
+        if (strlen(words[i]) != length || strncasecmp(words[i], text, length) != 0)
+            continue;
+        *on = i >= 4;
+        return true;
+    }
+    return false;
+}
+
 strata_status strata_parse_size(const char *text, uint64_t *bytes)
 {
     if (!text || !bytes)

@@ -231,12 +231,18 @@ strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, 
     return NULL;
 }
 
-static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
+strata_error *strata_block_error(strata_status status, const strata_block *block)
 {
-    strata_error *error = strata_error_begin(STRATA_ERROR_BLOCK_IN_USE);
+    strata_error *error = strata_error_begin(status);
     error->requested = block->requested;
     error->tag = block->tag;
     error->generation = block->id.generation;
+    return error;
+}
+
+static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
+{
+    strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
     return strata_error_raise(
         error,
         "block 0x%llx (tag \"%s\", generation %llu) cannot be freed: work that uses it was prepared and "
@@ -277,10 +283,8 @@ static strata_block facts_of(const strata_table *table, const strata_entry *entr
 static __attribute__((cold)) strata_status refuse_fact(const strata_block *allocated, const strata_block *block,
                                                        strata_status status, const char *what)
 {
-    strata_error *error = strata_error_begin(status);
-    error->requested = block->requested;
+    strata_error *error = strata_block_error(status, block);
     error->tag = allocated->tag;
-    error->generation = block->id.generation;
     return strata_error_raise(
         error,
         "the %s of the block given does not match: it says 0x%llx, %zu bytes, %zu requested, device %d; allocated was "
@@ -366,10 +370,7 @@ strata_status strata_block_refuse(const strata_table *table, const strata_block 
     const strata_entry *entry = strata_table_lookup(table, block->id);
     uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
     bool ours = entry && block->id.generation && block->id.generation <= now;
-    strata_error *error = strata_error_begin(ours ? stale : STRATA_ERROR_FOREIGN_POINTER);
-    error->requested = block->requested;
-    error->tag = block->tag;
-    error->generation = block->id.generation;
+    strata_error *error = strata_block_error(ours ? stale : STRATA_ERROR_FOREIGN_POINTER, block);
     if (ours)
         return strata_error_raise(error, "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) was freed before",
                                   (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),

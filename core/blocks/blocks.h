@@ -220,6 +220,9 @@ static inline uint64_t strata_entry_end_life(strata_entry *entry)
 /* Ends a retired block, or a slot whose block was never given out: its identity becomes stale, its slot free. */
 void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot);
 
+/* The thread's error record with the block's tag, generation and requested bytes, for the caller to raise. */
+__attribute__((cold)) strata_error *strata_block_error(strata_status status, const strata_block *block);
+
 /* Raises why an identity names no live block: `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
                                                         strata_status stale);

@@ -19,6 +19,15 @@ void strata_uses_forget_touch(strata_table *table, strata_block_id id);
  * INVALID_VALUE if that stream is still known: it may have later work that no event covers. */
 strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const strata_block *block, strata_point *end);
 
+/* Whether the block's only point is a write on the timeline. */
+static inline bool strata_uses_only_on(const strata_entry *entry, const strata_timeline *timeline)
+{
+    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    return strata_point_timeline(write) == timeline->number &&
+           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
 /* Calls visit(point, data) for each recorded point of a retired entry, which belongs to the caller alone, until a call
  * fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),

@@ -109,19 +109,17 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
 {
     deferred_free *one = queue->first;
     strata_stream_ref stream;
-    strata_use_record note;
+    strata_point point = 0;
     if (queue->stream == STRATA_STREAM_GONE || (uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY ||
         strata_stream_is_capturing(device, queue->stream, true))
         return;
     strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(device, queue->stream, &stream);
     if (status == STRATA_SUCCESS)
-        status = strata_use_record_begin_on(&note, &stream);
+        status = strata_stream_point(&stream, &point);
     if (status == STRATA_SUCCESS) {
-        const strata_point point = strata_timeline_now(note.stream.timeline);
-        status = strata_use_record_end(&note);
-        one->after = status == STRATA_SUCCESS ? point : 0;
-        queue->stream = status == STRATA_SUCCESS ? CU_STREAM_LEGACY : queue->stream;
+        one->after = point;
+        queue->stream = CU_STREAM_LEGACY;
     }
     strata_error_suppress_end(false);
 }

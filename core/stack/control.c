@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
+#include "core/stack/layers.h"
 #include "core/stack/stack.h"
 
 #include <ctype.h>
@@ -122,11 +123,8 @@ static const room *find_room(const char *name, size_t length)
 static strata_status refuse_layer(const strata_stack *stack, const char *name)
 {
     char layers[LIST_SIZE] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < stack->count && used < sizeof layers; i++) {
-        int length = snprintf(layers + used, sizeof layers - used, "%s%s", i ? ", " : "", stack->layers[i]->ops->name);
-        used += length > 0 ? (size_t)length : 0;
-    }
+    for (size_t i = 0; i < stack->count; i++)
+        strata_append_name(layers, sizeof layers, stack->layers[i]->ops->name);
     return strata_fail(STRATA_ERROR_INVALID_VALUE,
                        "\"%.100s\" names no value of this stack: expected LAYER.VALUE, with a layer of %s, such as "
                        "\"budget.limit\", or \"budget[1].limit\" for the second one, or a value of the process such as "
@@ -138,13 +136,10 @@ static strata_status refuse_value(const value_place *place, const char *name)
 {
     value_place one = *place;
     char values[LIST_SIZE] = "";
-    size_t used = 0;
-    for (one.which = 0; one.which < count_of(place) && used < sizeof values; one.which++) {
-        int length = snprintf(values + used, sizeof values - used, "%s%s", one.which ? ", " : "", value_at(&one)->name);
-        used += length > 0 ? (size_t)length : 0;
-    }
+    for (one.which = 0; one.which < count_of(place); one.which++)
+        strata_append_name(values, sizeof values, value_at(&one)->name);
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(place), name,
-                       used ? values : "nothing: it has none");
+                       *values ? values : "nothing: it has none");
 }
 
 static strata_status find_value(const strata_stack *stack, const char *name, value_place *place)
@@ -210,27 +205,6 @@ strata_status strata_control(strata_stack *stack, const char *name, uint64_t *va
     return status;
 }
 
-static bool read_count(const char *text, uint64_t *value)
-{
-    *value = 0;
-    const char *digit = text;
-    for (; isdigit((unsigned char)*digit); digit++)
-        if (__builtin_mul_overflow(*value, 10, value) ||
-            __builtin_add_overflow(*value, (uint64_t)(*digit - '0'), value))
-            return false;
-    return digit != text && !*digit;
-}
-
-static bool read_switch(const char *text, uint64_t *value)
-{
-    static const char *const words[2][4] = {{"off", "false", "no", "0"}, {"on", "true", "yes", "1"}};
-    for (*value = 0; *value < 2; ++*value)
-        for (size_t i = 0; i < 4; i++)
-            if (strcasecmp(words[*value][i], text) == 0)
-                return true;
-    return false;
-}
-
 static bool read_bytes(const strata_stack *stack, const char *text, uint64_t *value)
 {
     strata_amount amount = {0};
@@ -242,17 +216,21 @@ static bool read_bytes(const strata_stack *stack, const char *text, uint64_t *va
 
 static bool read_value(const strata_stack *stack, strata_value_type type, const char *text, uint64_t *value)
 {
+    bool on;
     switch (type) {
     case STRATA_VALUE_BYTES:
         return read_bytes(stack, text, value);
     case STRATA_VALUE_DURATION:
         return strata_read_duration(text, strlen(text), value);
     case STRATA_VALUE_SWITCH:
-        return read_switch(text, value);
+        if (!strata_read_switch(text, strlen(text), &on))
+            return false;
+        *value = on;
+        return true;
     case STRATA_VALUE_COUNT:
         break;
     }
-    return read_count(text, value);
+    return strata_read_count(text, strlen(text), value);
 }
 
 strata_status strata_control_set_text(strata_stack *stack, const char *name, const char *text)

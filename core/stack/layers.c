@@ -28,15 +28,18 @@ const strata_layer *strata_layer_find(const char *name, size_t length)
     return found;
 }
 
+void strata_append_name(char *text, size_t size, const char *name)
+{
+    const size_t used = strlen(text);
+    snprintf(text + used, size - used, "%s%s", used ? ", " : "", name);
+}
+
 void strata_layer_names(char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = '\0';
     strata_lock_take(&layers_lock);
-    for (const registered_layer *entry = layers; entry && used < size; entry = entry->next) {
-        int length = snprintf(text + used, size - used, "%s%s", used ? ", " : "", entry->layer->name);
-        used += length > 0 ? (size_t)length : 0;
-    }
+    for (const registered_layer *entry = layers; entry; entry = entry->next)
+        strata_append_name(text, size, entry->layer->name);
     strata_lock_release(&layers_lock);
 }
 

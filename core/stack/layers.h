@@ -16,4 +16,7 @@ const strata_layer *strata_layer_find(const char *name, size_t length);
 /* Writes the known names, separated by ", ", for messages. */
 void strata_layer_names(char *text, size_t size);
 
+/* Appends a name to such a list, or to an empty text; the list is cut off at `size`. */
+void strata_append_name(char *text, size_t size, const char *name);
+
 #endif

@@ -36,10 +36,7 @@ static bool alloc_stream_has_ended(const strata_entry *entry)
 
 static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *block, CUstream stream)
 {
-    strata_error *error = strata_error_begin(STRATA_ERROR_STREAM_MISUSE);
-    error->requested = block->requested;
-    error->tag = block->tag;
-    error->generation = block->id.generation;
+    strata_error *error = strata_block_error(STRATA_ERROR_STREAM_MISUSE, block);
     const char *why = stream == CU_STREAM_PER_THREAD
                           ? "the default stream of another thread: free it on that thread, or name a stream that comes "
                             "after its work with strata_runtime_deallocate_on"

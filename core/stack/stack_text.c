@@ -104,23 +104,10 @@ static bool word_is(const word *given, const char *text)
     return strlen(text) == given->length && strncasecmp(text, given->text, given->length) == 0;
 }
 
-/* "on" or "off" for a synonym; NULL for other words. */
-static const char *on_or_off(const word *value)
-{
-    static const char *const yes[] = {"on", "true", "yes", "1"}, *const no[] = {"off", "false", "no", "0"};
-    for (size_t i = 0; i < 4; i++)
-        if (word_is(value, yes[i]) || word_is(value, no[i]))
-            return word_is(value, yes[i]) ? yes[0] : no[0];
-    return NULL;
-}
-
 static strata_status store_bool(const reader *in, const word *value, void *field)
 {
-    const char *is = on_or_off(value);
-    if (!is)
-        return refuse(in, value->position, "expected on or off");
-    *(bool *)field = strcmp(is, "on") == 0;
-    return STRATA_SUCCESS;
+    return strata_read_switch(value->text, value->length, field) ? STRATA_SUCCESS
+                                                                 : refuse(in, value->position, "expected on or off");
 }
 
 /* The index of a word among choices; -1: none. */
@@ -139,10 +126,10 @@ static int position_among(const char *choices, const char *text, size_t text_len
 /* If on and off are choices, their synonyms are accepted. */
 static strata_status store_choice(const reader *in, const word *value, const char *choices, void *field)
 {
-    const char *is = on_or_off(value);
+    bool on;
     int position = position_among(choices, value->text, value->length);
-    if (position < 0 && is)
-        position = position_among(choices, is, strlen(is));
+    if (position < 0 && strata_read_switch(value->text, value->length, &on))
+        position = on ? position_among(choices, "on", 2) : position_among(choices, "off", 3);
     if (position < 0)
         return refuse(in, value->position, "expected one of %s", choices);
     *(int *)field = position;
@@ -151,15 +138,10 @@ static strata_status store_choice(const reader *in, const word *value, const cha
 
 static strata_status store_uint(const reader *in, const strata_option *option, const word *value, void *field)
 {
-    uint64_t number = 0;
-    bool is = value->length != 0;
-    for (size_t i = 0; i < value->length && is; i++)
-        is = isdigit((unsigned char)value->text[i]) && !__builtin_mul_overflow(number, 10, &number) &&
-             !__builtin_add_overflow(number, (uint64_t)(value->text[i] - '0'), &number);
-    if (!is && option->help)
-        return refuse(in, value->position, "expected a whole number: %s", option->help);
-    if (!is)
-        return refuse(in, value->position, "expected a whole number");
+    uint64_t number;
+    if (!strata_read_count(value->text, value->length, &number))
+        return refuse(in, value->position, "expected a whole number%s%s", option->help ? ": " : "",
+                      option->help ? option->help : "");
     memcpy(field, &number, sizeof number);
     return STRATA_SUCCESS;
 }
@@ -229,12 +211,9 @@ static strata_status store_value(const reader *in, const strata_option *option, 
 
 static void option_names(const strata_layer *layer, char *text, size_t size)
 {
-    size_t used = 0;
     text[0] = '\0';
-    for (size_t i = 0; i < layer->option_count && used < size; i++) {
-        int length = snprintf(text + used, size - used, "%s%s", i ? ", " : "", layer->options[i].name);
-        used += length > 0 ? (size_t)length : 0;
-    }
+    for (size_t i = 0; i < layer->option_count; i++)
+        strata_append_name(text, size, layer->options[i].name);
 }
 
 static strata_status read_option(reader *in, layer_text *layer, bool first)

@@ -308,6 +308,16 @@ void strata_use_record_cancel(strata_use_record *record)
         strata_spin_release(&record->stream.timeline->lock);
 }
 
+strata_status strata_stream_point(const strata_stream_ref *stream, strata_point *point)
+{
+    strata_use_record record;
+    const strata_status status = strata_use_record_begin_on(&record, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *point = strata_timeline_now(record.stream.timeline);
+    return strata_use_record_end(&record);
+}
+
 strata_clock *strata_use_record_clock(const strata_use_record *record)
 {
     const strata_thread *thread = strata_thread_current;

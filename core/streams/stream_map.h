@@ -70,6 +70,10 @@ static inline strata_status strata_use_record_end(strata_use_record *record)
 /* Instead of end: nothing was submitted. */
 void strata_use_record_cancel(strata_use_record *record);
 
+/* All work submitted to the stream so far, as a point that an event covers or can cover. The point is of the stream's
+ * current timeline, which may be another one than `stream` has. */
+strata_status strata_stream_point(const strata_stream_ref *stream, strata_point *point);
+
 /* `clock`: from strata_use_record_clock. */
 bool strata_use_record_follows(const strata_use_record *record, const strata_clock *clock, strata_point point);
 strata_clock *strata_use_record_clock(const strata_use_record *record);

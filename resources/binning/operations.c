@@ -363,14 +363,6 @@ static strata_status binning_allocate(strata_resource *resource, const strata_re
 
 /* ---- freeing ---- */
 
-static inline bool used_only_on(const strata_entry *entry, const strata_timeline *timeline)
-{
-    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    return strata_point_timeline(write) == timeline->number &&
-           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
-           !atomic_load_explicit(&entry->more, memory_order_relaxed);
-}
-
 typedef struct follow_query {
     const strata_stream_ref *stream;
     const strata_clock *clock;
@@ -386,24 +378,13 @@ static strata_status check_followed(strata_point point, void *data)
 /* Whether the freed block waits for the stream only. */
 static bool waits_for_alone(const strata_entry *entry, const strata_stream_ref *stream)
 {
-    if (used_only_on(entry, stream->timeline))
+    if (strata_uses_only_on(entry, stream->timeline))
         return true;
     strata_clock *clock = strata_timeline_clock(stream, false);
     follow_query of = {.stream = stream, .clock = clock};
     bool alone = strata_uses_visit(entry, check_followed, &of) == STRATA_SUCCESS;
     strata_clock_unref(clock);
     return alone;
-}
-
-/* Can be covered by an event; on the stream's present timeline, perhaps not the resolved one. */
-static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
-{
-    strata_use_record record;
-    strata_status status = strata_use_record_begin_on(&record, stream);
-    if (status != STRATA_SUCCESS)
-        return status;
-    *point = strata_timeline_now(record.stream.timeline);
-    return strata_use_record_end(&record);
 }
 
 static inline void count_free(bin *of, int64_t by)
@@ -437,7 +418,7 @@ static strata_status free_in_order(bin *of, bin_slot *slot, const strata_entry *
     if (status != STRATA_SUCCESS)
         return status;
     bool alone = waits_for_alone(entry, &ref);
-    if ((status = point_now(&ref, &point)) == STRATA_SUCCESS)
+    if ((status = strata_stream_point(&ref, &point)) == STRATA_SUCCESS)
         put_in_list(of, slot, point, alone ? bin_free_list_make(of, strata_point_timeline(point)) : &of->mixed);
     return status;
 }
@@ -497,7 +478,8 @@ static strata_status binning_deallocate(strata_resource *resource, const strata_
     bin_slot *slot = slot_of(self, entry);
     bin *of = slot->chunk->bin;
     strata_timeline *timeline = strata_known_timeline(resource->stack->device, stream);
-    bin_free_list *list = timeline && used_only_on(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
+    bin_free_list *list =
+        timeline && strata_uses_only_on(entry, timeline) ? bin_free_list_of(of, timeline->number) : NULL;
     if (__builtin_expect(!list, 0))
         return free_or_defer(self, slot, entry, block, stream);
     slot->freed = strata_timeline_now(timeline);

@@ -210,17 +210,6 @@ static strata_status free_on_waiting_stream(async *self, strata_entry *entry, co
     return STRATA_SUCCESS;
 }
 
-/* All work submitted to the stream so far, as a point that an event covers or can cover. */
-static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
-{
-    strata_use_record record;
-    strata_status status = strata_use_record_begin_on(&record, stream);
-    if (status != STRATA_SUCCESS)
-        return status;
-    *point = strata_timeline_now(record.stream.timeline);
-    return strata_use_record_end(&record);
-}
-
 static strata_status free_on_unknown(async *self, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, bool *reap)
 {
@@ -247,14 +236,6 @@ static inline strata_status free_on_known(async *self, strata_entry *entry, cons
     return STRATA_SUCCESS;
 }
 
-static inline bool used_only_on(const strata_entry *entry, const strata_timeline *timeline)
-{
-    strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
-    return strata_point_timeline(write) == timeline->number &&
-           !atomic_load_explicit(&entry->last_read, memory_order_relaxed) &&
-           !atomic_load_explicit(&entry->more, memory_order_relaxed);
-}
-
 static strata_status free_without_stream(async *self, strata_entry *entry, const strata_block *block, bool *reap)
 {
     strata_point end;
@@ -271,12 +252,12 @@ static __attribute__((noinline)) strata_status free_in_order(async *self, strata
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status != STRATA_SUCCESS)
         return status;
-    if (used_only_on(entry, ref.timeline) || !has_pending_uses(entry, &ref))
+    if (strata_uses_only_on(entry, ref.timeline) || !has_pending_uses(entry, &ref))
         return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
                          : free_on_unknown(self, entry, block, &ref, reap);
     strata_point upto = 0;
     if ((status = strata_scope_check(self->device, strata_scope_for(stream))) == STRATA_SUCCESS)
-        status = point_now(&ref, &upto);
+        status = strata_stream_point(&ref, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
 }
 
@@ -311,7 +292,7 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
 static inline strata_timeline *used_only_on_known(async *self, const strata_entry *entry, CUstream stream)
 {
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    return timeline && !strata_scope_for(stream) && used_only_on(entry, timeline) ? timeline : NULL;
+    return timeline && !strata_scope_for(stream) && strata_uses_only_on(entry, timeline) ? timeline : NULL;
 }
 
 static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)

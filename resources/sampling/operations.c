@@ -205,17 +205,6 @@ static strata_status sampling_allocate(strata_resource *resource, const strata_r
 
 /* ---- freeing ---- */
 
-/* All work submitted to the stream so far, as in resources/owners/async.c. */
-static strata_status point_now(const strata_stream_ref *stream, strata_point *point)
-{
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
-    if (status != STRATA_SUCCESS)
-        return status;
-    *point = strata_timeline_now(note.stream.timeline);
-    return strata_use_record_end(&note);
-}
-
 static strata_status point_of_free(sampling *self, const strata_entry *entry, const strata_block *block,
                                    CUstream stream, strata_point *upto)
 {
@@ -225,7 +214,7 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS)
         status = strata_scope_check(self->device, strata_scope_for(stream));
-    return status == STRATA_SUCCESS ? point_now(&ref, upto) : status;
+    return status == STRATA_SUCCESS ? strata_stream_point(&ref, upto) : status;
 }
 
 /* Orders the guard's stream after everything that may touch the block. `finished`: the freeing stream's work is
