@@ -254,7 +254,7 @@ strata_status strata_launch_preflight(strata_launch *launch)
 }
 
 /* Records all uses under one event. */
-static strata_status note_all(strata_launch *launch)
+static strata_status record_all(strata_launch *launch)
 {
     if (!launch->count)
         return STRATA_SUCCESS;
@@ -276,7 +276,7 @@ strata_status strata_launch_commit(strata_launch *launch)
     strata_status status = strata_usable();
     if (status != STRATA_SUCCESS)
         return status;
-    status = note_all(launch);
+    status = record_all(launch);
     launch->state = LAUNCH_DONE;
     return status;
 }
@@ -298,7 +298,7 @@ strata_status strata_launch_end(strata_launch *launch)
         return refuse_state(launch, "strata_launch_end");
     strata_status status = strata_usable();
     if (launch->state == LAUNCH_READY && status == STRATA_SUCCESS) {
-        note_all(launch);
+        record_all(launch);
         status = strata_fail(
             STRATA_ERROR_NOT_COMMITTED,
             "a launch of %zu blocks was prepared and neither committed nor cancelled; it counts as submitted",

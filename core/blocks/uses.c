@@ -329,7 +329,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
 /* ---- finish ---- */
 
 /* Whether recording the use at `point` would change nothing. */
-static inline bool already_noted(const entry_points *points, strata_point point, strata_access access)
+static inline bool is_recorded(const entry_points *points, strata_point point, strata_access access)
 {
     if (access & STRATA_ACCESS_WRITE)
         return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
@@ -337,11 +337,11 @@ static inline bool already_noted(const entry_points *points, strata_point point,
 }
 
 /* Removes the points that may be dropped from the array. */
-static void compact(strata_more_points *more, const strata_use_record *note, const strata_clock *clock)
+static void compact(strata_more_points *more, const strata_use_record *record, const strata_clock *clock)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; more && i < more->count; i++)
-        if (!strata_use_record_follows(note, clock, more->points[i]))
+        if (!strata_use_record_follows(record, clock, more->points[i]))
             more->points[kept++] = more->points[i];
     if (more)
         more->count = kept;
@@ -356,13 +356,13 @@ static bool append(strata_more_points *more, strata_point point)
 }
 
 /* The entry is locked. False if there is no room; then only droppable points were removed. */
-static bool note_write(strata_entry *entry, const strata_use_record *note, const strata_clock *clock,
-                       strata_point point)
+static bool record_write(strata_entry *entry, const strata_use_record *record, const strata_clock *clock,
+                         strata_point point)
 {
     entry_points now = load_points(entry);
-    bool keep_write = !strata_use_record_follows(note, clock, now.write);
-    bool keep_read = now.read && !strata_use_record_follows(note, clock, now.read);
-    compact(now.more, note, clock);
+    bool keep_write = !strata_use_record_follows(record, clock, now.write);
+    bool keep_read = now.read && !strata_use_record_follows(record, clock, now.read);
+    compact(now.more, record, clock);
     uint32_t room = now.more ? now.more->capacity - now.more->count : 0;
     if ((uint32_t)keep_write > room)
         return false;
@@ -374,7 +374,7 @@ static bool note_write(strata_entry *entry, const strata_use_record *note, const
     return true;
 }
 
-static bool note_read(strata_entry *entry, strata_point point)
+static bool record_read(strata_entry *entry, strata_point point)
 {
     entry_points now = load_points(entry);
     uint16_t timeline = strata_point_timeline(point);
@@ -401,61 +401,61 @@ static bool note_read(strata_entry *entry, strata_point point)
 }
 
 /* Records a use of a live block whose work was submitted. */
-static strata_status note_use(strata_table *table, strata_entry *entry, const strata_block *block,
-                              const strata_use_record *note, strata_access access)
+static strata_status record_use(strata_table *table, strata_entry *entry, const strata_block *block,
+                                const strata_use_record *record, strata_access access)
 {
-    strata_point point = strata_timeline_now(note->stream.timeline);
+    strata_point point = strata_timeline_now(record->stream.timeline);
     entry_points points = load_points(entry);
     if (!atomic_load_explicit(&entry->touched, memory_order_relaxed))
         atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
-    if (already_noted(&points, point, access))
+    if (is_recorded(&points, point, access))
         return STRATA_SUCCESS;
-    bool alone = only_of(&points, note->stream.timeline->number);
-    strata_clock *clock = alone ? NULL : strata_use_record_clock(note);
+    bool alone = only_of(&points, record->stream.timeline->number);
+    strata_clock *clock = alone ? NULL : strata_use_record_clock(record);
     strata_status status = STRATA_SUCCESS;
-    for (bool noted = false; !noted && status == STRATA_SUCCESS;) {
+    for (bool recorded = false; !recorded && status == STRATA_SUCCESS;) {
         if (!strata_entry_lock(entry, block->id.generation)) {
             status = refuse_stale(table, block);
             break;
         }
-        point = strata_timeline_now(note->stream.timeline); /* not before any stored point, nor the clock */
-        noted = access & STRATA_ACCESS_WRITE ? note_write(entry, note, clock, point) : note_read(entry, point);
+        point = strata_timeline_now(record->stream.timeline); /* not before any stored point, nor the clock */
+        recorded = access & STRATA_ACCESS_WRITE ? record_write(entry, record, clock, point) : record_read(entry, point);
         strata_entry_unlock(entry);
-        if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
+        if (!recorded && !reserve(entry, block->id.generation, points_to_come(entry)))
             status = strata_fail_host_memory("the uses of a block");
     }
-    strata_use_record_clock_done(note, clock);
+    strata_use_record_clock_done(record, clock);
     return status;
 }
 
-static strata_status note_on(strata_table *table, strata_entry *entry, const strata_block *block,
-                             const strata_stream_ref *stream, strata_access access)
+static strata_status record_on(strata_table *table, strata_entry *entry, const strata_block *block,
+                               const strata_stream_ref *stream, strata_access access)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin_on(&note, stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    status = note_use(table, entry, block, &note, access);
-    strata_status end = strata_use_record_end(&note);
+    status = record_use(table, entry, block, &record, access);
+    strata_status end = strata_use_record_end(&record);
     return status == STRATA_SUCCESS ? end : status;
 }
 
 /* Records a use, or waits until there is nothing to record. */
-static strata_status note_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
-                                  const strata_stream_ref *stream, strata_access access)
+static strata_status record_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
+                                    const strata_stream_ref *stream, strata_access access)
 {
-    strata_status status = note_on(table, entry, block, stream, access);
+    strata_status status = record_on(table, entry, block, stream, access);
     return __builtin_expect(status == STRATA_SUCCESS, 1)
                ? status
                : strata_stream_wait_instead(table->device, stream->handle, status);
 }
 
 /* Whether the use is the thread's own and recording it changes nothing in the entry. */
-static inline bool finish_is_plain(const strata_entry *entry, uint64_t generation, strata_point point,
-                                   strata_access access)
+static inline bool finish_is_fast(const strata_entry *entry, uint64_t generation, strata_point point,
+                                  strata_access access)
 {
     entry_points points = load_points(entry);
-    return is_owner(entry) && strata_entry_own_pins(entry, generation) && already_noted(&points, point, access) &&
+    return is_owner(entry) && strata_entry_own_pins(entry, generation) && is_recorded(&points, point, access) &&
            atomic_load_explicit(&entry->touched, memory_order_relaxed);
 }
 
@@ -486,7 +486,7 @@ __attribute__((noinline)) static strata_status finish_slow(strata_table *table, 
 {
     if (!is_pinned(entry, block->id.generation))
         return refuse_unprepared(block);
-    strata_status status = stream ? note_or_wait(table, entry, block, stream, access) : STRATA_SUCCESS;
+    strata_status status = stream ? record_or_wait(table, entry, block, stream, access) : STRATA_SUCCESS;
     unpin(entry, block->id.generation);
     return status;
 }
@@ -505,9 +505,9 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return finish_unidentified(table, entry, block, handle, status);
     strata_point point = strata_timeline_now(stream.timeline);
-    bool plain = finish_is_plain(entry, block->id.generation, point, access) &&
-                 (stream.known ? !stream.timeline->early : strata_timeline_rerecord(&stream, point));
-    if (__builtin_expect(!plain, 0))
+    bool fast = finish_is_fast(entry, block->id.generation, point, access) &&
+                (stream.known ? !stream.timeline->early : strata_timeline_rerecord(&stream, point));
+    if (__builtin_expect(!fast, 0))
         return finish_slow(table, entry, block, &stream, access);
     unpin_own(entry);
     return STRATA_SUCCESS;
@@ -524,7 +524,7 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
         return refuse_stale(table, block);
     strata_stream_ref stream;
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    return status == STRATA_SUCCESS ? note_or_wait(table, entry, block, &stream, access)
+    return status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
                                     : strata_stream_wait_instead(table->device, handle, status);
 }
 

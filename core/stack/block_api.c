@@ -16,15 +16,15 @@ strata_status strata_block_create(strata_resource *owner, const strata_block *fa
     uint32_t slot = strata_table_take_slot(table);
     if (!slot)
         return strata_fail_host_memory("a block");
-    strata_use_record note;
-    strata_status status = strata_use_record_begin(&note, table->device, facts->stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin(&record, table->device, facts->stream);
     if (status != STRATA_SUCCESS) {
         strata_table_give_slot(table, slot);
         return status;
     }
     strata_block made = *facts;
-    strata_entry_publish(table, slot, note.stream.timeline, note.stream.known, &made);
-    status = strata_use_record_end(&note);
+    strata_entry_publish(table, slot, record.stream.timeline, record.stream.known, &made);
+    status = strata_use_record_end(&record);
     if (status == STRATA_SUCCESS)
         *out = made;
     else
