@@ -37,7 +37,7 @@ _Static_assert((UINT64_C(1) << SLOT_BITS) >= (uint64_t)STRATA_ENTRY_CHUNK * STRA
 _Static_assert(LEVELS - 1 <= LONE_LEVEL + 1, "below a place without a lone start is a node with one");
 _Static_assert(LONE_LEVEL *BITS + SLOT_BITS + 1 <= 64, "a lone start fits");
 
-typedef uint64_t place;
+typedef uint64_t child;
 
 typedef struct node {
     uint64_t used; /* digits */
@@ -45,7 +45,7 @@ typedef struct node {
     uint16_t count;
     uint16_t low; /* with so few values it becomes smaller */
     uint16_t unused;
-    place places[]; /* of a leaf: uint32_t slots[] */
+    child children[]; /* of a leaf: uint32_t slots[] */
 } node;
 
 /* The rooms of leaves and of nodes: with the 16 bytes before the values they are size classes of the allocator, except
@@ -109,57 +109,57 @@ static inline uint64_t bit(unsigned which)
 
 /* ---- places ---- */
 
-static inline bool is_lone(place at)
+static inline bool is_lone(child at)
 {
     return at & 1;
 }
 
-static inline bool is_bucket(place at)
+static inline bool is_bucket(child at)
 {
     return (at & (IN_BUCKET | 1)) == IN_BUCKET;
 }
 
-static inline bool is_node(place at)
+static inline bool is_node(child at)
 {
     return !(at & (IN_BUCKET | 1));
 }
 
 /* The word of a start in a place of `level`. */
-static inline place lone_place(CUdeviceptr start, unsigned level, uint32_t slot)
+static inline child lone_child(CUdeviceptr start, unsigned level, uint32_t slot)
 {
     return low_of(start, level) >> GRANULE_BITS << (SLOT_BITS + 1) | (uint64_t)slot << 1 | 1;
 }
 
-static inline uint32_t lone_slot(place at)
+static inline uint32_t lone_slot(child at)
 {
     return (uint32_t)(at >> 1) & LAST_SLOT;
 }
 
 /* The start's bits below its place. */
-static inline CUdeviceptr lone_low(place at)
+static inline CUdeviceptr lone_low(child at)
 {
     return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;
 }
 
-static inline node *node_at(place at)
+static inline node *node_at(child at)
 {
     return (node *)(uintptr_t)at;
 }
 
-static inline place *bucket_at(place at)
+static inline child *bucket_at(child at)
 {
-    return (place *)(uintptr_t)(at & ~(place)15);
+    return (child *)(uintptr_t)(at & ~(child)15);
 }
 
-static inline unsigned bucket_room(place at)
+static inline unsigned bucket_room(child at)
 {
     return (unsigned)(at & 6) + 2;
 }
 
 /* The word in a bucket with these bits below the place, or NULL. */
-static inline place *in_bucket(place at, CUdeviceptr low)
+static inline child *in_bucket(child at, CUdeviceptr low)
 {
-    place *words = bucket_at(at);
+    child *words = bucket_at(at);
     for (unsigned i = 0; i < bucket_room(at); i++)
         if (words[i] && lone_low(words[i]) == low)
             return &words[i];
@@ -170,12 +170,12 @@ static inline place *in_bucket(place at, CUdeviceptr low)
 
 static inline uint32_t *slots_of(const node *leaf)
 {
-    return (uint32_t *)(uintptr_t)leaf->places;
+    return (uint32_t *)(uintptr_t)leaf->children;
 }
 
 static inline size_t width_of(unsigned level)
 {
-    return level ? sizeof(place) : sizeof(uint32_t);
+    return level ? sizeof(child) : sizeof(uint32_t);
 }
 
 /* Where the value of a digit is, or belongs. */
@@ -190,18 +190,18 @@ static inline bool has(const node *at, unsigned which)
 }
 
 /* The place of a used digit, or NULL. */
-static inline place *find_place(node *at, unsigned which)
+static inline child *find_child(node *at, unsigned which)
 {
     if (__builtin_expect(at->room == WIDTH, 1))
-        return at->places[which] ? &at->places[which] : NULL;
-    return has(at, which) ? &at->places[position(at, which)] : NULL;
+        return at->children[which] ? &at->children[which] : NULL;
+    return has(at, which) ? &at->children[position(at, which)] : NULL;
 }
 
-static inline place get_place(const node *at, unsigned which)
+static inline child get_child(const node *at, unsigned which)
 {
     if (__builtin_expect(at->room == WIDTH, 1))
-        return at->places[which];
-    return has(at, which) ? at->places[position(at, which)] : 0;
+        return at->children[which];
+    return has(at, which) ? at->children[position(at, which)] : 0;
 }
 
 static inline uint32_t get_slot(const node *leaf, unsigned which)
@@ -234,11 +234,11 @@ static node *make_node(unsigned level, unsigned count)
 }
 
 /* Inserts a place for an unused digit in a node with room. Returns its index. */
-static inline unsigned open_place(node *at, unsigned which, size_t width)
+static inline unsigned insert_value(node *at, unsigned which, size_t width)
 {
     const unsigned to = position(at, which);
     if (at->room != WIDTH) {
-        char *values = (char *)at->places + to * width;
+        char *values = (char *)at->children + to * width;
         memmove(values + width, values, (at->count - to) * width);
     }
     at->used |= bit(which);
@@ -247,11 +247,11 @@ static inline unsigned open_place(node *at, unsigned which, size_t width)
 }
 
 /* Removes the value of a digit, which has index `from`. */
-static inline void close_place(node *at, unsigned which, unsigned from, size_t width)
+static inline void remove_value(node *at, unsigned which, unsigned from, size_t width)
 {
     at->used &= ~bit(which);
     at->count--;
-    char *values = (char *)at->places + from * width;
+    char *values = (char *)at->children + from * width;
     if (at->room == WIDTH)
         memset(values, 0, width);
     else
@@ -266,14 +266,14 @@ static void spread(node *to, const node *from, unsigned level)
         const unsigned which = (unsigned)__builtin_ctzll(left);
         const unsigned at = to->room == WIDTH ? which : next, was = from->room == WIDTH ? which : next;
         if (level)
-            to->places[at] = from->places[was];
+            to->children[at] = from->children[was];
         else
             slots_of(to)[at] = slots_of(from)[was];
     }
 }
 
 /* Resizes a node. False without host memory. */
-static __attribute__((noinline)) bool resize(place *link, unsigned level, unsigned count)
+static __attribute__((noinline)) bool resize(child *link, unsigned level, unsigned count)
 {
     node *from = node_at(*link), *made = make_node(level, count);
     if (!made)
@@ -281,7 +281,7 @@ static __attribute__((noinline)) bool resize(place *link, unsigned level, unsign
     if (made->room == WIDTH || from->room == WIDTH)
         spread(made, from, level);
     else
-        memcpy(made->places, from->places, from->count * width_of(level));
+        memcpy(made->children, from->children, from->count * width_of(level));
     made->used = from->used;
     made->count = from->count;
     *link = (uintptr_t)made;
@@ -290,7 +290,7 @@ static __attribute__((noinline)) bool resize(place *link, unsigned level, unsign
 }
 
 /* Frees all below a place; `level` is that of a node in it. */
-static void free_below(place at, unsigned level)
+static void free_below(child at, unsigned level)
 {
     if (!at || is_lone(at))
         return;
@@ -300,7 +300,7 @@ static void free_below(place at, unsigned level)
     }
     node *gone = node_at(at);
     for (uint64_t left = level ? gone->used : 0; left; left &= left - 1)
-        free_below(get_place(gone, (unsigned)__builtin_ctzll(left)), level - 1);
+        free_below(get_child(gone, (unsigned)__builtin_ctzll(left)), level - 1);
     strata_host_free(gone);
 }
 
@@ -313,12 +313,12 @@ uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
     unsigned level = index->top;
     const node *at = index->root;
     for (; level; level--) {
-        const place next = get_place(at, digit(start, level));
+        const child next = get_child(at, digit(start, level));
         if (__builtin_expect(!is_node(next), 0)) {
             const CUdeviceptr low = low_of(start, level);
             if (is_lone(next))
                 return lone_low(next) == low ? lone_slot(next) : 0;
-            const place *found = in_bucket(next, low);
+            const child *found = in_bucket(next, low);
             return found ? lone_slot(*found) : 0;
         }
         if (!next)
@@ -345,8 +345,8 @@ static __attribute__((noinline)) bool raise_root(strata_address_index *index, CU
         if (!root)
             return false;
         const unsigned which = (unsigned)index->prefix & (WIDTH - 1);
-        open_place(root, which, sizeof(place));
-        root->places[which] = (uintptr_t)index->root;
+        insert_value(root, which, sizeof(child));
+        root->children[which] = (uintptr_t)index->root;
         index->root = root;
         index->prefix >>= BITS;
         index->top++;
@@ -354,15 +354,15 @@ static __attribute__((noinline)) bool raise_root(strata_address_index *index, CU
     return index->root != NULL;
 }
 
-static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot);
+static bool enter(child *link, unsigned level, CUdeviceptr start, uint32_t slot);
 
 /* Creates a bucket of lone starts; a single one stays a lone start. 0 without host memory. */
-static place make_bucket(const place *words, unsigned count)
+static child make_bucket(const child *words, unsigned count)
 {
     if (count == 1)
         return words[0];
     const unsigned room = (count + 1) & ~1U;
-    place *made = strata_host_zalloc(room * sizeof *made);
+    child *made = strata_host_zalloc(room * sizeof *made);
     if (!made)
         return 0;
     memcpy(made, words, count * sizeof *made);
@@ -370,13 +370,13 @@ static place make_bucket(const place *words, unsigned count)
 }
 
 /* Creates a node of `level` from the starts of a full bucket and another one. 0 without host memory. */
-static place burst(place full, unsigned level, CUdeviceptr start, uint32_t slot)
+static child burst(child full, unsigned level, CUdeviceptr start, uint32_t slot)
 {
-    const place *words = bucket_at(full);
+    const child *words = bucket_at(full);
     uint64_t digits = bit(digit(start, level));
     for (unsigned i = 0; i < BUCKET; i++)
         digits |= bit(digit(lone_low(words[i]), level));
-    place made = (uintptr_t)make_node(level, count_bits(digits));
+    child made = (uintptr_t)make_node(level, count_bits(digits));
     bool whole = made && enter(&made, level, start, slot);
     for (unsigned i = 0; i < BUCKET && whole; i++)
         whole = enter(&made, level, lone_low(words[i]), lone_slot(words[i]));
@@ -387,14 +387,14 @@ static place burst(place full, unsigned level, CUdeviceptr start, uint32_t slot)
 }
 
 /* Adds a start to a place of `level` with a full bucket or a lone start. False without host memory. */
-static __attribute__((noinline)) bool crowd(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
+static __attribute__((noinline)) bool crowd(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const unsigned room = is_lone(*to) ? 1 : bucket_room(*to);
-    place made;
+    child made;
     if (room < BUCKET) {
-        place words[BUCKET];
+        child words[BUCKET];
         memcpy(words, is_lone(*to) ? to : bucket_at(*to), room * sizeof *words);
-        words[room] = lone_place(start, level, slot);
+        words[room] = lone_child(start, level, slot);
         made = make_bucket(words, room + 1);
     } else {
         made = burst(*to, level - 1, start, slot);
@@ -408,9 +408,9 @@ static __attribute__((noinline)) bool crowd(place *to, unsigned level, CUdevicep
 }
 
 /* Stores a start in a bucket that has it, or an empty word. */
-static bool put_in_bucket(place to, CUdeviceptr low, place lone)
+static bool put_in_bucket(child to, CUdeviceptr low, child lone)
 {
-    place *words = bucket_at(to), *found = NULL;
+    child *words = bucket_at(to), *found = NULL;
     for (unsigned i = 0; i < bucket_room(to); i++) {
         if (!words[i])
             found = &words[i];
@@ -425,9 +425,9 @@ static bool put_in_bucket(place to, CUdeviceptr low, place lone)
 }
 
 /* Adds a start to a place of `level` with a bucket or a lone start. False without host memory. */
-static bool add_start(place *to, unsigned level, CUdeviceptr start, uint32_t slot)
+static bool add_start(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
-    const place lone = lone_place(start, level, slot);
+    const child lone = lone_child(start, level, slot);
     const CUdeviceptr low = low_of(start, level);
     if (is_lone(*to) && lone_low(*to) == low) {
         *to = lone;
@@ -439,38 +439,38 @@ static bool add_start(place *to, unsigned level, CUdeviceptr start, uint32_t slo
 }
 
 /* Makes room for another value in the node of a place. */
-static inline bool widen(place *link, unsigned level)
+static inline bool widen(child *link, unsigned level)
 {
     const node *at = node_at(*link);
     return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
 }
 
 /* The first start of a place of `level`. 0 without host memory. */
-static place first_start(unsigned level, CUdeviceptr start, uint32_t slot)
+static child first_start(unsigned level, CUdeviceptr start, uint32_t slot)
 {
     if (level <= LONE_LEVEL)
-        return lone_place(start, level, slot);
+        return lone_child(start, level, slot);
     node *made = make_node(level - 1, 1);
     if (!made)
         return 0;
-    open_place(made, digit(start, level - 1), sizeof(place));
-    made->places[0] = lone_place(start, level - 1, slot);
+    insert_value(made, digit(start, level - 1), sizeof(child));
+    made->children[0] = lone_child(start, level - 1, slot);
     return (uintptr_t)made;
 }
 
 /* Inserts a start whose digit the node of `level` lacks. False without host memory. */
-static bool add_digit(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+static bool add_digit(child *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
-    const place made = widen(link, level) ? first_start(level, start, slot) : 0;
+    const child made = widen(link, level) ? first_start(level, start, slot) : 0;
     if (!made)
         return false;
     node *at = node_at(*link);
     const unsigned which = digit(start, level);
-    at->places[open_place(at, which, sizeof made)] = made;
+    at->children[insert_value(at, which, sizeof made)] = made;
     return true;
 }
 
-static bool put_slot(place *link, unsigned which, uint32_t slot)
+static bool put_slot(child *link, unsigned which, uint32_t slot)
 {
     if (has(node_at(*link), which)) {
         slots_of(node_at(*link))[position(node_at(*link), which)] = slot;
@@ -479,16 +479,16 @@ static bool put_slot(place *link, unsigned which, uint32_t slot)
     if (!widen(link, 0))
         return false;
     node *leaf = node_at(*link);
-    slots_of(leaf)[open_place(leaf, which, sizeof slot)] = slot;
+    slots_of(leaf)[insert_value(leaf, which, sizeof slot)] = slot;
     return true;
 }
 
 /* Inserts a start below the node of `level`. False without host memory; then nothing changed. */
-static bool enter(place *link, unsigned level, CUdeviceptr start, uint32_t slot)
+static bool enter(child *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     node *at = node_at(*link);
     for (; level; level--) {
-        place *next = find_place(at, digit(start, level));
+        child *next = find_child(at, digit(start, level));
         if (!next)
             return add_digit(link, level, start, slot);
         if (!is_node(*next))
@@ -503,7 +503,7 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 {
     if (__builtin_expect(!index->root || above(start, index->top) != index->prefix, 0) && !raise_root(index, start))
         return false;
-    place root = (uintptr_t)index->root; /* has every digit's place */
+    child root = (uintptr_t)index->root; /* has every digit's place */
     const bool entered = enter(&root, index->top, start, slot);
     if (!entered && !((node *)index->root)->used) {
         strata_host_free(index->root);
@@ -516,33 +516,33 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 
 /* Appends the starts of a leaf, or of a place of a node, as words for a place of `level`. False: too many, or there is
  * a node. */
-static bool collect(place at, unsigned level, CUdeviceptr low, place *words, unsigned *count)
+static bool collect(child at, unsigned level, CUdeviceptr low, child *words, unsigned *count)
 {
     if (is_node(at))
         return false;
-    const place *from = is_lone(at) ? &at : bucket_at(at);
+    const child *from = is_lone(at) ? &at : bucket_at(at);
     const unsigned room = is_lone(at) ? 1 : bucket_room(at);
     for (unsigned i = 0; i < room; i++) {
         if (!from[i])
             continue;
         if (*count == FEW)
             return false;
-        words[(*count)++] = lone_place(low | lone_low(from[i]), level, lone_slot(from[i]));
+        words[(*count)++] = lone_child(low | lone_low(from[i]), level, lone_slot(from[i]));
     }
     return true;
 }
 
 /* A bucket with the contents of a node of `level`; 0: they are too many, or there is no host memory. */
-static place as_bucket(const node *at, unsigned level)
+static child as_bucket(const node *at, unsigned level)
 {
-    place words[FEW];
+    child words[FEW];
     unsigned count = 0;
     if (at->count > FEW || level + 1 > LONE_LEVEL)
         return 0;
     for (uint64_t left = at->used; left; left &= left - 1) {
         const unsigned which = (unsigned)__builtin_ctzll(left);
         const CUdeviceptr low = (CUdeviceptr)which << shift_of(level);
-        const place inside = level ? get_place(at, which) : lone_place(0, 0, get_slot(at, which));
+        const child inside = level ? get_child(at, which) : lone_child(0, 0, get_slot(at, which));
         if (!collect(inside, level + 1, low, words, &count))
             return 0;
     }
@@ -556,12 +556,12 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
     for (; level < index->top; level++) {
         node *at = path[level], *parent = path[level + 1];
         const unsigned which = digit(start, level + 1);
-        place *link = &parent->places[position(parent, which)], bucket;
+        child *link = &parent->children[position(parent, which)], bucket;
         if (at->count > at->low)
             return;
         if (!at->count) {
             strata_host_free(at);
-            close_place(parent, which, position(parent, which), sizeof(place));
+            remove_value(parent, which, position(parent, which), sizeof(child));
         } else if ((bucket = as_bucket(at, level))) {
             free_below(*link, level);
             *link = bucket;
@@ -578,14 +578,14 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
 }
 
 /* Shrinks a bucket. False: it was empty and is freed. */
-static __attribute__((noinline)) bool narrow_bucket(place *from, unsigned count)
+static __attribute__((noinline)) bool narrow_bucket(child *from, unsigned count)
 {
-    place *words = bucket_at(*from), left[BUCKET];
+    child *words = bucket_at(*from), left[BUCKET];
     unsigned kept = 0;
     for (unsigned i = 0; i < bucket_room(*from); i++)
         if (words[i])
             left[kept++] = words[i];
-    const place made = count ? make_bucket(left, count) : 0;
+    const child made = count ? make_bucket(left, count) : 0;
     if (count && !made)
         return true; /* without memory it keeps its size */
     strata_host_free(words);
@@ -594,9 +594,9 @@ static __attribute__((noinline)) bool narrow_bucket(place *from, unsigned count)
 }
 
 /* Removes a start from a bucket. False: the bucket was empty and is freed. */
-static inline bool take_out(place *from, place *gone)
+static inline bool take_out(child *from, child *gone)
 {
-    const place *words = bucket_at(*from);
+    const child *words = bucket_at(*from);
     const unsigned room = bucket_room(*from);
     unsigned count = 0;
     *gone = 0;
@@ -615,7 +615,7 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
     for (; level; level--) {
         node *at = path[level];
         const unsigned which = digit(start, level);
-        place *next = find_place(at, which);
+        child *next = find_child(at, which);
         if (!next)
             return;
         if (is_node(*next)) {
@@ -623,20 +623,20 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
             continue;
         }
         if (is_bucket(*next)) {
-            place *found = in_bucket(*next, low_of(start, level));
+            child *found = in_bucket(*next, low_of(start, level));
             if (!found || take_out(next, found))
                 return;
         } else if (lone_low(*next) != low_of(start, level)) {
             return;
         }
-        close_place(at, which, (unsigned)(next - at->places), sizeof(place));
+        remove_value(at, which, (unsigned)(next - at->children), sizeof(child));
         if (at->count <= at->low)
             narrow(index, path, level, start);
         return;
     }
     if (!has(path[0], digit(start, 0)))
         return;
-    close_place(path[0], digit(start, 0), position(path[0], digit(start, 0)), sizeof(uint32_t));
+    remove_value(path[0], digit(start, 0), position(path[0], digit(start, 0)), sizeof(uint32_t));
     if (path[0]->count <= path[0]->low)
         narrow(index, path, 0, start);
 }
@@ -645,40 +645,40 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
 
 /* Words of lone starts are ordered like the starts. These find the last one not above a word, and the first one not
  * below it; 0: none. */
-static inline place last_until(const place *words, unsigned room, place most)
+static inline child last_until(const child *words, unsigned room, child most)
 {
-    place found = 0;
+    child found = 0;
     for (unsigned i = 0; i < room; i++)
         found = words[i] <= most && words[i] > found ? words[i] : found;
     return found;
 }
 
-static inline place first_from(const place *words, unsigned room, place least)
+static inline child first_from(const child *words, unsigned room, child least)
 {
-    place found = UINT64_MAX;
+    child found = UINT64_MAX;
     for (unsigned i = 0; i < room; i++)
         found = words[i] >= least && words[i] < found ? words[i] : found;
     return found == UINT64_MAX ? 0 : found;
 }
 
-static inline place last_lone(place at, place most)
+static inline child last_lone(child at, child most)
 {
     return is_lone(at) ? last_until(&at, 1, most) : last_until(bucket_at(at), bucket_room(at), most);
 }
 
-static inline place first_lone(place at, place least)
+static inline child first_lone(child at, child least)
 {
     return is_lone(at) ? first_from(&at, 1, least) : first_from(bucket_at(at), bucket_room(at), least);
 }
 
-static inline uint32_t answer(place lone, CUdeviceptr base, CUdeviceptr *start)
+static inline uint32_t answer(child lone, CUdeviceptr base, CUdeviceptr *start)
 {
     *start = base | lone_low(lone);
     return lone_slot(lone);
 }
 
 /* The last slot below a place whose addresses begin at `base`; `level` is that of a node in it. */
-static uint32_t last_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
+static uint32_t last_of(child at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
 {
     for (;; level--) {
         if (!is_node(at))
@@ -690,11 +690,11 @@ static uint32_t last_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr 
             *start = base;
             return get_slot(inside, which);
         }
-        at = get_place(inside, which);
+        at = get_child(inside, which);
     }
 }
 
-static uint32_t first_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
+static uint32_t first_of(child at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
 {
     for (;; level--) {
         if (!is_node(at))
@@ -706,13 +706,13 @@ static uint32_t first_of(place at, unsigned level, CUdeviceptr base, CUdeviceptr
             *start = base;
             return get_slot(inside, which);
         }
-        at = get_place(inside, which);
+        at = get_child(inside, which);
     }
 }
 
 /* Walks down towards `address` and stores the nodes; *end is the last place if it has no node. Returns the level of the
  * last node. */
-static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, place *end)
+static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, child *end)
 {
     const node *at = index->root;
     unsigned level = index->top;
@@ -721,7 +721,7 @@ static inline unsigned descend(const strata_address_index *index, CUdeviceptr ad
         path[level] = at;
         if (!level)
             return 0;
-        const place next = get_place(at, digit(address, level));
+        const child next = get_child(at, digit(address, level));
         if (!next || !is_node(next)) {
             *end = next;
             return level;
@@ -738,10 +738,10 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
     if (above(address, index->top) > index->prefix)
         return last_of((uintptr_t)index->root, index->top, first_address(index), start);
     const node *path[LEVELS];
-    place end;
+    child end;
     unsigned level = descend(index, address, path, &end);
     if (end) {
-        const place found = last_lone(end, lone_place(address, level, LAST_SLOT));
+        const child found = last_lone(end, lone_child(address, level, LAST_SLOT));
         if (found)
             return answer(found, address - low_of(address, level), start);
     } else if (!level) {
@@ -758,7 +758,7 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
         if (!lower)
             continue;
         const unsigned which = (unsigned)(63 - __builtin_clzll(lower));
-        return last_of(get_place(path[level], which), level - 1, with_digit(address, level, which), start);
+        return last_of(get_child(path[level], which), level - 1, with_digit(address, level, which), start);
     }
     return 0;
 }
@@ -775,10 +775,10 @@ uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr add
     if (above(address, index->top) < index->prefix)
         return first_of((uintptr_t)index->root, index->top, first_address(index), start);
     const node *path[LEVELS];
-    place end;
+    child end;
     unsigned level = descend(index, address, path, &end);
     if (end) {
-        const place found = first_lone(end, lone_place(address, level, 0));
+        const child found = first_lone(end, lone_child(address, level, 0));
         if (found)
             return answer(found, address - low_of(address, level), start);
     } else if (!level) {
@@ -795,7 +795,7 @@ uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr add
         if (!higher)
             continue;
         const unsigned which = (unsigned)__builtin_ctzll(higher);
-        return first_of(get_place(path[level], which), level - 1, with_digit(address, level, which), start);
+        return first_of(get_child(path[level], which), level - 1, with_digit(address, level, which), start);
     }
     return 0;
 }
