@@ -20,12 +20,12 @@ enum { NAME_SIZE = 160, LIST_SIZE = 320 };
 
 /* ---- the process's values ---- */
 
-typedef struct room {
+typedef struct process_group {
     const char *name;
     const strata_value *values;
     size_t value_count;
     strata_status (*get_value)(size_t which, uint64_t *value);
-} room;
+} process_group;
 
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
 
@@ -46,77 +46,78 @@ static strata_status get_host_value(size_t which, uint64_t *value)
     return STRATA_SUCCESS;
 }
 
-static const room rooms[] = {
+static const process_group process_groups[] = {
     {"host", host_values, HOST_VALUES, get_host_value},
 };
 
-enum { ROOMS = sizeof rooms / sizeof rooms[0] };
+enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
 
 /* ---- places ---- */
 
 /* A value of a layer, or of a room. */
-typedef struct value_place {
+typedef struct value_binding {
     strata_resource *layer;
-    const room *room; /* NULL: a layer's value */
+    const process_group *process_group; /* NULL: a layer's value */
     size_t which;
-} value_place;
+} value_binding;
 
-static const char *name_of(const value_place *place)
+static const char *name_of(const value_binding *binding)
 {
-    return place->room ? place->room->name : place->layer->ops->name;
+    return binding->process_group ? binding->process_group->name : binding->layer->ops->name;
 }
 
-static size_t count_of(const value_place *place)
+static size_t count_of(const value_binding *binding)
 {
-    return place->room ? place->room->value_count : place->layer->ops->value_count;
+    return binding->process_group ? binding->process_group->value_count : binding->layer->ops->value_count;
 }
 
-static const strata_value *value_at(const value_place *place)
+static const strata_value *value_at(const value_binding *binding)
 {
-    return place->room ? &place->room->values[place->which] : &place->layer->ops->values[place->which];
+    return binding->process_group ? &binding->process_group->values[binding->which]
+                                  : &binding->layer->ops->values[binding->which];
 }
 
 /* ---- names ---- */
 
 /* This layer's position among those of its name, from the outside. */
-static size_t turn_of(const strata_stack *stack, const strata_resource *layer)
+static size_t index_of(const strata_stack *stack, const strata_resource *layer)
 {
-    size_t turn = 0;
+    size_t index = 0;
     for (size_t i = 0; i < layer->position; i++)
-        turn += strcmp(stack->layers[i]->ops->name, layer->ops->name) == 0;
-    return turn;
+        index += strcmp(stack->layers[i]->ops->name, layer->ops->name) == 0;
+    return index;
 }
 
-static strata_resource *find_layer(const strata_stack *stack, const char *name, size_t length, size_t turn)
+static strata_resource *find_layer(const strata_stack *stack, const char *name, size_t length, size_t index)
 {
     for (size_t i = 0; i < stack->count; i++) {
         const char *has = stack->layers[i]->ops->name;
-        if (strlen(has) == length && strncmp(has, name, length) == 0 && turn-- == 0)
+        if (strlen(has) == length && strncmp(has, name, length) == 0 && index-- == 0)
             return stack->layers[i];
     }
     return NULL;
 }
 
 /* Reads "[3]" at *text and moves past it; 0 if there is none. False if it is malformed. */
-static bool read_turn(const char **text, size_t *turn)
+static bool read_index(const char **text, size_t *index)
 {
-    *turn = 0;
+    *index = 0;
     if (**text != '[')
         return true;
     const char *digit = *text + 1;
-    for (; isdigit((unsigned char)*digit) && *turn < STRATA_TABLE_LIMIT; digit++)
-        *turn = *turn * 10 + (size_t)(*digit - '0');
+    for (; isdigit((unsigned char)*digit) && *index < STRATA_TABLE_LIMIT; digit++)
+        *index = *index * 10 + (size_t)(*digit - '0');
     if (digit == *text + 1 || *digit != ']')
         return false;
     *text = digit + 1;
     return true;
 }
 
-static const room *find_room(const char *name, size_t length)
+static const process_group *find_process_group(const char *name, size_t length)
 {
-    for (size_t i = 0; i < ROOMS; i++)
-        if (strlen(rooms[i].name) == length && strncmp(rooms[i].name, name, length) == 0)
-            return &rooms[i];
+    for (size_t i = 0; i < PROCESS_GROUPS; i++)
+        if (strlen(process_groups[i].name) == length && strncmp(process_groups[i].name, name, length) == 0)
+            return &process_groups[i];
     return NULL;
 }
 
@@ -132,33 +133,33 @@ static strata_status refuse_layer(const strata_stack *stack, const char *name)
                        name, layers);
 }
 
-static strata_status refuse_value(const value_place *place, const char *name)
+static strata_status refuse_value(const value_binding *binding, const char *name)
 {
-    value_place one = *place;
+    value_binding one = *binding;
     char values[LIST_SIZE] = "";
-    for (one.which = 0; one.which < count_of(place); one.which++)
+    for (one.which = 0; one.which < count_of(binding); one.which++)
         strata_append_name(values, sizeof values, value_at(&one)->name);
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(place), name,
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(binding), name,
                        *values ? values : "nothing: it has none");
 }
 
-static strata_status find_value(const strata_stack *stack, const char *name, value_place *place)
+static strata_status find_value(const strata_stack *stack, const char *name, value_binding *binding)
 {
-    size_t turn;
+    size_t index;
     size_t length = strcspn(name, ".[");
     const char *rest = name + length;
-    if (!read_turn(&rest, &turn) || *rest != '.')
+    if (!read_index(&rest, &index) || *rest != '.')
         return refuse_layer(stack, name);
     rest++;
-    *place = (value_place){.layer = find_layer(stack, name, length, turn)};
-    if (!place->layer && turn == 0)
-        place->room = find_room(name, length);
-    if (!place->layer && !place->room)
+    *binding = (value_binding){.layer = find_layer(stack, name, length, index)};
+    if (!binding->layer && index == 0)
+        binding->process_group = find_process_group(name, length);
+    if (!binding->layer && !binding->process_group)
         return refuse_layer(stack, name);
-    for (; place->which < count_of(place); place->which++)
-        if (strcmp(value_at(place)->name, rest) == 0)
+    for (; binding->which < count_of(binding); binding->which++)
+        if (strcmp(value_at(binding)->name, rest) == 0)
             return STRATA_SUCCESS;
-    return refuse_value(place, rest);
+    return refuse_value(binding, rest);
 }
 
 static strata_status check_call(const strata_stack *stack, const char *name)
@@ -170,38 +171,39 @@ static strata_status check_call(const strata_stack *stack, const char *name)
 
 /* ---- one value ---- */
 
-static strata_status get(const value_place *place, uint64_t *value)
+static strata_status get(const value_binding *binding, uint64_t *value)
 {
     *value = 0;
-    strata_status status = place->room ? place->room->get_value(place->which, value)
-                                       : place->layer->ops->get_value(place->layer, place->which, value);
+    strata_status status = binding->process_group
+                               ? binding->process_group->get_value(binding->which, value)
+                               : binding->layer->ops->get_value(binding->layer, binding->which, value);
     if (status != STRATA_SUCCESS)
         *value = 0;
     return status;
 }
 
-static strata_status set_value(const value_place *place, const char *name, uint64_t value)
+static strata_status set_value(const value_binding *binding, const char *name, uint64_t value)
 {
-    if (!value_at(place)->writable)
+    if (!value_at(binding)->writable)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s can be read and not set", name);
-    if (value_at(place)->type == STRATA_VALUE_SWITCH && value > 1)
+    if (value_at(binding)->type == STRATA_VALUE_SWITCH && value > 1)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is a switch: 0 or 1, not %" PRIu64, name, value);
-    return place->layer->ops->set_value(place->layer, place->which, value);
+    return binding->layer->ops->set_value(binding->layer, binding->which, value);
 }
 
 strata_status strata_control(strata_stack *stack, const char *name, uint64_t *value, const uint64_t *set)
 {
-    value_place place;
+    value_binding binding;
     uint64_t unread;
     if (value)
         *value = 0;
     strata_status status = check_call(stack, name);
     if (status == STRATA_SUCCESS)
-        status = find_value(stack, name, &place);
+        status = find_value(stack, name, &binding);
     if (status == STRATA_SUCCESS && (value || !set))
-        status = get(&place, value ? value : &unread);
+        status = get(&binding, value ? value : &unread);
     if (status == STRATA_SUCCESS && set)
-        status = set_value(&place, name, *set);
+        status = set_value(&binding, name, *set);
     return status;
 }
 
@@ -238,37 +240,37 @@ strata_status strata_control_set_text(strata_stack *stack, const char *name, con
     static const char *const expected[] = {"a whole number",
                                            "a size such as 8GiB or 4096, or a share of the device's memory such as 50%",
                                            "a duration such as 20ms, 5us or 1s", "on or off"};
-    value_place place;
+    value_binding binding;
     uint64_t value;
     strata_status status = check_call(stack, name);
     if (status == STRATA_SUCCESS && !text)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is set from a text that is NULL", name);
     if (status == STRATA_SUCCESS)
-        status = find_value(stack, name, &place);
+        status = find_value(stack, name, &binding);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_value_type type = value_at(&place)->type;
+    strata_value_type type = value_at(&binding)->type;
     if (!read_value(stack, type, text, &value))
         return strata_fail(STRATA_ERROR_SYNTAX, "%.100s: \"%.60s\" is not %s", name, text, expected[type]);
-    return set_value(&place, name, value);
+    return set_value(&binding, name, value);
 }
 
 /* ---- all values ---- */
 
-static void full_name(const strata_stack *stack, const value_place *place, char name[NAME_SIZE])
+static void full_name(const strata_stack *stack, const value_binding *binding, char name[NAME_SIZE])
 {
-    size_t turn = turn_of(stack, place->layer);
-    if (turn)
-        snprintf(name, NAME_SIZE, "%s[%zu].%s", place->layer->ops->name, turn, value_at(place)->name);
+    size_t index = index_of(stack, binding->layer);
+    if (index)
+        snprintf(name, NAME_SIZE, "%s[%zu].%s", binding->layer->ops->name, index, value_at(binding)->name);
     else
-        snprintf(name, NAME_SIZE, "%s.%s", place->layer->ops->name, value_at(place)->name);
+        snprintf(name, NAME_SIZE, "%s.%s", binding->layer->ops->name, value_at(binding)->name);
 }
 
 /* A value that cannot be read now is skipped by the report of all values, without an error. */
-static bool get_quietly(const value_place *place, uint64_t *value)
+static bool get_quietly(const value_binding *binding, uint64_t *value)
 {
     strata_error_suppress_begin();
-    bool read = get(place, value) == STRATA_SUCCESS;
+    bool read = get(binding, value) == STRATA_SUCCESS;
     strata_error_suppress_end(false);
     return read;
 }
@@ -282,12 +284,12 @@ void strata_control_visit(strata_stack *stack,
     if (!stack || !visit || strata_not_forked() != STRATA_SUCCESS)
         return;
     for (size_t i = 0; i < stack->count; i++) {
-        value_place place = {.layer = stack->layers[i]};
-        for (; place.which < count_of(&place); place.which++) {
-            if (!get_quietly(&place, &value))
+        value_binding binding = {.layer = stack->layers[i]};
+        for (; binding.which < count_of(&binding); binding.which++) {
+            if (!get_quietly(&binding, &value))
                 continue;
-            full_name(stack, &place, name);
-            visit(name, value_at(&place), value, data);
+            full_name(stack, &binding, name);
+            visit(name, value_at(&binding), value, data);
         }
     }
 }
@@ -308,12 +310,12 @@ static void print_value(strata_emitter *to, const strata_value *what, uint64_t v
     }
 }
 
-static void print_values(strata_emitter *to, value_place place)
+static void print_values(strata_emitter *to, value_binding binding)
 {
     uint64_t value;
-    for (; place.which < count_of(&place); place.which++)
-        if (get_quietly(&place, &value))
-            print_value(to, value_at(&place), value);
+    for (; binding.which < count_of(&binding); binding.which++)
+        if (get_quietly(&binding, &value))
+            print_value(to, value_at(&binding), value);
 }
 
 static void print_layer(strata_emitter *to, strata_resource *layer)
@@ -321,7 +323,7 @@ static void print_layer(strata_emitter *to, strata_resource *layer)
     strata_emit_object_begin(to, to->format == STRATA_FORMAT_TEXT ? layer->ops->name : NULL);
     if (to->format == STRATA_FORMAT_JSON)
         strata_emit_text(to, "layer", layer->ops->name);
-    print_values(to, (value_place){.layer = layer});
+    print_values(to, (value_binding){.layer = layer});
     if (layer->ops->describe)
         layer->ops->describe(layer, to);
     strata_emit_object_end(to);
@@ -359,9 +361,9 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_emit_text(&to, "stack", stack->text);
     strata_emit_count(&to, "device", (uint64_t)stack->device->ordinal);
     print_usage(&to, &usage);
-    for (size_t i = 0; i < ROOMS; i++) {
-        strata_emit_object_begin(&to, rooms[i].name);
-        print_values(&to, (value_place){.room = &rooms[i]});
+    for (size_t i = 0; i < PROCESS_GROUPS; i++) {
+        strata_emit_object_begin(&to, process_groups[i].name);
+        print_values(&to, (value_binding){.process_group = &process_groups[i]});
         strata_emit_object_end(&to);
     }
     strata_emit_list_begin(&to, "layers");
