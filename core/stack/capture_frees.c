@@ -10,7 +10,7 @@
 typedef struct deferred_free {
     struct deferred_free *next;
     strata_resource *owner;
-    strata_capture_frees_perform carry_out;
+    strata_capture_frees_perform perform;
     strata_entry *entry; /* retired: belongs to this free alone */
     strata_block block;
     strata_point after; /* 0, or the point that the legacy stream, which replaces the named stream, must wait for */
@@ -71,7 +71,7 @@ static void append(deferred_queue *queue, deferred_free *first, deferred_free **
 }
 
 /* Inserts a queue, or appends its frees to the stream's queue. The lock is held. */
-static void put_in(strata_capture_frees *set, deferred_queue *queue)
+static void add_queue(strata_capture_frees *set, deferred_queue *queue)
 {
     deferred_queue *there = queue->first ? set->queues : NULL;
     while (there && (there->stream != queue->stream || there->thread != queue->thread))
@@ -125,7 +125,7 @@ static void move_to_legacy(strata_device *device, deferred_queue *queue)
 }
 
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
-                                       strata_capture_frees_perform carry_out, strata_entry *entry,
+                                       strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);
@@ -135,14 +135,14 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
         return strata_fail_host_memory("a free inside a capture");
     }
     one->owner = owner;
-    one->carry_out = carry_out;
+    one->perform = perform;
     one->entry = entry;
     one->block = *block;
     *queue = (deferred_queue){.stream = stream, .first = one, .end = &one->next};
     move_to_legacy(set->device, queue);
     queue->thread = queue->stream == CU_STREAM_PER_THREAD ? this_thread() : 0;
     strata_lock_take(&set->lock);
-    put_in(set, queue);
+    add_queue(set, queue);
     count(set, 1);
     strata_lock_release(&set->lock);
     return STRATA_SUCCESS;
@@ -158,7 +158,7 @@ static bool can_be_named(const deferred_queue *queue, CUstream passed)
 }
 
 /* Takes out the queues that may run. Their frees stay counted until they are done. */
-static deferred_queue *take(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
+static deferred_queue *take_queues(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
 {
     deferred_queue *taken = NULL;
     strata_lock_take(&set->lock);
@@ -179,7 +179,7 @@ static deferred_queue *take(strata_capture_frees *set, CUstream passed, deferred
 }
 
 /* A taken free is done. */
-static void let_go(strata_capture_frees *set, deferred_free *one)
+static void finish_free(strata_capture_frees *set, deferred_free *one)
 {
     strata_lock_take(&set->lock);
     count(set, -1);
@@ -188,17 +188,17 @@ static void let_go(strata_capture_frees *set, deferred_free *one)
 }
 
 /* Gives back what is left of a queue; the batch ends with the last one. */
-static void give_back(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
+static void return_queue(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
 {
     strata_lock_take(&set->lock);
-    put_in(set, queue);
+    add_queue(set, queue);
     if (last)
         end_batch(set, batch);
     strata_lock_release(&set->lock);
 }
 
 /* Whether another thread holds a batch that began by then. The lock is held. */
-static bool is_in_hand(const strata_capture_frees *set, uint64_t by)
+static bool is_in_progress(const strata_capture_frees *set, uint64_t by)
 {
     const strata_thread *self = strata_thread_self();
     for (const deferred_batch *batch = set->batches; batch; batch = batch->next)
@@ -212,7 +212,7 @@ static void wait_for_others(strata_capture_frees *set)
 {
     unsigned spins = 0;
     strata_lock_take(&set->lock);
-    for (const uint64_t by = set->batch_count; is_in_hand(set, by);) {
+    for (const uint64_t by = set->batch_count; is_in_progress(set, by);) {
         strata_lock_release(&set->lock);
         strata_backoff(&spins);
         strata_lock_take(&set->lock);
@@ -221,8 +221,8 @@ static void wait_for_others(strata_capture_frees *set)
 }
 
 /* Performs a free that was asked for on `stream`, which is not being captured. */
-static strata_status carry_out(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
-                               bool finished)
+static strata_status perform_free(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
+                                  bool finished)
 {
     strata_stream_ref legacy;
     strata_status status = STRATA_SUCCESS;
@@ -230,12 +230,12 @@ static strata_status carry_out(const strata_capture_frees *set, const deferred_f
         status = strata_stream_resolve(set->device, stream, &legacy);
     if (one->after && !finished && status == STRATA_SUCCESS)
         status = strata_timeline_wait(&legacy, one->after);
-    return status == STRATA_SUCCESS ? one->carry_out(one->owner, one->entry, &one->block, stream, finished) : status;
+    return status == STRATA_SUCCESS ? one->perform(one->owner, one->entry, &one->block, stream, finished) : status;
 }
 
 /* Performs the frees of a taken queue as far as possible; the rest stays, in order. The stream may be another thread's,
  * which may destroy it meanwhile. */
-static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
+static strata_status perform_queue(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
 {
     strata_thread *thread = strata_thread_self();
     const bool finished = passed == STRATA_STREAM_GONE, names = !finished && queue->stream != STRATA_STREAM_GONE;
@@ -245,7 +245,7 @@ static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *qu
         strata_inflight_free_begin(thread);
         const bool can =
             !names || (can_be_named(queue, passed) && !strata_stream_is_capturing(set->device, queue->stream, false));
-        const strata_status freed = can ? carry_out(set, one, queue->stream, finished) : STRATA_SUCCESS;
+        const strata_status freed = can ? perform_free(set, one, queue->stream, finished) : STRATA_SUCCESS;
         strata_inflight_free_end(thread);
         if (!can)
             return status;
@@ -256,20 +256,20 @@ static strata_status carry_out_all(strata_capture_frees *set, deferred_queue *qu
         }
         *link = one->next;
         queue->end = one->next ? queue->end : link;
-        let_go(set, one);
+        finish_free(set, one);
     }
     return status;
 }
 
-static strata_status settle(strata_capture_frees *set, CUstream passed)
+static strata_status flush(strata_capture_frees *set, CUstream passed)
 {
     deferred_batch batch;
     strata_status status = STRATA_SUCCESS;
-    for (deferred_queue *queue = take(set, passed, &batch), *next; queue; queue = next) {
+    for (deferred_queue *queue = take_queues(set, passed, &batch), *next; queue; queue = next) {
         next = queue->next;
-        const strata_status freed = carry_out_all(set, queue, passed);
+        const strata_status freed = perform_queue(set, queue, passed);
         status = status == STRATA_SUCCESS ? freed : status;
-        give_back(set, &batch, queue, !next);
+        return_queue(set, &batch, queue, !next);
     }
     return status;
 }
@@ -277,13 +277,13 @@ static strata_status settle(strata_capture_frees *set, CUstream passed)
 strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed)
 {
     wait_for_others(set);
-    return settle(set, passed);
+    return flush(set, passed);
 }
 
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed)
 {
     strata_error_suppress_begin();
-    settle(set, passed);
+    flush(set, passed);
     strata_error_suppress_end(false);
 }
 

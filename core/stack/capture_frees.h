@@ -44,7 +44,7 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
 
 /* Keeps a free of a retired entry. On OUT_OF_HOST_MEMORY nothing is kept. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
-                                       strata_capture_frees_perform carry_out, strata_entry *entry,
+                                       strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
 
 /* Performs the frees asked for on `passed`, a stream whose handle is valid now, on known streams, and on no stream in
