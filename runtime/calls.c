@@ -142,7 +142,7 @@ bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime)
 strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                                strata_access access)
 {
-    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_READ))
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_READ))
         return runtime->top->ops->prepare_use(runtime->top, block, stream, access);
     return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
 }
@@ -150,7 +150,7 @@ strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const st
 strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                               strata_access access)
 {
-    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_NONE))
+    if (__builtin_expect(runtime != NULL, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_NONE))
         return runtime->top->ops->finish_use(runtime->top, block, stream, access);
     return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
 }

@@ -329,7 +329,7 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
             word = now;
             continue;
         }
-        if (strata_entry_turn_to_retired(entry, &word)) {
+        if (strata_entry_try_retire(entry, &word)) {
             *out = entry;
             return STRATA_SUCCESS;
         }

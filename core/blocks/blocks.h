@@ -348,7 +348,7 @@ static inline bool strata_entry_has_facts(const strata_table *table, const strat
            atomic_load_explicit(&entry->requested, memory_order_acquire) == block->requested;
 }
 
-static inline bool strata_entry_turn_to_retired(strata_entry *entry, uint64_t *word)
+static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 {
     uint64_t retired = (*word & ~STRATA_WORD_STATE_MASK) | STRATA_BLOCK_RETIRED;
     return atomic_compare_exchange_strong_explicit(&entry->word, word, retired, memory_order_acq_rel,
@@ -366,11 +366,11 @@ static inline strata_entry *strata_entry_retire_fast(const strata_table *table, 
     strata_entry *entry = strata_table_lookup(table, block->id);
     const uint64_t generation = block->id.generation;
     uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
-    bool fine = entry && generation < STRATA_GENERATION_LAST &&
-                atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
-                !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
-                strata_entry_turn_to_retired(entry, &word);
-    return __builtin_expect(fine, 1) ? entry : NULL;
+    bool valid = entry && generation < STRATA_GENERATION_LAST &&
+                 atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
+                 !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
+                 strata_entry_try_retire(entry, &word);
+    return __builtin_expect(valid, 1) ? entry : NULL;
 }
 
 /* Turns LIVE or QUARANTINED into RETIRED, for exactly one free. Checks identity, facts, device and pins, and raises

@@ -43,9 +43,9 @@ static __attribute__((cold)) strata_status refuse_request(const strata_resource 
 
 strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
-    bool fine = resource && resource->stack && request && out && request->bytes &&
-                !(request->alignment & (request->alignment - 1)) && strata_driver_state_now() == STRATA_DRIVER_OPEN;
-    if (__builtin_expect(!fine, 0))
+    bool valid = resource && resource->stack && request && out && request->bytes &&
+                 !(request->alignment & (request->alignment - 1)) && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    if (__builtin_expect(!valid, 0))
         return refuse_request(resource, request, out);
     return strata_allocate_from_top(resource, request, out);
 }
@@ -114,7 +114,7 @@ static strata_status check_use(const strata_resource *resource, const strata_blo
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                           strata_access access)
 {
-    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_READ))
+    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_READ))
         return resource->ops->prepare_use(resource, block, stream, access);
     const strata_status status = check_use(resource, block, access, STRATA_ACCESS_READ);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)
@@ -125,7 +125,7 @@ strata_status strata_resource_prepare_use(strata_resource *resource, const strat
 strata_status strata_resource_finish_use(strata_resource *resource, const strata_block *block, CUstream stream,
                                          strata_access access)
 {
-    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_fine(block, access, STRATA_ACCESS_NONE))
+    if (__builtin_expect(resource && resource->stack, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_NONE))
         return resource->ops->finish_use(resource, block, stream, access);
     const strata_status status = check_use(resource, block, access, STRATA_ACCESS_NONE);
     return status != STRATA_SUCCESS || strata_block_is_empty(block)

@@ -25,11 +25,11 @@ static inline strata_status strata_allocate_from_top(strata_resource *top, const
 }
 
 /* Whether a use with at least the access `least` can be passed on without further checks. */
-static inline bool strata_use_is_fine(const strata_block *block, strata_access access, strata_access least)
+static inline bool strata_use_is_valid(const strata_block *block, strata_access access, strata_access least)
 {
-    bool fine = block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
-                block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
-    return __builtin_expect(fine, 1);
+    bool valid = block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&
+                 block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    return __builtin_expect(valid, 1);
 }
 
 #endif

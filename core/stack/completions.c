@@ -11,21 +11,22 @@ static uint32_t position_of_internal_owner(const strata_stack *stack, strata_blo
 }
 
 /* Reports to the layers from position `from` on and above `below`. */
-static void tell_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from, uint32_t below)
+static void report_to_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from,
+                             uint32_t below)
 {
     for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
         if (each->position >= from && each->position < below)
             each->completed(each->layer, completion);
 }
 
-void strata_report_to_some(const strata_resource *owner, const strata_completion *completion)
+void strata_report_completion_slow(const strata_resource *owner, const strata_completion *completion)
 {
     const strata_stack *stack = owner->stack;
-    tell_layers(stack, completion, position_of_internal_owner(stack, completion->id), UINT32_MAX);
+    report_to_layers(stack, completion, position_of_internal_owner(stack, completion->id), UINT32_MAX);
 }
 
-void strata_report_to_some_above(const strata_resource *layer, const strata_completion *completion)
+void strata_report_completion_above_slow(const strata_resource *layer, const strata_completion *completion)
 {
     const strata_stack *stack = layer->stack;
-    tell_layers(stack, completion, position_of_internal_owner(stack, completion->id), layer->position);
+    report_to_layers(stack, completion, position_of_internal_owner(stack, completion->id), layer->position);
 }

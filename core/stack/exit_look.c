@@ -27,10 +27,10 @@ bool strata_exit_look_enter(void)
     strata_lock_take(&ends_lock);
     while (state == LOOK_HOLDS)
         pthread_cond_wait(&changed, &ends_lock.mutex);
-    bool may_end = state == LOOK_NONE;
-    ending += may_end;
+    bool allowed = state == LOOK_NONE;
+    ending += allowed;
     strata_lock_release(&ends_lock);
-    return may_end;
+    return allowed;
 }
 
 void strata_exit_look_leave(void)
@@ -90,16 +90,16 @@ bool strata_exit_look_hold(void (*look)(void), unsigned patience_ms)
     state = LOOK_HOLDS;
     while (ending && wait_until(&end))
         ;
-    bool begun = !ending && start(&thread);
-    while (begun && !looked && wait_until(&end))
+    bool started = !ending && start(&thread);
+    while (started && !looked && wait_until(&end))
         ;
     bool over = looked;
-    state = begun && !over ? LOOK_GIVEN_UP : LOOK_NONE;
+    state = started && !over ? LOOK_GIVEN_UP : LOOK_NONE;
     pthread_cond_broadcast(&changed);
     strata_lock_release(&ends_lock);
-    if (begun && over)
+    if (started && over)
         pthread_join(thread, NULL);
-    else if (begun)
+    else if (started)
         pthread_detach(thread);
     return over;
 }

@@ -14,7 +14,7 @@ static inline bool is_alloc_timeline(const strata_entry *entry, const strata_tim
 /* The handle of the block's allocation stream is known with another timeline. If the block's timeline has gone to
  * another stream, all its points are complete, and freeing on the handle is right, whichever stream it names. Otherwise
  * it names another stream; but without stream ids from the driver that is uncertain, and the free waits for both. */
-static strata_status came_back(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
+static strata_status reused_handle_stream(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
 {
     uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     const strata_timeline *alloc_timeline = strata_timeline_of(strata_point_make(number, 1));
@@ -59,7 +59,7 @@ static strata_status alloc_stream(strata_device *device, const strata_block *blo
             if (status != STRATA_SUCCESS || is_alloc_timeline(entry, ref.timeline))
                 return status;
             if (entry->alloc_known && ref.known)
-                return came_back(entry, &ref, stream);
+                return reused_handle_stream(entry, &ref, stream);
         }
         if (!entry->alloc_known)
             return refuse_unnamed(block, entry->stream);
