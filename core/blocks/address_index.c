@@ -1,15 +1,15 @@
 /* The trie of the address index. A node has up to 64 values, one for each digit. At level 0, the leaf level, values are
- * slots. Above, a value is a place, which says what is below it:
+ * slots. Above, a value is a child, a tagged word:
  *
  *     0                  nothing
- *     an odd word        a lone start: its digits below the place, 24 bits of slot, and the lowest bit
+ *     an odd word        a lone start: its digits below the child, 24 bits of slot, and the lowest bit
  *     address + 8 + 2n   a bucket of 2n + 2 words, up to eight: lone starts in no order, or 0
  *     address            a node
  *
- * Up to eight starts below a place are lone or in a bucket, so that blocks far apart need no nodes. A node is as large
- * as its contents: the values of its digits side by side, and from some number on a value for every digit, found
- * without counting. The root has them all. A shrinking node keeps some room, so that a start which comes and goes does
- * not allocate each time.
+ * Up to eight starts below a child are lone or in a bucket, so that blocks far apart need no nodes. A node is as large
+ * as its contents: the values of its digits side by side; from some number on, and in the root, a value for every
+ * digit, found without counting. A shrinking node keeps some room, so that a start which comes and goes does not
+ * allocate each time.
  *
  * An insertion creates the new part of the trie before it links it, so that a failed one changes nothing. */
 #include "core/blocks/address_index.h"
@@ -30,7 +30,7 @@ enum {
     LONE_LEVEL = 6,   /* the highest level with lone starts: 6 * 6 + 24 + 1 bits */
     BUCKET = 8,       /* most starts of a bucket */
     FEW = BUCKET / 2, /* a node with so few starts becomes a bucket */
-    IN_BUCKET = 8,    /* marks a bucket in a place */
+    IN_BUCKET = 8,    /* marks a child as one */
 };
 
 _Static_assert((UINT64_C(1) << SLOT_BITS) >= (uint64_t)STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, "a slot fits");
@@ -41,15 +41,15 @@ typedef uint64_t child;
 
 typedef struct node {
     uint64_t used; /* digits */
-    uint16_t room; /* values; WIDTH: each has its digit's place, 0 if unused */
+    uint16_t room; /* values; WIDTH: one for every digit, 0 if unused */
     uint16_t count;
-    uint16_t low; /* with so few values it becomes smaller */
+    uint16_t low; /* with so few values it shrinks */
     uint16_t unused;
     child children[]; /* of a leaf: uint32_t slots[] */
 } node;
 
-/* The rooms of leaves and of nodes: with the 16 bytes before the values they are size classes of the allocator, except
- * the last. */
+/* The rooms of leaves and of nodes: with the 16 bytes before the values, size classes of the allocator except the last.
+ */
 static const uint8_t rooms[2][16] = {
     {4, 8, 12, 16, 20, 24, 28, WIDTH},
     {2, 4, 6, 8, 10, 14, 18, 22, 26, 30, 38, 46, 54, WIDTH},
@@ -67,13 +67,11 @@ static inline unsigned digit(CUdeviceptr address, unsigned level)
     return (unsigned)(address >> shift_of(level)) & (WIDTH - 1);
 }
 
-/* An address's bits above the digit of `level`. */
 static inline CUdeviceptr above(CUdeviceptr address, unsigned level)
 {
     return address >> shift_of(level) >> BITS;
 }
 
-/* An address's bits below the digit of `level`. */
 static inline CUdeviceptr low_of(CUdeviceptr address, unsigned level)
 {
     return address & (((CUdeviceptr)1 << shift_of(level)) - 1);
@@ -84,7 +82,7 @@ static CUdeviceptr first_address(const strata_address_index *index)
     return index->prefix << shift_of(index->top) << BITS;
 }
 
-/* The first address below a digit of a node; `address` is below the node. */
+/* The first address below a digit of the node that `address` is below. */
 static CUdeviceptr with_digit(CUdeviceptr address, unsigned level, unsigned value)
 {
     return above(address, level) << BITS << shift_of(level) | (CUdeviceptr)value << shift_of(level);
@@ -107,7 +105,7 @@ static inline uint64_t bit(unsigned which)
     return UINT64_C(1) << which;
 }
 
-/* ---- places ---- */
+/* ---- children ---- */
 
 static inline bool is_lone(child at)
 {
@@ -124,7 +122,6 @@ static inline bool is_node(child at)
     return !(at & (IN_BUCKET | 1));
 }
 
-/* The word of a start in a place of `level`. */
 static inline child lone_child(CUdeviceptr start, unsigned level, uint32_t slot)
 {
     return low_of(start, level) >> GRANULE_BITS << (SLOT_BITS + 1) | (uint64_t)slot << 1 | 1;
@@ -135,7 +132,7 @@ static inline uint32_t lone_slot(child at)
     return (uint32_t)(at >> 1) & LAST_SLOT;
 }
 
-/* The start's bits below its place. */
+/* The start's bits below the child. */
 static inline CUdeviceptr lone_low(child at)
 {
     return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;
@@ -156,7 +153,7 @@ static inline unsigned bucket_room(child at)
     return (unsigned)(at & 6) + 2;
 }
 
-/* The word in a bucket with these bits below the place, or NULL. */
+/* The word in a bucket with these bits below the child, or NULL. */
 static inline child *in_bucket(child at, CUdeviceptr low)
 {
     child *words = bucket_at(at);
@@ -189,7 +186,6 @@ static inline bool has(const node *at, unsigned which)
     return at->used >> which & 1;
 }
 
-/* The place of a used digit, or NULL. */
 static inline child *find_child(node *at, unsigned which)
 {
     if (__builtin_expect(at->room == WIDTH, 1))
@@ -211,7 +207,6 @@ static inline uint32_t get_slot(const node *leaf, unsigned which)
     return has(leaf, which) ? slots_of(leaf)[position(leaf, which)] : 0;
 }
 
-/* The room that `count` values need. */
 static inline unsigned step_for(unsigned level, unsigned count)
 {
     unsigned step = 0;
@@ -220,7 +215,6 @@ static inline unsigned step_for(unsigned level, unsigned count)
     return step;
 }
 
-/* Creates a node with room for `count` values. */
 static node *make_node(unsigned level, unsigned count)
 {
     const uint8_t *room = &rooms[level > 0][0];
@@ -233,7 +227,7 @@ static node *make_node(unsigned level, unsigned count)
     return made;
 }
 
-/* Inserts a place for an unused digit in a node with room. Returns its index. */
+/* Makes room for the value of an unused digit, in a node that has room. Returns its index. */
 static inline unsigned insert_value(node *at, unsigned which, size_t width)
 {
     const unsigned to = position(at, which);
@@ -246,7 +240,6 @@ static inline unsigned insert_value(node *at, unsigned which, size_t width)
     return to;
 }
 
-/* Removes the value of a digit, which has index `from`. */
 static inline void remove_value(node *at, unsigned which, unsigned from, size_t width)
 {
     at->used &= ~bit(which);
@@ -258,7 +251,7 @@ static inline void remove_value(node *at, unsigned which, unsigned from, size_t 
         memmove(values, values + width, (at->count - from) * width);
 }
 
-/* Copies a node's values to a node of another layout. */
+/* Copies values to a node of another layout. */
 static void spread(node *to, const node *from, unsigned level)
 {
     unsigned next = 0;
@@ -272,7 +265,7 @@ static void spread(node *to, const node *from, unsigned level)
     }
 }
 
-/* Resizes a node. False without host memory. */
+/* False without host memory. */
 static __attribute__((noinline)) bool resize(child *link, unsigned level, unsigned count)
 {
     node *from = node_at(*link), *made = make_node(level, count);
@@ -289,7 +282,7 @@ static __attribute__((noinline)) bool resize(child *link, unsigned level, unsign
     return true;
 }
 
-/* Frees all below a place; `level` is that of a node in it. */
+/* `level` is that of a node in the child. */
 static void free_below(child at, unsigned level)
 {
     if (!at || is_lone(at))
@@ -356,7 +349,7 @@ static __attribute__((noinline)) bool raise_root(strata_address_index *index, CU
 
 static bool enter(child *link, unsigned level, CUdeviceptr start, uint32_t slot);
 
-/* Creates a bucket of lone starts; a single one stays a lone start. 0 without host memory. */
+/* A bucket of lone starts, or the only one itself. 0 without host memory. */
 static child make_bucket(const child *words, unsigned count)
 {
     if (count == 1)
@@ -369,7 +362,7 @@ static child make_bucket(const child *words, unsigned count)
     return (uintptr_t)made | IN_BUCKET | (room - 2);
 }
 
-/* Creates a node of `level` from the starts of a full bucket and another one. 0 without host memory. */
+/* A node of `level` from a full bucket and another start. 0 without host memory. */
 static child burst(child full, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const child *words = bucket_at(full);
@@ -386,7 +379,7 @@ static child burst(child full, unsigned level, CUdeviceptr start, uint32_t slot)
     return 0;
 }
 
-/* Adds a start to a place of `level` with a full bucket or a lone start. False without host memory. */
+/* Adds a start to a child of `level` with a full bucket or a lone start. False without host memory. */
 static __attribute__((noinline)) bool crowd(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const unsigned room = is_lone(*to) ? 1 : bucket_room(*to);
@@ -407,7 +400,7 @@ static __attribute__((noinline)) bool crowd(child *to, unsigned level, CUdevicep
     return true;
 }
 
-/* Stores a start in a bucket that has it, or an empty word. */
+/* Stores a start over itself, or in an empty word. */
 static bool put_in_bucket(child to, CUdeviceptr low, child lone)
 {
     child *words = bucket_at(to), *found = NULL;
@@ -424,7 +417,7 @@ static bool put_in_bucket(child to, CUdeviceptr low, child lone)
     return found;
 }
 
-/* Adds a start to a place of `level` with a bucket or a lone start. False without host memory. */
+/* Adds a start to a child of `level` with a bucket or a lone start. False without host memory. */
 static bool add_start(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const child lone = lone_child(start, level, slot);
@@ -438,14 +431,14 @@ static bool add_start(child *to, unsigned level, CUdeviceptr start, uint32_t slo
     return crowd(to, level, start, slot);
 }
 
-/* Makes room for another value in the node of a place. */
+/* Makes room for another value in a node. */
 static inline bool widen(child *link, unsigned level)
 {
     const node *at = node_at(*link);
     return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
 }
 
-/* The first start of a place of `level`. 0 without host memory. */
+/* The child of `level` for its first start. 0 without host memory. */
 static child first_start(unsigned level, CUdeviceptr start, uint32_t slot)
 {
     if (level <= LONE_LEVEL)
@@ -503,7 +496,7 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 {
     if (__builtin_expect(!index->root || above(start, index->top) != index->prefix, 0) && !raise_root(index, start))
         return false;
-    child root = (uintptr_t)index->root; /* has every digit's place */
+    child root = (uintptr_t)index->root; /* has a value for every digit */
     const bool entered = enter(&root, index->top, start, slot);
     if (!entered && !((node *)index->root)->used) {
         strata_host_free(index->root);
@@ -514,8 +507,7 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 
 /* ---- removing ---- */
 
-/* Appends the starts of a leaf, or of a place of a node, as words for a place of `level`. False: too many, or there is
- * a node. */
+/* Appends a child's starts as words of a child of `level`. False: too many, or a node. */
 static bool collect(child at, unsigned level, CUdeviceptr low, child *words, unsigned *count)
 {
     if (is_node(at))
@@ -532,7 +524,7 @@ static bool collect(child at, unsigned level, CUdeviceptr low, child *words, uns
     return true;
 }
 
-/* A bucket with the contents of a node of `level`; 0: they are too many, or there is no host memory. */
+/* A bucket with the contents of a node of `level`; 0: too many, or no host memory. */
 static child as_bucket(const node *at, unsigned level)
 {
     child words[FEW];
@@ -549,7 +541,7 @@ static child as_bucket(const node *at, unsigned level)
     return make_bucket(words, count);
 }
 
-/* Shrinks nodes with few values, from the node of `level` on the path to `start` upwards. */
+/* Shrinks nodes with few values, from the node of `level` upwards on the path to `start`. */
 static __attribute__((noinline)) void narrow(strata_address_index *index, node *const *path, unsigned level,
                                              CUdeviceptr start)
 {
@@ -643,8 +635,8 @@ void strata_index_remove(strata_address_index *index, CUdeviceptr start)
 
 /* ---- searching ---- */
 
-/* Words of lone starts are ordered like the starts. These find the last one not above a word, and the first one not
- * below it; 0: none. */
+/* Words of lone starts are ordered like the starts. The last one not above a word, and the first one not below it; 0:
+ * none. */
 static inline child last_until(const child *words, unsigned room, child most)
 {
     child found = 0;
@@ -677,7 +669,7 @@ static inline uint32_t answer(child lone, CUdeviceptr base, CUdeviceptr *start)
     return lone_slot(lone);
 }
 
-/* The last slot below a place whose addresses begin at `base`; `level` is that of a node in it. */
+/* The last slot below a child whose addresses begin at `base`; `level` is that of a node in it. */
 static uint32_t last_of(child at, unsigned level, CUdeviceptr base, CUdeviceptr *start)
 {
     for (;; level--) {
@@ -710,7 +702,7 @@ static uint32_t first_of(child at, unsigned level, CUdeviceptr base, CUdeviceptr
     }
 }
 
-/* Walks down towards `address` and stores the nodes; *end is the last place if it has no node. Returns the level of the
+/* Walks down towards `address` and stores the nodes; *end is the last child if it is no node. Returns the level of the
  * last node. */
 static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, child *end)
 {

@@ -1,8 +1,8 @@
-/* From an address to the block that contains it: an ordered map from start addresses to slots.
+/* An ordered map from the start addresses of blocks to slots: finds the block that contains an address.
  *
  * A trie of six bits a level over addresses in steps of 256 bytes, with nodes as large as their contents: 5 to 14 bytes
- * a start, however the starts are spread. A search visits at most eight nodes, and an insertion beside a neighbour
- * touches a few cache lines. Not thread safe: the caller holds a lock. */
+ * a start, however the starts are spread. A search visits at most eight nodes. Not thread safe: the caller holds a
+ * lock. */
 #ifndef STRATA_CORE_BLOCKS_ADDRESS_INDEX_H
 #define STRATA_CORE_BLOCKS_ADDRESS_INDEX_H
 
@@ -23,7 +23,6 @@ bool strata_index_insert(strata_address_index *index, CUdeviceptr start, uint32_
 /* The slot of `start`, or 0. */
 uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start);
 
-/* Removes `start`, if present. */
 void strata_index_remove(strata_address_index *index, CUdeviceptr start);
 
 /* The slot of the greatest start at or below `address`, and that start; 0 if there is none. */
@@ -32,7 +31,6 @@ uint32_t strata_index_floor(const strata_address_index *index, CUdeviceptr addre
 /* The slot of the smallest start at or above `address`, and that start; 0 if there is none. */
 uint32_t strata_index_ceiling(const strata_address_index *index, CUdeviceptr address, CUdeviceptr *start);
 
-/* Frees the nodes. */
 void strata_index_destroy(strata_address_index *index);
 
 #endif

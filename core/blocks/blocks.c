@@ -11,7 +11,7 @@
 
 enum { SLOT_CACHE_SIZE = 64 };
 
-/* Free slots of one table, handed out by one thread only. */
+/* Free slots of one table, for one thread. */
 typedef struct strata_slot_cache {
     strata_table *table;
     uint32_t count;
@@ -76,7 +76,7 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
-/* Creates the memory of entry `slot` if needed. The lock is held. */
+/* Creates the memory of an entry if needed. The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
     if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
@@ -91,7 +91,6 @@ static bool back_slot(strata_table *table, uint32_t slot)
     return true;
 }
 
-/* Takes up to `count` free slots from the table. */
 static uint32_t take_slots(strata_table *table, uint32_t *slots, uint32_t count)
 {
     uint32_t taken = 0;
@@ -117,8 +116,7 @@ static void give_slots(strata_table *table, const uint32_t *slots, uint32_t coun
     strata_lock_release(&table->lock);
 }
 
-/* Not in a forked child: no slot is needed there, and a thread that does not exist there may have held the table's
- * lock. */
+/* Not in a forked child: it needs no slot, and a thread that does not exist there may have held the table's lock. */
 static void drop_slots(strata_thread *thread)
 {
     bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
@@ -138,7 +136,7 @@ static void add_exit_hook(void)
     strata_thread_add_exit_hook(&exit_hook);
 }
 
-/* The calling thread's cache for this table, created on first use; NULL without memory. */
+/* The calling thread's cache for the table, created on first use; NULL without memory. */
 static strata_slot_cache *slot_cache(strata_table *table)
 {
     strata_thread *thread = strata_thread_self();
@@ -250,7 +248,7 @@ static __attribute__((cold)) strata_status refuse_pinned(const strata_block *blo
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* The first fact of the given block that differs from the allocated block's, and its name; NULL if none does. */
+/* The first fact in which the blocks differ; NULL if none. */
 static const char *wrong_fact(const strata_block *allocated, const strata_block *block, strata_status *status)
 {
     *status = STRATA_ERROR_WRONG_DEVICE;
@@ -268,7 +266,7 @@ static const char *wrong_fact(const strata_block *allocated, const strata_block 
     return NULL;
 }
 
-/* The facts that a free compares with; the entry may be becoming another block's. */
+/* What a free compares with; the entry may be becoming another block's. */
 static strata_block facts_of(const strata_table *table, const strata_entry *entry)
 {
     return (strata_block){
@@ -301,7 +299,6 @@ strata_status strata_block_check_facts(const strata_block *allocated, const stra
     return wrong ? refuse_fact(allocated, block, status, wrong) : STRATA_SUCCESS;
 }
 
-/* The general way: waits for a lock bit, and finds the error. */
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = NULL;
@@ -336,7 +333,7 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
     }
 }
 
-/* The state of a live block, by the number of layers that hold it back. */
+/* By the number of layers that hold the live block back. */
 static uint64_t living_state(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->quarantines, memory_order_relaxed) ? STRATA_BLOCK_QUARANTINED

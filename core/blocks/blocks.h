@@ -5,16 +5,16 @@
  *     63 ................ 16 | 15 ........ 4 |   3    | 2 ... 0
  *          generation        |  shared pins  | locked |  state
  *
- * A generation given to a user is never given again. An entry without generations left is not reused.
+ * A generation is given to a user once. An entry without generations left is not reused.
  *
  * Quarantine. A layer that holds a freed block back takes it under the next generation, with the state QUARANTINED. To
- * the user the block is freed; under the new identity, known to that layer alone, the layers below treat it like a live
- * one, except that a search by address does not find it.
+ * the user the block is freed; under the new identity, which only that layer knows, the layers below treat it like a
+ * live one, except that a search by address does not find it.
  *
- * Pins. A block is pinned between prepare and finish. The thread that created the block pins it in `own_pins`, which
- * only that thread writes, so that its fast path has no locked instruction; other threads count in the word. A free
- * checks both. A free that races with an unsynchronized prepare may miss the owning thread's pin: a bug of the program,
- * which finish reports, since the generation has changed. */
+ * Pins. A block is pinned between prepare and finish: by the thread that created it in `own_pins`, which only that
+ * thread writes, so that its fast path has no locked instruction; by other threads in the word. A free checks both. A
+ * free that races with an unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish
+ * reports, since the generation has changed. */
 #ifndef STRATA_CORE_BLOCKS_BLOCKS_H
 #define STRATA_CORE_BLOCKS_BLOCKS_H
 
@@ -40,9 +40,9 @@ typedef struct strata_more_points {
 
 typedef struct strata_entry {
     _Atomic uint64_t word;
-    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; written by that thread only */
+    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; that thread writes */
     /* Facts: written before the word says LIVE, constant while it does. Atomic, because an invalid free may read them
-     * while the entry becomes another block's; it reads the word again before it uses them, and a reader of a new fact
+     * while the entry becomes another block's: it reads the word again before it uses them, and a reader of a new fact
      * (acquire) sees that the word has left the old block (release). */
     _Atomic CUdeviceptr address;
     _Atomic uint64_t bytes, requested;
@@ -53,9 +53,9 @@ typedef struct strata_entry {
             _Atomic uint16_t alloc_timeline; /* number of the allocation timeline */
             _Atomic uint16_t owner;          /* number of the thread that created it; 0: none */
         };
-        _Atomic uint64_t origin; /* these three are written as one: strata_entry_origin */
+        _Atomic uint64_t origin; /* these three, written as one */
     };
-    _Atomic strata_point last_write; /* the points change under the word's lock bit; they may be read without it */
+    _Atomic strata_point last_write; /* points change under the word's lock bit and may be read without it */
     _Atomic strata_point last_read;
     _Atomic(strata_more_points *) more;
     union {
@@ -70,7 +70,7 @@ typedef struct strata_entry {
             _Atomic uint8_t
                 quarantines; /* layers that hold it back, one above another; changes under the word's lock bit */
         };
-        _Atomic uint64_t beginning; /* these five are written as one: strata_entry_beginning */
+        _Atomic uint64_t beginning; /* these five, written as one */
     };
 } strata_entry;
 
@@ -81,7 +81,6 @@ static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t alloc_timeli
     return tag | (uint64_t)alloc_timeline << 32 | (uint64_t)(uint16_t)owner << 48;
 }
 
-/* Of a block without uses and not held back. */
 static inline uint64_t strata_entry_beginning(uint32_t alloc_incarnation, size_t alignment, bool alloc_known)
 {
     return alloc_incarnation | (uint64_t)__builtin_ctzll(alignment) << 32 | (uint64_t)alloc_known << 40;
@@ -94,9 +93,8 @@ enum {
 
 typedef struct strata_table {
     uint32_t number; /* 1 ... STRATA_TABLE_LIMIT - 1 */
-    uint32_t id; /* the number, and how often it was used, so that an identity of an earlier table is foreign: 22 bits,
-                    enough for four million stacks of this number */
-    uint32_t stride; /* bytes of an entry with the layers' bytes */
+    uint32_t id;     /* the number, and 22 bits of how often it was used: an identity of an earlier table is foreign */
+    uint32_t stride; /* bytes of an entry and its layers' bytes */
     int ordinal;     /* the device's */
     strata_device *device;
     _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
@@ -105,25 +103,24 @@ typedef struct strata_table {
     uint32_t free_slots; /* a chain through next_free, ended by 0; guarded by the lock */
 } strata_table;
 
-/* A table for blocks of `device`, with layer_bytes more in each entry. Errors: OUT_OF_HOST_MEMORY, BUSY (too many
- * tables). */
+/* layer_bytes are added to each entry. Errors: OUT_OF_HOST_MEMORY, BUSY (too many tables). */
 strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out);
 
-/* Destroys a table; no block of it is live and no call is in flight. */
+/* No block of the table is live and no call is in flight. */
 void strata_table_destroy(strata_table *table);
 
-/* The head of a stack: all that this floor needs to know of it. */
+/* The head of a stack: all that this folder needs to know of it. */
 typedef struct strata_stack_head {
     strata_table *table;
 } strata_stack_head;
 
-/* The table of a resource that is part of a stack. */
+/* For a resource in a stack. */
 static inline strata_table *strata_resource_table(const strata_resource *resource)
 {
     return ((const strata_stack_head *)(const void *)resource->stack)->table;
 }
 
-/* For the head of public calls that name a block. Empty: nothing to do. */
+/* An empty block needs no call. */
 static inline bool strata_block_is_empty(const strata_block *block)
 {
     return block->address == 0 && block->id.generation == 0;
@@ -140,8 +137,8 @@ static inline strata_entry *strata_table_entry(const strata_table *table, uint32
     return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
 }
 
-/* The entry that an identity once named, whatever its block is now; NULL for another table's identity or one out of
- * range. */
+/* The entry that an identity once named, whatever its block is now; NULL for another table's identity, or out of range.
+ */
 static inline strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
 {
     if (__builtin_expect(id.table != strata_table_id(table) || id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, 0))
@@ -157,19 +154,18 @@ static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_blo
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* Whether the word is that of a block with this generation that can be used and freed: LIVE or QUARANTINED, the states
- * with the lowest bit set. */
+/* Whether a block of this generation can be used and freed: LIVE or QUARANTINED, the states with the lowest bit set. */
 static inline bool strata_word_lives(uint64_t word, uint64_t generation)
 {
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_BLOCK_LIVE);
 }
 
-/* Take a free slot with zeroed layers' bytes, 0 without memory; and return one. */
+/* Take a free slot with zeroed layers' bytes, 0 without memory; return one. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 
-/* Fills the facts of a block that is about to be published. Word by word: a copy of a struct written just before would
- * stall, since a processor cannot forward two stores to one load. */
+/* Fills the facts of a block word by word: a copy of a struct written just before would stall, since a processor cannot
+ * forward two stores to one load. */
 static inline void strata_block_fill(strata_block *block, const strata_request *request, CUdeviceptr address,
                                      size_t bytes, size_t alignment)
 {
@@ -181,18 +177,18 @@ static inline void strata_block_fill(strata_block *block, const strata_request *
     block->stream = request->stream;
 }
 
-/* Rebuilds the public facts of a live entry. False if it is not live. */
+/* The public facts of a live entry. False if it is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
-/* Compares a block as given with the block as allocated, and raises the first difference like a free: WRONG_DEVICE,
- * FOREIGN_POINTER or SIZE_MISMATCH. */
+/* Raises the first difference between a block as given and as allocated, like a free: WRONG_DEVICE, FOREIGN_POINTER or
+ * SIZE_MISMATCH. */
 strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block);
 
-/* Upper end for walks over the table: slots from here on were never handed out. */
+/* For walks over the table: slots from here on were never handed out. */
 uint32_t strata_table_slot_limit(strata_table *table);
 
-/* The first live entry from *slot on and before `end`, with its lock bit taken: its block cannot be freed until the
- * caller releases the bit, at once. Advances *slot. NULL: none. */
+/* The first live entry from *slot on and before `end`, with its lock bit, which the caller soon releases: until then
+ * the block cannot be freed. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
 /* Undoes strata_entry_retire. */
@@ -203,7 +199,7 @@ strata_status strata_entry_quarantine(const strata_table *table, const strata_bl
                                       strata_block_id *held);
 void strata_entry_unquarantine(const strata_table *table, strata_block_id held);
 
-/* Frees what an entry that belongs to the caller alone has allocated. */
+/* Frees the allocations of an entry that belongs to the caller alone. */
 __attribute__((cold)) void strata_entry_clear(strata_entry *entry);
 
 /* Makes the identity of such a block stale. Returns the ended generation. */
@@ -220,15 +216,15 @@ static inline uint64_t strata_entry_end_life(strata_entry *entry)
 /* Ends a retired block, or a slot whose block was never given out: its identity becomes stale, its slot free. */
 void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot);
 
-/* The thread's error record with the block's tag, generation and requested bytes, for the caller to raise. */
+/* The thread's error record, with facts of the block, for the caller to raise. */
 __attribute__((cold)) strata_error *strata_block_error(strata_status status, const strata_block *block);
 
 /* Raises why an identity names no live block: `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
                                                         strata_status stale);
 
-/* Zeroes the layers' bytes of a free entry, up to `end`. Word by word and atomically: a layer may read them for an
- * invalid free, and finds that out afterwards. */
+/* Zeroes a free entry's layer bytes up to `end`. Word by word and atomically: a layer may read them for an invalid
+ * free, and finds that out afterwards. */
 static inline void strata_entry_zero_layers(strata_entry *entry, const void *end)
 {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(entry + 1);
@@ -243,15 +239,14 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 
-/* Ends a retired block like strata_entry_destroy, but keeps the slot for the next block. Zeroes the layers' bytes
- * before `owner_bytes`; the rest is the caller's. */
+/* As strata_entry_destroy, but keeps the slot for the next block, and zeroes the layers' bytes before `owner_bytes`;
+ * the rest is the caller's. */
 static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
 {
     strata_entry_end_life(entry);
     strata_entry_zero_layers(entry, owner_bytes);
 }
 
-/* Whether the slot has a generation left. */
 static inline bool strata_entry_is_renewable(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION < STRATA_GENERATION_LAST;
@@ -260,21 +255,21 @@ static inline bool strata_entry_is_renewable(const strata_entry *entry)
 /* The state of an identity; QUARANTINED also for the identity that a quarantined block had before. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
 
-/* Whether an identity names a live block that was created under the generation `made`, which a layer stored for its
- * slot: that generation, or the one under which a layer above holds the block back. */
+/* Whether an identity names a live block that was created under the generation `made`: that generation, or the one
+ * under which a layer above holds the block back. */
 bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t made);
 
-/* The generation of the live block in a slot that is in use; 0: none. */
+/* The generation of the live block in a slot; 0: none. */
 uint64_t strata_table_living(const strata_table *table, uint32_t slot);
 
-/* Takes the lock bit of an entry, to change its points; false if `generation` is not live. */
+/* Takes the entry's lock bit; false if `generation` is not live. */
 bool strata_entry_lock(strata_entry *entry, uint64_t generation);
 void strata_entry_unlock(strata_entry *entry);
 
 /* ---- the fast paths of owners: compiled into each allocation and free ---- */
 
-/* Makes a block live in a slot. *block has the facts, and gets device and id. It was allocated on the stream of
- * `alloc_timeline`, where its first point is. */
+/* Makes a block live in a slot. *block has the facts, and gets device and id. Its first point is on `alloc_timeline`.
+ */
 static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
                                                                        strata_timeline *alloc_timeline,
                                                                        bool alloc_known, strata_block *block)
@@ -304,8 +299,8 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* The same in an entry that keeps its address and size from one block to the next. The caller gives the first point, no
- * read is recorded, and *block gets all facts. `origin` has no tag. */
+/* As strata_entry_publish, in an entry that keeps its address and size. The caller has stored the first point; *block
+ * gets all facts. `origin` has no tag. */
 static inline __attribute__((always_inline)) void
 strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
                            uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
@@ -332,7 +327,6 @@ strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint3
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* The owning thread's pins in this generation of the entry. */
 static inline uint64_t strata_entry_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_acquire);
@@ -355,12 +349,12 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
                                                    memory_order_acquire);
 }
 
-/* The general way: waits for a lock bit, and finds the error. */
+/* Waits for a lock bit, and raises the error. */
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* Fast path of strata_entry_retire: a live, unpinned block whose generation is not the last. NULL: take the general
- * way. The word is read before the facts, so that they are not the previous block's, and changed after them, which
- * fails if they were the next block's. */
+/* For a live, unpinned block whose generation is not the last. NULL: take the slow path. The word is read before the
+ * facts, so that they are not the previous block's, and changed after them, which fails if they were the next block's.
+ */
 static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -373,8 +367,8 @@ static inline strata_entry *strata_entry_retire_fast(const strata_table *table, 
     return __builtin_expect(valid, 1) ? entry : NULL;
 }
 
-/* Turns LIVE or QUARANTINED into RETIRED, for exactly one free. Checks identity, facts, device and pins, and raises
- * errors. Afterwards the entry belongs to the caller alone. */
+/* Turns LIVE or QUARANTINED into RETIRED, for exactly one free. Checks identity, facts, device and pins. Afterwards the
+ * entry belongs to the caller alone. */
 static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
 {
     *out = strata_entry_retire_fast(table, block);

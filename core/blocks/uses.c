@@ -7,8 +7,8 @@
  * A finish drops points that are complete, of the same stream, or that the stream is known to come after. A read that
  * began between a writer's prepare and its finish is none of these, so it stays.
  *
- * Fast path: a block used on one stream only. All its points are that stream's, nothing is waited for, and until an
- * event is recorded there, nothing changes. It takes no lock. */
+ * The fast path is a block used on one stream only: nothing is waited for, and until an event is recorded there,
+ * nothing changes. It takes no lock. */
 #include "core/blocks/uses.h"
 
 #include "core/base/error.h"
@@ -40,8 +40,7 @@ static inline uint32_t most_points(const entry_points *points)
     return 2 + (points->more ? points->more->count : 0);
 }
 
-/* Roughly newest first: waiting for one point often covers others, and reads cover the write that they came after. 0:
- * there is no such point. */
+/* Roughly newest first: waiting for one point often covers others, and reads cover the write that they came after. */
 static inline strata_point point_at(const entry_points *points, uint32_t index)
 {
     uint32_t more = most_points(points) - 2;
@@ -55,7 +54,6 @@ static bool of_timeline(strata_point point, uint16_t timeline)
     return strata_point_timeline(point) == timeline;
 }
 
-/* Whether every point of the entry is of one timeline. */
 static inline bool only_of(const entry_points *points, uint16_t timeline)
 {
     return of_timeline(points->write, timeline) && (!points->read || of_timeline(points->read, timeline)) &&
@@ -87,7 +85,7 @@ static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generat
     return pins >> STRATA_WORD_GENERATION == generation ? pins : generation << STRATA_WORD_GENERATION;
 }
 
-/* Pins a live block that the calling thread created; `word` was read before. False if there are too many pins. */
+/* Pins a live block that the calling thread created. False if there are too many pins. */
 static inline bool pin_own(strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = load_own_pins(entry, generation);
@@ -112,7 +110,6 @@ static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* Pins a live block, or raises that the identity is stale. */
 static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
 {
     uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -132,7 +129,7 @@ static strata_status pin(const strata_table *table, strata_entry *entry, const s
     return refuse_stale(table, block);
 }
 
-/* Drops this thread's pin. False if it has none. */
+/* False if this thread has no pin. */
 static bool unpin(strata_entry *entry, uint64_t generation)
 {
     if (is_owner(entry)) {
@@ -154,8 +151,7 @@ static bool unpin(strata_entry *entry, uint64_t generation)
     return false;
 }
 
-/* Whether this thread holds a pin, to check before any recording. Another thread's shared pin looks like this thread's.
- */
+/* Another thread's shared pin looks like this thread's. */
 static bool is_pinned(const strata_entry *entry, uint64_t generation)
 {
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
@@ -168,8 +164,8 @@ static bool is_pinned(const strata_entry *entry, uint64_t generation)
 
 /* ---- room for points ---- */
 
-/* Makes room for `extra` more points in the array beside an entry. The array is read only under the entry's lock, so an
- * outgrown one is freed at once. */
+/* Makes room for `extra` more points in the array. It is read only under the entry's lock, so an outgrown one is freed
+ * at once. */
 static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 {
     if (!strata_entry_lock(entry, generation))
@@ -204,7 +200,8 @@ static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 
 /* ---- prepare ---- */
 
-/* Copies the points that a use with `access` must come after. Returns their number; copies none if they do not fit. */
+/* Copies the points that a use with `access` must come after, or none if they do not fit; *count is their number.
+ * False: the identity is stale. */
 static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
                         uint32_t capacity, uint32_t *count)
 {
@@ -225,8 +222,8 @@ static bool copy_points(strata_entry *entry, uint64_t generation, strata_access 
     return true;
 }
 
-/* Makes the stream, or with NULL the calling thread, wait for the points that a use with `access` must come after. Uses
- * recorded meanwhile are not ordered with this one by the program. */
+/* Makes the stream, or with NULL the calling thread, wait for the points that a use with `access` must come after. The
+ * program does not order uses that are recorded meanwhile with this one. */
 static strata_status wait_for_points(const strata_table *table, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, strata_access access)
 {
@@ -263,8 +260,7 @@ static uint32_t uses_under_way(const strata_entry *entry)
     return (uint32_t)((word & STRATA_WORD_PINS_MASK) / STRATA_WORD_PIN + (own & STRATA_OWN_PINS_MASK));
 }
 
-/* Points that may be added before the array is checked again: the two in the entry, and one for each use in progress.
- */
+/* The two in the entry, and one for each use in progress. */
 static uint32_t points_to_come(const strata_entry *entry)
 {
     return uses_under_way(entry) + 2;
@@ -296,8 +292,8 @@ __attribute__((noinline)) static strata_status prepare_slow(strata_table *table,
                                                             const strata_block *block, const strata_stream_ref *stream,
                                                             strata_access access)
 {
-    /* A thread gets its number before it pins: a later number could be that of the ended thread that created the block,
-     * and the pin would be looked for in the wrong place. */
+    /* The thread gets its number before it pins. A later number could be that of the ended thread that created the
+     * block, and the pin would be looked for in the wrong place. */
     if (!strata_thread_self())
         return strata_fail_host_memory("a thread's state");
     strata_status status = pin(table, entry, block);
@@ -336,7 +332,7 @@ static inline bool is_recorded(const entry_points *points, strata_point point, s
     return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
 }
 
-/* Removes the points that may be dropped from the array. */
+/* Drops points from the array. */
 static void compact(strata_more_points *more, const strata_use_record *record, const strata_clock *clock)
 {
     uint32_t kept = 0;
@@ -355,7 +351,7 @@ static bool append(strata_more_points *more, strata_point point)
     return true;
 }
 
-/* The entry is locked. False if there is no room; then only droppable points were removed. */
+/* The entry is locked. False if there is no room; then only points that can be dropped are gone. */
 static bool record_write(strata_entry *entry, const strata_use_record *record, const strata_clock *clock,
                          strata_point point)
 {
@@ -400,7 +396,6 @@ static bool record_read(strata_entry *entry, strata_point point)
     return true;
 }
 
-/* Records a use of a live block whose work was submitted. */
 static strata_status record_use(strata_table *table, strata_entry *entry, const strata_block *block,
                                 const strata_use_record *record, strata_access access)
 {
@@ -467,7 +462,7 @@ static __attribute__((cold)) strata_status refuse_unprepared(const strata_block 
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
 }
 
-/* The exit if the stream could not be identified; `failure` says why. */
+/* `failure`: why the stream could not be identified. */
 static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
                                                                const strata_block *block, CUstream handle,
                                                                strata_status failure)
@@ -479,7 +474,7 @@ static __attribute__((cold)) strata_status finish_unidentified(strata_table *tab
     return status;
 }
 
-/* The general way. `stream` is NULL if the work was not submitted. */
+/* `stream` is NULL if the work was not submitted. */
 __attribute__((noinline)) static strata_status finish_slow(strata_table *table, strata_entry *entry,
                                                            const strata_block *block, const strata_stream_ref *stream,
                                                            strata_access access)

@@ -1,4 +1,4 @@
-/* The functions for owners of memory outside the library: creating blocks, ending them, tracking uses. */
+/* The functions for layers outside the library: creating blocks, ending them, tracking uses, quarantine. */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
@@ -46,7 +46,7 @@ strata_status strata_block_free(strata_resource *owner, const strata_block *bloc
     return STRATA_SUCCESS;
 }
 
-/* The block's stream is gone: waits for the work it had when it was unregistered. */
+/* Waits for the work that the block's stream had when it was unregistered. */
 static strata_status wait_without_stream(strata_table *table, const strata_block *block)
 {
     const strata_entry *entry = strata_table_lookup(table, block->id);

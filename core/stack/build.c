@@ -13,7 +13,7 @@ enum { LAYER_LIMIT = 64, LAYER_BYTES_LIMIT = 256 };
 
 /* ---- checks ---- */
 
-/* The operations table as this version knows it: members that an older one lacks are NULL. */
+/* Members that an older table lacks are NULL. */
 static strata_resource_ops known_ops(const strata_resource_ops *given)
 {
     strata_resource_ops known = {0};
@@ -39,7 +39,7 @@ static strata_status check_owner(strata_resource *resource, size_t position, boo
                        position + 1, ops.name, device, ordinal);
 }
 
-/* Whether readable values have a getter, and so on. */
+/* Whether values can be read, and set if they are writable. */
 static bool has_its_values(const strata_resource *resource)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -101,7 +101,7 @@ static char *joined_names(strata_resource *const *resources, size_t count)
     return text;
 }
 
-/* The position of the lowest layer that is not transparent; it sees blocks as the table has them. */
+/* The position of the lowest layer that is not transparent: from there on, layers see blocks as the table has them. */
 static uint32_t find_facts(strata_resource *const *resources, size_t count)
 {
     uint32_t from = 0;
@@ -111,7 +111,6 @@ static uint32_t find_facts(strata_resource *const *resources, size_t count)
     return from;
 }
 
-/* Bytes of a layer in each entry. */
 static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource *resource, size_t position)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -119,7 +118,7 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
     return (bytes + 7) & ~7u;
 }
 
-/* An owner at the bottom creates blocks of no layer below; without an internal owner above it, all sinks get its
+/* The owner at the bottom has no layer below: unless a layer above owns blocks internally, all sinks get its
  * completions. */
 static const strata_resource *find_reporter(const strata_stack *stack)
 {
@@ -130,7 +129,6 @@ static const strata_resource *find_reporter(const strata_stack *stack)
     return bottom;
 }
 
-/* Gives the resources to the stack. */
 static void connect(strata_stack *stack, strata_resource *const *resources)
 {
     uint32_t offset = sizeof(strata_entry);
@@ -157,7 +155,7 @@ static void connect(strata_stack *stack, strata_resource *const *resources)
     stack->reporter = find_reporter(stack);
 }
 
-/* Gives them back to their caller. */
+/* Gives the resources back to their caller. */
 static void disconnect(strata_stack *stack, const strata_resource_ops *const *given)
 {
     for (size_t i = 0; i < stack->count; i++) {
@@ -167,7 +165,7 @@ static void disconnect(strata_stack *stack, const strata_resource_ops *const *gi
     strata_stack_free(stack);
 }
 
-/* Connects, and calls each layer's `begin`. On failure the stack is destroyed. */
+/* On failure the stack is destroyed. */
 static strata_status connect_and_begin(strata_stack *stack, strata_resource *const *resources)
 {
     const strata_resource_ops *given[LAYER_LIMIT];

@@ -4,7 +4,7 @@
 
 #include <strata/stack.h>
 
-/* Builds a stack and stores its text; takes nothing over on failure. */
+/* `text`: the stack's text, or NULL for the layers' names. On failure the caller keeps the resources. */
 strata_status strata_stack_build_named(strata_resource *const *resources, size_t count, int ordinal, const char *text,
                                        strata_stack **out);
 

@@ -1,12 +1,11 @@
-/* Calls of a stack's users. Arguments, the state of the process and the driver's shutdown are checked here, and not in
- * the layers. */
+/* Calls of a stack's users. Arguments, fork and the driver's shutdown are checked here, and not in the layers. */
 #include "core/stack/calls.h"
 
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/stack/own_stream_free.h"
 
-/* Checks of a request that every resource needs. Impossible sizes are left to the driver. */
+/* Impossible sizes are left to the driver. */
 static strata_status check_request(const strata_request *request)
 {
     if (request->alignment & (request->alignment - 1))
@@ -26,7 +25,6 @@ static __attribute__((cold, noinline)) strata_status refuse_alone(const strata_r
         name);
 }
 
-/* The error of a request that is not passed on. */
 static __attribute__((cold)) strata_status refuse_request(const strata_resource *resource,
                                                           const strata_request *request, strata_block *out)
 {

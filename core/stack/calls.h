@@ -5,16 +5,16 @@
 #include "core/base/driver_state.h"
 #include "core/stack/stack.h"
 
-/* A free after the driver's shutdown: no memory is left to free. Ends the block, so that no report of live blocks has
- * it. SUCCESS for any block. */
+/* A free after the driver's shutdown, when no memory is left to free. Ends the block, so that no report of live blocks
+ * has it. SUCCESS for any block. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
-/* Frees a block through the outermost layer of its stack: on `stream`, or on the block's own stream, with the errors of
- * strata_free_on_own_stream. Neither pointer is NULL; the block may be empty. */
+/* Frees a block through the outermost layer: on `stream`, or as strata_free_on_own_stream. Neither pointer is NULL; the
+ * block may be empty. */
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);
 strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block);
 
-/* Allocates through the outermost layer of a stack; the arguments are checked. */
+/* The arguments are checked. */
 static inline strata_status strata_allocate_from_top(strata_resource *top, const strata_request *request,
                                                      strata_block *out)
 {
@@ -24,7 +24,7 @@ static inline strata_status strata_allocate_from_top(strata_resource *top, const
     return status;
 }
 
-/* Whether a use with at least the access `least` can be passed on without further checks. */
+/* Whether a use with at least the access `least` needs no further check. */
 static inline bool strata_use_is_valid(const strata_block *block, strata_access access, strata_access least)
 {
     bool valid = block && (unsigned)access >= (unsigned)least && (unsigned)access <= STRATA_ACCESS_READ_WRITE &&

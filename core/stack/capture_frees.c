@@ -1,4 +1,3 @@
-/* Frees that wait for the end of a capture. */
 #include "core/stack/capture_frees.h"
 
 #include "core/base/error.h"
@@ -11,25 +10,24 @@ typedef struct deferred_free {
     struct deferred_free *next;
     strata_resource *owner;
     strata_capture_frees_perform perform;
-    strata_entry *entry; /* retired: belongs to this free alone */
+    strata_entry *entry; /* retired */
     strata_block block;
-    strata_point after; /* 0, or the point that the legacy stream, which replaces the named stream, must wait for */
+    strata_point after; /* 0, or what the legacy stream, which replaces the named one, must wait for */
 } deferred_free;
 
-/* The frees of one stream, in order. A graph may be captured with many: what forbids the first forbids all, so only it
- * is tried. */
+/* The frees of one stream, in order. What forbids the first forbids all, so only the first is tried. */
 typedef struct strata_capture_frees_queue {
     struct strata_capture_frees_queue *next;
     CUstream stream;
-    uint64_t thread; /* for the per-thread stream, serial of the thread that freed; 0: unknown, or any other stream */
+    uint64_t thread; /* of the per-thread stream: serial of the thread that freed; 0: unknown, or another stream */
     deferred_free *first, **end; /* `end`: where the next one is linked in */
 } deferred_queue;
 
-/* Queues that one thread has taken out, until the last is done or given back. Guarded by the set's lock. */
+/* Queues that one thread has taken out. Guarded by the set's lock. */
 typedef struct strata_capture_frees_batch {
     struct strata_capture_frees_batch *next;
-    const strata_thread *thread; /* the thread; NULL: it has no state */
-    uint64_t number;             /* from 1, in order of their begin */
+    const strata_thread *thread; /* NULL: it has no state */
+    uint64_t number;             /* from 1, in order */
 } deferred_batch;
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device)
@@ -102,8 +100,8 @@ static void end_batch(strata_capture_frees *set, const deferred_batch *batch)
     *link = batch->next;
 }
 
-/* A capture elsewhere that includes the legacy stream blocks the free; its own stream is not captured. Records an event
- * on that stream and moves the free to the legacy stream, so that the stream need not be named again, nor the end of
+/* A capture that includes the legacy stream blocks the free; the free's stream is not captured. Records an event on
+ * that stream and moves the free to the legacy stream, so that neither the stream need be named again nor the end of
  * the capture reported. If no event can be recorded, the free stays with its stream. */
 static void move_to_legacy(strata_device *device, deferred_queue *queue)
 {
@@ -148,7 +146,6 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
     return STRATA_SUCCESS;
 }
 
-/* Whether a queue's stream may be named now. */
 static bool can_be_named(const deferred_queue *queue, CUstream passed)
 {
     if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))
@@ -157,7 +154,7 @@ static bool can_be_named(const deferred_queue *queue, CUstream passed)
            (passed != CU_STREAM_PER_THREAD || (queue->thread && queue->thread == this_thread()));
 }
 
-/* Takes out the queues that may run. Their frees stay counted until they are done. */
+/* Their frees stay counted until they are done. */
 static deferred_queue *take_queues(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
 {
     deferred_queue *taken = NULL;
@@ -178,7 +175,6 @@ static deferred_queue *take_queues(strata_capture_frees *set, CUstream passed, d
     return taken;
 }
 
-/* A taken free is done. */
 static void finish_free(strata_capture_frees *set, deferred_free *one)
 {
     strata_lock_take(&set->lock);
@@ -187,7 +183,7 @@ static void finish_free(strata_capture_frees *set, deferred_free *one)
     strata_host_free(one);
 }
 
-/* Gives back what is left of a queue; the batch ends with the last one. */
+/* Returns the rest of a queue; the batch ends with the last one. */
 static void return_queue(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
 {
     strata_lock_take(&set->lock);
@@ -197,7 +193,7 @@ static void return_queue(strata_capture_frees *set, const deferred_batch *batch,
     strata_lock_release(&set->lock);
 }
 
-/* Whether another thread holds a batch that began by then. The lock is held. */
+/* Whether another thread has a batch with a number up to `by`. The lock is held. */
 static bool is_in_progress(const strata_capture_frees *set, uint64_t by)
 {
     const strata_thread *self = strata_thread_self();
@@ -207,7 +203,7 @@ static bool is_in_progress(const strata_capture_frees *set, uint64_t by)
     return false;
 }
 
-/* Waits until other threads have finished the batches they hold now. */
+/* Waits until other threads have finished their present batches. */
 static void wait_for_others(strata_capture_frees *set)
 {
     unsigned spins = 0;
@@ -220,7 +216,7 @@ static void wait_for_others(strata_capture_frees *set)
     strata_lock_release(&set->lock);
 }
 
-/* Performs a free that was asked for on `stream`, which is not being captured. */
+/* `stream` is not being captured. */
 static strata_status perform_free(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
                                   bool finished)
 {
@@ -233,8 +229,8 @@ static strata_status perform_free(const strata_capture_frees *set, const deferre
     return status == STRATA_SUCCESS ? one->perform(one->owner, one->entry, &one->block, stream, finished) : status;
 }
 
-/* Performs the frees of a taken queue as far as possible; the rest stays, in order. The stream may be another thread's,
- * which may destroy it meanwhile. */
+/* Performs the frees of a taken queue as far as possible; the rest stays, in order. Another thread may destroy the
+ * stream meanwhile. */
 static strata_status perform_queue(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
 {
     strata_thread *thread = strata_thread_self();
@@ -289,8 +285,8 @@ void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed)
 
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait)
 {
-    if (!atomic_load_explicit(
-            &set->count, memory_order_acquire)) /* acquire: the caller then sees the memory that the last one freed */
+    if (!atomic_load_explicit(&set->count,
+                              memory_order_acquire)) /* acquire: the caller sees the memory that the last one freed */
         return;
     if (wait)
         wait_for_others(set);

@@ -2,12 +2,11 @@
  *
  * A stream that is being captured accepts only work of its graph; it cannot be identified, and an event recorded on it
  * belongs to the graph. So a free of other memory can neither be ordered after the stream's earlier work, nor can that
- * work be marked. The same holds for the legacy stream while a blocking stream is captured. Such a block is retired and
- * waits here.
+ * work be marked. The same holds for the legacy stream while a blocking stream is captured.
  *
  * The end of the capture is noticed when the stream's handle is used again (an unknown stream's handle is valid only
- * then), or when the program says so. No query would do: cuCtxSynchronize invalidates every capture of the context in
- * any capture mode (tests/answers/h200.txt, "capture_calls.*.ctx_synchronize"). */
+ * then), or when the program reports it. No query would do: cuCtxSynchronize invalidates every capture of the context
+ * in any capture mode (tests/answers/h200.txt, "capture_calls.*.ctx_synchronize"). */
 #ifndef STRATA_CORE_STACK_CAPTURE_FREES_H
 #define STRATA_CORE_STACK_CAPTURE_FREES_H
 
@@ -28,7 +27,7 @@ typedef struct strata_capture_frees {
 } strata_capture_frees;
 
 /* Frees a retired block of `owner` on a stream that is not being captured, or with STRATA_STREAM_GONE, after every
- * recorded use. `finished`: the stream's work is done, and the stream may be gone: it must not be named. */
+ * recorded use. `finished`: the stream's work is done; the stream may be gone and must not be named. */
 typedef strata_status (*strata_capture_frees_perform)(strata_resource *owner, strata_entry *entry,
                                                       const strata_block *block, CUstream stream, bool finished);
 
@@ -47,14 +46,13 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
                                        strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
 
-/* Performs the frees asked for on `passed`, a stream whose handle is valid now, on known streams, and on no stream in
- * particular, unless the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. Others stay. First
- * waits until other threads have finished what they took out. Returns the first error of a free. */
+/* Performs the frees on `passed`, whose handle is valid now, on known streams, and on no stream in particular, unless
+ * the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. Others stay. First waits until other
+ * threads have finished what they took out. Returns the first error of a free. */
 strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed);
 
-/* As flush if there may be something to do, for calls with another purpose: ignores errors, which the next flush meets
- * again, and waits for no thread, since a free may get here itself. Without a stream it promises nothing about other
- * threads' frees. */
+/* As flush, for calls with another purpose: ignores errors, which the next flush meets again, and waits for no thread,
+ * since a free may get here itself. Without a stream it promises nothing about other threads' frees. */
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed);
 static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set, CUstream passed)
 {
@@ -62,8 +60,8 @@ static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set,
         strata_capture_frees_try_flush(set, passed);
 }
 
-/* For a reap: as try_flush without a stream. With `wait`, other threads have finished what they took out: each free is
- * then performed or still waiting. */
+/* As try_flush without a stream. With `wait`, other threads have finished what they took out: each free is then
+ * performed or still waiting. */
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait);
 
 /* Raises STREAM_CAPTURE: a wait for all frees left some that a capture holds. */

@@ -1,7 +1,7 @@
 /* Completions that only some layers receive, because a layer owns the block internally. */
 #include "core/stack/completions.h"
 
-/* The position of the layer that owns a block internally; 0: the block is the user's. */
+/* The position of the layer that owns a block internally; 0 if none does. */
 static uint32_t position_of_internal_owner(const strata_stack *stack, strata_block_id id)
 {
     for (size_t i = 0; i < stack->internal_owner_count; i++)
@@ -10,7 +10,7 @@ static uint32_t position_of_internal_owner(const strata_stack *stack, strata_blo
     return 0;
 }
 
-/* Reports to the layers from position `from` on and above `below`. */
+/* To layers at position `from` and below, and above `below`. */
 static void report_to_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from,
                              uint32_t below)
 {

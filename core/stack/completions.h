@@ -4,18 +4,16 @@
 
 #include "core/stack/stack.h"
 
-/* Reports to all sinks. */
 static inline void strata_report_to_all(const strata_stack *stack, const strata_completion *completion)
 {
     for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
         each->completed(each->layer, completion);
 }
 
-/* The slow paths of the next two. */
 void strata_report_completion_slow(const strata_resource *owner, const strata_completion *completion);
 void strata_report_completion_above_slow(const strata_resource *layer, const strata_completion *completion);
 
-/* Reports a completion to the layers above an owner. */
+/* To the layers above an owner. */
 static inline void strata_report_completion(const strata_resource *owner, const strata_completion *completion)
 {
     if (__builtin_expect(owner->stack->reporter == owner, 1))
@@ -24,7 +22,7 @@ static inline void strata_report_completion(const strata_resource *owner, const 
         strata_report_completion_slow(owner, completion);
 }
 
-/* Reports to the layers above a layer that owns some of the stack's blocks beside the owner at the bottom. */
+/* To the layers above a layer that owns some of the stack's blocks, beside the owner at the bottom. */
 static inline void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
     if (__builtin_expect(layer->stack->reporter == layer, 1))

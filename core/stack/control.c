@@ -1,4 +1,4 @@
-/* Named values: finds the layer and value of a name, and reports all of them. Values of the process have rooms that are
+/* Named values: finds the layer and value of a name, and reports all values. Values of the process have groups that are
  * named like layers and searched after them. */
 #include <strata/control.h>
 
@@ -52,9 +52,9 @@ static const process_group process_groups[] = {
 
 enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
 
-/* ---- places ---- */
+/* ---- bindings ---- */
 
-/* A value of a layer, or of a room. */
+/* What a name means: a value of a layer, or of a process group. */
 typedef struct value_binding {
     strata_resource *layer;
     const process_group *process_group; /* NULL: a layer's value */
@@ -79,7 +79,7 @@ static const strata_value *value_at(const value_binding *binding)
 
 /* ---- names ---- */
 
-/* This layer's position among those of its name, from the outside. */
+/* The layer's position among those of its name, from the outside. */
 static size_t index_of(const strata_stack *stack, const strata_resource *layer)
 {
     size_t index = 0;
@@ -266,7 +266,7 @@ static void full_name(const strata_stack *stack, const value_binding *binding, c
         snprintf(name, NAME_SIZE, "%s.%s", binding->layer->ops->name, value_at(binding)->name);
 }
 
-/* A value that cannot be read now is skipped by the report of all values, without an error. */
+/* A value that cannot be read now raises no error. */
 static bool get_quietly(const value_binding *binding, uint64_t *value)
 {
     strata_error_suppress_begin();
@@ -354,7 +354,7 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
     strata_error_suppress_begin();
-    top->ops->usage(top, &usage); /* values that need the driver are zero if it cannot be asked */
+    top->ops->usage(top, &usage); /* values that need the driver stay zero if it cannot be called */
     strata_error_suppress_end(false);
     strata_emitter to;
     strata_emitter_begin(&to, format, write, data);

@@ -4,7 +4,7 @@
 
 #include <strata/resource.h>
 
-/* Replaces each operation that is NULL: in a decorator by a forward to the layer below, in an owner by a default. */
+/* Fills in operations that are NULL: in a decorator with forwards to the layer below, in an owner with defaults. */
 void strata_fill_operations(strata_resource_ops *ops, bool owner);
 
 #endif

@@ -1,5 +1,5 @@
 /* The check at process exit runs on a thread of its own because it may never end: a device may not finish its work, a
- * driver call may not return, and a stopped thread may hold a lock. Then the thread is left behind, and nothing it may
+ * driver call may not return, a stopped thread may hold a lock. Then the thread is left behind, and nothing that it may
  * use is freed. */
 #include "core/stack/exit_look.h"
 
@@ -53,7 +53,7 @@ static void *run(void *unused)
     return unused;
 }
 
-/* All signals are blocked on a thread of the library. */
+/* All signals are blocked on the library's threads. */
 static bool start(pthread_t *thread)
 {
     sigset_t all, before;
@@ -65,7 +65,7 @@ static bool start(pthread_t *thread)
     return started;
 }
 
-/* Waits, releasing the lock meanwhile. False after the timeout. */
+/* Releases the lock while it waits. False after the timeout. */
 static bool wait_until(const struct timespec *end)
 {
     return pthread_cond_clockwait(&changed, &ends_lock.mutex, CLOCK_MONOTONIC, end) == 0;

@@ -9,8 +9,8 @@
 bool strata_exit_look_enter(void);
 void strata_exit_look_leave(void);
 
-/* Calls `look` on a thread of its own, without keeping its errors, while no stack is destroyed, and waits up to the
- * timeout. False if it did not start or end in time. Once for each process, from an exit handler. */
+/* Calls `look` on a thread of its own while no stack is destroyed, drops its errors, and waits up to the timeout. False
+ * if it did not start or end in time. Once for each process, from an exit handler. */
 bool strata_exit_look_hold(void (*look)(void), unsigned patience_ms);
 
 #endif

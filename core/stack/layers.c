@@ -1,4 +1,4 @@
-/* The registry of layers: a short list, searched from the front. */
+/* The registry of layers: a short list. */
 #include "core/stack/layers.h"
 
 #include "core/base/error.h"
@@ -15,7 +15,7 @@ typedef struct registered_layer {
 } registered_layer;
 
 static strata_lock layers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LAYERS);
-static registered_layer *layers; /* guarded by layers_lock; kept for the life of the process */
+static registered_layer *layers; /* guarded by layers_lock; never freed */
 
 const strata_layer *strata_layer_find(const char *name, size_t length)
 {

@@ -13,7 +13,7 @@ static inline bool is_alloc_timeline(const strata_entry *entry, const strata_tim
 
 /* The handle of the block's allocation stream is known with another timeline. If the block's timeline has gone to
  * another stream, all its points are complete, and freeing on the handle is right, whichever stream it names. Otherwise
- * it names another stream; but without stream ids from the driver that is uncertain, and the free waits for both. */
+ * it names another stream; without stream ids from the driver that is uncertain, and the free waits for both. */
 static strata_status reused_handle_stream(const strata_entry *entry, const strata_stream_ref *now, CUstream *stream)
 {
     uint16_t number = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
@@ -26,7 +26,7 @@ static strata_status reused_handle_stream(const strata_entry *entry, const strat
     return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
 }
 
-/* Whether the block's allocation stream was known and is no longer. During unregistration neither this nor
+/* Whether the allocation stream was known and is no longer. During unregistration neither this nor
  * strata_alloc_stream_is_known holds for a moment. */
 static bool alloc_stream_has_ended(const strata_entry *entry)
 {
@@ -47,7 +47,7 @@ static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *bl
                               (unsigned long long)block->id.generation, why);
 }
 
-/* The stream on which a live block is freed: its allocation stream, if that still has a name. */
+/* The stream on which a live block is freed: its allocation stream, if that can still be named. */
 static strata_status alloc_stream(strata_device *device, const strata_block *block, const strata_entry *entry,
                                   CUstream *stream)
 {
@@ -70,7 +70,7 @@ static strata_status alloc_stream(strata_device *device, const strata_block *blo
     }
 }
 
-/* Frees a block whose stream has ended. *again: the stream was registered again meanwhile. */
+/* *again: the stream was registered again meanwhile. */
 static strata_status deallocate_gone(strata_resource *top, const strata_block *block, const strata_entry *entry,
                                      bool *again)
 {

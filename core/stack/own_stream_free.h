@@ -1,17 +1,13 @@
-/* The free of a block in the order of its allocation stream, which the caller does not name.
+/* The free of a block in the order of its allocation stream, which the caller does not name. The handle may be dead by
+ * now: it is used only while the stream is known, or is the calling thread's own CU_STREAM_PER_THREAD.
  *
- * The handle of that stream may be dead by now. It is used only while the stream is known, or is the calling thread's
- * own CU_STREAM_PER_THREAD:
+ *     the stream            the free is ordered after
+ *     is known              the stream
+ *     was unregistered      the work that it had then (STRATA_STREAM_GONE)
+ *     never was known       refused with STREAM_MISUSE
  *
- *     allocation stream     the free is ordered after
- *     known                 the stream
- *     unregistered          the work that it had then (STRATA_STREAM_GONE)
- *     its handle is known   whichever of these applies; both if the driver gives streams no ids
- *     again
- *     never known           refused with STREAM_MISUSE
- *
- * Another thread may unregister the stream meanwhile: the free is marked as in flight (core/streams/inflight_frees.h).
- */
+ * If a handle is known again, one of the first two applies; both if the driver gives streams no ids. Another thread may
+ * unregister the stream meanwhile: the free is marked as in flight (core/streams/inflight_frees.h). */
 #ifndef STRATA_CORE_STACK_OWN_STREAM_FREE_H
 #define STRATA_CORE_STACK_OWN_STREAM_FREE_H
 
@@ -19,15 +15,14 @@
 #include "core/streams/inflight_frees.h"
 #include "core/streams/known_streams.h"
 
-/* Whether the timeline has had no other stream since the block was allocated on its stream. */
+/* Whether the timeline has had no other stream since the block was allocated. */
 static inline bool strata_entry_is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
     return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
-/* Whether the block's allocation stream is known now. The block's timeline often has the handle itself, which costs
- * less than a search for it. */
+/* The block's timeline often has the handle itself, which costs less than a search for it. */
 static inline __attribute__((always_inline)) bool strata_alloc_stream_is_known(const strata_table *table,
                                                                                const strata_block *block)
 {
@@ -41,11 +36,11 @@ static inline __attribute__((always_inline)) bool strata_alloc_stream_is_known(c
             strata_known_timeline(table->device, block->stream) == alloc_timeline);
 }
 
-/* As strata_free_on_own_stream, within an in-flight free, for a stream that is not known. */
+/* As strata_free_on_own_stream, within an in-flight free, if the stream is not known. */
 strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_block *block);
 
-/* Frees a block of the stack of `top`, the outermost layer, on its allocation stream. `table` is the stack's; `thread`
- * is the calling thread's state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream was never known). */
+/* Frees a block through the outermost layer of its stack. `table` is the stack's; `thread` is the calling thread's
+ * state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
 static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(const strata_table *table,
                                                                                      strata_resource *top,
                                                                                      const strata_block *block,

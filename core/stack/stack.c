@@ -1,4 +1,4 @@
-/* A stack after it was built: its life, and its properties. */
+/* The life of a stack after it was built, and its properties. */
 #include "core/stack/stack.h"
 
 #include "core/base/driver_state.h"
@@ -38,8 +38,8 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                            what);
     if (usable) {
         strata_error_suppress_begin();
-        top->ops->usage(
-            top, &usage); /* Live bytes need no driver call, so they are reported even if the driver's query failed. */
+        top->ops->usage(top,
+                        &usage); /* live bytes need no driver call: they are valid even if the driver's query fails */
         strata_error_suppress_end(false);
     }
     if (usage.live_blocks == 0)
@@ -51,7 +51,7 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
                        usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
 }
 
-/* Destroys the uppermost remaining layer. Layers below may still free blocks and report completions. */
+/* The uppermost remaining layer. Layers below may still free blocks and report completions. */
 static void end_layer(strata_stack *stack, strata_resource *layer)
 {
     layer->ops->destroy(layer);

@@ -55,7 +55,7 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
                        in->text + position, what);
 }
 
-/* `more`: further characters of this kind of word */
+/* `more`: further characters of such words */
 static bool is_word_character(char c, const char *more)
 {
     return isalnum((unsigned char)c) || (c && (strchr("_-.%/:+", c) || strchr(more, c)));
@@ -166,7 +166,7 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
-/* Few options accept a duration of zero, since 0 means not set. */
+/* `none`: zero is accepted. For most options 0 means not set. */
 static strata_status store_duration(const reader *in, const word *value, bool none, void *field)
 {
     uint64_t nanoseconds;
@@ -288,7 +288,7 @@ static strata_status read_layer(reader *in)
     return read_options(in, layer);
 }
 
-/* Whether an owner can also be placed over another layer. */
+/* Whether an owner can also stand over another layer. */
 static bool stands_over(const strata_layer *layer)
 {
     return layer->size >= offsetof(strata_layer, over) + sizeof layer->over && layer->over;
@@ -381,7 +381,7 @@ static bool is_left_out(const reader *in, size_t which)
     return which + 1 < in->count && stands_over(layer) && name_in_sanitizer_mode(layer);
 }
 
-/* Appends a layer's text, up to the next layer. */
+/* Appends a layer's text. */
 static void append_layer(char *text, const reader *in, size_t which)
 {
     const size_t from = in->layers[which].position;
@@ -389,7 +389,6 @@ static void append_layer(char *text, const reader *in, size_t which)
     strncat(text, in->text + from, end - from);
 }
 
-/* Replaces the last layer by another owner. */
 static strata_status replace_owner(reader *in, const char *name)
 {
     layer_text *owner = &in->layers[in->count - 1];
@@ -408,7 +407,7 @@ static strata_status replace_owner(reader *in, const char *name)
 }
 
 /* In sanitizer mode every block is an allocation of its own: layers that take memory for many blocks at once are left
- * out, or replaced if they own it. *text is the resulting stack's text, to be freed; NULL if unchanged. */
+ * out, or replaced if they own it. *text is the resulting text, to be freed; NULL if unchanged. */
 static strata_status follow_mode(reader *in, char **text)
 {
     strata_mode mode;
