@@ -33,7 +33,7 @@ enum { BYTES = 4000, BUG = 99, PATIENCE_S = 60, SKIPPED = 77 };
 
 static CUstream stream;
 static CUfunction touch;
-static CUdeviceptr device; /* BYTES, from cuMemAlloc, which nobody wrote */
+static CUdeviceptr device; /* BYTES, from cuMemAlloc, never written */
 static char *pinned;       /* the same */
 
 /* What the kernel's twin does. */
@@ -70,7 +70,7 @@ static void finish(void)
     OK(p_cuStreamSynchronize(stream));
 }
 
-/* The policy is late: nothing runs before somebody waits for it. */
+/* The policy is late: work runs only when a call waits for it. */
 static void begin(void)
 {
     static const char ptx[] = ".version 8.0\n.target sm_90\n.address_size 64\n"
@@ -403,7 +403,7 @@ struct program {
     const char *name;
     void (*run)(void);
     const char *memcheck[2];  /* what it says; NULL: nothing */
-    const char *sanitizer[2]; /* the same; it knows nothing of bytes that nobody wrote */
+    const char *sanitizer[2]; /* the same; it does not find reads of bytes that were never written */
 };
 
 #define PROGRAM(name) #name, name

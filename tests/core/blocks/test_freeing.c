@@ -1,4 +1,4 @@
-/* Freeing in stream order: nobody is delayed, nothing is handed out too early, and the account always adds up. The
+/* Freeing in stream order: no stream is delayed, no memory is handed out too early, and the account always adds up. The
  * cases run on the resources that allocate in stream order; what every resource shares is in test_resources.c. */
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -21,7 +21,7 @@ static bool overlap(const strata_block *a, const strata_block *b)
     return a->address < b->address + b->bytes && b->address < a->address + a->bytes;
 }
 
-/* Allocates the same size many times on `stream` and fills it: whoever still reads `freed` would see that. */
+/* Allocates the same size many times on `stream` and fills it: work that still reads `freed` would see that. */
 static void nobody_gets(test_fixture *fixture, const strata_block *freed, CUstream stream)
 {
     strata_block blocks[MANY];

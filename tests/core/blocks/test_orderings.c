@@ -101,8 +101,8 @@ static bool register_stream(void *data)
     return strata_runtime_register_stream(one->runtime, one->stream) == STRATA_SUCCESS;
 }
 
-/* The event that the commit records on the stream must not be taken for one that covers what comes after it: nobody
- * records it again on a stream that is known. */
+/* The event that the commit records on the stream must not count as covering later work: on a known stream it is
+ * not recorded again. */
 static void
 a_stream_that_is_registered_in_the_middle_of_a_commit_keeps_the_order_of_its_later_work(test_fixture *fixture)
 {

@@ -506,7 +506,7 @@ static CUresult CUDAAPI refuse_to_synchronize(CUstream stream)
 }
 
 /* The stream's event is there from the use before. When it can neither be recorded again nor the stream be waited for,
- * it must not stand for the later work: whoever needs that is refused, until an event covers it. */
+ * it must not cover the later work: a use that needs that work is refused until an event covers it. */
 static void work_that_can_neither_be_marked_nor_waited_for_is_not_covered_by_an_older_event(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), reader = test_stream(fixture, TEST_STREAM_POOL);
@@ -557,8 +557,8 @@ static void check_forgotten(test_fixture *fixture, CUstream stream)
     assert_true(ref.timeline->stream_id != ref.stream_id);
 }
 
-/* All of its events are over, and no block was allocated on it; but it has that work. Nobody could have the memory of a
- * block that was freed now. */
+/* All of its events are complete, and no block was allocated on it; but it has that work. The memory of a block that is
+ * freed now could never be reused. */
 static void a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten(test_fixture *fixture)
 {
     for (int used_before = 0; used_before < 2; used_before++) {
@@ -702,8 +702,8 @@ static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
     }
 }
 
-/* Two streams write to a block at a time, each to a part of it: neither use comes after the other one, so who comes
- * next comes after both. */
+/* Two streams write to a block at the same time, each to a part of it: neither use comes after the other, so the next
+ * use comes after both. */
 static void writes_of_two_streams_that_nothing_orders_are_both_waited_for(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);

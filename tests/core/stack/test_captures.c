@@ -391,7 +391,7 @@ static void a_free_inside_a_capture_of_a_threads_own_stream_is_done_when_that_th
     check_settled(fixture, &own.block);
 }
 
-/* Its work is over, which is said; its handle is nobody's now. */
+/* The program says that the stream's work is complete; its handle is dead. */
 static void a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_have_ended(test_fixture *fixture)
 {
     CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
@@ -403,7 +403,7 @@ static void a_free_inside_a_capture_of_a_stream_that_is_gone_is_done_when_all_ha
     check_settled(fixture, &block);
 }
 
-/* Who says that the capture has ended hears of it, and the free is there for the next time. */
+/* The call that reports the end of the capture returns the error, and the free stays for the next one. */
 static void a_free_inside_a_capture_that_fails_afterwards_is_said_and_deferred_again(test_fixture *fixture)
 {
     const bool asks = test_owner_is(fixture, "pool"); /* which stream it is, and frees by no call */
@@ -616,7 +616,7 @@ static void a_free_without_a_stream_that_met_a_capture_is_done_by_the_next_reap(
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
-/* Nobody captured the stream that the free is on, and nobody need name it again. */
+/* The stream of the free is not captured, and need not be named again. */
 static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(test_fixture *fixture)
 {
     CUstream captured = internal_stream(CU_STREAM_DEFAULT), other = internal_stream(CU_STREAM_NON_BLOCKING);
@@ -627,7 +627,7 @@ static void a_free_on_a_stream_that_is_not_captured_is_done_by_the_next_reap(tes
     check_freed_or_deferred(fixture, &block);
     check_status(strata_runtime_reap_pending(fixture->runtime), STRATA_ERROR_STREAM_CAPTURE);
     end_alive(captured);
-    check_settled(fixture, &block); /* `other` has gone to nobody, and nobody knows it */
+    check_settled(fixture, &block); /* `other` is unknown, and was not named again */
     check_cu(test_cu()->StreamDestroy(other));
     check_cu(test_cu()->StreamDestroy(captured));
 }

@@ -1,5 +1,5 @@
-/* Frees that wait for the end of a capture: which of several threads carries them out, and who waits for it; and those
- * that become the legacy stream's, where only that is in a capture's way. */
+/* Frees that wait for the end of a capture: which of several threads performs them, and which threads wait for it; and
+ * those that move to the legacy stream, if only that stream is in a capture's way. */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -31,7 +31,7 @@ static bool is_retired(test_fixture *fixture, const strata_block *block)
     return strata_runtime_block_state(fixture->runtime, block->id) == STRATA_BLOCK_RETIRED;
 }
 
-/* Whose end is not known to anybody but the test. */
+/* Frees a block inside a capture whose end only the test knows. */
 static strata_block free_inside(test_fixture *fixture, CUstream captured)
 {
     strata_block block = test_allocate(fixture, BYTES, test_stream(fixture, TEST_STREAM_POOL));
@@ -104,7 +104,7 @@ static void meet_end(void)
     sem_destroy(&meeting.in_hand);
 }
 
-/* Whether somebody comes back in a time that is long enough for one who does not wait. */
+/* Whether the other thread returns within a time that is long enough for a thread that does not wait. */
 static bool comes_back(void)
 {
     struct timespec until;
@@ -252,7 +252,7 @@ static void who_waits_for_all_frees_waits_for_who_came_by_in_between(test_fixtur
     test_end_capture(first);
     strata_block two = free_inside(fixture, second);
     test_end_capture(second);
-    check_ok(strata_runtime_register_stream(fixture->runtime, first)); /* so that everybody can name it */
+    check_ok(strata_runtime_register_stream(fixture->runtime, first)); /* so that every thread can name it */
     meeting.other = second;
     meet_begin(fixture, first, let_other_come_by, pass_other);
     const strata_status status = reap();
@@ -298,7 +298,7 @@ static void begin_to_unregister(void)
         sched_yield();
 }
 
-/* Its handle may be nobody's once the free is over that has found it. */
+/* The handle may be dead once the free that has found it is over. */
 static void a_stream_that_ends_while_its_frees_are_carried_out_is_named_for_none_of_the_others(test_fixture *fixture)
 {
     CUstream captured = internal_stream(CU_STREAM_NON_BLOCKING);
@@ -337,7 +337,7 @@ static struct {
     unsigned asked;
 } unmarkable;
 
-/* The first question is that of the free itself, the second one of who defers it. */
+/* The first query is the free's, the second one that of its deferral. */
 static bool is_unmarkable(CUstream stream)
 {
     return stream == unmarkable.stream && unmarkable.asked >= 2;
@@ -376,7 +376,7 @@ static strata_status free_on_unmarkable(test_fixture *fixture, const strata_bloc
     return status;
 }
 
-/* Nobody could wait for what it was given. */
+/* The stream's work can be neither marked nor waited for. */
 static void a_free_whose_stream_could_not_be_marked_waits_until_that_is_named_again(test_fixture *fixture)
 {
     if (!defers_on_legacy(fixture))

@@ -213,7 +213,7 @@ static void allocate(void)
 static void free_block(model_block *one)
 {
     strata_block copy = one->block;
-    copy.tag = (strata_tag)pick(9); /* nobody goes by it */
+    copy.tag = (strata_tag)pick(9); /* not checked */
     if (!went_well(strata_runtime_deallocate_on(model.runtime, &copy, pick_stream()))) {
         assert_int_equal(strata_runtime_block_state(model.runtime, one->block.id), STRATA_BLOCK_LIVE);
         return;

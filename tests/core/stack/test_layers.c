@@ -120,7 +120,7 @@ static void a_free_with_wrong_facts_is_refused_and_the_block_stays(test_fixture 
     test_write(fixture, &block, 0x22, NULL);
     test_free_on(fixture, &other, NULL);
     wrong = block;
-    wrong.tag = 77; /* nobody goes by it */
+    wrong.tag = 77; /* not checked */
     test_free_on(fixture, &wrong, NULL);
     check_status(strata_runtime_deallocate_on(fixture->runtime, &block, NULL), STRATA_ERROR_DOUBLE_FREE);
     check_status(strata_runtime_prepare_block_use(fixture->runtime, &block, NULL, STRATA_ACCESS_READ),
@@ -234,7 +234,7 @@ static void threads_use_it_at_the_same_time(test_fixture *fixture)
         assert_int_equal(workers[i].failures, 0);
         test_stream_close(fixture, workers[i].stream);
     }
-    size_t released; /* what a layer keeps for later depends on who came first */
+    size_t released; /* what a layer caches depends on the order of the threads */
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
     assert_int_equal(test_usage(fixture).live_blocks, 0);

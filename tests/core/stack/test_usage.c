@@ -9,7 +9,7 @@
 
 enum { BYTES = 4096, READINGS = 12 };
 
-static _Thread_local strata_runtime *busy; /* NULL: nobody comes in between */
+static _Thread_local strata_runtime *busy; /* NULL: no calls come in between */
 static unsigned pairs_in_between;
 
 typedef struct short_life {
