@@ -14,9 +14,9 @@ strata_status strata_free_without_driver(const strata_resource *resource, const 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);
 strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block);
 
-/* The arguments are checked. */
-static inline strata_status strata_allocate_from_top(strata_resource *top, const strata_request *request,
-                                                     strata_block *out)
+/* The arguments are checked. Always inline: no frame of it in the call stacks of a build without optimization. */
+static inline __attribute__((always_inline)) strata_status
+strata_allocate_from_top(strata_resource *top, const strata_request *request, strata_block *out)
 {
     const strata_status status = top->ops->allocate(top, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
