@@ -8,8 +8,8 @@
  * timeline, so it waits for nothing, even if another stream had the timeline before: a timeline is reused only when all
  * work of its stream is complete. For an unknown stream, the free has recorded an event.
  *
- * When memory runs short, the thread with map_lock empties all caches: it sets `flushing` and waits for busy threads; a
- * thread sets `busy` and then checks `flushing` (core/base/asymmetric.h).
+ * When memory runs short, the thread with map_lock empties all caches: each has a busy flag (core/base/busy_flag.h),
+ * and `flushing` excludes the threads.
  *
  * An extent that another stream used goes into a magazine: extents of one size that wait for the same two streams. A
  * full magazine goes to the depot. A thread that needs that size takes it as a whole and waits once.
@@ -86,30 +86,18 @@ _Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
 
 static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
-    strata_light_barrier();
-    if (__builtin_expect(!atomic_load_explicit(&self->flushing, memory_order_acquire), 1))
-        return true;
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_enter(&local->busy, &self->flushing);
 }
 
 /* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 1, memory_order_relaxed);
-    atomic_signal_fence(memory_order_seq_cst);
-    if (__builtin_expect(!atomic_load_explicit(&strata_barriers_are_full, memory_order_relaxed) &&
-                             !atomic_load_explicit(&self->flushing, memory_order_acquire),
-                         1))
-        return true;
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
-    return false;
+    return strata_busy_try_enter(&local->busy, &self->flushing);
 }
 
 static inline void pool_thread_cache_leave(pool_thread_cache *local)
 {
-    atomic_store_explicit(&local->busy, 0, memory_order_release);
+    strata_busy_leave(&local->busy);
 }
 
 static inline pool_stream_cache *pool_stream_cache_of(const pool_thread_cache *local, const strata_timeline *timeline)
