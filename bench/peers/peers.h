@@ -28,7 +28,7 @@ typedef struct peer_choice {
     char text[PEER_TEXT_SIZE]; /* a stack's text, a library's path, else a description */
     char about[PEER_TEXT_SIZE];
     const strata_peer *loaded;
-    bool pool;                    /* the stack `pool` alone; docs/measurements.md has its targets */
+    bool pool;                    /* the stack `pool` alone; docs/benchmarks.md has its targets */
     bool production;              /* layers over `pool` */
     bool device;                  /* its blocks are device memory */
     bool waits;                   /* a free waits for its stream */

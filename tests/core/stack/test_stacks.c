@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <strata/guard.h>
+
 #include "support/child.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
@@ -447,7 +449,7 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "too many bytes");
     bad = empty_ops;
     bad.block_bytes = 8;
-    bad.spared_bytes = 9;
+    bad.optional_block_bytes = 9;
     check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "more bytes in each block than it asks for");
     bad = least_ops;
     bad.usage = NULL;
@@ -791,6 +793,23 @@ static void calls_of_a_layer_that_is_in_no_stack_are_refused(void **state)
     check_ok(strata_resource_destroy(made[1]));
 }
 
+static bool owns_none(strata_resource *self, strata_block_id id)
+{
+    (void)self;
+    (void)id;
+    return false;
+}
+
+static void deprecated_names_set_what_the_present_ones_do(void **state)
+{
+    (void)state;
+    const strata_resource_ops ops = {.keeps = owns_none, .passes_facts = true, .spared_bytes = 8};
+    assert_true(ops.owns_internally == owns_none);
+    assert_true(ops.transparent);
+    assert_int_equal(ops.optional_block_bytes, 8);
+    assert_true(strata_guard_suspects_print == strata_guard_fault_candidates_print);
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {TEST_SCENARIO(owners_know_their_device)};
@@ -809,6 +828,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup(a_resource_that_was_never_built_into_a_stack_is_ended_by_itself, setup),
         cmocka_unit_test(an_owner_of_another_device_is_refused),
         cmocka_unit_test(calls_of_a_layer_that_is_in_no_stack_are_refused),
+        cmocka_unit_test(deprecated_names_set_what_the_present_ones_do),
         cmocka_unit_test(layers_begin_from_below_and_one_that_cannot_ends_the_build),
         cmocka_unit_test_setup(a_layer_of_a_later_version_with_a_longer_table_works, setup),
     };
