@@ -1,4 +1,4 @@
-/* The pool's inside, for its tests: no test names a member of a private struct. */
+/* Access to private members of the pool for its tests. */
 #ifndef STRATA_TESTS_SUPPORT_POOL_INSIDE_H
 #define STRATA_TESTS_SUPPORT_POOL_INSIDE_H
 
@@ -17,7 +17,7 @@ static inline pool *pool_inside(strata_runtime *runtime)
 
 /* ---- remapping and the overhead that it earns ---- */
 
-/* Earned overhead depends on the machine's speed: tests of other subjects forget it. */
+/* Adaptive overhead depends on the machine's speed, so tests of other subjects reset it. */
 static inline void forget_remapping(strata_runtime *runtime)
 {
     pool *self = pool_inside(runtime);
@@ -25,7 +25,7 @@ static inline void forget_remapping(strata_runtime *runtime)
     self->adaptive.remap_window = (pool_remap_window){0};
 }
 
-/* Moves are counted, and earn nothing. */
+/* Remapping is counted, and adds no overhead. */
 static inline void earn_nothing(pool *self)
 {
     self->given.overhead = true;
@@ -73,7 +73,7 @@ static inline void restart_window(pool *self)
         (pool_remap_window){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
 }
 
-/* A pause of so many nanoseconds, as the window sees it. */
+/* A pause of so many nanoseconds, for the remap window. */
 static inline void shift_window(pool *self, uint64_t nanoseconds)
 {
     self->adaptive.remap_window.began -= nanoseconds;

@@ -1,4 +1,4 @@
-/* pool: what it does when something is in its way: a capture, the driver, another thread. */
+/* pool: obstacles to a request, from a capture, the driver, or another thread. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -7,11 +7,11 @@
 #include "support/faults.h"
 #include "support/fixture.h"
 
-enum { MIB = 1 << 20, GRANULE = 2 * MIB /* what the simulated device and an H200 map memory in */ };
+enum { MIB = 1 << 20, GRANULE = 2 * MIB /* mapping granularity of the simulated device and of an H200 */ };
 
 static bool has_granule(void)
 {
-    return test_sim_control() != NULL; /* another device may map memory in other pieces */
+    return test_sim_control() != NULL; /* another device may have another one */
 }
 
 static bool overlap(const strata_block *a, const strata_block *b)
@@ -21,7 +21,7 @@ static bool overlap(const strata_block *a, const strata_block *b)
 
 /* ---- waiting for frees ---- */
 
-/* Memory that is free may still be worked on. Who waits for all frees waits for that, once for each stream. */
+/* Free memory may still have pending work. A full reap waits for it, once for each stream. */
 static void waiting_for_frees_waits_for_the_work_on_free_memory(test_fixture *fixture)
 {
     enum { STREAMS = 3, EACH = 4 };
@@ -64,9 +64,9 @@ static void a_pool_whose_memory_cannot_be_waited_for_is_not_destroyed(test_fixtu
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
-/* ---- allocations that come to nothing ---- */
+/* ---- failed allocations ---- */
 
-/* The stream came after the memory's last work before the allocation failed; it forgets nothing of it. */
+/* The failed allocation made the stream wait for the memory's last work, and the memory keeps that. */
 static void check_memory_of_failure(test_fixture *fixture, bool cached)
 {
     if (!has_granule())
@@ -106,7 +106,7 @@ static void memory_that_no_cache_had_of_an_allocation_that_fails_is_still_waited
     check_memory_of_failure(fixture, false);
 }
 
-/* The error names the call, nothing is kept of the attempt, and the next one is made as if it had not been. */
+/* The error names the call, the attempt leaves nothing behind, and the next request succeeds. */
 static void an_allocation_that_the_driver_refuses_says_which_call_and_keeps_nothing(test_fixture *fixture)
 {
     static const struct {
@@ -146,7 +146,8 @@ static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
     return CUDA_ERROR_UNKNOWN;
 }
 
-/* Memory that could neither be used nor unmapped is held until the pool ends, and its addresses are left alone. */
+/* Memory that can be neither used nor unmapped is held until the pool is destroyed, and its addresses are not used
+ * again. */
 static void addresses_that_cannot_be_unmapped_are_not_mapped_again(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -163,9 +164,9 @@ static void addresses_that_cannot_be_unmapped_are_not_mapped_again(test_fixture 
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
 }
 
-/* ---- giving memory back ---- */
+/* ---- returning memory ---- */
 
-/* What was given back is, the rest is the next trim's. */
+/* The first trim keeps what it has returned; the next one returns the rest. */
 static void a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on(test_fixture *fixture)
 {
     static const struct {
@@ -192,7 +193,7 @@ static void a_trim_that_the_driver_refuses_says_so_and_the_next_one_goes_on(test
 
 /* ---- memory that cannot be waited for ---- */
 
-/* There is memory, and why it cannot be had is not that there is none. */
+/* There is memory, so the error is that of the wait, not out of memory. */
 static void a_wait_that_fails_is_what_an_allocation_fails_for(test_fixture *fixture)
 {
     strata_runtime *small;
@@ -216,7 +217,7 @@ static void a_wait_that_fails_is_what_an_allocation_fails_for(test_fixture *fixt
     check_ok(strata_runtime_destroy(small));
 }
 
-/* New memory is had then without what lies free beside it. */
+/* New memory is made without the free memory beside it. */
 static void memory_beside_what_cannot_be_waited_for_serves_by_itself(test_fixture *fixture)
 {
     if (!has_granule())
@@ -238,10 +239,10 @@ static void memory_beside_what_cannot_be_waited_for_serves_by_itself(test_fixtur
     check_cu(test_cu()->StreamDestroy(captured));
 }
 
-/* ---- memory that is moved ---- */
+/* ---- remapped memory ---- */
 
-/* Two large free pieces with no memory between them, and little that is live at their other ends: there is just enough
- * for a request beside the one, if the other's memory is moved there. */
+/* Two large free extents with a hole between them, and a small live block at each outer end: there is just enough
+ * beside one of them if the other's memory is remapped. */
 static void memory_on_the_other_side_of_a_hole_is_remapped_for_a_request(test_fixture *fixture)
 {
     enum { COUNT = 5, SIDE = 15 * MIB, MIDDLE = 16 * MIB };
@@ -272,7 +273,7 @@ static void memory_on_the_other_side_of_a_hole_is_remapped_for_a_request(test_fi
     check_ok(strata_runtime_destroy(runtime));
 }
 
-/* Some of the memory would be new, as the slack is not used up, but the device has none. */
+/* The overhead limit would allow new memory, but the device has none. */
 static void memory_is_remapped_if_the_device_has_no_more(test_fixture *fixture)
 {
     enum { COUNT = 4, LARGE = 16 * MIB };
@@ -318,7 +319,7 @@ static void *take_what_is_free(void *data)
     return NULL;
 }
 
-/* The first time another thread takes what lies free beside the place that the new memory is for. */
+/* The first time, another thread takes the free memory beside the hole that the new memory is for. */
 static CUresult CUDAAPI create_slow(CUmemGenericAllocationHandle *handle, size_t bytes,
                                     const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -335,7 +336,7 @@ static void an_allocation_that_loses_its_neighbour_to_another_thread_grows_again
     if (!has_granule())
         return;
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block half = test_allocate(fixture, MIB, stream), block; /* and a MiB is free behind it */
+    strata_block half = test_allocate(fixture, MIB, stream), block; /* and a MiB behind it is free */
     memset(&quick, 0, sizeof quick);
     quick.fixture = fixture;
     quick.stream = stream;

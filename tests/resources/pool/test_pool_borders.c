@@ -1,4 +1,4 @@
-/* pool: its options at their borders, and what it says of itself and of a request that it refuses. */
+/* pool: its options at their limits, its report, and its refusals. */
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static strata_runtime *runtime_of(const char *text)
     return runtime;
 }
 
-/* ---- slack ---- */
+/* ---- overhead ---- */
 
 static void an_overhead_beyond_all_memory_is_all_memory(void **state)
 {
@@ -143,7 +143,7 @@ static void an_initial_size_is_held_from_the_first_request_on(void **state)
         strata_runtime *runtime = runtime_of(stacks[i]);
         strata_block block;
         check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
-        assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB); /* whole pieces of 2 MiB */
+        assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB); /* whole granules of 2 MiB */
         check_ok(strata_runtime_deallocate(runtime, &block));
         check_ok(strata_runtime_trim(runtime, 0, NULL));
         check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
@@ -153,7 +153,7 @@ static void an_initial_size_is_held_from_the_first_request_on(void **state)
     }
 }
 
-/* It was had once: then it is no reason to refuse anything. */
+/* It was reserved once, so its absence refuses no request. */
 static void a_returned_initial_size_is_made_again_if_there_is_memory(void **state)
 {
     (void)state;
@@ -170,9 +170,9 @@ static void a_returned_initial_size_is_made_again_if_there_is_memory(void **stat
     check_ok(strata_runtime_destroy(runtime));
 }
 
-/* ---- what is free ---- */
+/* ---- free memory ---- */
 
-/* Whoever keeps it: the thread's cache, for long or until it next asks the heap, or a bundle for others. */
+/* In the thread's cache, for long or until the thread next needs the heap, or in a magazine for others. */
 static void the_largest_free_extent_may_be_one_that_a_thread_keeps(test_fixture *fixture)
 {
     static const size_t sizes[] = {1000, 100 * 1024, 3 * MIB, 48 * MIB};
@@ -257,7 +257,7 @@ static void a_pool_over_null_serves(void **state)
     }
 }
 
-/* Each request has a number for its frame while the layer below is asked. */
+/* Each request has a number for its chunk while the layer below is asked. */
 static void requests_that_the_layer_below_refuses_leave_no_numbers(void **state)
 {
     (void)state;

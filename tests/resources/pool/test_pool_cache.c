@@ -1,5 +1,5 @@
-/* pool: how much a thread keeps for a stream. Whatever came and went before, it is all that fits, so that the next
- * requests find it there; and where not all fits, it is what was freed last. */
+/* pool: how much a thread caches for a stream. It caches all that fits, whatever came and went before, so that the next
+ * requests find it; if not all fits, it keeps what was freed last. */
 #include "support/pool.h"
 #include "support/pool_inside.h"
 #include "support/sweep.h"
@@ -11,7 +11,7 @@ static uint64_t hits(test_fixture *fixture)
     return value_of(fixture->runtime, "pool.hits");
 }
 
-/* Has that many blocks at a time, writes and frees them. How many of them were kept before. */
+/* Allocates that many blocks at once, writes and frees them. Returns how many came from the cache. */
 static unsigned have(test_fixture *fixture, unsigned count, size_t bytes, CUstream stream)
 {
     strata_block blocks[MOST];
@@ -26,7 +26,7 @@ static unsigned have(test_fixture *fixture, unsigned count, size_t bytes, CUstre
     return (unsigned)found;
 }
 
-/* A smaller size that is kept in the place of this one, or the largest one that is not. */
+/* A smaller size that shares this one's bin, or the largest one that does not. */
 static size_t smaller_size(size_t bytes, bool in_its_place)
 {
     static pool_stream_cache cache;
@@ -37,7 +37,7 @@ static size_t smaller_size(size_t bytes, bool in_its_place)
     return granules * POOL_GRANULE;
 }
 
-/* Where a sweep makes a call fail, memory may have gone another way. */
+/* A call that a sweep makes fail may lead memory elsewhere. */
 #define assert_found(found, count) assert_true(test_is_swept() || (found) == (count))
 
 static void what_was_taken_is_not_counted_with_what_is_kept(test_fixture *fixture)
@@ -78,7 +78,7 @@ static void what_went_when_not_all_fitted_is_not_counted_with_what_is_kept(test_
     assert_found(have(fixture, 4, QUARTER, stream), 4);
 }
 
-/* What another stream has freed than had it comes by the bundle, and makes room for itself. */
+/* Blocks freed by a stream other than their own come as a magazine, which replaces what is cached. */
 static void a_magazine_replaces_the_cached_extents_of_its_size(test_fixture *fixture)
 {
     enum { BYTES = CACHE / 2 / POOL_MAGAZINE_SIZE };
@@ -94,15 +94,15 @@ static void a_magazine_replaces_the_cached_extents_of_its_size(test_fixture *fix
     strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), other);
     test_order_after(other, writer);
     for (int i = 0; i <= POOL_MAGAZINE_SIZE; i++) {
-        test_copy_back(fixture, blocks[i].address, EDGE, other); /* noted nowhere */
+        test_copy_back(fixture, blocks[i].address, EDGE, other); /* recorded nowhere */
         test_free_on(fixture, &blocks[i], other);
     }
     const unsigned found = have(fixture, POOL_MAGAZINE_SIZE, BYTES, stream);
-    assert_found(found, POOL_MAGAZINE_SIZE - 1); /* all but the one that the bundle was taken for */
+    assert_found(found, POOL_MAGAZINE_SIZE - 1); /* all but the one that took the magazine */
     test_free_on(fixture, &rest, other);
 }
 
-/* A block out of a cache is written by work on its own stream that nobody has named: whoever reads it comes after. */
+/* A cached block may be written by unrecorded work on its own stream: a reader on another stream waits for it. */
 static void work_on_its_own_stream_is_a_write_of_a_kept_block_too(test_fixture *fixture)
 {
     CUstream timeline = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);

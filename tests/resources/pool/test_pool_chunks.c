@@ -1,4 +1,4 @@
-/* pool: how large the pieces of physical memory are that it makes. */
+/* pool: the sizes of its chunks. */
 #include <stdlib.h>
 
 #include "support/pool.h"
@@ -34,7 +34,7 @@ static void give(strata_block *block)
     check_ok(strata_runtime_deallocate(runtime, block));
 }
 
-/* Takes a block; the frames that were made for it. */
+/* Allocates a block. Returns the number of chunks made for it. */
 static uint64_t made_for(size_t bytes, strata_block *block)
 {
     const uint64_t before = value_of(runtime, "pool.frames.made");
@@ -42,7 +42,7 @@ static uint64_t made_for(size_t bytes, strata_block *block)
     return value_of(runtime, "pool.frames.made") - before;
 }
 
-/* The frames that a new pool makes for a request, and not a byte more than it needs. */
+/* The chunks that a new pool makes for a request, without a byte more than needed. */
 static uint64_t first_chunks(const char *stack, size_t bytes)
 {
     strata_block block;
@@ -72,7 +72,7 @@ static void none_is_larger_than_the_option_says(void **state)
     assert_int_equal(first_chunks("pool(frame=1GiB)", 256 * MIB), 32);
 }
 
-/* An 8th of the limit is made in large ones, and no more. */
+/* An eighth of the limit is made in large ones. */
 static void few_of_them_below_a_limit(void **state)
 {
     (void)state;
@@ -80,7 +80,7 @@ static void few_of_them_below_a_limit(void **state)
     assert_int_equal(first_chunks("pool(max_size=300MiB)", 256 * MIB), 4 + (256 - 32) / 2);
 }
 
-/* Two requests while somebody else has most of the device. The frames of each. */
+/* Two requests while another program has most of the device. The chunks made for each. */
 static void chunks_beside_others(const char *stack, uint64_t made[2], size_t *left)
 {
     size_t total;
@@ -99,7 +99,7 @@ static void chunks_beside_others(const char *stack, uint64_t made[2], size_t *le
     check_ok(strata_runtime_destroy(others));
 }
 
-/* The same of what the device has left, but a deterministic pool goes by what it has in all. */
+/* An eighth of what the device has left; for a deterministic pool, of all that it has. */
 static void few_of_them_where_the_device_has_little(void **state)
 {
     (void)state;
@@ -128,7 +128,7 @@ static void small_ones_where_the_free_memory_is_unknown(void **state)
     assert_int_equal(chunks, 128);
 }
 
-/* Two large blocks that take turns, each too large for where the other was: what is moved is moved in few frames. */
+/* Two large blocks by turns, each too large for the other's place: memory is remapped in few chunks. */
 static void large_blocks_are_remapped_in_few_chunks(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void large_blocks_are_remapped_in_few_chunks(void **state)
     end();
 }
 
-/* Of the first block's frames none is free as a whole: what the second one needs beyond the slack is made, too. */
+/* No chunk of the first block is wholly free: what the second needs beyond the overhead limit is made, too. */
 static void memory_that_cannot_be_remapped_is_made_in_few_chunks(void **state)
 {
     (void)state;

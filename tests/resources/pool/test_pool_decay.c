@@ -1,5 +1,5 @@
-/* pool: when it gives memory back by itself: over time, and when all frees are waited for. The clock that decay goes by
- * is the test's (--wrap=clock_gettime): it runs as ever, and jumps when the test says so. */
+/* pool: returning memory over time, and in a full reap. The test controls the clock of decay (--wrap=clock_gettime): it
+ * runs as usual, and jumps on demand. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "support/sweep.h"
 
 #define SECOND UINT64_C(1000000000)
-#define WINDOW (1000 * SECOND) /* so that only jumps end one */
+#define WINDOW (1000 * SECOND) /* only jumps end one */
 
-enum { CHUNK = 2 << 20 /* what the simulated device and an H200 map memory in */ };
+enum { CHUNK = 2 << 20 /* mapping granularity of the simulated device and of an H200 */ };
 
 /* ---- the clock ---- */
 
@@ -70,10 +70,10 @@ static void make_slow_calls(test_fixture *fixture, unsigned count, CUstream stre
     }
 }
 
-/* Memory that is free, and known to be complete. */
+/* Free memory that is known to be complete. */
 static void leave_free(test_fixture *fixture, size_t bytes, CUstream stream)
 {
-    enum { PART = 64 << 20, PARTS = 2 }; /* more at once would come in larger frames */
+    enum { PART = 64 << 20, PARTS = 2 }; /* larger blocks would come in larger chunks */
     strata_block blocks[PARTS];
     size_t count = 0;
     assert_true(bytes <= (size_t)PART * PARTS);
@@ -86,7 +86,7 @@ static void leave_free(test_fixture *fixture, size_t bytes, CUstream stream)
     check_ok(strata_runtime_reap_pending(fixture->runtime));
 }
 
-/* Sets a window, and ends the first, in which all counts as used. */
+/* Sets a window, and ends the first, in which everything counts as used. */
 static void begin_decay(test_fixture *fixture, CUstream stream)
 {
     set(fixture, "pool.decay", WINDOW);
@@ -94,10 +94,10 @@ static void begin_decay(test_fixture *fixture, CUstream stream)
     make_slow_calls(fixture, 2, stream);
 }
 
-/* Long enough for everything that is not used to go. */
+/* Long enough for all unused memory to be returned. */
 static void sleep_through(test_fixture *fixture)
 {
-    for (int i = 0; i < 2; i++) { /* what was used before the first is given back by the second */
+    for (int i = 0; i < 2; i++) { /* what was used before the first window is returned by the second */
         pass(100);
         check_ok(strata_runtime_reap_pending(fixture->runtime));
     }
@@ -105,7 +105,8 @@ static void sleep_through(test_fixture *fixture)
 
 /* ---- over time ---- */
 
-/* What the driver does not take back stays, and nobody is told: where a sweep makes it refuse, amounts are others. */
+/* Memory that the driver does not take back stays, without an error: in a sweep that makes it refuse, amounts differ.
+ */
 #define assert_amount(condition) assert_true(test_is_swept() || (condition))
 
 static void half_of_the_memory_unused_for_a_window_is_returned(test_fixture *fixture)
@@ -118,7 +119,7 @@ static void half_of_the_memory_unused_for_a_window_is_returned(test_fixture *fix
     assert_amount(reserved(fixture) == 64 * MIB);
     for (size_t bytes = 64 * MIB; bytes > 4 * MIB;) {
         make_slow_calls(fixture, 8, stream);
-        assert_amount(reserved(fixture) == bytes); /* before its time nothing goes */
+        assert_amount(reserved(fixture) == bytes); /* nothing is returned early */
         pass(1);
         make_slow_calls(fixture, 8, stream);
         bytes /= 2;
@@ -128,16 +129,16 @@ static void half_of_the_memory_unused_for_a_window_is_returned(test_fixture *fix
         pass(1);
         make_slow_calls(fixture, 8, stream);
     }
-    assert_amount(reserved(fixture) == CHUNK); /* in which the small blocks are */
+    assert_amount(reserved(fixture) == CHUNK); /* the small blocks' chunk */
     assert_amount(value_of(fixture->runtime, "pool.decayed") == 62 * MIB);
     assert_amount(value_of(fixture->runtime, "pool.released") == 62 * MIB);
-    strata_block block = test_allocate(fixture, 32 * MIB, stream); /* and comes again when it is needed */
+    strata_block block = test_allocate(fixture, 32 * MIB, stream); /* and it is made again on demand */
     test_write(fixture, &block, 0x22, stream);
     check_ends(fixture, &block, 0x22, stream);
     test_free_on(fixture, &block, stream);
 }
 
-/* What a thread keeps for a stream is free, though the heap does not have it, and nobody may come for it again. */
+/* A thread's cache is not part of the heap, and no request may come for it again. */
 static void memory_in_a_thread_cache_is_returned_too(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -147,7 +148,7 @@ static void memory_in_a_thread_cache_is_returned_too(test_fixture *fixture)
     strata_block blocks[COUNT];
     for (size_t i = 0; i < COUNT; i++)
         blocks[i] = test_allocate(fixture, KEPT, kept);
-    leave_free(fixture, CHUNK, stream); /* for the calls below, or they would empty the cache */
+    leave_free(fixture, CHUNK, stream); /* for the calls below, which would empty the cache */
     begin_decay(fixture, stream);
     for (size_t i = 0; i < COUNT; i++)
         test_free_on(fixture, &blocks[i], kept);
@@ -156,15 +157,15 @@ static void memory_in_a_thread_cache_is_returned_too(test_fixture *fixture)
     const uint64_t flushes = value_of(fixture->runtime, "pool.flushes");
     make_slow_calls(fixture, 8, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.flushes"), flushes);
-    for (int i = 0; i < 3; i++) { /* what was used before the first is given back from the second on */
+    for (int i = 0; i < 3; i++) { /* what was used before the first window is returned from the second on */
         pass(100);
         make_slow_calls(fixture, 8, stream);
     }
     assert_true(before >= 3 * CHUNK);
-    assert_int_equal(reserved(fixture), CHUNK); /* in which the small blocks are */
+    assert_int_equal(reserved(fixture), CHUNK); /* the small blocks' chunk */
 }
 
-/* What is held is not counted with what could go. */
+/* Held memory does not count. */
 static void half_of_the_memory_without_holds_is_returned(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -183,7 +184,7 @@ static void half_of_the_memory_without_holds_is_returned(test_fixture *fixture)
     assert_amount(left == 48 * MIB);
 }
 
-/* Windows that went by without a call count. */
+/* Windows without a call count. */
 static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -204,7 +205,7 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = test_allocate(fixture, 400 * MIB, stream), more;
     begin_decay(fixture, stream);
-    more = test_allocate(fixture, 2 * MIB, stream); /* for which the pool grows by more than that */
+    more = test_allocate(fixture, 2 * MIB, stream); /* the pool grows by more than that */
     assert_amount(reserved(fixture) > 404 * MIB);
     const size_t before = reserved(fixture);
     pass(1);
@@ -214,10 +215,10 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     pass(1);
     make_slow_calls(fixture, 2, stream);
-    assert_amount(reserved(fixture) > 400 * MIB && reserved(fixture) < before); /* of what was made half is gone */
+    assert_amount(reserved(fixture) > 400 * MIB && reserved(fixture) < before); /* half of the new is returned */
     pass(1);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    assert_amount(reserved(fixture) < 240 * MIB); /* in frames of 16 MiB */
+    assert_amount(reserved(fixture) < 240 * MIB); /* in chunks of 16 MiB */
     test_free_on(fixture, &more, stream);
 }
 
@@ -271,20 +272,20 @@ static void run_windows(test_fixture *fixture, unsigned windows, size_t most, CU
     enum { PERIODS = 3 };
     for (unsigned i = 0; i < windows * PERIODS; i++) {
         run_period(fixture, 1, most, streams);
-        check_ok(strata_runtime_reap_pending(fixture->runtime)); /* or memory of two streams lies in each other's way */
+        check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, whichever stream freed it */
         ahead += WINDOW / PERIODS;
     }
 }
 
-/* Sweeps take one: of what several streams have left behind a request may wait for more than lies where it gets its
- * memory, and nobody notices if that is forgotten. */
+/* Sweeps take one: a request that takes memory of several streams may wait for more than it needs, so a forgotten wait
+ * would not be noticed. */
 static void make_streams(test_fixture *fixture, CUstream *streams)
 {
     streams[0] = test_stream(fixture, TEST_STREAM_POOL);
     streams[1] = test_is_swept() ? streams[0] : test_stream(fixture, TEST_STREAM_POOL);
 }
 
-/* What is needed in each window is kept, although most of the time it is not. */
+/* Memory needed in each window is kept, although it is unused most of the time. */
 static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture *fixture)
 {
     CUstream streams[2];
@@ -297,7 +298,7 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     run_windows(fixture, 6, MIB, streams);
     const char *policy = getenv("STRATA_SIM_POLICY");
     const bool random = policy && strcmp(policy, "random") == 0;
-    const bool same = test_on_simulated_driver() && !random; /* else no period is like the one before */
+    const bool same = test_on_simulated_driver() && !random; /* otherwise no period is like the one before */
     const uint64_t more = same ? 0 : made / 8;
     assert_true(value_of(fixture->runtime, "pool.frames.made") <= made + more);
     assert_true(value_of(fixture->runtime, "pool.frames.moved") <= moved + more);
@@ -305,7 +306,7 @@ static void memory_that_comes_and_goes_with_a_shorter_period_stays(test_fixture 
     assert_true(bytes > 8 * MIB);
 }
 
-/* The rest of what a larger period needed goes, and none of what this one needs. */
+/* The rest of a larger period's memory is returned, and nothing that this one needs. */
 static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
 {
     CUstream streams[2];
@@ -323,7 +324,7 @@ static void a_period_that_needs_less_comes_to_have_less(test_fixture *fixture)
     assert_true(reserved(fixture) <= large + large / 8);
 }
 
-/* Memory is moved rather than made beyond it: what was live long ago is over. */
+/* Beyond it memory is remapped, not made: an old peak of live bytes no longer counts. */
 static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fixture)
 {
     enum { PAIRS = 4 };
@@ -345,7 +346,7 @@ static void after_a_decay_the_overhead_counts_from_what_is_held(test_fixture *fi
     const size_t before = reserved(fixture);
     block = test_allocate(fixture, (size_t)2 * PAIRS * CHUNK, stream);
     test_write(fixture, &block, 0x44, stream);
-    if (!test_is_swept()) { /* what cannot be unmapped is not moved, and more is made */
+    if (!test_is_swept()) { /* a chunk that cannot be unmapped is not remapped, and more is made */
         assert_true(value_of(fixture->runtime, "pool.frames.moved") > moved);
         assert_true(reserved(fixture) <= before + 2 * (size_t)CHUNK);
     }
@@ -374,7 +375,7 @@ static void decay_stops_at_the_release_threshold(test_fixture *fixture)
     assert_int_equal(reserved(fixture), CHUNK);
 }
 
-/* Of a stream that is behind nothing is known to be complete; and nobody finds that out by waiting. */
+/* No memory of a stream that is behind is known to be complete, and no thread waits to find out. */
 static void memory_of_pending_work_stays_and_is_not_waited_for(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -424,7 +425,7 @@ static void without_decay_nothing_goes_however_long_it_is_not_used(test_fixture 
     assert_int_equal(value_of(fixture->runtime, "pool.released"), 0);
 }
 
-/* What could not be unmapped is memory as before, and goes later. */
+/* A chunk that could not be unmapped is memory as before, and is returned later. */
 static CUresult CUDAAPI refuse_to_unmap(CUdeviceptr address, size_t bytes)
 {
     (void)address, (void)bytes;
@@ -461,7 +462,7 @@ static void what_the_driver_does_not_take_back_is_used_and_tried_again(test_fixt
     assert_int_equal(reserved(fixture), 0);
 }
 
-/* ---- when all frees are waited for ---- */
+/* ---- full reaps ---- */
 
 static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at_no_other_time(test_fixture *fixture)
 {
@@ -478,16 +479,16 @@ static void above_the_threshold_memory_goes_when_all_frees_are_waited_for_and_at
     make_slow_calls(fixture, 8, stream);
     assert_int_equal(reserved(fixture), before);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    assert_int_equal(reserved(fixture), 10 * MIB); /* a frame less would be below it */
+    assert_int_equal(reserved(fixture), 10 * MIB); /* a chunk less would be below it */
     assert_int_equal(value_of(fixture->runtime, "pool.released"), before - 10 * MIB);
     assert_int_equal(value_of(fixture->runtime, "pool.decayed"), 0);
     set(fixture, "pool.release_threshold", 1);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
-    assert_int_equal(reserved(fixture), CHUNK); /* in which the block is */
+    assert_int_equal(reserved(fixture), CHUNK); /* the block's chunk */
     test_free_on(fixture, &block, stream);
 }
 
-/* ---- memory that is on its way ---- */
+/* ---- memory in transit ---- */
 
 static struct {
     test_fixture *fixture;
@@ -509,8 +510,7 @@ static void *reap_and_look(void *data)
     return NULL;
 }
 
-/* The thread that moves memory waits for a stream, with some of it in hand. The other one waits for that stream, too.
- */
+/* The remapping thread waits for a stream, with some chunks in hand. The other thread waits for the same stream. */
 static CUresult CUDAAPI synchronize_slow(CUevent event)
 {
     pthread_t thread;
@@ -521,8 +521,7 @@ static CUresult CUDAAPI synchronize_slow(CUevent event)
     return meanwhile.synchronize(event);
 }
 
-/* Frames before and behind which blocks live: what fits into two of them, once one of them is moved beside the other.
- */
+/* Blocks live before and behind chunks: the request fits into two chunks once one is remapped beside the other. */
 static void remap_while_another_thread_returns_memory(test_fixture *fixture, const char *name, uint64_t value)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), slow = test_stream(fixture, TEST_STREAM_POOL);
@@ -531,7 +530,7 @@ static void remap_while_another_thread_returns_memory(test_fixture *fixture, con
         blocks[i] = test_allocate(fixture, CHUNK, i == 2 ? slow : stream);
     set_limit(fixture, 4 * (uint64_t)CHUNK);
     test_free_on(fixture, &blocks[0], stream);
-    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, so that it is moved first */
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* complete, so that it is remapped first */
     set(fixture, name, value);
     meanwhile.stall = test_stall_begin(slow);
     test_free_on(fixture, &blocks[2], slow);

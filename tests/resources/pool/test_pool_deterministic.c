@@ -1,6 +1,6 @@
 /* pool(deterministic=on): a program that makes the same calls in the same order gets the same addresses in each run,
- * however far the device was each time. The runs are processes of their own: each prints where its blocks were, counted
- * from the first one, as one number. */
+ * whatever the device's progress. Each run is a process that prints its blocks' offsets from the first as one number.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +16,8 @@ enum { STREAMS = 6, LIVE = 48, OPERATIONS = 1500 };
 static strata_runtime *runtime;
 static CUstream streams[STREAMS];
 static strata_block blocks[LIVE];
-static uint64_t traffic = 7, waits; /* what is asked for is the same in each run, when the host waits is not */
-static uint64_t told;               /* of all addresses */
+static uint64_t traffic = 7, waits; /* requests are equal in each run, waits of the host are not */
+static uint64_t told;               /* a hash of all addresses */
 static CUdeviceptr first;
 
 static size_t pick(uint64_t *state, size_t below)
@@ -38,7 +38,7 @@ static void use(const strata_block *block, CUstream stream, strata_access access
     child_ok(strata_runtime_finish_block_use(runtime, block, stream, access));
 }
 
-/* Sizes of all kinds: cached ones again and again, and some that need memory moved. */
+/* Sizes of all kinds: cached ones repeatedly, and some that need remapping. */
 static size_t some_size(void)
 {
     switch (pick(&traffic, 4)) {
@@ -166,7 +166,7 @@ static void the_same_calls_get_the_same_addresses_in_each_run(void **state)
             fail_msg("run %zu got other addresses", i);
 }
 
-/* Or the other test would say nothing. */
+/* Otherwise the other test would prove nothing. */
 static void without_it_they_depend_on_how_far_the_device_is(void **state)
 {
     (void)state;

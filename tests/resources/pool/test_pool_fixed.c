@@ -1,5 +1,5 @@
-/* pool: frames that stay where they were got, over another layer, when one of them is not to be had or to be given back
- * at the moment: what becomes of it, and of the others. What holds of them all the time, test_pool_source has. */
+/* pool: fixed chunks, over another layer, when one can be neither used nor returned at the moment. test_pool_source.c
+ * has the usual cases. */
 #include <string.h>
 
 #include "support/captures.h"
@@ -23,7 +23,7 @@ static void give_back_all(test_fixture *fixture)
     assert_int_equal(in_use_below(fixture), 0);
 }
 
-/* ---- a frame that can be neither used nor given back ---- */
+/* ---- a chunk that can be neither used nor returned ---- */
 
 static CUresult CUDAAPI refuse_event_wait(CUstream stream, CUevent event, unsigned flags)
 {
@@ -52,7 +52,7 @@ static CUresult CUDAAPI refuse_free(CUdeviceptr address, CUstream stream)
     return CUDA_ERROR_UNKNOWN;
 }
 
-/* Neither can anybody wait for a frame that is had, nor is it taken back. */
+/* The new chunk can be neither waited for nor returned. */
 static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
 {
     const strata_entry_table real = strata_cu;
@@ -69,11 +69,11 @@ static strata_status allocate_in_vain(test_fixture *fixture, CUstream stream)
     return status;
 }
 
-/* Nobody knows when it will be there. It counts as reserved until it is given back. */
+/* Its completion is unknown. It counts as reserved until it is returned. */
 static void a_chunk_that_cannot_be_waited_for_serves_no_request(test_fixture *fixture)
 {
     if (!strstr(fixture->stack, "async"))
-        return; /* else a frame is there at once */
+        return; /* a chunk is complete at once */
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     check_status(allocate_in_vain(fixture, stream), STRATA_ERROR_DRIVER);
     assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
@@ -85,9 +85,9 @@ static void a_chunk_that_cannot_be_waited_for_serves_no_request(test_fixture *fi
     give_back_all(fixture);
 }
 
-/* ---- a frame that a capture holds ---- */
+/* ---- a chunk that a capture holds ---- */
 
-/* It cannot be waited for now, and those behind it can. */
+/* It cannot be waited for now; the chunks behind it can. */
 static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fixture *fixture)
 {
     enum { COUNT = 3 };

@@ -1,5 +1,5 @@
-/* The second of the known weaknesses of pools (test_pool_weaknesses.c): a lock that is held over driver calls. Here a
- * call of one thread is slow, and the others are served meanwhile by what is there. */
+/* The second of the known weaknesses of pools (test_pool_weaknesses.c): a lock held over driver calls. Here a call of
+ * one thread is slow, and free memory serves the other threads meanwhile. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 
 enum { WITHIN_S = 5 };
 
-/* The driver, slow in one call of one thread: until the test lets it go on. */
+/* The driver is slow in one call of one thread, until the test releases it. */
 static struct {
     const char *name;
     bool armed; /* for once */
@@ -116,7 +116,7 @@ static void slow_end(void)
 typedef struct misser {
     test_fixture *fixture;
     CUstream stream;
-    size_t bytes; /* 0: gives back instead */
+    size_t bytes; /* 0: trims instead */
     strata_block block;
     strata_status status;
 } misser;
@@ -149,7 +149,7 @@ static bool serve_others(test_fixture *fixture, CUstream stream)
     return good;
 }
 
-/* While another thread's request, or trim, is inside of a driver call. */
+/* While another thread's request or trim is in a driver call. */
 static void others_are_served_during(test_fixture *fixture, const char *call, misser *other, CUstream stream)
 {
     pthread_t thread;
@@ -185,7 +185,7 @@ static void hits_go_on_while_memory_is_returned(test_fixture *fixture)
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         strata_block large = test_allocate(fixture, 32 * MIB, other);
-        strata_block keep = test_allocate(fixture, EDGE, stream); /* its frame stays */
+        strata_block keep = test_allocate(fixture, EDGE, stream); /* keeps its chunk */
         leave_behind(fixture, MIB, 0x11, stream);
         test_free_on(fixture, &large, other);
         check_cu(test_cu()->CtxSynchronize());
@@ -195,7 +195,7 @@ static void hits_go_on_while_memory_is_returned(test_fixture *fixture)
     }
 }
 
-/* The other thread waits on the host for memory that it can only have moved; there is some for who asks for less. */
+/* The other thread waits on the host for memory that must be remapped; smaller requests find free memory. */
 static void a_request_that_waits_does_not_delay_requests_that_fit(test_fixture *fixture)
 {
     pthread_t thread;

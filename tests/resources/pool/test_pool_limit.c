@@ -1,5 +1,5 @@
-/* A pool at its limit: what is free is used however it lies. A request goes across several voids where nothing else is
- * left, and beside blocks where whole granules are few; a frame that is too large for a void is replaced. */
+/* A pool at its limit uses all free memory wherever it is. A request goes across several holes if nothing else is left,
+ * and beside blocks if whole granules are few; a chunk that is too large for a hole is replaced. */
 #include "core/stack/stack.h"
 #include "support/captures.h"
 #include "support/effort.h"
@@ -10,8 +10,7 @@
 
 enum { MOST = 16, HALF = 1 << 19 };
 
-/* Blocks one behind the other, `halves` half mebibytes each, in the order of a text's bytes: "42" is 2 MiB and 1 MiB.
- */
+/* Adjacent blocks, of `halves` half mebibytes each, by a text's characters: "42" is 2 MiB and 1 MiB. */
 typedef struct blocks_row {
     strata_block blocks[MOST];
     size_t count;
@@ -41,7 +40,7 @@ static void free_one(test_fixture *fixture, blocks_row *row, size_t i, CUstream 
     row->blocks[i].id.generation = 0;
 }
 
-/* Those that live have their bytes. */
+/* Live blocks have their bytes. */
 static void end_row(test_fixture *fixture, blocks_row *row, CUstream stream)
 {
     for (size_t i = 0; i < row->count; i++) {
@@ -60,14 +59,14 @@ static void serve(test_fixture *fixture, size_t halves, CUdeviceptr where, unsig
     test_write(fixture, block, value, stream);
 }
 
-/* ---- several voids ---- */
+/* ---- several holes ---- */
 
-/* Of 16 MiB 8 are free, in pieces of at most 4:
+/* Of 16 MiB 8 are free, in extents of at most 4:
  *
- *     | block | block, free | void | free | void | free, block | block | block | free ....... | void ...
+ *     | block | block, free | hole | free | hole | free, block | block | block | free ....... | hole ...
  *     0       2      3      4      6      8      10     11     12      14      16             20
  *
- * With the last piece's frames in the voids 8 MiB are in one piece, and in no other way. */
+ * Only with the last extent's chunks in the holes, 8 MiB are in one extent. */
 typedef struct scattered {
     blocks_row row;
     CUdeviceptr start;
@@ -114,7 +113,7 @@ static void all_that_is_free_serves_one_request_across_several_holes(test_fixtur
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
 }
 
-/* By which a pool that keeps moving tells so (test_pool_overhead.c). */
+/* So that a pool that remaps all the time notices (test_pool_overhead.c). */
 static void memory_remapped_into_several_holes_counts_as_remapped(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -134,7 +133,7 @@ static void memory_remapped_into_several_holes_counts_as_remapped(test_fixture *
     test_free_on(fixture, &block, stream);
 }
 
-/* What lies free in the window itself is not to be had for its voids a second time. */
+/* Free memory in the window itself cannot fill its holes. */
 static void a_request_that_no_window_can_serve_remaps_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -143,7 +142,7 @@ static void a_request_that_no_window_can_serve_remaps_nothing(test_fixture *fixt
     set_limit(fixture, 16 * MIB);
     scatter_row(fixture, &all, stream);
     scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
-    between = test_allocate(fixture, 2 * MIB, stream); /* where it fits best */
+    between = test_allocate(fixture, 2 * MIB, stream); /* the best fit */
     half = test_allocate(fixture, 2 * MIB, stream);
     assert_int_equal(between.address, all.row.blocks[SECOND].address);
     test_free_on(fixture, &between, stream);
@@ -156,7 +155,7 @@ static void a_request_that_no_window_can_serve_remaps_nothing(test_fixture *fixt
     test_free_on(fixture, &half, stream);
 }
 
-/* Whoever gets it waits for all who had a part of it, and for what is moved. */
+/* The block waits for all streams of its parts, and for the remapped memory. */
 static void a_request_across_holes_waits_for_all_that_free_what_is_between(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -185,11 +184,11 @@ static void without_waits_memory_between_holes_that_another_stream_has_freed_is_
     end_row(fixture, &all.row, a);
 }
 
-/* The limit is the device's. */
+/* Without a limit, the device's counts. */
 static void where_the_device_is_full_several_holes_are_used_too(test_fixture *fixture)
 {
     test_needs_simulated_driver("all of the device's memory is used");
-    if (test_under_valgrind()) /* which has not the addresses for it */
+    if (test_under_valgrind()) /* which lacks the addresses */
         skip();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     scattered all;
@@ -211,8 +210,7 @@ static void where_the_device_is_full_several_holes_are_used_too(test_fixture *fi
     empty_the_pool(fixture);
 }
 
-/* The driver refuses a call for the second void: nothing is mapped that was not before, and the next request is served.
- */
+/* The driver refuses a call for the second hole: no more is mapped than before, and the next request succeeds. */
 static void a_refused_call_for_one_of_several_holes_leaves_nothing_behind(test_fixture *fixture)
 {
     static const struct {
@@ -243,9 +241,9 @@ static void a_refused_call_for_one_of_several_holes_leaves_nothing_behind(test_f
     }
 }
 
-/* ---- frames that are too large ---- */
+/* ---- chunks that are too large ---- */
 
-/* Where there is much memory frames are of 4 MiB. One of them lies free, and what is missing is a void of 2. */
+/* In much memory, chunks have 4 MiB. One of them is free, and the hole has 2. */
 static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -276,7 +274,7 @@ static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(
         test_free_on(fixture, left[i], stream);
 }
 
-/* The same, with a limit so low that what is missing cannot be made, whatever is given back. */
+/* As above, but the limit is so low that what is missing cannot be made, whatever is returned. */
 static void nothing_is_returned_for_a_request_that_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -306,8 +304,7 @@ static void nothing_is_returned_for_a_request_that_is_refused(test_fixture *fixt
         test_free_on(fixture, left[i], stream);
 }
 
-/* What a block uses a part of cannot be moved: the last memory below a limit is made in small frames, the rest is not.
- */
+/* A chunk in partial use cannot be remapped: the last memory below a limit is made in small chunks. */
 static void the_last_memory_below_a_limit_is_made_in_small_chunks(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -325,8 +322,8 @@ static void the_last_memory_below_a_limit_is_made_in_small_chunks(test_fixture *
 
 /* ---- few granules ---- */
 
-/* Of 64 MiB 6 are free: 1 on each side of a void of 2, and 4 elsewhere. A request of 4 leaves 2 to another one if it is
- * put around the void; in the 4 there would be room for nothing more. */
+/* Of 64 MiB 6 are free: 1 on each side of a hole of 2, and 4 elsewhere. A request of 4 around the hole leaves 2 for
+ * another one; in the free 4 it would leave nothing. */
 static void near_a_limit_a_request_uses_what_is_left_beside_blocks(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -340,8 +337,7 @@ static void near_a_limit_a_request_uses_what_is_left_beside_blocks(test_fixture 
     free_one(fixture, &row, 1, stream);
     free_one(fixture, &row, 3, stream);
     free_one(fixture, &row, 5, stream);
-    check_ok(
-        strata_runtime_reap_pending(fixture->runtime)); /* what is not known to be complete is not moved for that */
+    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* only memory known to be complete is remapped for that */
     serve(fixture, 8, row.blocks[1].address, 0x55, stream, &block);
     strata_block another = test_allocate(fixture, 2 * MIB, stream);
     check_refused(fixture, HALF, stream);
@@ -353,7 +349,7 @@ static void near_a_limit_a_request_uses_what_is_left_beside_blocks(test_fixture 
         test_free_on(fixture, left[i], stream);
 }
 
-/* With little free memory, but no limit that is near, nothing is moved for that. */
+/* With little free memory, but far from the limit, nothing is remapped for that. */
 static void far_from_a_limit_free_memory_is_used_as_it_lies(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -379,8 +375,8 @@ static void far_from_a_limit_free_memory_is_used_as_it_lies(test_fixture *fixtur
         test_free_on(fixture, left[i], stream);
 }
 
-/* While a blocking stream is captured nothing can be waited for that the legacy stream has freed. However well that
- * fits, what waits for others is had then. */
+/* While a blocking stream is captured, memory that the legacy stream freed cannot be waited for. However well it fits,
+ * memory of other streams serves. */
 static void memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream(test_fixture *fixture)
 {
     static const char *const texts[] = {"pool(max_size=2MiB, deterministic=on)",

@@ -1,9 +1,9 @@
-/* Random traffic on the pool against a model, by one thread and by several that share streams and a small limit, so
- * that memory is handed over, moved and refused all the time. Every block is filled on its stream, its bytes are read
- * back in stream order until it is freed, no two blocks that live at the same time may share a byte, and what the pool
- * counts is what the model does.
+/* Random traffic on the pool against a model, by one thread, and by several that share streams and a small limit, so
+ * that memory is handed over, remapped and refused all the time. Every block is filled on its stream, its bytes are
+ * read back in stream order until it is freed, no two live blocks may share a byte, and the pool's counts are the
+ * model's.
  *
- * STRATA_TEST_OPERATIONS says how many operations; STRATA_TEST_FULL=1 is a million. */
+ * STRATA_TEST_OPERATIONS sets the number of operations; STRATA_TEST_FULL=1 is a million. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ _Static_assert(READS *EXTENT <= SEEN, "each thread has its part of the pinned me
 typedef struct model_block {
     strata_block block;
     unsigned char value;
-    bool alloc_stream_is_known; /* and stays */
+    bool alloc_stream_is_known; /* and remains */
 } model_block;
 
 typedef struct model_read {
@@ -46,18 +46,18 @@ typedef struct model_read {
     size_t bytes;
 } model_read;
 
-/* The streams of a case. Those that all threads share come first, and of them those that are known; of the others each
- * thread has its own, which come and go. */
+/* The streams of a case. Those that all threads share come first, and of them the known ones; the others belong to one
+ * thread each, and come and go. */
 typedef struct model_streams {
     size_t known, shared, all;
 } model_streams;
 
 static const model_streams of_all_kinds = {3, 6, STREAMS};
 
-/* All traffic is of few streams that never change: what is ordered too late between two of them is found soon. */
+/* A few streams that never change: a missing wait between two of them is found soon. */
 static const model_streams few = {3, 3, 3};
 
-/* What one thread does; nobody else touches it. */
+/* One thread's data; used by it alone. */
 typedef struct model {
     test_fixture *fixture;
     const model_streams *of;
@@ -72,14 +72,14 @@ typedef struct model {
     size_t read_count;
     unsigned char *seen; /* READS * PIECE bytes */
     size_t refused, served;
-    char wrong[160];   /* what was, if anything */
-    strata_error said; /* by the library, then */
+    char wrong[160];   /* the failure, if any */
+    strata_error said; /* the library's error at the failure */
 } model;
 
-/* ---- other threads' turns ---- */
+/* ---- switches of threads ---- */
 
-/* Threads change within a call seldom, and where it matters, between two looks at the same stream, hardly ever. Where
- * the library has looked and is about to write down what it saw they change on purpose, once in a while. */
+/* Threads seldom switch within a call, and hardly ever between a check of a stream and the record of its result. At
+ * such points they switch on purpose, once in a while. */
 enum { CALLS_FOR_A_TICKET = 8 };
 
 static _Atomic bool takes_turns;
@@ -109,11 +109,11 @@ strata_status __wrap_strata_timeline_wait(const strata_stream_ref *stream, strat
     return __real_strata_timeline_wait(stream, point);
 }
 
-/* The blocks of all threads, for finding two that overlap. */
+/* The blocks of all threads, to find overlaps. */
 static struct {
     pthread_mutex_t mutex;
     struct {
-        CUdeviceptr begin, end; /* 0: nobody's */
+        CUdeviceptr begin, end; /* 0: free */
     } blocks[THREADS * BLOCKS];
 } everybody = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
@@ -140,7 +140,7 @@ static size_t pick(model *self, size_t below)
     return (size_t)((self->random >> 11) % below);
 }
 
-/* ---- which bytes are whose ---- */
+/* ---- the owners of bytes ---- */
 
 static bool enter(const strata_block *block)
 {
@@ -162,7 +162,7 @@ static bool enter(const strata_block *block)
     return apart && mine < THREADS * BLOCKS;
 }
 
-/* Before the free: afterwards the memory may be anybody's at once. */
+/* Before the free: afterwards another thread may have the memory at once. */
 static void leave(const strata_block *block)
 {
     pthread_mutex_lock(&everybody.mutex);
@@ -184,7 +184,7 @@ static bool verify_reads(model *self)
     return true;
 }
 
-/* The beginning, the end, or what lies between, on a stream that comes after the last write. */
+/* The beginning, the end, or a part between, on a stream that is ordered after the last write. */
 static bool read_some(model *self, const model_block *one, CUstream stream)
 {
     const size_t bytes = one->block.bytes < EXTENT ? one->block.bytes : EXTENT;
@@ -219,7 +219,7 @@ static bool use(model *self, model_block *one, CUstream stream, strata_access ac
 
 /* ---- operations ---- */
 
-/* Mostly of a few sizes, as programs ask for them; some odd, some large. */
+/* Mostly of a few sizes, as in programs; some odd, some large. */
 static size_t pick_size(model *self)
 {
     static const size_t usual[] = {512, 2048, 20000, 65536, 300000};
@@ -319,7 +319,7 @@ static bool close_stream(model *self, size_t which)
     return true;
 }
 
-/* Whatever was allocated on the stream, freed there, or used, its memory waits for what it was given. */
+/* Memory of blocks allocated, freed or used on the stream waits for the stream's work. */
 static bool change_streams(model *self)
 {
     if (test_is_swept() || self->of->shared == self->of->all)
@@ -424,7 +424,7 @@ static void end(test_fixture *fixture, size_t threads)
     assert_int_equal(usage.bytes_outstanding, 0);
     assert_true(usage.reserved_peak <= LIMIT * MIB);
     const char *policy = getenv("STRATA_SIM_POLICY");
-    if (threads == 1 && served >= 1000) { /* or this traffic meets too little */
+    if (threads == 1 && served >= 1000) { /* otherwise this traffic covers too little */
         assert_true(refused > 0);
         assert_true(!policy || strcmp(policy, "late") != 0 || value_of(fixture->runtime, "pool.steals") > 0);
         assert_true(strchr(fixture->stack, ',') || value_of(fixture->runtime, "pool.frames.moved") > 0);

@@ -1,4 +1,4 @@
-/* pool: memory becomes more where moving it takes much of the time, and does not where it is moved for a while. */
+/* pool: memory grows if remapping takes much of the time, and not if it is remapped for a while. */
 #include <stdlib.h>
 
 #include "core/base/timestamp.h"
@@ -57,7 +57,7 @@ static uint64_t remapped(const traffic *all)
     return value_of(all->runtime, "pool.frames.moved");
 }
 
-/* Rounds of ROUND large requests each; the frames moved for them. */
+/* Rounds of ROUND large requests each. Returns the chunks remapped for them. */
 static uint64_t work(traffic *all, unsigned rounds)
 {
     const uint64_t before = remapped(all);
@@ -68,7 +68,7 @@ static uint64_t work(traffic *all, unsigned rounds)
     return remapped(all) - before;
 }
 
-/* ---- moving that takes the time ---- */
+/* ---- remapping that takes the time ---- */
 
 static void memory_grows_if_it_is_remapped_all_the_time(void **state)
 {
@@ -90,9 +90,8 @@ static void memory_grows_if_it_is_remapped_all_the_time(void **state)
     end(&kept);
 }
 
-/* A program that works on its data 20 times as long as a request takes. Where the machine was busy with something else
- * while a frame was moved, moving took long indeed, and may be all that there was in 20 ms: what it tells is left out.
- */
+/* A program that works on its data 20 times as long as a request takes. On a busy machine, remapping a chunk may take
+ * as long as 20 ms: such requests do not count. */
 static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
 {
     (void)state;
@@ -119,7 +118,7 @@ static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
 
 /* ---- the rule ---- */
 
-enum { CHUNKS = 64, EIGHTH = CHUNKS / 8 }; /* frames that there are in a pool of one block */
+enum { CHUNKS = 64, EIGHTH = CHUNKS / 8 }; /* chunks of a pool with one block */
 
 static void begin_rule(traffic *all, const char *stack, strata_block *block)
 {
@@ -127,7 +126,7 @@ static void begin_rule(traffic *all, const char *stack, strata_block *block)
     *block = (strata_block){0};
     replace(all, block, CHUNKS * 2 * MIB);
     assert_int_equal(reserved_inside(all->self), CHUNKS * 2 * MIB);
-    pool_overhead_now(all->self); /* what is live at most is known from here on */
+    pool_overhead_now(all->self); /* records the peak of live bytes */
 }
 
 static void end_rule(traffic *all, strata_block *block)
@@ -136,20 +135,20 @@ static void end_rule(traffic *all, strata_block *block)
     end(all);
 }
 
-/* Nothing is done for so long, */
+/* A pause of so many milliseconds, */
 static void pause_for(pool *self, uint64_t milliseconds)
 {
     shift_window(self, milliseconds * MILLISECOND);
 }
 
-/* or something, with a request each millisecond, */
+/* or work, with a request each millisecond, */
 static void work_for(pool *self, uint64_t milliseconds)
 {
     count_misses(self, milliseconds);
     pause_for(self, milliseconds);
 }
 
-/* and then frames are moved for so long. */
+/* and then remapping for so long. */
 static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
@@ -176,9 +175,9 @@ static void an_eighth_of_memory_remapped_in_a_quarter_of_the_time_adds_a_tenth(v
     strata_block block;
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
-    assert_true(is_about(overhead_after(self, 0, EIGHTH - 1, 40), 0.044)); /* too little */
+    assert_true(is_about(overhead_after(self, 0, EIGHTH - 1, 40), 0.044)); /* too little memory */
     assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));   /* in too much time, */
-    assert_true(is_about(overhead_after(self, 0, EIGHTH, 1), 0.044));      /* or too little to tell */
+    assert_true(is_about(overhead_after(self, 0, EIGHTH, 1), 0.044));      /* or in too little to tell */
     assert_true(is_about(overhead_after(self, 60, EIGHTH, 40), 0.144));
     assert_true(is_about(pool_overhead_now(self), 0.144)); /* once */
     assert_true(is_about(overhead_after(self, 0, EIGHTH, 30), 0.244));
@@ -273,7 +272,7 @@ static void what_was_bought_counts_as_far_as_it_may_be_bought_now(void **state)
     assert_true(is_about(pool_overhead_now(all.self), 26.0 / 128));
     check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &none));
     assert_true(is_about(pool_overhead_now(all.self), 0.544));
-    set_earned_by_polling(all.self, 0.15); /* which no limit takes back */
+    set_earned_by_polling(all.self, 0.15); /* not taken back by a limit */
     set_peak_live(all.self, device_total(all.self));
     assert_true(is_about(pool_overhead_now(all.self), 0.15));
     end_rule(&all, &block);
@@ -294,7 +293,7 @@ static void remapping_before_a_new_peak_does_not_count(void **state)
     move(self, 1, 30);
     assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, EIGHTH - 1, 30);
-    set_peak_live(self, peak_live(self) + peak_live(self) / 32); /* a little more is as much as before */
+    set_peak_live(self, peak_live(self) + peak_live(self) / 32); /* a small rise does not restart */
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -311,7 +310,7 @@ static void remapping_before_memory_was_returned_counts(void **state)
     move(self, EIGHTH - 1, 30);
     set_peak_live(self, peak / 2);
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    set_peak_live(self, peak); /* as much as before is no more than ever */
+    set_peak_live(self, peak); /* nor does the old peak */
     assert_true(is_about(pool_overhead_now(self), 0.044));
     move(self, 1, 1);
     assert_true(is_about(pool_overhead_now(self), 0.144));
@@ -328,7 +327,7 @@ static void making_memory_takes_no_time_here(void **state)
     assert_true(is_about(overhead_after(self, 140, EIGHTH, 40), 0.044));
     assert_true(pool_overhead_exclude(self, strata_timestamp_clock() - 100 * MILLISECOND) >= 100 * MILLISECOND);
     assert_true(is_about(pool_overhead_now(self), 0.144));
-    never_restart(self); /* no rise begins anew */
+    never_restart(self); /* a rise does not restart */
     const uint64_t began = window_began(self);
     replace(&all, &more, CHUNKS * 2 * MIB);
     assert_true(window_began(self) > began);
@@ -347,7 +346,7 @@ static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
     end_rule(&all, &block);
 }
 
-/* First frames are taken out of their places, then what is missing is made, then all are mapped. */
+/* Some chunks are unmapped, then the missing ones are made, then all are mapped. */
 static void a_move_within_which_memory_is_made_counts_without_that(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* pool: where a block goes, which free pieces become one, and which frames are moved. */
+/* pool: the address of a block, joined extents, and remapped chunks. */
 #include "support/pool.h"
 #include "support/pool_inside.h"
 #include "support/refusals.h"
@@ -35,11 +35,11 @@ static void give(strata_block *block)
     check_ok(strata_runtime_deallocate(runtime, block));
 }
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
 enum { HOLE = 8704 * KIB, PART = 2560 * KIB };
 
-/* A hole of 8.5 MiB, a wall, and the end of memory. Where 2.5 MiB go, from the hole's start. */
+/* A free extent of 8.5 MiB, a live block, and the end of memory. Where 2.5 MiB go, from the extent's start. */
 static uint64_t offset_in_a_hole(const char *stack, size_t end_bytes)
 {
     begin(stack);
@@ -59,10 +59,10 @@ static uint64_t offset_in_a_hole(const char *stack, size_t end_bytes)
 static void the_end_of_memory_is_taken_last(void **state)
 {
     (void)state;
-    assert_int_equal(offset_in_a_hole("pool", 3 * MIB), 0); /* though what is free at the end fits better */
+    assert_int_equal(offset_in_a_hole("pool", 3 * MIB), 0); /* although the end fits better */
 }
 
-/* At the hole's end a block begins to use one granule that is free as a whole, at its start two. */
+/* At the extent's end, a block touches one wholly free granule, at its start two. */
 static void near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules(void **state)
 {
     (void)state;
@@ -86,7 +86,7 @@ static void near_a_limit_the_end_of_memory_is_taken_where_it_fits_best(void **st
 
 /* ---- neighbours ---- */
 
-/* Whether 3 MiB that a stream alone frees are one piece then with 1 MiB behind them that nobody has touched. */
+/* Whether 3 MiB that a stream alone frees are joined with 1 MiB of unused memory behind them. */
 static bool is_joined(const char *stack, bool legacy)
 {
     begin(stack);
@@ -108,7 +108,7 @@ static void what_a_stream_alone_frees_is_joined_with_what_is_complete(void **sta
     assert_true(is_joined("pool", false));
 }
 
-/* Others would have to wait for it, though the policies do not allow that, or a capture does not. */
+/* Other streams would have to wait for it, which the policies or a capture do not allow. */
 static void complete_memory_stays_apart_where_it_could_not_be_waited_for(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void complete_memory_stays_apart_where_it_could_not_be_waited_for(void **
     assert_false(is_joined("pool(opportunistic=no)", false));
 }
 
-/* They are enough together all the same, and the driver is not spoken to. */
+/* They suffice together all the same, without a driver call. */
 static void where_others_have_much_it_stays_apart_for_them(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void where_others_have_much_it_stays_apart_for_them(void **state)
     end();
 }
 
-/* It is what the others have that is asked about. */
+/* Polls are for the memory of the others. */
 static void a_stream_is_not_polled_where_memory_of_others_serves(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void a_stream_is_not_polled_where_memory_of_others_serves(void **state)
     end();
 }
 
-/* A stream that is never idle is marked then, and what it had freed before can be moved the next time. */
+/* A stream that is never idle gets an event then, and what it had freed before can be remapped the next time. */
 static void where_memory_grows_the_stream_is_polled(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void where_memory_grows_the_stream_is_polled(void **state)
     end();
 }
 
-/* A piece of memory that nobody has touched is not for the one stream alone because it has freed a little beside it. */
+/* A large complete extent is not bound to the one stream that frees a little beside it. */
 static void complete_memory_is_not_joined_with_what_is_smaller(void **state)
 {
     (void)state;
@@ -194,9 +194,10 @@ static void complete_memory_is_not_joined_with_what_is_smaller(void **state)
     end();
 }
 
-/* ---- frames ---- */
+/* ---- chunks ---- */
 
-/* Two holes between walls: what a larger block needs comes from the smaller one first, unmapped by one call. */
+/* Two free extents between live blocks: a larger block gets its memory from the smaller one first, unmapped by one
+ * call. */
 static void chunks_are_remapped_from_the_smallest_extent(void **state)
 {
     (void)state;
@@ -224,7 +225,7 @@ static void chunks_are_remapped_from_the_smallest_extent(void **state)
 
 /* ---- the scope in which memory is made and mapped ---- */
 
-/* A request with a call refused: served, or refused for that, and nothing is lost. */
+/* With a refused call, the request succeeds or fails, and nothing leaks. */
 static void request_with_refusals(const char *stack, const char *call, unsigned first_call, unsigned count)
 {
     begin(stack);
@@ -260,8 +261,8 @@ static void a_scope_that_cannot_be_entered_is_reported_and_leaks_no_addresses(vo
 
 /* ---- caches that grow ---- */
 
-/* A language model that generates text: each step makes a larger block of each cache of each layer and frees the one
- * before, with short-lived blocks in between. */
+/* A language model that generates text: each step allocates a larger block for each cache of each layer and frees the
+ * one before, with short-lived blocks in between. */
 enum { LAYERS = 16, BATCH = 8, WIDTH = 2048, REQUESTS = 12 };
 
 typedef struct model {

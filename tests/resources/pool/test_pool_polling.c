@@ -1,4 +1,4 @@
-/* pool: how it asks how far streams are, by which calls, and what it does where it has to ask all the time. */
+/* pool: polling of streams, by which calls, and where it happens all the time. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "support/refusals.h"
 #include "support/sweep.h"
 
-/* ---- one question ---- */
+/* ---- one poll ---- */
 
 /* The calls of a request that another stream's free memory serves. */
 typedef struct request_calls {
@@ -60,7 +60,7 @@ static void a_busy_stream_gets_one_event_and_is_waited_for(test_fixture *fixture
     test_free_on(fixture, &block, second);
 }
 
-/* The answer is about what was submitted before the question. */
+/* The answer covers only work submitted before the query. */
 static void work_submitted_after_a_poll_is_not_complete(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -85,7 +85,7 @@ static void work_submitted_after_a_poll_is_not_complete(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
-/* Its event is asked from then on, and it gets no other one. For a stack that puts in no waits. */
+/* The driver is then asked about its event, and the stream gets no other one. For a stack that inserts no waits. */
 static void a_stream_behind_its_event_gets_no_other_event(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -103,7 +103,7 @@ static void a_stream_behind_its_event_gets_no_other_event(test_fixture *fixture)
         test_free_on(fixture, &blocks[i], second);
 }
 
-/* An unknown stream recorded its event when it freed the block: its handle is good no longer. */
+/* An unknown stream recorded its event when it freed the block: its handle is no longer valid. */
 static void an_unknown_stream_is_polled_by_its_event_alone(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -118,7 +118,7 @@ static void an_unknown_stream_is_polled_by_its_event_alone(test_fixture *fixture
     test_free_on(fixture, &block, second);
 }
 
-/* What it is given after that is marked by an event of its own. */
+/* Later work needs an event of its own. */
 static void work_of_an_unknown_stream_after_a_poll_is_not_complete(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_UNKNOWN), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -140,7 +140,7 @@ static void work_of_an_unknown_stream_after_a_poll_is_not_complete(test_fixture 
     test_free_on(fixture, &block, second);
 }
 
-/* Nor can it be asked itself, since a capture might be under way that this would kill. */
+/* The stream itself cannot be queried either: that would invalidate a capture in progress. */
 static void the_legacy_stream_is_polled_by_an_event(test_fixture *fixture)
 {
     CUstream second = test_stream(fixture, TEST_STREAM_POOL);
@@ -155,7 +155,8 @@ static void the_legacy_stream_is_polled_by_an_event(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
-/* The program waits for a stream through Strata: its memory is had, though another's would do if it were asked. */
+/* The program waits for a stream through Strata. That stream's memory serves, although another one's would after a
+ * poll. */
 static void memory_known_to_be_complete_is_taken_before_a_poll(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL),
@@ -174,7 +175,7 @@ static void memory_known_to_be_complete_is_taken_before_a_poll(test_fixture *fix
     test_free_on(fixture, &block, second);
 }
 
-/* A look at what others have finished, which there is now and then, is for what is not known. */
+/* Periodic polls are for streams whose progress is unknown. */
 static void periodic_polls_leave_out_known_streams(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -183,12 +184,12 @@ static void periodic_polls_leave_out_known_streams(test_fixture *fixture)
     for (int waits = 0; waits < 2; waits++) {
         for (int i = 0; i < 3; i++)
             blocks[i] = test_allocate(fixture, ALL, i < 2 ? first : second);
-        for (int i = 0; i < 3; i++) /* the second one sends the first from the cache to the heap */
+        for (int i = 0; i < 3; i++) /* the second one moves the first from the cache to the heap */
             test_free_on(fixture, &blocks[i], i < 2 ? first : second);
         if (waits)
             check_ok(strata_runtime_stream_synchronize(fixture->runtime, first));
         const uint64_t asked = value_of(fixture->runtime, "pool.asked");
-        for (size_t i = 0; i < 200; i++) { /* no cache has one as large */
+        for (size_t i = 0; i < 200; i++) { /* no cache has one of that size */
             blocks[0] = test_allocate(fixture, ALL / 2 + i * EDGE, second);
             test_free_on(fixture, &blocks[0], second);
         }
@@ -224,11 +225,12 @@ static void without_free_memory_no_stream_is_polled(test_fixture *fixture)
     test_calls calls;
     test_calls_begin(&calls);
     strata_block block = test_allocate(fixture, ALL, stream);
-    assert_int_equal(test_calls_of(&calls, "cuThreadExchangeStreamCaptureMode"), 2); /* there and back, to map memory */
+    assert_int_equal(test_calls_of(&calls, "cuThreadExchangeStreamCaptureMode"),
+                     2); /* relaxed and back, to map memory */
     test_free_on(fixture, &block, stream);
 }
 
-/* An answer that is neither yes nor no is no, and nobody is told of it. */
+/* A failed query counts as pending, and no error is reported. */
 static void a_poll_that_fails_counts_as_pending(test_fixture *fixture)
 {
     test_needs_simulated_driver("a call is refused");
@@ -244,9 +246,9 @@ static void a_poll_that_fails_counts_as_pending(test_fixture *fixture)
     test_free_on(fixture, &block, second);
 }
 
-/* ---- nobody asked ---- */
+/* ---- no poll ---- */
 
-/* What the stream has waited for is its, though what fits better is not. */
+/* What the stream has waited for serves it, although a pending extent fits better. */
 static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **state)
 {
     static const char *const stacks[] = {
@@ -285,7 +287,7 @@ static void what_a_stream_has_waited_for_is_found_beside_what_it_has_not(void **
     }
 }
 
-/* ---- one answer for many pieces ---- */
+/* ---- many extents of one stream ---- */
 
 enum { EXTENTS = 200, EXTENT = 8192 };
 
@@ -319,8 +321,8 @@ static void all_that_a_stream_has_finished_is_complete_at_once(test_fixture *fix
         test_free_on(fixture, &rest, first);
 }
 
-/* The first of two neighbours is complete, and too large to be joined with what the stream frees behind it; the next
- * time it is the second one. */
+/* The first of two neighbours is complete, and too large to be joined with what the stream frees behind it; then the
+ * second. */
 static void neighbours_are_taken_together_whichever_is_complete(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -335,7 +337,7 @@ static void neighbours_are_taken_together_whichever_is_complete(test_fixture *fi
         const CUdeviceptr address = blocks[1].address;
         test_free_on(fixture, &blocks[1 + larger], stream);
         test_synchronize(stream);
-        check_refused(fixture, 7 * MIB, stream); /* the stream was asked */
+        check_refused(fixture, 7 * MIB, stream); /* polls the stream */
         test_free_on(fixture, &blocks[2 - larger], stream);
         test_calls calls;
         test_calls_begin(&calls);
@@ -349,7 +351,7 @@ static void neighbours_are_taken_together_whichever_is_complete(test_fixture *fi
     }
 }
 
-/* ---- many questions ---- */
+/* ---- many polls ---- */
 
 enum {
     STREAMS = 8,
@@ -379,7 +381,8 @@ static void crowd_begin(crowd *all, const char *stack)
         check_ok(strata_runtime_stream_acquire(all->runtime, &all->streams[i]));
 }
 
-/* Streams whose needs go up and down, each by its own: a block of 1 to 10 MiB comes or goes, of at most `most` each. */
+/* Streams whose needs vary, each on its own: a block of 1 to 10 MiB comes or goes, with at most `most` live blocks
+ * each. */
 static void crowd_work_of(crowd *all, unsigned requests, uint32_t most)
 {
     for (unsigned done = 0; done < requests;) {
@@ -423,10 +426,10 @@ static void crowd_end(crowd *all)
     check_ok(strata_runtime_destroy(all->runtime));
 }
 
-/* What REQUESTS requests take once as many have shown how it goes. */
+/* The cost of REQUESTS requests, after as many for adapting. */
 typedef struct crowd_cost {
     uint64_t asked, moved;
-    double reserved; /* for each live byte, at their peaks */
+    double reserved; /* per live byte, at their peaks */
 } crowd_cost;
 
 static crowd_cost crowd_cost_of(const char *stack)
@@ -460,7 +463,7 @@ static bool is_asking_costly(strata_runtime *runtime)
     return is_polling_costly(self);
 }
 
-/* Streams that get along: each takes and frees the same blocks again and again. */
+/* Independent streams: each allocates and frees the same blocks repeatedly. */
 static void work_apart(strata_runtime *runtime, const CUstream *streams, size_t count, unsigned times)
 {
     enum { OWN = 2, MOST = 16 };
@@ -485,7 +488,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_acquire(runtime, &streams[i]));
-    for (size_t i = 0; i < 3; i++) { /* it is weighed when something does not fit */
+    for (size_t i = 0; i < 3; i++) { /* weighed when nothing fits */
         work_apart(runtime, streams, MANY, 250);
         check_ok(strata_runtime_allocate(runtime, (i + 1) * 1000 * MIB, streams[0], &more));
         check_ok(strata_runtime_deallocate(runtime, &more));
@@ -500,7 +503,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
 
 enum { GROWING = 32, STEPS = 100 };
 
-/* Blocks that grow step by step, each by a new one: nothing that was freed fits. How often the driver was asked. */
+/* Blocks that grow step by step, each into a new one: nothing that was freed fits. Returns the number of polls. */
 static uint64_t polls_of_growing_blocks(size_t step_bytes, bool *costly)
 {
     strata_runtime *runtime;
@@ -526,7 +529,7 @@ static uint64_t polls_of_growing_blocks(size_t step_bytes, bool *costly)
     return asked;
 }
 
-/* It is asked itself, but only when memory is made or moved. */
+/* It is polled, but only when memory is made or remapped. */
 static void a_single_stream_is_polled_seldom_and_polling_is_not_costly(void **state)
 {
     (void)state;
@@ -536,7 +539,7 @@ static void a_single_stream_is_polled_seldom_and_polling_is_not_costly(void **st
     assert_false(costly);
 }
 
-/* What is complete, and what waits for the stream, are enough together. */
+/* Complete memory and memory that waits for the stream suffice together. */
 static void usable_neighbours_serve_before_a_poll(void **state)
 {
     (void)state;
@@ -562,7 +565,7 @@ static void where_polling_is_costly_no_stream_is_polled_while_memory_fits(void *
     crowd_end(&all);
 }
 
-/* What they needed when they were many is nothing that few should have before they ask. */
+/* Memory that many streams needed is not made for a few before a poll. */
 static void returned_memory_is_not_made_again_ahead_of_need(void **state)
 {
     (void)state;
@@ -587,7 +590,7 @@ static void returned_memory_is_not_made_again_ahead_of_need(void **state)
     }
 }
 
-/* ---- as much as there is ---- */
+/* ---- limits ---- */
 
 static void a_limit_holds_where_more_is_taken(void **state)
 {
@@ -606,7 +609,7 @@ static void a_limit_holds_where_more_is_taken(void **state)
     crowd_end(&all);
 }
 
-/* They live on what there is, less than they would take. */
+/* The streams go on with the memory that the device has, less than they would take. */
 static void a_full_device_is_not_asked_at_each_request(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* pool: what a request that is refused costs, and what it leaves as it was. */
+/* pool: the cost of a refused request, and the state that it leaves. */
 #include <stdlib.h>
 
 #include "core/stack/stack.h"
@@ -70,7 +70,7 @@ static void more_than_the_device_has_is_refused_at_once(void **state)
     end(&all);
 }
 
-/* Others take what the device has left, but for so many bytes. */
+/* Another program takes the rest of the device, except so many bytes. */
 static CUdeviceptr leave(size_t bytes)
 {
     CUdeviceptr others;
@@ -80,7 +80,7 @@ static CUdeviceptr leave(size_t bytes)
     return others;
 }
 
-/* What others have of the device is told. */
+/* The driver tells what other programs have of the device. */
 static void what_others_have_is_not_tried_to_be_had(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void what_others_have_is_not_tried_to_be_had(void **state)
     begin(&all, "pool");
     const CUdeviceptr others = leave(400 * MIB);
     test_calls_begin(&calls);
-    check_status(try(&all, 600 * MIB, &block), STRATA_ERROR_OUT_OF_MEMORY); /* 128 MiB lie free */
+    check_status(try(&all, 600 * MIB, &block), STRATA_ERROR_OUT_OF_MEMORY); /* 128 MiB are free */
     assert_in_range(test_calls_of(&calls, "cuMemCreate"), 1, 4);            /* one handle for all, in vain */
     assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
     check_ok(try(&all, 500 * MIB, &block));
@@ -107,7 +107,7 @@ static CUresult CUDAAPI say_little(size_t *left, size_t *total)
     return CUDA_SUCCESS;
 }
 
-/* Managed memory makes way for other memory, and counts as used until then. */
+/* Managed memory makes room for other memory, and counts as used until then. */
 static void what_the_device_makes_room_for_is_had(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void what_the_device_makes_room_for_is_had(void **state)
     end(&all);
 }
 
-/* The device has nothing left, and of what the request needs a part lies free, between blocks. */
+/* The device is full, and a part of what the request needs is free, between blocks. */
 static void nothing_is_returned_where_the_device_is_full(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void nothing_is_returned_where_the_device_is_full(void **state)
     end(&all);
 }
 
-/* The device has it, but not any more: that is known once it has refused to make some, and nothing was moved before. */
+/* The device's memory is used up meanwhile: the first refusal shows it, before anything is remapped. */
 static void a_full_device_is_tried_once_and_nothing_is_remapped(void **state)
 {
     (void)state;
@@ -165,7 +165,7 @@ static void a_full_device_is_tried_once_and_nothing_is_remapped(void **state)
     end(&all);
 }
 
-/* Of what a request needs 128 MiB lie free; with the slack there would be 24 MiB more than are missing. */
+/* 128 MiB of the request are free; the overhead limit would allow 24 MiB more than are missing. */
 static void where_the_overhead_is_not_to_be_had_what_is_missing_is(void **state)
 {
     (void)state;
@@ -183,10 +183,10 @@ static void where_the_overhead_is_not_to_be_had_what_is_missing_is(void **state)
 
 static struct {
     CUresult(CUDAAPI *create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *, unsigned long long);
-    CUdeviceptr memory; /* 0: they have none */
+    CUdeviceptr memory; /* 0: none */
 } others_have;
 
-/* Others give back what they have as soon as the pool was told that there is no more. */
+/* The other program returns its memory once the pool was refused. */
 static CUresult CUDAAPI create_or_give_way(CUmemGenericAllocationHandle *handle, size_t bytes,
                                            const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -206,7 +206,7 @@ static void check_what_others_give_back(const char *stack)
     others_have.memory = leave(0);
     others_have.create = strata_cu.MemCreate;
     strata_cu.MemCreate = create_or_give_way;
-    const strata_status status = try(&all, 200 * MIB, &block); /* 128 MiB lie free */
+    const strata_status status = try(&all, 200 * MIB, &block); /* 128 MiB are free */
     strata_cu.MemCreate = others_have.create;
     assert_int_equal(others_have.memory, 0);
     check_ok(status);
@@ -222,7 +222,7 @@ static void what_others_give_back_meanwhile_is_had(void **state)
     check_what_others_give_back("pool(max_size=800MiB)");
 }
 
-/* What it would have needed was never live. */
+/* The bytes of the refused request were never live. */
 static void a_refused_request_leaves_the_overhead_as_it_was(void **state)
 {
     static const char *const stacks[] = {"pool", "pool(slack=44)", "pool(max_size=512MiB)", "pool, direct"};
@@ -242,7 +242,7 @@ static void a_refused_request_leaves_the_overhead_as_it_was(void **state)
     }
 }
 
-/* A layer that rounds up gives more than the pool may hold, which has what it asked for then. */
+/* A layer that rounds up gives more than the pool may reserve; the pool uses what it has requested. */
 static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **state)
 {
     (void)state;

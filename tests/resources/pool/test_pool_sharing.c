@@ -1,4 +1,4 @@
-/* pool: physical memory that others know, another process, a network card, a graph: it stays where it is. */
+/* pool: physical memory that another process, a network card or a graph knows stays in its place. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "support/pool.h"
 #include "support/sweep.h"
 
-enum { CHUNK = 2 << 20 /* what the simulated device and an H200 map memory in */ };
+enum { CHUNK = 2 << 20 /* mapping granularity of the simulated device and of an H200 */ };
 
 /* ---- host memory ---- */
 
@@ -33,7 +33,7 @@ static size_t reserved(test_fixture *fixture)
     return test_usage(fixture).reserved_bytes;
 }
 
-/* The number that the next file gets: it comes back if none was left open. */
+/* The descriptor of the next file: the same as before if none was left open. */
 static int next_file(void)
 {
     const int file = open("/dev/null", O_RDONLY);
@@ -42,7 +42,7 @@ static int next_file(void)
     return file;
 }
 
-/* Two blocks that a hold of the second one has in common with, or not: the second begins in the middle of a frame. */
+/* Two blocks of which one chunk is common: the second begins in the middle of it. */
 static strata_block allocate_across_chunks(test_fixture *fixture, strata_block *before, CUstream stream)
 {
     *before = test_allocate(fixture, 3 * MIB / 2, stream);
@@ -75,7 +75,7 @@ static struct {
     size_t bytes, count;
 } importer;
 
-/* What a process does that was sent the parts: the files are closed then. */
+/* What a process does that receives the parts: the files are closed then. */
 static CUdeviceptr import_parts(const strata_pool_hold *hold)
 {
     const strata_pool_part *parts = strata_pool_hold_parts(hold, &importer.count);
@@ -108,7 +108,7 @@ static void end_import(const strata_pool_hold *hold)
     check_cu(test_cu()->MemAddressFree(importer.range, importer.bytes));
 }
 
-/* Everything that would move memory, or give it back: all of it is free and needed in one piece. */
+/* Requests that would remap or return memory: all of it is free and needed in one extent. */
 static void press(test_fixture *fixture, size_t bytes, CUstream stream)
 {
     check_cu(test_cu()->CtxSynchronize());
@@ -146,7 +146,7 @@ static void a_process_that_imports_the_parts_of_a_block_sees_its_bytes(test_fixt
     test_free_on(fixture, &before, stream);
 }
 
-/* The older frame is moved behind the newer one. */
+/* The older chunk is remapped behind the newer one. */
 static void parts_come_in_the_order_of_addresses_whichever_chunk_is_older(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -179,8 +179,7 @@ static void parts_come_in_the_order_of_addresses_whichever_chunk_is_older(test_f
     test_free_on(fixture, &blocks[1], stream);
 }
 
-/* Otherwise the importer would see memory that the pool thinks the device has back, and another one lie where it was.
- */
+/* Otherwise the importer would see returned memory, and the addresses would have other memory. */
 static void exported_memory_is_neither_remapped_nor_returned(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -194,7 +193,7 @@ static void exported_memory_is_neither_remapped_nor_returned(test_fixture *fixtu
     press(fixture, 12 * MIB, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.held"), 8 * MIB);
     assert_int_equal(reserved(fixture), 8 * MIB);
-    strata_block again = test_allocate(fixture, 8 * MIB, stream); /* it serves whoever comes */
+    strata_block again = test_allocate(fixture, 8 * MIB, stream); /* it serves other requests */
     test_write(fixture, &again, 0x43, stream);
     assert_true(again.address <= block.address && block.address + block.bytes <= again.address + again.bytes);
     test_synchronize(stream);
@@ -250,7 +249,7 @@ static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
     strata_block before, block = allocate_across_chunks(fixture, &before, stream);
     strata_pool_hold *holds[3];
     check_ok(strata_pool_hold_begin(stack_of(fixture), &block, &holds[0]));
-    check_ok(strata_pool_hold_begin(stack_of(fixture), &before, &holds[1])); /* a frame is in both */
+    check_ok(strata_pool_hold_begin(stack_of(fixture), &before, &holds[1])); /* one chunk is in both */
     check_ok(strata_pool_hold_begin(stack_of(fixture), &block, &holds[2]));
     check_parts(&block, holds[0]);
     assert_int_equal(value_of(fixture->runtime, "pool.held"), 8 * MIB);
@@ -268,7 +267,7 @@ static void held_memory_stays_until_its_last_hold_ends(test_fixture *fixture)
     empty_the_pool(fixture);
 }
 
-/* Of free frames those are moved that can be, and a request that needs more is refused and not served with them. */
+/* Free chunks without holds are remapped; a request that needs more is refused. */
 static void a_request_that_needs_held_memory_elsewhere_is_refused(test_fixture *fixture)
 {
     needs_granule(CHUNK);
@@ -330,7 +329,7 @@ static void collect(const char *text, size_t length, void *data)
     report.text[report.used] = '\0';
 }
 
-/* How often the pool's report says so. */
+/* How often the pool's report has the words. */
 static size_t count_in_report(test_fixture *fixture, const char *words)
 {
     size_t count = 0;
@@ -425,7 +424,7 @@ typedef struct graph {
     CUstream stream;
 } graph;
 
-/* A graph that fills memory, captured behind Strata's back. */
+/* A graph that fills memory, captured without Strata. */
 static graph capture_fill(test_fixture *fixture, CUdeviceptr address, unsigned char value, size_t bytes)
 {
     graph made = {.stream = test_stream(fixture, TEST_STREAM_UNKNOWN)};
@@ -458,7 +457,7 @@ static void end_graph(const graph *made)
     check_cu(destroy(made->graph));
 }
 
-/* It needs no hold: what a live block lies in is never moved. */
+/* It needs no hold: memory of a live block is never remapped. */
 static void a_graph_finds_a_live_block_where_it_was_captured(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -475,7 +474,7 @@ static void a_graph_finds_a_live_block_where_it_was_captured(test_fixture *fixtu
     test_free_on(fixture, &block, stream);
 }
 
-/* Freed while its stream is captured or later: the memory may be others' then, but it is memory, and where it was. */
+/* Freed during the capture or later: other blocks may have the memory then, but it is mapped, and in its place. */
 static void a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_held(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), captured;
@@ -486,7 +485,7 @@ static void a_graph_that_runs_after_its_block_was_freed_finds_memory_that_is_hel
     check_ok(strata_pool_hold_begin(stack_of(fixture), &block, &hold));
     captured = test_stream(fixture, TEST_STREAM_UNKNOWN);
     test_begin_capture(captured);
-    test_free_on(fixture, &block, captured); /* carried out when the capture's end is seen */
+    test_free_on(fixture, &block, captured); /* performed when the end of the capture is noticed */
     assert_int_equal(test_end_capture(captured), 0);
     check_ok(strata_stack_captures_ended(strata_runtime_stack(fixture->runtime), captured));
     test_free_on(fixture, &before, stream);
@@ -531,7 +530,7 @@ static void what_cannot_be_held_is_refused(test_fixture *fixture)
     other.bytes += MIB;
     check_status(strata_pool_hold_begin(stack, &other, &hold), STRATA_ERROR_SIZE_MISMATCH);
     other = block;
-    other.bytes /= 2; /* a hold would leave the rest */
+    other.bytes /= 2; /* a hold would hold only half */
     check_status(strata_pool_hold_begin(stack, &other, &hold), STRATA_ERROR_SIZE_MISMATCH);
     assert_null(hold);
     other = block;
@@ -570,7 +569,7 @@ static void memory_is_exported_only_as_its_pool_was_made_for(test_fixture *fixtu
     check_ok(strata_runtime_destroy(fast));
 }
 
-/* That a device can does not say that the machine is set up for it. */
+/* A device that can export may be in a machine that is not set up for it. */
 static void what_a_device_cannot_export_is_said_and_refused(test_fixture *fixture)
 {
     (void)fixture;
@@ -619,7 +618,7 @@ static void blocks_under_other_layers_can_be_held(test_fixture *fixture)
         assert_true(parts->address == block.address && parts->bytes == block.bytes);
         close(parts->fd);
         check_ok(strata_runtime_deallocate(runtime, &block));
-        check_ok(strata_runtime_destroy(runtime)); /* and with it the hold */
+        check_ok(strata_runtime_destroy(runtime)); /* and the hold with it */
     }
     strata_runtime *runtime;
     strata_block block;
@@ -627,7 +626,7 @@ static void blocks_under_other_layers_can_be_held(test_fixture *fixture)
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(sample=1), pool"}, &runtime));
     check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
     const strata_status status = strata_pool_hold_begin(strata_stack_top(strata_runtime_stack(runtime)), &block, &hold);
-    if (test_is_swept() && status == STRATA_SUCCESS) /* a guard that gets no pages lets the pool have the block */
+    if (test_is_swept() && status == STRATA_SUCCESS) /* a guard without pages lets the pool have the block */
         strata_pool_hold_end(hold);
     else
         check_status(status, STRATA_ERROR_FOREIGN_POINTER);
@@ -648,7 +647,7 @@ static CUresult CUDAAPI see_properties(CUmemGenericAllocationHandle *handle, siz
     return seen_made.create(handle, bytes, properties, flags);
 }
 
-/* Memory that was not made for it cannot be (CUDA Driver API, CUmemAllocationProp.allocFlags). */
+/* Memory that was not made for it cannot be registered (CUDA Driver API, CUmemAllocationProp.allocFlags). */
 static void memory_is_made_for_network_cards_where_the_device_can(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);

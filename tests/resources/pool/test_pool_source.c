@@ -1,5 +1,5 @@
-/* pool: where its memory comes from when that is not the driver's virtual memory: the layer below, or cuMemAlloc on a
- * device that has nothing else. What a pool does with its memory whatever it is, the suites for all resources have. */
+/* pool: memory from the layer below, or from cuMemAlloc on a device without virtual memory. The suites for all
+ * resources test what does not depend on the source. */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void give_back_all(test_fixture *fixture)
     assert_int_equal(in_use_below(fixture), 0);
 }
 
-/* ---- what is counted ---- */
+/* ---- bytes that are counted ---- */
 
 static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture)
 {
@@ -61,7 +61,7 @@ static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture
     give_back_all(fixture);
 }
 
-/* Above the pool blocks count, below it what is reserved; neither layer hears of what is the other's. */
+/* A budget above the pool counts blocks, one below it counts reserved bytes; neither hears of the other's. */
 static void a_budget_above_counts_blocks_and_one_below_counts_chunks(test_fixture *fixture)
 {
     strata_runtime *both;
@@ -86,10 +86,10 @@ static void a_budget_above_counts_blocks_and_one_below_counts_chunks(test_fixtur
     check_ok(strata_runtime_destroy(both));
 }
 
-/* What a layer is told of, between others. */
+/* Counts the calls that reach a layer. */
 typedef struct hearing_layer {
     strata_resource resource;
-    unsigned heard; /* by one thread alone */
+    unsigned heard; /* by one thread */
     size_t bytes;
 } hearing_layer;
 
@@ -131,7 +131,7 @@ static void layers_above_hear_of_blocks_and_those_below_of_chunks(test_fixture *
     check_ok(strata_runtime_destroy(runtime));
 }
 
-/* ---- what is refused ---- */
+/* ---- refusals ---- */
 
 static void what_a_budget_below_refuses_names_it_and_changes_nothing(test_fixture *fixture)
 {
@@ -164,14 +164,14 @@ static void the_pools_own_limit_holds_over_a_layer_too(test_fixture *fixture)
     assert_int_equal(reserved(fixture), 8 * MIB);
     test_free_on(fixture, &first, stream);
     test_free_on(fixture, &second, stream);
-    first = test_allocate(fixture, 8 * MIB, stream); /* of neither frame */
+    first = test_allocate(fixture, 8 * MIB, stream); /* in neither chunk */
     assert_int_equal(reserved(fixture), 8 * MIB);
     test_free_on(fixture, &first, stream);
 }
 
-/* ---- frames ---- */
+/* ---- chunks ---- */
 
-/* Frames may follow each other: they are had and given back one by one, and so are never one piece. */
+/* Adjacent chunks are made and returned one by one, so they never form one extent. */
 static void a_block_lies_in_one_chunk(test_fixture *fixture)
 {
     enum { COUNT = 4 };
@@ -191,7 +191,7 @@ static void a_block_lies_in_one_chunk(test_fixture *fixture)
     test_free_on(fixture, &large, stream);
 }
 
-/* The rest of the last frame serves the next request, on any stream. */
+/* The rest of the last chunk serves the next request, on any stream. */
 static void what_is_left_of_a_chunk_serves_the_next_request(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -227,7 +227,7 @@ static void a_trim_gives_back_every_chunk_with_nothing_in_it(test_fixture *fixtu
     give_back_all(fixture);
 }
 
-/* Frames that lie free and complete, or will, are given back for a request that none of them can serve. */
+/* Chunks that are free, complete or not, are returned for a request that none of them can serve. */
 static void free_chunks_make_room_for_a_larger_request(test_fixture *fixture)
 {
     enum { COUNT = LIMIT / CHUNK };
@@ -252,7 +252,7 @@ static void free_chunks_make_room_for_a_larger_request(test_fixture *fixture)
     give_back_all(fixture);
 }
 
-/* Each request is larger than the one before, so that no frame serves the next. */
+/* Each request is larger than the one before, so no chunk serves the next. */
 static void no_more_than_the_overhead_is_held_beyond_the_peak(test_fixture *fixture)
 {
     strata_runtime *roomy;
@@ -264,14 +264,14 @@ static void no_more_than_the_overhead_is_held_beyond_the_peak(test_fixture *fixt
     for (size_t bytes = 8 * MIB; bytes <= 40 * MIB; bytes += 4 * MIB) {
         check_ok(strata_runtime_allocate(roomy, bytes, stream, &block));
         const uint64_t held = value_of(roomy, "pool.reserved");
-        assert_true(test_is_swept() || held <= bytes + bytes / 2 + CHUNK); /* if nothing else goes wrong */
+        assert_true(test_is_swept() || held <= bytes + bytes / 2 + CHUNK); /* unless another call fails */
         check_ok(strata_runtime_deallocate_on(roomy, &block, stream));
         check_ok(strata_runtime_reap_pending(roomy));
     }
     check_ok(strata_runtime_destroy(roomy));
 }
 
-/* Not even to keep within the slack. */
+/* Not even to keep within the overhead limit. */
 static void memory_in_use_is_not_waited_for_while_there_is_more(test_fixture *fixture)
 {
     CUstream busy = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -279,7 +279,7 @@ static void memory_in_use_is_not_waited_for_while_there_is_more(test_fixture *fi
     test_stall *stall = test_stall_begin(busy);
     test_write(fixture, &old, 0x11, busy);
     test_free_on(fixture, &old, busy);
-    strata_block block = test_allocate(fixture, 20 * MIB, stream); /* for ever, if it waited */
+    strata_block block = test_allocate(fixture, 20 * MIB, stream); /* a wait would never end */
     assert_false(overlap(&old, &block));
     test_write(fixture, &block, 0x22, stream);
     test_stall_end(stall);
@@ -287,8 +287,7 @@ static void memory_in_use_is_not_waited_for_while_there_is_more(test_fixture *fi
     test_free_on(fixture, &block, stream);
 }
 
-/* A guard keeps what it is given for a while; a budget that waits for nothing counts what was freed until it is seen to
- * be over. */
+/* A guard keeps freed blocks for a while; a budget that does not wait counts freed bytes until they are complete. */
 static void chunks_that_layers_below_do_not_let_go_at_once_make_room_too(test_fixture *fixture)
 {
     static const char *const below[] = {"guard, budget(limit=64MiB)", "budget(limit=64MiB, wait=none)"};
@@ -307,7 +306,7 @@ static void chunks_that_layers_below_do_not_let_go_at_once_make_room_too(test_fi
     }
 }
 
-/* The allocation of a frame is outside of every capture; what it hands out can be used inside. */
+/* A chunk is allocated outside of every capture; blocks in it can be used inside. */
 static void a_stream_that_is_captured_gets_memory_of_a_new_chunk(test_fixture *fixture)
 {
     CUstream captured = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -322,7 +321,7 @@ static void a_stream_that_is_captured_gets_memory_of_a_new_chunk(test_fixture *f
     test_free_on(fixture, &first, captured);
 }
 
-/* What is above the threshold goes when all frees are waited for, and a frame that is held never. */
+/* A full reap returns memory above the threshold, but no held chunk. */
 static void a_threshold_and_holds_are_for_chunks_that_stay_too(test_fixture *fixture)
 {
     enum { COUNT = 6 };
@@ -349,9 +348,9 @@ static void a_threshold_and_holds_are_for_chunks_that_stay_too(test_fixture *fix
     give_back_all(fixture);
 }
 
-/* ---- what goes wrong below ---- */
+/* ---- failures below ---- */
 
-/* The frame is memory again, and goes with the next trim. */
+/* The chunk is memory again, and is returned by the next trim. */
 static void a_chunk_that_is_not_taken_back_serves_on(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -373,7 +372,7 @@ static void a_chunk_that_is_not_taken_back_serves_on(test_fixture *fixture)
     give_back_all(fixture);
 }
 
-/* The trim fails, and the next one who has the memory comes after the work on it all the same. */
+/* The trim fails, and the memory's next user still waits for its work. */
 static void a_chunk_that_cannot_be_waited_for_is_still_waited_for_later(test_fixture *fixture)
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
@@ -395,8 +394,7 @@ static void a_chunk_that_cannot_be_waited_for_is_still_waited_for_later(test_fix
     give_back_all(fixture);
 }
 
-/* A stream that puts no wait in has the frame once it is there: the layer below gives it in the order of another one.
- */
+/* A stream that inserts no waits gets a chunk once it is complete: the layer below allocates it on another stream. */
 static void a_new_chunk_serves_a_stream_that_may_not_wait(void **state)
 {
     (void)state;
@@ -446,7 +444,7 @@ static struct {
     unsigned calls;
 } helper;
 
-/* Frees what keeps the frames, and gives them back, from within the request that has no memory. */
+/* Frees the block that keeps the chunks, and returns them, from within the refused request. */
 static bool make_room(const strata_request *request, const strata_error *error, void *data)
 {
     (void)data;
@@ -486,13 +484,12 @@ static void a_layer_below_may_call_into_the_stack(test_fixture *fixture)
     check_ok(strata_runtime_destroy(helper.runtime));
 }
 
-/* A layer right below the pool that asks for memory of the stack itself, while it is asked for a frame; and remembers
- * the frame. */
+/* A layer below the pool that allocates from the stack while a chunk is requested of it, and records the chunk. */
 typedef struct asking_layer {
     strata_resource resource;
     strata_runtime *runtime;
     CUstream stream;
-    size_t sizes[2]; /* to ask for, one after another; 0: nothing */
+    size_t sizes[2]; /* requests, one after another; 0: none */
     strata_status statuses[2];
     strata_block blocks[2];
     strata_block chunk; /* the last one */
@@ -528,7 +525,7 @@ static void asking_begin(asking_layer *self, test_fixture *fixture)
     self->stream = test_stream(fixture, TEST_STREAM_POOL);
 }
 
-/* While the first request asks for 6 MiB there is room for 2 more, and not for 4. */
+/* During the first request, of 6 MiB, there is room for 2 more, and not for 4. */
 static void a_chunk_being_requested_counts_towards_the_limit(test_fixture *fixture)
 {
     asking_layer below;
@@ -558,7 +555,7 @@ static void visit_block(const strata_block *block, void *data)
     seen->others += block->address != seen->expected || block->bytes != 512;
 }
 
-/* Whoever has it from a layer below the pool: it is no block of the stack's user. */
+/* Even for a caller that knows it from a layer below: it is no block of the stack's user. */
 static void a_chunks_block_is_hidden_from_layers_above_the_pool(test_fixture *fixture)
 {
     asking_layer below;
@@ -585,7 +582,7 @@ static void a_chunks_block_is_hidden_from_layers_above_the_pool(test_fixture *fi
     check_ok(strata_runtime_destroy(below.runtime));
 }
 
-/* A guard's red zones put its blocks between two granules of pieces. */
+/* A guard's red zones put its blocks between two granules. */
 static void blocks_that_begin_anywhere_are_chunks(test_fixture *fixture)
 {
     static const char *const texts[] = {"pool, guard, direct", "pool, guard, async",
@@ -608,7 +605,7 @@ static void blocks_that_begin_anywhere_are_chunks(test_fixture *fixture)
     }
 }
 
-/* ---- what can be built ---- */
+/* ---- stacks that can be built ---- */
 
 static void an_export_type_over_another_layer_is_refused(void **state)
 {
@@ -640,7 +637,7 @@ static void layers_that_could_not_be_built_can_stand_elsewhere(void **state)
     check_ok(strata_pool_create(0, &(strata_pool_options){.export_type = STRATA_EXPORT_POSIX_FD}, &layers[0]));
     check_ok(strata_direct_create(0, NULL, &layers[1]));
     check_status(strata_stack_build(layers, 2, 0, &stack), STRATA_ERROR_UNSUPPORTED);
-    assert_null(layers[0]->stack); /* the layers are the caller's as before, and can stand elsewhere */
+    assert_null(layers[0]->stack); /* the caller can use the layers elsewhere */
     assert_null(layers[0]->upstream);
     check_ok(strata_stack_build(&layers[0], 1, 0, &stack));
     check_ok(strata_stack_destroy(stack));
@@ -686,11 +683,11 @@ static void a_device_without_virtual_memory_has_a_pool_of_other_memory(void **st
     test_child_run("allocate_without_virtual_memory", without_virtual_memory);
 }
 
-/* What stands in front of the driver's calls for frames. */
+/* Wraps the driver's calls for chunks. */
 static struct {
     CUresult(CUDAAPI *allocate)(CUdeviceptr *, size_t);
     CUresult(CUDAAPI *free)(CUdeviceptr);
-    int out; /* that were allocated and not freed */
+    int out; /* allocated and not freed */
 } chunks;
 
 static CUresult CUDAAPI count_allocation(CUdeviceptr *address, size_t bytes)
@@ -707,7 +704,7 @@ static CUresult CUDAAPI count_free(CUdeviceptr address)
     return result;
 }
 
-/* One request, whose n-th call for host memory fails; false once there is no n-th one. */
+/* One request, whose n-th call for host memory fails; false if there is no n-th call. */
 static bool allocate_with_drought(unsigned n)
 {
     strata_runtime *runtime;
@@ -743,7 +740,7 @@ static void get_chunks_without_host_memory(void)
     unsigned n = 1;
     while (allocate_with_drought(n))
         n++;
-    child_check(n > 3); /* and not only what comes before a frame */
+    child_check(n > 3); /* a chunk was reached too */
 }
 
 static void what_cannot_be_entered_without_host_memory_goes_back_to_the_driver(void **state)
@@ -752,7 +749,7 @@ static void what_cannot_be_entered_without_host_memory_goes_back_to_the_driver(v
     test_child_run("get_chunks_without_host_memory", without_virtual_memory);
 }
 
-/* Who allocates and holds a block while the driver has a frame back and the pool has not heard of it. */
+/* A thread that allocates and holds a block after the driver has freed a chunk, and before the pool knows. */
 static struct {
     strata_runtime *runtime;
     CUstream stream;
@@ -808,7 +805,7 @@ static void hold_where_a_chunk_was(void)
     strata_cu.MemFree = free_and_be_slow;
     child_ok(strata_runtime_trim(other.runtime, 0, NULL));
     strata_cu.MemFree = chunks.free;
-    child_check(other.block.address == other.freed); /* or nothing is found out here */
+    child_check(other.block.address == other.freed); /* otherwise the test proves nothing */
     child_check(other.chunks == 1);
     const strata_pool_part *parts = strata_pool_hold_parts(other.hold, &count);
     child_check(count == 1 && parts[0].address == other.block.address && parts[0].bytes == 4 * MIB);

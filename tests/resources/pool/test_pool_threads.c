@@ -1,5 +1,4 @@
-/* pool: what one thread finds while another one is in the midst of a call and holds memory that is in nobody's sight:
- * neither in a block nor free. */
+/* pool: one thread meets another in the middle of a call, holding memory that is neither in a block nor free. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <string.h>
@@ -26,11 +25,11 @@ typedef struct caller {
     test_fixture *fixture;
     CUstream stream;
     size_t bytes; /* to be allocated; 0: */
-    bool reaps;   /* waits for all frees, or gives memory back */
+    bool reaps;   /* a full reap, or a trim */
     strata_block block;
     strata_status status;
     _Atomic bool done;
-    sem_t *last; /* posted in the end, if it is not NULL */
+    sem_t *last; /* posted at the end; may be NULL */
     pthread_t thread;
 } caller;
 
@@ -63,7 +62,7 @@ static CUresult CUDAAPI say_and_synchronize(CUevent event)
     return waits.synchronize(event);
 }
 
-/* Starts a call that comes to wait for the device on the host. */
+/* Starts a call that will wait for the device on the host. */
 static void begin_to_wait(caller *one)
 {
     sem_init(&waits.entered, 0, 0);
@@ -74,7 +73,7 @@ static void begin_to_wait(caller *one)
     assert_int_equal(pthread_create(&one->thread, NULL, call, one), 0);
 }
 
-/* A call for memory waits for a stream that is held back, and with it who waits for all frees. */
+/* A call for memory, and a full reap beside it, wait for a stalled stream. */
 static void check_reap_beside(test_fixture *fixture, caller *one, test_stall *stall)
 {
     caller reap = {.fixture = fixture, .reaps = true};
@@ -108,8 +107,8 @@ static void a_full_reap_waits_for_memory_that_a_trim_has_taken(test_fixture *fix
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
 }
 
-/* All memory that there may be is what the trim waits for. Who would be refused without it comes after the trim, so
- * that it is waited for in vain; long enough for one that is refused. */
+/* The trim waits for all memory that the pool may have. A request that needs it comes after the trim: the test waits
+ * long enough for a refusal. */
 static void a_request_is_not_refused_for_what_a_trim_waits_for(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -139,7 +138,7 @@ static void a_request_is_not_refused_for_what_a_trim_waits_for(test_fixture *fix
     test_free_on(fixture, &request.block, b);
 }
 
-/* Two gaps between walls, one complete and one of a stream that is held back; a request of `b` needs both. */
+/* Two free extents between live blocks, one complete and one of a stalled stream; a request of `b` needs both. */
 static test_stall *leave_gaps(test_fixture *fixture, strata_block *walls, CUstream b)
 {
     strata_block gaps[2];
@@ -171,7 +170,7 @@ static void a_full_reap_waits_for_memory_that_a_request_has_taken(test_fixture *
         test_free_on(fixture, &walls[i], b);
 }
 
-/* The addresses that the request has taken to map memory at are no memory. */
+/* The addresses that the request has taken for mapping are no memory. */
 static void what_is_free_is_no_more_than_there_is_while_a_request_waits(test_fixture *fixture)
 {
     strata_block walls[2];
@@ -193,7 +192,7 @@ static void what_is_free_is_no_more_than_there_is_while_a_request_waits(test_fix
         test_free_on(fixture, &walls[i], b);
 }
 
-/* ---- a thread that is about to give memory back ---- */
+/* ---- a thread that is about to return memory ---- */
 
 static struct {
     _Atomic bool armed; /* for once */
@@ -212,7 +211,7 @@ strata_status __wrap_pool_release(pool *self)
     return __real_pool_release(self);
 }
 
-/* Starts a call that waits for all frees, and stops where nothing is left to be waited for. */
+/* Starts a full reap, and stops it after its waits. */
 static bool begin_to_release(caller *one)
 {
     sem_init(&releases.reached, 0, 0);
@@ -221,7 +220,7 @@ static bool begin_to_release(caller *one)
     return pthread_create(&one->thread, NULL, call, one) == 0 && wait_a_while(&releases.reached);
 }
 
-/* A request makes half of what it needs, and waits for a stream that is held back for the other half. */
+/* A request makes half of its memory, and waits for a stalled stream for the other half. */
 static void chunks_in_hand_of_a_request_are_not_returned(test_fixture *fixture)
 {
     needs_granule(2 * MIB);
@@ -256,7 +255,7 @@ static void chunks_in_hand_of_a_request_are_not_returned(test_fixture *fixture)
     test_free_on(fixture, &wall, b);
 }
 
-/* ---- a thread that puts a wait into its stream ---- */
+/* ---- a thread that inserts a wait into its stream ---- */
 
 static struct {
     CUresult(CUDAAPI *wait)(CUstream, CUevent, unsigned);
@@ -272,8 +271,8 @@ static CUresult CUDAAPI wait_while_another_calls(CUstream stream, CUevent event,
     return orders.wait(stream, event, flags);
 }
 
-/* What one stream's blocks leave behind on another one's goes over in bundles, a wait for each. While a third stream's
- * thread puts in that wait, another one asks for what is left then, which is the rest of the bundle. */
+/* Blocks of one stream that another frees are handed over in magazines, with one wait each. During that wait of a third
+ * stream's thread, another thread takes the rest of the magazine. */
 static void a_request_that_fits_is_served_while_a_magazine_is_handed_over(test_fixture *fixture)
 {
     enum { COUNT = 33, BYTES = 128 << 10 };
@@ -308,7 +307,7 @@ static void a_request_that_fits_is_served_while_a_magazine_is_handed_over(test_f
     test_free_on(fixture, &wall, d);
 }
 
-/* With nobody else about, the thread has the rest for its stream. */
+/* Without other threads, the thread has the rest for its stream. */
 static void a_magazine_is_handed_over_with_one_wait(test_fixture *fixture)
 {
     enum { COUNT = 33, MAGAZINE = 32 };
@@ -343,8 +342,7 @@ static strata_block written(test_fixture *fixture, size_t bytes, CUstream stream
     return block;
 }
 
-/* Bundles of two sizes stand in one bucket of the depot, the second one before the first, which is taken all the same,
- * once. */
+/* Magazines of two sizes are in one bucket of the depot, and the one behind is taken, once. */
 static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixture *fixture)
 {
     enum { BLOCKS = 5, GOT = 4 };
@@ -372,7 +370,8 @@ static void a_magazine_behind_one_of_another_size_is_handed_over_once(test_fixtu
     test_free_on(fixture, &wall, c);
 }
 
-/* The stream that has the rest of a bundle waits for who wrote it, and who gets that from there comes after it. */
+/* The stream with the rest of a magazine waits for its writer, and a stream that gets memory from there waits for both.
+ */
 static void the_rest_of_a_magazine_is_waited_for_by_each_thread_that_gets_it(test_fixture *fixture)
 {
     enum { BLOCKS = 3 };
@@ -389,7 +388,7 @@ static void the_rest_of_a_magazine_is_waited_for_by_each_thread_that_gets_it(tes
         test_write(fixture, &blocks[i], 0x22, a);
     for (int i = 0; i < BLOCKS; i++)
         test_free_on(fixture, &blocks[i], b);
-    test_free_on(fixture, &smaller, b); /* takes the bundle's place, which goes to the depot */
+    test_free_on(fixture, &smaller, b); /* takes the magazine's place; the magazine goes to the depot */
     strata_block first = test_allocate(fixture, EXTENT, c);
     check_ok(try_to_allocate(fixture, EXTENT, d, &next));
     test_write(fixture, &next, 0x33, d);
@@ -400,19 +399,19 @@ static void the_rest_of_a_magazine_is_waited_for_by_each_thread_that_gets_it(tes
     test_free_on(fixture, &wall, d);
 }
 
-/* ---- a thread that asks the source, or gives back to it ---- */
+/* ---- a thread that calls the source ---- */
 
-/* What the second thread does is let go on where the first one's call is over: no clock decides who comes first. */
+/* The second thread is released when the first one's call is over, so the order does not depend on a clock. */
 static struct {
     CUresult(CUDAAPI *allocate)(CUdeviceptr *, size_t);
     CUresult(CUDAAPI *free)(CUdeviceptr);
-    _Atomic bool armed; /* for once: while the first thread is at the driver, the second one calls */
-    _Atomic bool waits; /* the second one stops where it waits; until the first one's call is over */
+    _Atomic bool armed; /* for once: while the first thread is in the driver, the second one calls */
+    _Atomic bool waits; /* the second one stops where it waits, until the first one's call is over */
     pthread_t first;
     caller *second;
     bool started;
-    sem_t met;  /* the second one waits, or asks the driver itself, or is done */
-    sem_t over; /* the first one's call is */
+    sem_t met;  /* the second one waits, calls the driver itself, or is done */
+    sem_t over; /* the first one's call */
 } turns;
 
 int __real_sched_yield(void);
@@ -428,7 +427,7 @@ int __wrap_sched_yield(void)
     return __real_sched_yield();
 }
 
-/* What the driver is asked for by the first thread, it has not answered while the second one calls. */
+/* The driver's answer to the first thread comes after the second one's call. */
 static void meet(void)
 {
     if (!pthread_equal(pthread_self(), turns.first)) {
@@ -518,11 +517,11 @@ static struct {
     CUstream stream;
     strata_block block;
     strata_status statuses[3];
-    _Atomic bool armed; /* for once: behind the driver's answer */
+    _Atomic bool armed; /* for once: after the driver's answer */
     bool started;
 } beside;
 
-/* Gets a frame and gives it back. */
+/* Makes a chunk and returns it. */
 static void *come_and_go(void *data)
 {
     (void)data;
@@ -546,15 +545,15 @@ static CUresult CUDAAPI free_and_let_others_in(CUdeviceptr address)
     return result;
 }
 
-/* The driver has the frame back, and the pool has not heard of it. Another one comes in its place meanwhile, under a
- * number that is looked at later; it goes once, and not for the first one, too. */
+/* The driver has freed the chunk, and the pool does not know yet. Another chunk comes in its place, under a later
+ * number. It is returned once, and not also for the first. */
 static void a_leaving_chunk_is_not_returned_again_for_the_one_in_its_place(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_block first = test_allocate(fixture, 2 * MIB, stream), wall = test_allocate(fixture, 2 * MIB, stream);
     strata_block last = test_allocate(fixture, 4 * MIB, stream);
     test_free_on(fixture, &first, stream);
-    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL)); /* its number is the next one's */
+    check_ok(strata_runtime_trim(fixture->runtime, 0, NULL)); /* the next chunk gets its number */
     test_free_on(fixture, &last, stream);
     turns.free = strata_cu.MemFree;
     beside.fixture = fixture;
@@ -574,7 +573,7 @@ static void a_leaving_chunk_is_not_returned_again_for_the_one_in_its_place(test_
     empty_the_pool(fixture);
 }
 
-/* One piece of a bundle was written later than the others. */
+/* One extent of a magazine was written later than the others. */
 static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixture *fixture)
 {
     enum { COUNT = 33, MAGAZINE = 32 };
@@ -587,7 +586,7 @@ static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixtu
     }
     strata_block mark = test_allocate(fixture, 4096, a);
     test_write(fixture, &mark, 0x11, a);
-    test_read(fixture, &mark, c); /* an event on a: what comes later is of the next epoch */
+    test_read(fixture, &mark, c); /* an event on a: later work is of the next epoch */
     test_synchronize(a);
     set_limit(fixture, value_of(fixture->runtime, "pool.reserved"));
     strata_block rest = test_allocate(fixture, value_of(fixture->runtime, "pool.free.largest"), c);
@@ -613,7 +612,7 @@ static void a_magazine_waits_for_the_latest_writes_of_all_its_extents(test_fixtu
     test_free_on(fixture, &mark, c);
 }
 
-/* ---- a thread whose look at what is free is over ---- */
+/* ---- a thread after its search ---- */
 
 static _Thread_local bool looks_armed; /* for once */
 
@@ -641,7 +640,7 @@ static void *look_and_call(void *data)
     return call(data);
 }
 
-/* Meanwhile another one has had its turn, and a frame that is enough for both. */
+/* Meanwhile another thread had the ticket, and got a chunk that suffices for both. */
 static void check_rest_of_new_chunk(test_fixture *fixture, uint64_t limit)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -679,7 +678,7 @@ int main(void)
     static const char *const over_direct[] = {"pool(frame=2MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(a_magazine_is_handed_over_with_one_wait),
-        /* not in sweeps: no two runs are the same, and another thread may have to wait for one that waits for it */
+        /* not in sweeps: no two runs are the same, and two threads may wait for each other */
         TEST_CASE(a_request_that_fits_is_served_while_a_magazine_is_handed_over),
         TEST_CASE(a_full_reap_waits_for_memory_that_a_trim_has_taken),
         TEST_CASE(a_full_reap_waits_for_memory_that_a_request_has_taken),

@@ -1,5 +1,5 @@
-/* What users of pools rely on: that a request is served if it fits, however that is done, that nobody waits for others
- * where there is another way, and what tests of a pool in use elsewhere assert. */
+/* Promises to users of pools: a request that fits is served somehow, no request waits for other streams where there is
+ * another way, and assertions from the tests of other pools. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "support/pool_inside.h"
 #include "support/sweep.h"
 
-/* ---- what fits is served ---- */
+/* ---- requests that fit ---- */
 
 static void usage_says_what_is_live_free_and_in_one_extent(test_fixture *fixture)
 {
@@ -38,7 +38,7 @@ static void usage_says_what_is_live_free_and_in_one_extent(test_fixture *fixture
     test_free_on(fixture, &blocks[3], stream);
 }
 
-/* Takes all of the device's memory but so much, in one piece. */
+/* Takes the device's memory except so much, in one piece. */
 static CUdeviceptr take_all_but(size_t left)
 {
     size_t free_bytes, total;
@@ -51,10 +51,10 @@ static CUdeviceptr take_all_but(size_t left)
 static void a_request_that_fits_is_served_though_no_more_than_that_is_left(test_fixture *fixture)
 {
     test_needs_simulated_driver("all of the device's memory is used");
-    if (test_under_valgrind()) /* which has not the addresses for it, and a pool afterwards */
+    if (test_under_valgrind()) /* which lacks the addresses, also for a later pool */
         skip();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block large = test_allocate(fixture, 1024 * MIB, stream); /* enough to grow by more than is asked for */
+    strata_block large = test_allocate(fixture, 1024 * MIB, stream); /* enough to grow by more than requested */
     CUdeviceptr others = take_all_but(4 * MIB);
     strata_block small, more;
     strata_status fits = try_to_allocate(fixture, 3 * MIB, stream, &small);
@@ -67,7 +67,7 @@ static void a_request_that_fits_is_served_though_no_more_than_that_is_left(test_
     empty_the_pool(fixture);
 }
 
-/* Free memory of another stream between blocks that live, none large enough: together they are. */
+/* Free extents of another stream between live blocks, none large enough: together they are. */
 static void a_request_that_fits_in_all_is_served_by_remapped_memory(test_fixture *fixture)
 {
     enum { EXTENTS = 6 };
@@ -110,7 +110,7 @@ static void a_request_that_cannot_be_served_waits_for_no_stream(test_fixture *fi
     test_free_on(fixture, &wall, a);
 }
 
-/* There is enough on the device: nobody waits for a stream that is held back. */
+/* The device has enough: no request waits for the stalled stream. */
 static void a_request_that_new_memory_serves_waits_for_no_stream(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -131,7 +131,7 @@ static void a_request_that_new_memory_serves_waits_for_no_stream(test_fixture *f
     test_free_on(fixture, &block, b);
 }
 
-/* The memory of a block that is freed is joined with what is around it, split, given back, and mapped again. */
+/* The memory of a freed block is joined with its neighbours, split, returned, and mapped again. */
 static void a_stale_block_is_recognised_whatever_became_of_its_memory(test_fixture *fixture)
 {
     enum { PARTS = 8 };
@@ -186,12 +186,12 @@ static void *leave_behind_in_a_thread(void *data)
     return NULL;
 }
 
-/* What ended threads have cached is had by others, in order. */
+/* Other threads get what ended threads have cached, in order. */
 static void memory_of_ended_threads_is_neither_lost_nor_reused_too_early(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, ALL);
-    leave_behind(fixture, ALL, 0x10, a); /* it comes in one piece */
+    leave_behind(fixture, ALL, 0x10, a); /* comes in one extent */
     test_stall *stall = test_stall_begin(a);
     for (size_t i = 0; i < 8; i++) {
         leaver one = {.fixture = fixture, .stream = a, .bytes = (i + 1) * EDGE};
@@ -207,7 +207,7 @@ static void memory_of_ended_threads_is_neither_lost_nor_reused_too_early(test_fi
     test_free_on(fixture, &block, b);
 }
 
-/* The second one of a piece's new owners is held back: the third need not wait for it. */
+/* The second of an extent's new owners is stalled: the third need not wait for it. */
 static void streams_that_share_an_extent_do_not_wait_for_each_other(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
@@ -235,8 +235,8 @@ static struct {
     test_fixture *fixture;
     bool armed; /* for once */
     bool good;
-    strata_timeline *timeline; /* to be had by another stream */
-    strata_block block;        /* what that one writes and frees */
+    strata_timeline *timeline; /* another stream will have it */
+    strata_block block;        /* that stream's write and free */
     CUstream streams[STREAMS];
 } between;
 
@@ -282,8 +282,8 @@ void __wrap_strata_heavy_barrier(void)
     __real_strata_heavy_barrier();
 }
 
-/* The stream has nothing pending when it is found, so its timeline may go to another one. What that one frees then is
- * not the first one's, though it looks so. */
+/* The stream has no pending work when it is resolved, so another stream may get its timeline. That stream's memory is
+ * then not the first one's, although it looks so. */
 static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait(test_fixture *fixture)
 {
     strata_stream_ref ref;
@@ -310,14 +310,14 @@ static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_wi
         check_cu(test_cu()->StreamDestroy(between.streams[i]));
 }
 
-/* ---- a free on a stream that comes after others ---- */
+/* ---- a free on a stream that follows others ---- */
 
 static struct {
     strata_runtime *runtime;
     bool armed; /* for once */
     bool good;
     CUstream freeing, other;
-    strata_block of_freeing, of_reader; /* what those two have written last */
+    strata_block of_freeing, of_reader; /* their last writes */
 } meanwhile;
 
 static bool make_wait_for(CUstream stream, const strata_block *block)
@@ -326,7 +326,7 @@ static bool make_wait_for(CUstream stream, const strata_block *block)
            strata_runtime_finish_block_use(meanwhile.runtime, block, stream, STRATA_ACCESS_NONE) == STRATA_SUCCESS;
 }
 
-/* Another thread has the freeing stream marked where it is now, and then makes it wait for the reader. */
+/* Another thread records an event on the freeing stream, and then makes it wait for the reader. */
 static void *make_the_freeing_stream_follow(void *data)
 {
     (void)data;
@@ -350,7 +350,7 @@ strata_clock *__wrap_strata_timeline_clock(const strata_stream_ref *stream, bool
     return __real_strata_timeline_clock(stream, held);
 }
 
-/* What the freeing stream began to wait for during the free, its mark from before does not cover. */
+/* The freeing stream begins to wait for another during the free: the event from before does not cover that. */
 static void memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free(test_fixture *fixture)
 {
     CUstream freeing = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -369,12 +369,12 @@ static void memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_th
     const unsigned char *read = test_copy_back(fixture, block.address, EDGE, reader);
     check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, reader, STRATA_ACCESS_READ));
     write_head(fixture, &meanwhile.of_reader, 0x02, reader);
-    write_head(fixture, &meanwhile.of_freeing, 0x01, freeing); /* later than what the reader waits for */
+    write_head(fixture, &meanwhile.of_freeing, 0x01, freeing); /* later than the reader's wait */
     meanwhile.good = false;
     meanwhile.armed = true;
     test_free_on(fixture, &block, freeing);
     assert_true(!meanwhile.armed && meanwhile.good);
-    test_synchronize(meanwhile.other); /* so that the mark from before is over */
+    test_synchronize(meanwhile.other); /* the event from before is complete */
     check_ok(try_to_allocate(fixture, ALL, taker, &taken));
     assert_true(overlap(&block, &taken));
     test_fill(taken.address, 0x22, taken.bytes, taker);
@@ -387,11 +387,11 @@ static void memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_th
     test_free_on(fixture, &meanwhile.of_reader, reader);
 }
 
-/* ---- what a thread keeps for a stream that is not known ---- */
+/* ---- a thread's cache for an unknown stream ---- */
 
 enum { KEPT = 64 << 10 };
 
-/* Of one allocation and one free on a stream that has memory there. */
+/* One allocation and one free, on a stream with cached memory. */
 static void memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -412,8 +412,8 @@ static void memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_w
     assert_int_equal(value_of(fixture->runtime, "pool.hits"), hits + 1);
 }
 
-/* The block's memory still waits for the work on the block that was there before; `look` has somebody look at the
- * stream's last event in between, so that work from then on needs another one. */
+/* The block's memory still waits for the work of the block before; with `look`, the stream's last event is polled in
+ * between, so later work needs another one. */
 static void take_and_hand_on(test_fixture *fixture, bool found)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -421,7 +421,7 @@ static void take_and_hand_on(test_fixture *fixture, bool found)
     leave_behind(fixture, 2 * KEPT, 0x10, stream);
     strata_block before = test_allocate(fixture, 2 * KEPT, stream);
     test_stall *stall = test_stall_begin(stream);
-    test_fill(before.address, 0x11, 2 * KEPT, stream); /* on its own stream, so that only the free notes it */
+    test_fill(before.address, 0x11, 2 * KEPT, stream); /* on its own stream, so only the free records it */
     if (found)
         test_write(fixture, &beside, 0x12, stream);
     test_free_on(fixture, &before, stream);
@@ -444,7 +444,7 @@ static void a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_blo
     take_and_hand_on(fixture, true);
 }
 
-/* The stream has memory of that size at hand, and is not ordered after the one that wrote this. */
+/* The stream has cached memory of that size, and is not ordered after the stream that wrote this block. */
 static void memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_that_freed_it(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), writer = test_stream(fixture, TEST_STREAM_POOL);
@@ -465,7 +465,7 @@ static void memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_th
     test_free_on(fixture, &again, stream);
 }
 
-/* What the freeing stream was given before the free may use the memory, though no use of it was named. */
+/* Unrecorded work of the freeing stream before the free may use the memory. */
 static void memory_that_was_freed_on_another_stream_waits_for_that_one_too(test_fixture *fixture)
 {
     CUstream timeline = test_stream(fixture, TEST_STREAM_POOL), stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -487,7 +487,7 @@ static void memory_that_was_freed_on_another_stream_waits_for_that_one_too(test_
     test_free_on(fixture, &rest, other);
 }
 
-/* Its own two points are of one stream, and there is a third one. */
+/* Two points are of its own stream, and there is a third. */
 static void memory_that_its_stream_frees_waits_for_other_readers(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
@@ -512,7 +512,7 @@ static void memory_that_its_stream_frees_waits_for_other_readers(test_fixture *f
     test_free_on(fixture, &mark, stream);
 }
 
-/* Two streams that have the same place among a thread's caches. */
+/* Two streams that share a place in a thread's cache. */
 static void find_neighbours(test_fixture *fixture, CUstream found[2])
 {
     CUstream streams[POOL_STREAM_CACHES + 1], by_place[POOL_STREAM_CACHES] = {NULL};
@@ -528,7 +528,7 @@ static void find_neighbours(test_fixture *fixture, CUstream found[2])
     assert_non_null(found[0]);
 }
 
-/* What a thread kept for the first goes with the place to nobody. */
+/* What a thread cached for the first stream is not passed on with the place. */
 static void
 a_stream_that_takes_anothers_place_gets_nothing_of_what_was_kept_for_that_without_a_wait(test_fixture *fixture)
 {
@@ -546,9 +546,9 @@ a_stream_that_takes_anothers_place_gets_nothing_of_what_was_kept_for_that_withou
     test_free_on(fixture, &other, streams[1]);
 }
 
-enum { PASSERS_BY = 100 }; /* enough that what is remembered of idle streams may be forgotten */
+enum { PASSERS_BY = 100 }; /* enough to forget facts of idle streams */
 
-/* They take threads' caches over, or with `only_seen` do nothing with memory. */
+/* They take over caches of threads, or with `only_seen` use no memory. */
 static void let_streams_pass_by(test_fixture *fixture, bool only_seen)
 {
     for (size_t i = 0; i < PASSERS_BY; i++) {
@@ -563,7 +563,7 @@ static void let_streams_pass_by(test_fixture *fixture, bool only_seen)
     }
 }
 
-/* The stream has nothing pending, but a block that lives, of memory that the thread had kept. */
+/* The stream has no pending work, but a live block of cached memory. */
 static void a_block_of_cached_memory_belongs_to_its_stream(test_fixture *fixture)
 {
     for (int only_seen = 0; only_seen < 2; only_seen++) {
@@ -579,7 +579,7 @@ static void a_block_of_cached_memory_belongs_to_its_stream(test_fixture *fixture
     }
 }
 
-/* What holds streams' timelines ends with the pool, and with the blocks. */
+/* The pool, and its blocks, hold timelines of streams until they are gone. */
 static void streams_are_forgotten_after_the_pool_that_cached_their_memory(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -602,7 +602,7 @@ static void streams_are_forgotten_after_the_pool_that_cached_their_memory(test_f
     assert_int_equal(ref.timeline->live_blocks, 0);
 }
 
-/* ---- what tests of another pool assert ---- */
+/* ---- assertions of another pool's tests ---- */
 
 static size_t free_on_device(void)
 {
@@ -634,7 +634,7 @@ static void two_blocks_of_half_the_limit_fit(test_fixture *fixture)
     }
 }
 
-/* The sizes of the peer's test, in 2 KiB. */
+/* The sizes of the other pool's test, in units of 2 KiB. */
 static void a_refused_request_does_not_poison_the_pool(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -735,7 +735,7 @@ static void pools_of_two_devices_are_two_pools(void **state)
 {
     (void)state;
     static const char *const changes[] = {"STRATA_SIM_DEVICES=2", NULL};
-    if (test_under_valgrind()) /* where there are not enough addresses for two */
+    if (test_under_valgrind()) /* which lacks the addresses for two */
         skip();
     test_child_run("take_memory_of_two_devices", changes);
 }
@@ -753,7 +753,7 @@ static void *live_at_the_same_time(void *data)
     return (void *)(uintptr_t)(status == STRATA_SUCCESS ? strata_runtime_deallocate_on(runtime, &block, NULL) : status);
 }
 
-/* Threads beyond those that have numbers are served, too, and counted. */
+/* Threads beyond those with numbers are served and counted too. */
 static void serve_more_threads_than_have_numbers(void)
 {
     static pthread_t threads[THREADS];
@@ -781,14 +781,14 @@ static void more_threads_than_have_numbers_are_served(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_THREAD__)
-    skip(); /* so many threads are too many for it, and for Valgrind */
+    skip(); /* too many threads for it, and for Valgrind */
 #endif
     if (test_under_valgrind())
         skip();
     test_child_run("serve_more_threads_than_have_numbers", NULL);
 }
 
-/* However many streams it is that have something left to do. */
+/* For any number of streams with pending work. */
 static void a_full_reap_waits_for_every_stream(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -803,7 +803,7 @@ static void a_full_reap_waits_for_every_stream(test_fixture *fixture)
         check_cu(test_cu()->StreamQuery(streams[i]));
 }
 
-/* Of pieces that wait for the same stream, the one that was freed last. */
+/* Of extents that wait for the same stream, the one freed last. */
 static void a_full_reap_waits_for_the_latest_point_of_a_stream(test_fixture *fixture)
 {
     test_needs_truthful_queries();
@@ -815,7 +815,7 @@ static void a_full_reap_waits_for_the_latest_point_of_a_stream(test_fixture *fix
         test_write(fixture, &blocks[i], 0x11, stream);
     }
     test_free_on(fixture, &blocks[0], stream);
-    test_read(fixture, &blocks[1], reader); /* an event: what comes now is of the next epoch */
+    test_read(fixture, &blocks[1], reader); /* an event: later work is of the next epoch */
     test_write(fixture, &blocks[2], 0x22, stream);
     test_free_on(fixture, &blocks[2], stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));

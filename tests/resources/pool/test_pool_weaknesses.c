@@ -1,6 +1,6 @@
-/* Where pools of GPU memory are known to be weak: each weakness that a pool in use elsewhere has shown is a test here,
- * named for what holds instead, in the order of the list of known weaknesses; the second, a lock over driver calls, is
- * in test_pool_hits.c. What its users rely on is in test_pool_users.c. */
+/* Known weaknesses of pools of GPU memory: each one that another pool has shown is a test here, named for what holds
+ * instead, in the order of the list of known weaknesses. The second, a lock held over driver calls, is in
+ * test_pool_hits.c; promises to users are in test_pool_users.c. */
 #include <pthread.h>
 #include <time.h>
 
@@ -11,7 +11,7 @@
 #include "support/refusals.h"
 #include "support/sweep.h"
 
-/* ---- 1: what memory waits for goes with it ---- */
+/* ---- 1: memory keeps its points ---- */
 
 static const test_stream_kind kinds_of_three[][3] = {
     {TEST_STREAM_POOL, TEST_STREAM_POOL, TEST_STREAM_POOL},
@@ -22,8 +22,8 @@ static const test_stream_kind kinds_of_three[][3] = {
 
 enum { KINDS_OF_THREE = sizeof kinds_of_three / sizeof kinds_of_three[0] };
 
-/* The first stream is held back with its memory freed, the second one gets it, in part or by a request that only joins
- * pieces and is refused, and the third one gets it then. */
+/* The first stream is stalled with its memory freed. The second one gets it, in part, or by a refused request that only
+ * joins extents; then the third one gets it. */
 static void through_three(test_fixture *fixture, const test_stream_kind *kinds, bool by_refusal)
 {
     CUstream a = test_stream(fixture, kinds[0]), b = test_stream(fixture, kinds[1]), c = test_stream(fixture, kinds[2]);
@@ -70,7 +70,7 @@ static void extents_that_a_refused_request_has_joined_wait_for_all_their_streams
         through_three(fixture, kinds_of_three[i], true);
 }
 
-/* ---- 3: how free memory is found ---- */
+/* ---- 3: searches of free memory ---- */
 
 enum { FEW = 64, MANY = 32768, SEARCHES = 2000, HOLE = 512 };
 
@@ -81,7 +81,7 @@ static double cpu_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-/* The processor's time for so many requests that no cache serves, with so many free pieces that do not touch. */
+/* Processor time of requests that no cache serves, with so many free extents that do not touch. */
 static double time_searches(test_fixture *fixture, size_t holes, CUstream stream)
 {
     static strata_block blocks[2 * MANY];
@@ -91,7 +91,7 @@ static double time_searches(test_fixture *fixture, size_t holes, CUstream stream
     for (size_t i = 0; i < holes; i++)
         test_free_on(fixture, &blocks[2 * i], stream);
     for (int ticket = 0; ticket < 3; ticket++) {
-        check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL)); /* empties the caches, no more */
+        check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, NULL)); /* empties the caches */
         const size_t count = holes < SEARCHES ? holes : SEARCHES;
         const double begin = cpu_seconds();
         for (size_t i = 0; i < count; i++)
@@ -106,7 +106,7 @@ static double time_searches(test_fixture *fixture, size_t holes, CUstream stream
     return best;
 }
 
-/* Looking at each of them in turn would take 500 times as long. */
+/* A check of each of them in turn would take 500 times as long. */
 static void many_free_extents_are_searched_quickly(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -127,7 +127,7 @@ void __wrap_pool_points_forget_complete(strata_entry *entry)
     __real_pool_points_forget_complete(entry);
 }
 
-/* A request that nothing fits finds out what is complete, which nothing can be of a stream that is no further. */
+/* A request that nothing fits processes completed extents; a stream without progress has none. */
 static void extents_of_a_stream_without_progress_are_not_processed_again(test_fixture *fixture)
 {
     enum { HOLES = 500, LARGE = 3 << 20 };
@@ -158,14 +158,14 @@ static void extents_of_a_stream_without_progress_are_not_processed_again(test_fi
         fail_msg("%zu pieces were looked at, %d are free", again, HOLES);
 }
 
-/* ---- 4 and 5: waits, where there is something to wait for ---- */
+/* ---- 4 and 5: waits only where necessary ---- */
 
 static void check_handed_over(test_fixture *fixture, test_stream_kind from, test_stream_kind to)
 {
     test_calls calls;
     CUstream a = test_stream(fixture, from), b = test_stream(fixture, to);
     strata_block before = leave_behind(fixture, ALL, 0x11, a);
-    check_refused(fixture, 2 * ALL, b); /* marks how far a known stream is */
+    check_refused(fixture, 2 * ALL, b); /* records an event of a known stream */
     test_synchronize(a);
     test_calls_begin(&calls);
     strata_block block = test_allocate(fixture, ALL, b);
@@ -210,7 +210,7 @@ static void memory_that_several_streams_have_finished_with_is_handed_over_withou
     test_free_on(fixture, &block, c);
 }
 
-/* What the other stream was given after its free is no matter of the memory's. */
+/* Work that the other stream gets after its free does not concern the memory. */
 static void memory_waits_for_what_touched_it_and_not_for_the_streams_later_work(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
@@ -219,7 +219,7 @@ static void memory_waits_for_what_touched_it_and_not_for_the_streams_later_work(
     test_stall *stall = test_stall_begin(a);
     strata_block block = test_allocate(fixture, ALL, b);
     test_write(fixture, &block, 0x22, b);
-    test_synchronize(b); /* it never ends if that waits for the stall */
+    test_synchronize(b); /* never ends if it waits for the stall */
     test_stall_end(stall);
     check_ends(fixture, &block, 0x22, b);
     test_free_on(fixture, &block, b);
@@ -276,7 +276,7 @@ static void what_is_left_of_a_extent_comes_back_to_it(test_fixture *fixture)
     test_free_on(fixture, &block, a);
 }
 
-/* The other stream is held back, and a third one's request finds its memory and the first one's, and not enough. */
+/* The other stream is stalled. A third one's request finds its memory and the first one's, and not enough. */
 static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
@@ -295,7 +295,7 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
         parts[i] = test_allocate(fixture, ALL / 4, a);
         test_write(fixture, &parts[i], 0x22, a);
     }
-    test_synchronize(a); /* it never ends if that waits for the stall */
+    test_synchronize(a); /* never ends if it waits for the stall */
     test_stall_end(stall);
     for (size_t i = 0; i < 2; i++) {
         check_ends(fixture, &parts[i], 0x22, a);
@@ -304,7 +304,7 @@ static void ones_own_memory_does_not_come_to_wait_for_its_neighbours(test_fixtur
     test_free_on(fixture, &large, c);
 }
 
-/* ---- 7: streams that are gone ---- */
+/* ---- 7: destroyed streams ---- */
 
 enum { SHORT_LIVED = 300, LEFT_EVENTS = 700, MAX_STREAMS = 150 };
 
@@ -338,7 +338,7 @@ static void streams_that_come_and_go_leave_nothing_behind(test_fixture *fixture)
     empty_the_pool(fixture);
 }
 
-/* ---- 8: memory comes back, and questions are answered ---- */
+/* ---- 8: memory is returned, and reports are answered ---- */
 
 static void memory_is_returned_on_request(test_fixture *fixture)
 {
@@ -446,7 +446,7 @@ static void check_frees_without_memory(test_fixture *fixture, const strata_block
 {
     dry_free one = {.fixture = fixture, .block = block, .stream = stream};
     pthread_t thread;
-    if (fresh) { /* that the library has never seen */
+    if (fresh) { /* unknown to the library */
         assert_int_equal(pthread_create(&thread, NULL, free_without_memory, &one), 0);
         pthread_join(thread, NULL);
     } else {
@@ -475,14 +475,14 @@ static void frees_never_fail_for_want_of_memory(test_fixture *fixture)
                 }
     assert_int_equal(test_usage(fixture).live_blocks, 0);
     assert_true(test_usage(fixture).live_bytes == 0);
-    strata_block block = test_allocate(fixture, ALL, users[1]); /* all of that comes before it */
+    strata_block block = test_allocate(fixture, ALL, users[1]); /* ordered after all of that */
     test_write(fixture, &block, 0x77, users[1]);
     check_ends(fixture, &block, 0x77, users[1]);
     test_free_on(fixture, &block, users[1]);
 }
 
-/* What the freeing stream was given, and noted nowhere, is waited for on the host then: there is no room to remember it
- * beside the last write and a read, which are other streams'. */
+/* Unrecorded work of the freeing stream is waited for on the host: beside the last write and a read of other streams
+ * there is no room for its point. */
 static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture)
 {
     for (int gone = 0; gone < 2; gone++) {
@@ -514,7 +514,7 @@ static void a_free_that_cannot_be_remembered_is_waited_for(test_fixture *fixture
     }
 }
 
-/* ---- 11: what is left of a piece ---- */
+/* ---- 11: rests of an extent ---- */
 
 static void the_rest_of_an_extent_waits_for_what_the_whole_waited_for(test_fixture *fixture)
 {
@@ -540,7 +540,7 @@ static void the_rest_of_an_extent_waits_for_what_the_whole_waited_for(test_fixtu
 
 /* ---- 12: captures of others ---- */
 
-/* Every way that a request can go, and a trim. */
+/* All paths of a request, and a trim. */
 static void go_every_way(test_fixture *fixture, CUstream a, CUstream b, CUstream c)
 {
     set_limit(fixture, 4 * ALL);
@@ -576,7 +576,7 @@ static void captures_of_others_survive_every_call_and_see_nothing_of_them(test_f
     go_every_way(fixture, unknown, known, other);
     check_status(try_to_allocate(fixture, EDGE, capturing, &block), STRATA_ERROR_STREAM_CAPTURE);
     check_status(try_to_allocate(fixture, 3 * ALL, capturing, &block), STRATA_ERROR_STREAM_CAPTURE);
-    test_free_on(fixture, &mine, capturing); /* waits for the capture's end */
+    test_free_on(fixture, &mine, capturing); /* deferred until the capture ends */
     assert_int_equal(test_end_capture(capturing), 0);
     block = test_allocate(fixture, EDGE, capturing);
     test_free_on(fixture, &block, capturing);
@@ -584,8 +584,8 @@ static void captures_of_others_survive_every_call_and_see_nothing_of_them(test_f
     assert_int_equal(test_usage(fixture).bytes_outstanding, 0);
 }
 
-/* While a blocking stream is captured nothing may be submitted to the legacy stream, whose memory is free: a mark of
- * how far it is would end the capture. */
+/* While a blocking stream is captured, nothing may be submitted to the legacy stream, whose memory is free: an event on
+ * it would invalidate the capture. */
 static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(test_fixture *fixture)
 {
     CUstream capturing, stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -607,7 +607,7 @@ static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(te
     check_cu(test_cu()->StreamDestroy(capturing));
 }
 
-/* ---- 13: errors of giving back ---- */
+/* ---- 13: errors while memory is returned ---- */
 
 static void an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing(test_fixture *fixture)
 {
@@ -625,7 +625,7 @@ static void an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing(test
         check_last_error(STRATA_ERROR_DRIVER, calls[i]);
         test_refuse_no_more();
         assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved - released);
-        strata_block block = test_allocate(fixture, 2 * ALL, stream); /* works as ever */
+        strata_block block = test_allocate(fixture, 2 * ALL, stream); /* works as before */
         test_write(fixture, &block, 0x22, stream);
         check_ends(fixture, &block, 0x22, stream);
         test_free_on(fixture, &block, stream);
@@ -664,7 +664,7 @@ static void a_free_never_waits_for_a_stream(test_fixture *fixture)
             }
 }
 
-/* The first stream's work may still be under way when the second one comes to its handle. */
+/* The first stream's work may still be pending when the second one gets its handle. */
 static void a_destroyed_streams_handle_inherits_nothing(test_fixture *fixture)
 {
     static const test_stream_kind kinds[] = {TEST_STREAM_UNKNOWN, TEST_STREAM_REGISTERED};
