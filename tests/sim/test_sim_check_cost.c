@@ -25,7 +25,7 @@ static uint64_t draw(struct traffic *traffic, uint64_t below)
     return (traffic->random >> 33) % below;
 }
 
-/* Everybody waits for everybody; from then on each stream has a quarter of the buffers. */
+/* All streams wait for each other; from then on each stream has a quarter of the buffers. */
 static void meet(struct traffic *traffic)
 {
     for (int i = 0; i < STREAMS; i++)

@@ -270,7 +270,7 @@ static void edges_that_order_nothing_new_are_counted(void **state)
     world_end(&world);
 }
 
-/* The calls wait for all work by themselves; only the mode tells who relies on that. */
+/* The calls wait for all work by themselves; only the mode reports a program that relies on that. */
 static void a_free_that_relies_on_the_wait_of_the_call_is_reported_when_asked(void **state)
 {
     (void)state;

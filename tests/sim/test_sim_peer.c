@@ -1,4 +1,5 @@
-/* Two devices of the simulated driver: copies between them, order across them, and who may reach whose memory. */
+/* Two devices of the simulated driver: copies between them, order across them, and which device may reach which memory.
+ */
 #include "support/sim_vmm.h"
 
 enum { BYTES = 4 << 20 };

@@ -1,4 +1,4 @@
-/* Values that streams of the simulated driver write and wait for: what a wait holds back, and whoever may end it. */
+/* Values that streams of the simulated driver write and wait for: what a wait holds back, and what may end it. */
 #include "support/sim.h"
 
 #include <pthread.h>

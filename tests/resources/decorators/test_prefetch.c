@@ -152,7 +152,7 @@ static void a_move_that_the_driver_refuses_fails_nothing_and_is_counted(test_fix
     test_write(fixture, &block, 0x44, NULL);
     uint64_t failed = value(fixture, "prefetch.failed_prefetches");
     assert_true(value(fixture, "prefetch.prefetches") == 0 && failed >= 1 && failed >= moves.count);
-    assert_true(failed == 2 || moves.count < 2); /* whoever is not known to be managed is not moved later */
+    assert_true(failed == 2 || moves.count < 2); /* a block not known to be managed is not moved later */
     assert_memory_equal(strata_last_error(), &before, sizeof before);
     test_free_on(fixture, &block, NULL);
     end_watching();

@@ -558,7 +558,7 @@ static void a_request_is_charged_the_room_that_it_takes(test_fixture *fixture)
 
 /* ---- what was asked and then known ---- */
 
-/* Reaping finds out how far the stream is; earlier work on it is then known to be done, and nobody waits for it. */
+/* Reaping finds out how far the stream is; earlier work on it is then known to be done, and no free waits for it. */
 static void work_that_is_known_to_be_complete_is_not_waited_for(test_fixture *fixture)
 {
     CUstream writer = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_POOL);

@@ -280,8 +280,7 @@ static void a_stream_ordered_free_comes_after_uses_on_other_streams_and_does_not
     check_ok(strata_runtime_prepare_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x11, 4096, user);
     check_ok(strata_runtime_finish_block_use(runtime, &block, user, STRATA_ACCESS_WRITE));
-    check_ok(
-        strata_runtime_deallocate_on(runtime, &block, alloc_stream)); /* the stall goes on: nobody waits for it here */
+    check_ok(strata_runtime_deallocate_on(runtime, &block, alloc_stream)); /* the stall goes on: no wait for it here */
     check_ok(strata_runtime_allocate(runtime, 4096, alloc_stream, &next));
     test_fill(next.address, 0x22, 4096, alloc_stream);
     const unsigned char *seen = test_copy_back(fixture, next.address, 4096, alloc_stream);

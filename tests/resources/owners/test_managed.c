@@ -82,7 +82,7 @@ static void blocks_have_no_more_bytes_than_were_free_without_them(test_fixture *
     check_ok(allocate_with_free(runtime, 4 * MIB, 4 * MIB, &b));
     check_status(allocate_with_free(runtime, 4 * MIB, 1, &refused), STRATA_ERROR_OUT_OF_MEMORY);
     test_free_on(fixture, &b, NULL);
-    /* More is free than was: somebody else has freed. */
+    /* More is free than was: another process has freed. */
     check_ok(allocate_with_free(runtime, 12 * MIB, 6 * MIB, &b));
     test_free_on(fixture, &a, NULL);
     test_free_on(fixture, &b, NULL);

@@ -1,5 +1,5 @@
 /* An owner of memory that is written outside the library, of the public headers alone: what the functions for owners
- * refuse, and what they leave behind when they fail. Its addresses are numbers; nobody writes there. */
+ * refuse, and what they leave behind when they fail. Its addresses are numbers; they are not written to. */
 #include "core/streams/stream_map.h"
 #include "support/faults.h"
 #include "support/fixture.h"
@@ -194,7 +194,7 @@ static struct {
     test_stall *stall;
 } waiting;
 
-/* Whoever waits lets the stream go on first. */
+/* A wait lets the stream go on first. */
 static CUresult CUDAAPI release_and_synchronize(CUevent event)
 {
     test_stall_release(waiting.stall);

@@ -194,7 +194,7 @@ static void a_summary_is_printed_when_the_following_ends(void **state)
     check_ok(strata_stack_destroy(stack));
 }
 
-/* Ctrl-C comes while the command waits for whoever reads its output. */
+/* Ctrl-C comes while the command waits for the reader of its output. */
 static void what_a_slow_reader_has_not_taken_yet_is_printed_after_ctrl_c(void **state)
 {
     (void)state;

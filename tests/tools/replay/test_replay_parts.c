@@ -68,7 +68,7 @@ static uint32_t owner_in_stretches(uint32_t row)
     return row / 1000 % THREADS;
 }
 
-/* Each row must come after the one before it, whoever does that. */
+/* Each row must come after the one before it, on whichever thread. */
 static void *walk(void *data)
 {
     walker *self = data;
