@@ -185,7 +185,7 @@ static void half_of_the_memory_without_holds_is_returned(test_fixture *fixture)
 }
 
 /* Windows without a call count. */
-static void a_program_that_slept_gives_back_for_all_the_time(test_fixture *fixture)
+static void a_program_that_slept_returns_memory_for_all_windows(test_fixture *fixture)
 {
     needs_granule(CHUNK);
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -222,7 +222,7 @@ static void memory_that_was_in_use_or_made_in_a_window_has_another_one(test_fixt
     test_free_on(fixture, &more, stream);
 }
 
-static void a_request_or_a_free_gives_back_no_more_than_some_chunks(test_fixture *fixture)
+static void a_request_or_a_free_returns_at_most_a_few_chunks(test_fixture *fixture)
 {
     enum { MOST = 16 };
     needs_granule(CHUNK);
@@ -640,7 +640,7 @@ static void both_can_be_read_and_set(test_fixture *fixture)
     assert_int_equal(value_of(fixture->runtime, "pool.release_threshold"), 3072 * MIB);
 }
 
-static void without_host_memory_there_is_no_decay_and_that_is_said(test_fixture *fixture)
+static void without_host_memory_decay_is_refused(test_fixture *fixture)
 {
     strata_stack *stack = strata_runtime_stack(fixture->runtime);
     strata_resource *pool;
@@ -663,9 +663,9 @@ int main(void)
         TEST_CASE(half_of_the_memory_unused_for_a_window_is_returned),
         TEST_CASE(memory_in_a_thread_cache_is_returned_too),
         TEST_CASE(half_of_the_memory_without_holds_is_returned),
-        TEST_CASE(a_program_that_slept_gives_back_for_all_the_time),
+        TEST_CASE(a_program_that_slept_returns_memory_for_all_windows),
         TEST_CASE(memory_that_was_in_use_or_made_in_a_window_has_another_one),
-        TEST_CASE(a_request_or_a_free_gives_back_no_more_than_some_chunks),
+        TEST_CASE(a_request_or_a_free_returns_at_most_a_few_chunks),
         TEST_CASE(memory_that_comes_and_goes_with_a_shorter_period_stays),
         TEST_CASE(a_period_that_needs_less_comes_to_have_less),
         TEST_CASE(after_a_decay_the_overhead_counts_from_what_is_held),
@@ -679,7 +679,7 @@ int main(void)
         TEST_CASE(options_say_how_much_is_kept),
         TEST_CASE(options_that_exclude_each_other_are_refused),
         TEST_CASE(both_can_be_read_and_set),
-        TEST_CASE(without_host_memory_there_is_no_decay_and_that_is_said),
+        TEST_CASE(without_host_memory_decay_is_refused),
     };
     test_before_clearing = lift_limit;
     test_open_driver();

@@ -17,7 +17,7 @@ static uint64_t in_use_below(test_fixture *fixture)
     return value_of(fixture->runtime, "budget.in_use");
 }
 
-static void give_back_all(test_fixture *fixture)
+static void return_all(test_fixture *fixture)
 {
     empty_the_pool(fixture);
     assert_int_equal(in_use_below(fixture), 0);
@@ -82,13 +82,13 @@ static void a_chunk_that_cannot_be_waited_for_serves_no_request(test_fixture *fi
     test_write(fixture, &block, 0x11, stream);
     check_ends(fixture, &block, 0x11, stream);
     test_free_on(fixture, &block, stream);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* ---- a chunk that a capture holds ---- */
 
 /* It cannot be waited for now; the chunks behind it can. */
-static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fixture *fixture)
+static void a_trim_beside_a_capture_returns_chunks_that_do_not_wait_for_it(test_fixture *fixture)
 {
     enum { COUNT = 3 };
     CUstream captured, stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -107,7 +107,7 @@ static void a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it(test_fi
     check_cu(test_cu()->StreamDestroy(captured));
     check_ok(status);
     assert_true(before == COUNT * CHUNK && reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 int main(void)
@@ -116,7 +116,7 @@ int main(void)
                                          "pool(frame=2MiB), budget(limit=64MiB), direct"};
     static const test_case cases[] = {
         TEST_CASE(a_chunk_that_cannot_be_waited_for_serves_no_request),
-        TEST_CASE(a_trim_beside_a_capture_gives_back_what_does_not_wait_for_it),
+        TEST_CASE(a_trim_beside_a_capture_returns_chunks_that_do_not_wait_for_it),
     };
     test_open_driver();
     return test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);

@@ -92,7 +92,7 @@ static void memory_grows_if_it_is_remapped_all_the_time(void **state)
 
 /* A program that works on its data 20 times as long as a request takes. On a busy machine, remapping a chunk may take
  * as long as 20 ms: such requests do not count. */
-static void moving_that_is_a_small_part_of_the_time_buys_none(void **state)
+static void remapping_that_is_a_small_part_of_the_time_adds_none(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
@@ -149,7 +149,7 @@ static void work_for(pool *self, uint64_t milliseconds)
 }
 
 /* and then remapping for so long. */
-static void move(pool *self, uint64_t chunks, uint64_t milliseconds)
+static void remap(pool *self, uint64_t chunks, uint64_t milliseconds)
 {
     pause_for(self, milliseconds);
     pool_overhead_record_remapping(self, pool_overhead_clock(self) - milliseconds * MILLISECOND, chunks * 2 * MIB);
@@ -159,7 +159,7 @@ static double overhead_after(pool *self, uint64_t else_ms, uint64_t chunks, uint
 {
     restart_window(self);
     work_for(self, else_ms);
-    move(self, chunks, moving_ms);
+    remap(self, chunks, moving_ms);
     return pool_overhead_now(self);
 }
 
@@ -194,10 +194,10 @@ static void many_small_remappings_count_together(void **state)
     restart_window(self);
     for (int i = 0; i < EIGHTH - 1; i++) {
         work_for(self, 5);
-        move(self, 1, 10);
+        remap(self, 1, 10);
     }
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    move(self, 1, 10);
+    remap(self, 1, 10);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -210,21 +210,21 @@ static void what_was_long_ago_is_forgotten_and_so_is_the_time(void **state)
     begin_rule(&all, "pool", &block);
     pool *self = all.self;
     restart_window(self);
-    move(self, EIGHTH - 1, 40);
+    remap(self, EIGHTH - 1, 40);
     work_for(self, 2000);
     for (int i = 0; i < EIGHTH - 1; i++)
-        move(self, 1, 10);
+        remap(self, 1, 10);
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    move(self, 1, 10);
+    remap(self, 1, 10);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     work_for(self, 3600 * 1000);
     assert_true(is_about(pool_overhead_now(self), 0.144));
-    move(self, EIGHTH, 100);
+    remap(self, EIGHTH, 100);
     assert_true(is_about(pool_overhead_now(self), 0.244));
     end_rule(&all, &block);
 }
 
-static void it_buys_as_much_as_was_live_at_most(void **state)
+static void it_adds_at_most_the_peak_of_live_bytes(void **state)
 {
     (void)state;
     traffic all;
@@ -236,7 +236,7 @@ static void it_buys_as_much_as_was_live_at_most(void **state)
     end_rule(&all, &block);
 }
 
-static void it_buys_what_a_limit_leaves_and_half_of_what_a_device_does(void **state)
+static void it_adds_what_a_limit_leaves_and_half_of_what_a_device_leaves(void **state)
 {
     (void)state;
     traffic all;
@@ -287,12 +287,12 @@ static void remapping_before_a_new_peak_does_not_count(void **state)
     pool *self = all.self;
     const uint64_t peak = peak_live(self);
     restart_window(self);
-    move(self, EIGHTH - 1, 30);
+    remap(self, EIGHTH - 1, 30);
     set_peak_live(self, peak + peak / 32 + 1);
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    move(self, 1, 30);
+    remap(self, 1, 30);
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    move(self, EIGHTH - 1, 30);
+    remap(self, EIGHTH - 1, 30);
     set_peak_live(self, peak_live(self) + peak_live(self) / 32); /* a small rise does not restart */
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
@@ -307,12 +307,12 @@ static void remapping_before_memory_was_returned_counts(void **state)
     pool *self = all.self;
     const uint64_t peak = peak_live(self);
     restart_window(self);
-    move(self, EIGHTH - 1, 30);
+    remap(self, EIGHTH - 1, 30);
     set_peak_live(self, peak / 2);
     assert_true(is_about(pool_overhead_now(self), 0.044));
     set_peak_live(self, peak); /* nor does the old peak */
     assert_true(is_about(pool_overhead_now(self), 0.044));
-    move(self, 1, 1);
+    remap(self, 1, 1);
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
 }
@@ -347,7 +347,7 @@ static void what_takes_long_counts_whatever_part_of_memory_it_is(void **state)
 }
 
 /* Some chunks are unmapped, then the missing ones are made, then all are mapped. */
-static void a_move_within_which_memory_is_made_counts_without_that(void **state)
+static void making_memory_while_remapping_does_not_count(void **state)
 {
     (void)state;
     traffic all;
@@ -376,13 +376,13 @@ static void a_pause_is_no_time(void **state)
     restart_window(self);
     for (int i = 0; i < EIGHTH; i++) {
         pause_for(self, 1000);
-        move(self, 1, 5);
+        remap(self, 1, 5);
     }
     assert_true(is_about(pool_overhead_now(self), 0.144));
     restart_window(self);
     for (int i = 0; i < EIGHTH; i++) {
         work_for(self, 1000);
-        move(self, 1, 5);
+        remap(self, 1, 5);
     }
     assert_true(is_about(pool_overhead_now(self), 0.144));
     end_rule(&all, &block);
@@ -409,7 +409,7 @@ static void a_deterministic_pool_counts_requests_and_remapped_chunks(void **stat
     end_rule(&all, &block);
 }
 
-static void a_overhead_that_is_given_is_kept(void **state)
+static void an_overhead_that_is_set_is_kept(void **state)
 {
     (void)state;
     traffic all;
@@ -425,21 +425,21 @@ int main(void)
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_grows_if_it_is_remapped_all_the_time),
-        cmocka_unit_test(moving_that_is_a_small_part_of_the_time_buys_none),
+        cmocka_unit_test(remapping_that_is_a_small_part_of_the_time_adds_none),
         cmocka_unit_test(an_eighth_of_memory_remapped_in_a_quarter_of_the_time_adds_a_tenth),
         cmocka_unit_test(many_small_remappings_count_together),
         cmocka_unit_test(what_was_long_ago_is_forgotten_and_so_is_the_time),
-        cmocka_unit_test(it_buys_as_much_as_was_live_at_most),
-        cmocka_unit_test(it_buys_what_a_limit_leaves_and_half_of_what_a_device_does),
+        cmocka_unit_test(it_adds_at_most_the_peak_of_live_bytes),
+        cmocka_unit_test(it_adds_what_a_limit_leaves_and_half_of_what_a_device_leaves),
         cmocka_unit_test(what_was_bought_counts_as_far_as_it_may_be_bought_now),
         cmocka_unit_test(remapping_before_a_new_peak_does_not_count),
         cmocka_unit_test(remapping_before_memory_was_returned_counts),
         cmocka_unit_test(making_memory_takes_no_time_here),
         cmocka_unit_test(what_takes_long_counts_whatever_part_of_memory_it_is),
-        cmocka_unit_test(a_move_within_which_memory_is_made_counts_without_that),
+        cmocka_unit_test(making_memory_while_remapping_does_not_count),
         cmocka_unit_test(a_pause_is_no_time),
         cmocka_unit_test(a_deterministic_pool_counts_requests_and_remapped_chunks),
-        cmocka_unit_test(a_overhead_that_is_given_is_kept),
+        cmocka_unit_test(an_overhead_that_is_set_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -457,7 +457,7 @@ static void streams_that_keep_polling_each_other_get_more_memory(void **state)
     assert_true(own.asked < kept.asked * 3 / 4 && own.moved < kept.moved / 2);
 }
 
-static bool is_asking_costly(strata_runtime *runtime)
+static bool is_polling_costly_now(strata_runtime *runtime)
 {
     const pool *self = pool_inside(runtime);
     return is_polling_costly(self);
@@ -495,7 +495,7 @@ static void streams_that_get_along_are_not_costly_however_many(void **state)
         check_ok(strata_runtime_trim(runtime, 0, NULL));
     }
     print_message("%llu asked\n", (unsigned long long)value_of(runtime, "pool.asked"));
-    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_asking_costly(runtime));
+    assert_true(value_of(runtime, "pool.asked") > 3 * 8000 / 8 && !is_polling_costly_now(runtime));
     for (int i = 0; i < MANY; i++)
         check_ok(strata_runtime_stream_release(runtime, streams[i]));
     check_ok(strata_runtime_destroy(runtime));
@@ -520,7 +520,7 @@ static uint64_t polls_of_growing_blocks(size_t step_bytes, bool *costly)
             blocks[i] = larger;
         }
     const uint64_t asked = value_of(runtime, "pool.asked");
-    *costly = is_asking_costly(runtime);
+    *costly = is_polling_costly_now(runtime);
     for (size_t i = 0; i < GROWING; i++)
         check_ok(strata_runtime_deallocate(runtime, &blocks[i]));
     check_ok(strata_runtime_stream_release(runtime, stream));
@@ -555,7 +555,7 @@ static void where_polling_is_costly_no_stream_is_polled_while_memory_fits(void *
     crowd all;
     crowd_begin(&all, "pool");
     crowd_work(&all, REQUESTS);
-    assert_true(is_asking_costly(all.runtime));
+    assert_true(is_polling_costly_now(all.runtime));
     crowd_free(&all);
     check_ok(strata_runtime_trim(all.runtime, 64 * MIB, NULL));
     work_apart(all.runtime, all.streams, 4, 50);
@@ -575,7 +575,7 @@ static void returned_memory_is_not_made_again_ahead_of_need(void **state)
         crowd all;
         crowd_begin(&all, stacks[i]);
         crowd_work(&all, REQUESTS);
-        assert_true(is_asking_costly(all.runtime));
+        assert_true(is_polling_costly_now(all.runtime));
         crowd_free(&all);
         if (i)
             check_ok(strata_runtime_reap_pending(all.runtime));

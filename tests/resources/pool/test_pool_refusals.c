@@ -81,7 +81,7 @@ static CUdeviceptr leave(size_t bytes)
 }
 
 /* The driver tells what other programs have of the device. */
-static void what_others_have_is_not_tried_to_be_had(void **state)
+static void memory_of_other_programs_is_not_requested(void **state)
 {
     (void)state;
     test_needs_simulated_driver("nobody else uses it");
@@ -108,7 +108,7 @@ static CUresult CUDAAPI say_little(size_t *left, size_t *total)
 }
 
 /* Managed memory makes room for other memory, and counts as used until then. */
-static void what_the_device_makes_room_for_is_had(void **state)
+static void memory_that_the_device_makes_room_for_serves(void **state)
 {
     (void)state;
     scene all;
@@ -198,7 +198,7 @@ static CUresult CUDAAPI create_or_give_way(CUmemGenericAllocationHandle *handle,
     return result;
 }
 
-static void check_what_others_give_back(const char *stack)
+static void check_memory_that_others_return(const char *stack)
 {
     scene all;
     strata_block block;
@@ -214,12 +214,12 @@ static void check_what_others_give_back(const char *stack)
     end(&all);
 }
 
-static void what_others_give_back_meanwhile_is_had(void **state)
+static void memory_that_others_return_meanwhile_serves(void **state)
 {
     (void)state;
     test_needs_simulated_driver("nobody else uses it");
-    check_what_others_give_back("pool");
-    check_what_others_give_back("pool(max_size=800MiB)");
+    check_memory_that_others_return("pool");
+    check_memory_that_others_return("pool(max_size=800MiB)");
 }
 
 /* The bytes of the refused request were never live. */
@@ -266,7 +266,7 @@ static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **st
     check_ok(strata_runtime_destroy(runtime));
 }
 
-static void what_too_few_addresses_are_about_is_said(void **state)
+static void a_lack_of_addresses_is_explained(void **state)
 {
     (void)state;
     test_needs_simulated_driver("its device is small");
@@ -285,13 +285,13 @@ int main(void)
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
-        cmocka_unit_test(what_too_few_addresses_are_about_is_said),
-        cmocka_unit_test(what_others_have_is_not_tried_to_be_had),
-        cmocka_unit_test(what_the_device_makes_room_for_is_had),
+        cmocka_unit_test(a_lack_of_addresses_is_explained),
+        cmocka_unit_test(memory_of_other_programs_is_not_requested),
+        cmocka_unit_test(memory_that_the_device_makes_room_for_serves),
         cmocka_unit_test(nothing_is_returned_where_the_device_is_full),
         cmocka_unit_test(a_full_device_is_tried_once_and_nothing_is_remapped),
         cmocka_unit_test(where_the_overhead_is_not_to_be_had_what_is_missing_is),
-        cmocka_unit_test(what_others_give_back_meanwhile_is_had),
+        cmocka_unit_test(memory_that_others_return_meanwhile_serves),
         cmocka_unit_test(a_refused_request_leaves_the_overhead_as_it_was),
         cmocka_unit_test(what_a_layer_below_gives_beyond_the_limit_is_not_the_pools),
     };

@@ -400,7 +400,7 @@ static void *hold_and_let_go(void *data)
     return NULL;
 }
 
-static void threads_hold_and_give_back_at_the_same_time(test_fixture *fixture)
+static void threads_hold_and_return_at_the_same_time(test_fixture *fixture)
 {
     pthread_t threads[THREADS];
     holder holders[THREADS];
@@ -570,7 +570,7 @@ static void memory_is_exported_only_as_its_pool_was_made_for(test_fixture *fixtu
 }
 
 /* A device that can export may be in a machine that is not set up for it. */
-static void what_a_device_cannot_export_is_said_and_refused(test_fixture *fixture)
+static void an_export_that_the_device_lacks_is_refused_with_a_reason(test_fixture *fixture)
 {
     (void)fixture;
     strata_device_info info;
@@ -671,7 +671,7 @@ int main(void)
 {
     static const char *const stacks[] = {"pool(export=fd)"};
     static const test_case cases[] = {
-        TEST_CASE(threads_hold_and_give_back_at_the_same_time), /* not in sweeps: no two runs are the same */
+        TEST_CASE(threads_hold_and_return_at_the_same_time), /* not in sweeps: no two runs are the same */
         TEST_CASE(a_process_that_imports_the_parts_of_a_block_sees_its_bytes),
         TEST_CASE(parts_come_in_the_order_of_addresses_whichever_chunk_is_older),
         TEST_CASE(exported_memory_is_neither_remapped_nor_returned),
@@ -685,7 +685,7 @@ int main(void)
         TEST_CASE(what_cannot_be_held_is_refused),
         TEST_CASE(a_hold_without_host_memory_is_none),
         TEST_CASE(memory_is_exported_only_as_its_pool_was_made_for),
-        TEST_CASE(what_a_device_cannot_export_is_said_and_refused),
+        TEST_CASE(an_export_that_the_device_lacks_is_refused_with_a_reason),
         TEST_CASE(blocks_under_other_layers_can_be_held),
         TEST_CASE(memory_is_made_for_network_cards_where_the_device_can),
     };

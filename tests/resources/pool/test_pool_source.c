@@ -33,7 +33,7 @@ static uint64_t reserved(test_fixture *fixture)
     return value_of(fixture->runtime, "pool.reserved");
 }
 
-static void give_back_all(test_fixture *fixture)
+static void return_all(test_fixture *fixture)
 {
     empty_the_pool(fixture);
     assert_int_equal(in_use_below(fixture), 0);
@@ -58,7 +58,7 @@ static void what_is_reserved_is_what_a_budget_below_counts(test_fixture *fixture
         test_free_on(fixture, &blocks[i], stream);
     }
     assert_true(in_use_below(fixture) == reserved(fixture) && reserved(fixture) > 0);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* A budget above the pool counts blocks, one below it counts reserved bytes; neither hears of the other's. */
@@ -150,7 +150,7 @@ static void what_a_budget_below_refuses_names_it_and_changes_nothing(test_fixtur
     test_write(fixture, &second, 0x22, stream);
     test_free_on(fixture, &first, stream);
     test_free_on(fixture, &second, stream);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 static void the_pools_own_limit_holds_over_a_layer_too(test_fixture *fixture)
@@ -205,7 +205,7 @@ static void what_is_left_of_a_chunk_serves_the_next_request(test_fixture *fixtur
     test_free_on(fixture, &b, second);
 }
 
-static void a_trim_gives_back_every_chunk_with_nothing_in_it(test_fixture *fixture)
+static void a_trim_returns_every_chunk_without_blocks(test_fixture *fixture)
 {
     enum { COUNT = 8 };
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -224,7 +224,7 @@ static void a_trim_gives_back_every_chunk_with_nothing_in_it(test_fixture *fixtu
     assert_true(reserved(fixture) == CHUNK && in_use_below(fixture) == CHUNK);
     check_ends(fixture, &blocks[3], 3, stream);
     test_free_on(fixture, &blocks[3], stream);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* Chunks that are free, complete or not, are returned for a request that none of them can serve. */
@@ -249,7 +249,7 @@ static void free_chunks_make_room_for_a_larger_request(test_fixture *fixture)
     check_ends(fixture, &blocks[0], 0x11, streams[0]);
     test_free_on(fixture, &large, streams[0]);
     test_free_on(fixture, &blocks[0], streams[0]);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* Each request is larger than the one before, so no chunk serves the next. */
@@ -345,7 +345,7 @@ static void a_threshold_and_holds_are_for_chunks_that_stay_too(test_fixture *fix
     assert_true(again.address == blocks[5].address);
     test_free_on(fixture, &again, stream);
     strata_pool_hold_end(hold);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* ---- failures below ---- */
@@ -369,7 +369,7 @@ static void a_chunk_that_is_not_taken_back_serves_on(test_fixture *fixture)
     test_write(fixture, &again, 0x22, stream);
     check_ends(fixture, &again, 0x22, stream);
     test_free_on(fixture, &again, stream);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* The trim fails, and the memory's next user still waits for its work. */
@@ -391,7 +391,7 @@ static void a_chunk_that_cannot_be_waited_for_is_still_waited_for_later(test_fix
     test_stall_end(stall);
     check_ends(fixture, &again, 0x22, second);
     test_free_on(fixture, &again, second);
-    give_back_all(fixture);
+    return_all(fixture);
 }
 
 /* A stream that inserts no waits gets a chunk once it is complete: the layer below allocates it on another stream. */
@@ -485,7 +485,7 @@ static void a_layer_below_may_call_into_the_stack(test_fixture *fixture)
 }
 
 /* A layer below the pool that allocates from the stack while a chunk is requested of it, and records the chunk. */
-typedef struct asking_layer {
+typedef struct reentrant_layer {
     strata_resource resource;
     strata_runtime *runtime;
     CUstream stream;
@@ -493,11 +493,11 @@ typedef struct asking_layer {
     strata_status statuses[2];
     strata_block blocks[2];
     strata_block chunk; /* the last one */
-} asking_layer;
+} reentrant_layer;
 
 static strata_status ask_meanwhile(strata_resource *resource, const strata_request *request, strata_block *out)
 {
-    asking_layer *self = (asking_layer *)resource;
+    reentrant_layer *self = (reentrant_layer *)resource;
     for (size_t i = 0; i < 2; i++) {
         const size_t bytes = self->sizes[i];
         self->sizes[i] = 0;
@@ -509,14 +509,14 @@ static strata_status ask_meanwhile(strata_resource *resource, const strata_reque
     return status;
 }
 
-static const strata_resource_ops asking_ops = {
-    .size = sizeof asking_ops, .name = "asking", .allocate = ask_meanwhile, .destroy = stay};
+static const strata_resource_ops reentrant_ops = {
+    .size = sizeof reentrant_ops, .name = "asking", .allocate = ask_meanwhile, .destroy = stay};
 
-static void asking_begin(asking_layer *self, test_fixture *fixture)
+static void reentrant_begin(reentrant_layer *self, test_fixture *fixture)
 {
     strata_resource *layers[3] = {NULL, &self->resource, NULL};
     strata_stack *stack;
-    *self = (asking_layer){.resource.ops = &asking_ops};
+    *self = (reentrant_layer){.resource.ops = &reentrant_ops};
     check_ok(strata_pool_create(0, NULL, &layers[0]));
     check_ok(strstr(fixture->stack, "async") ? strata_async_create(0, NULL, &layers[2])
                                              : strata_direct_create(0, NULL, &layers[2]));
@@ -528,9 +528,9 @@ static void asking_begin(asking_layer *self, test_fixture *fixture)
 /* During the first request, of 6 MiB, there is room for 2 more, and not for 4. */
 static void a_chunk_being_requested_counts_towards_the_limit(test_fixture *fixture)
 {
-    asking_layer below;
+    reentrant_layer below;
     strata_block block;
-    asking_begin(&below, fixture);
+    reentrant_begin(&below, fixture);
     check_ok(strata_control(strata_runtime_stack(below.runtime), "pool.limit", NULL, &(uint64_t){8 * MIB}));
     below.sizes[0] = 4 * MIB;
     below.sizes[1] = 2 * MIB;
@@ -558,9 +558,9 @@ static void visit_block(const strata_block *block, void *data)
 /* Even for a caller that knows it from a layer below: it is no block of the stack's user. */
 static void a_chunks_block_is_hidden_from_layers_above_the_pool(test_fixture *fixture)
 {
-    asking_layer below;
+    reentrant_layer below;
     strata_block block, found;
-    asking_begin(&below, fixture);
+    reentrant_begin(&below, fixture);
     check_ok(strata_runtime_allocate(below.runtime, 512, below.stream, &block));
     const strata_block chunk = below.chunk;
     assert_true(chunk.address && overlap(&chunk, &block) && chunk.bytes > block.bytes);
@@ -842,7 +842,7 @@ int main(int count, char **arguments)
         TEST_CASE(the_pools_own_limit_holds_over_a_layer_too),
         TEST_CASE(a_block_lies_in_one_chunk),
         TEST_CASE(what_is_left_of_a_chunk_serves_the_next_request),
-        TEST_CASE(a_trim_gives_back_every_chunk_with_nothing_in_it),
+        TEST_CASE(a_trim_returns_every_chunk_without_blocks),
         TEST_CASE(free_chunks_make_room_for_a_larger_request),
         TEST_CASE(no_more_than_the_overhead_is_held_beyond_the_peak),
         TEST_CASE(memory_in_use_is_not_waited_for_while_there_is_more),

@@ -496,7 +496,7 @@ static void one_chunk_serves_all_threads_that_need_memory_at_a_time(test_fixture
     test_free_on(fixture, &second.block, other);
 }
 
-static void a_request_is_not_refused_for_what_a_trim_is_about_to_give_back(test_fixture *fixture)
+static void a_request_is_not_refused_for_memory_that_a_trim_is_about_to_return(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     caller second = {.fixture = fixture, .stream = other, .bytes = 4 * MIB};
@@ -693,7 +693,7 @@ int main(void)
     };
     static const test_case of_turns[] = {
         TEST_CASE(one_chunk_serves_all_threads_that_need_memory_at_a_time),
-        TEST_CASE(a_request_is_not_refused_for_what_a_trim_is_about_to_give_back),
+        TEST_CASE(a_request_is_not_refused_for_memory_that_a_trim_is_about_to_return),
         TEST_CASE(a_leaving_chunk_is_not_returned_again_for_the_one_in_its_place),
         TEST_CASE(the_rest_of_a_new_chunk_serves_threads_that_searched_before),
         TEST_CASE(a_request_is_not_refused_beside_what_is_left_of_a_new_chunk),

@@ -284,7 +284,7 @@ void __wrap_strata_heavy_barrier(void)
 
 /* The stream has no pending work when it is resolved, so another stream may get its timeline. That stream's memory is
  * then not the first one's, although it looks so. */
-static void a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait(test_fixture *fixture)
+static void a_stream_that_lost_its_timeline_waits_for_memory_of_its_new_owner(test_fixture *fixture)
 {
     strata_stream_ref ref;
     strata_block block;
@@ -414,7 +414,7 @@ static void memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_w
 
 /* The block's memory still waits for the work of the block before; with `look`, the stream's last event is polled in
  * between, so later work needs another one. */
-static void take_and_hand_on(test_fixture *fixture, bool found)
+static void take_and_pass_on(test_fixture *fixture, bool found)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block beside = test_allocate(fixture, KEPT, stream);
@@ -440,8 +440,8 @@ static void take_and_hand_on(test_fixture *fixture, bool found)
 
 static void a_block_of_kept_memory_that_goes_to_another_stream_waits_for_the_block_before_it(test_fixture *fixture)
 {
-    take_and_hand_on(fixture, false);
-    take_and_hand_on(fixture, true);
+    take_and_pass_on(fixture, false);
+    take_and_pass_on(fixture, true);
 }
 
 /* The stream has cached memory of that size, and is not ordered after the stream that wrote this block. */
@@ -836,7 +836,7 @@ int main(int count, char **arguments)
         TEST_CASE(a_request_that_new_memory_serves_waits_for_no_stream),
         TEST_CASE(a_stale_block_is_recognised_whatever_became_of_its_memory),
         TEST_CASE(streams_that_share_an_extent_do_not_wait_for_each_other),
-        TEST_CASE(a_stream_whose_timeline_goes_to_another_gets_nothing_of_that_ones_without_a_wait),
+        TEST_CASE(a_stream_that_lost_its_timeline_waits_for_memory_of_its_new_owner),
         TEST_CASE(memory_waits_for_what_its_freeing_stream_began_to_wait_for_during_the_free),
         TEST_CASE(memory_that_was_freed_on_an_unknown_stream_serves_its_next_request_without_an_event),
         TEST_CASE(memory_that_another_stream_wrote_is_waited_for_by_the_unknown_one_that_freed_it),

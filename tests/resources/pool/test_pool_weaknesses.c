@@ -56,7 +56,7 @@ static void through_three(test_fixture *fixture, const test_stream_kind *kinds, 
     empty_the_pool(fixture);
 }
 
-static void memory_that_moves_through_three_streams_waits_for_all_of_them(test_fixture *fixture)
+static void memory_that_passes_through_three_streams_waits_for_all_of_them(test_fixture *fixture)
 {
     set_limit(fixture, ALL);
     for (size_t i = 0; i < KINDS_OF_THREE; i++)
@@ -609,7 +609,7 @@ static void a_capture_survives_requests_that_find_memory_of_the_legacy_stream(te
 
 /* ---- 13: errors while memory is returned ---- */
 
-static void an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing(test_fixture *fixture)
+static void a_driver_error_while_memory_is_returned_is_reported_and_leaks_nothing(test_fixture *fixture)
 {
     static const char *const calls[] = {"cuMemUnmap", "cuMemRelease"};
     test_needs_simulated_driver("calls are refused");
@@ -698,7 +698,7 @@ int main(void)
 {
     static const char *const stacks[] = {"pool"};
     static const test_case cases[] = {
-        TEST_CASE(memory_that_moves_through_three_streams_waits_for_all_of_them),
+        TEST_CASE(memory_that_passes_through_three_streams_waits_for_all_of_them),
         TEST_CASE(extents_that_a_refused_request_has_joined_wait_for_all_their_streams),
         TEST_CASE(many_free_extents_are_searched_quickly),
         TEST_CASE(extents_of_a_stream_without_progress_are_not_processed_again),
@@ -717,7 +717,7 @@ int main(void)
         TEST_CASE(the_rest_of_an_extent_waits_for_what_the_whole_waited_for),
         TEST_CASE(captures_of_others_survive_every_call_and_see_nothing_of_them),
         TEST_CASE(a_capture_survives_requests_that_find_memory_of_the_legacy_stream),
-        TEST_CASE(an_error_of_the_driver_in_giving_back_is_said_and_loses_nothing),
+        TEST_CASE(a_driver_error_while_memory_is_returned_is_reported_and_leaks_nothing),
         TEST_CASE(a_free_never_waits_for_a_stream),
         TEST_CASE(a_destroyed_streams_handle_inherits_nothing),
     };
