@@ -29,11 +29,6 @@ static uint64_t side_of(const pool_fit *fit)
     return fit->to - fit->from - fit->room;
 }
 
-static uint64_t round_up(uint64_t bytes, uint64_t granule)
-{
-    return (bytes + granule - 1) / granule * granule;
-}
-
 /* Free bytes beside a hole, whatever they wait for; with `alone`, one extent that needs no wait. */
 static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
 {
@@ -55,14 +50,14 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
 /* False: no fit with `extra` bytes to spare. */
 static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra, pool_fit *fit)
 {
-    const uint64_t granule = self->store.granule, all = pool_room_for(need);
+    const uint64_t all = pool_room_for(need);
     const strata_entry *entry = pool_entry(&self->heap, slot);
     const CUdeviceptr from = pool_address_of(entry), to = from + pool_bytes_of(entry);
     const uint64_t room = to - from;
     const uint64_t before = usable_bytes(self, need, alone, slot, true);
     const uint64_t behind = usable_bytes(self, need, alone, slot, false);
     const uint64_t side = before > behind ? before : behind;
-    const uint64_t needed = round_up(all > side ? all - side : 1, granule);
+    const uint64_t needed = pool_in_granules(self, all > side ? all - side : 1);
     const bool at_end = behind > before;
     *fit = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
     if (needed + extra <= room)
@@ -163,7 +158,7 @@ static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t most)
 {
     const uint64_t granule = self->store.granule;
-    uint64_t share = round_up(self->store.reserved / GROW_SHARE, granule);
+    uint64_t share = pool_in_granules(self, self->store.reserved / GROW_SHARE);
     if (share > GROW_MOST * granule)
         share = GROW_MOST * granule;
     uint64_t bytes = fit->needed > share ? fit->needed : share;

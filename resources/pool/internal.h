@@ -153,11 +153,18 @@ static inline uint64_t pool_with_overhead(uint64_t live, double overhead, uint64
     return most < 0x1p63 ? (uint64_t)most : UINT64_MAX / 2;
 }
 
+/* Rounds up to whole granules. */
+static inline uint64_t pool_in_granules(const pool *self, uint64_t bytes)
+{
+    const uint64_t granule = self->store.granule;
+    return (bytes + granule - 1) / granule * granule;
+}
+
 /* In whole granules, within the limit; 0: none. */
 static inline uint64_t pool_initial_size(const pool *self)
 {
     const uint64_t granule = self->store.granule, most = pool_most_reserved(self) / granule * granule;
-    return self->initial_bytes < most ? (self->initial_bytes + granule - 1) / granule * granule : most;
+    return self->initial_bytes < most ? pool_in_granules(self, self->initial_bytes) : most;
 }
 
 /* Whether the initial size was never reserved: then no request is served without it. */

@@ -154,12 +154,11 @@ static strata_status pool_begin(strata_resource *resource)
                                               : "the device has no virtual memory management",
                            resource->upstream ? ", or that layer" : "");
     }
-    const uint64_t granule = self->store.granule;
     const uint64_t chunk = self->given.chunk ? self->given.chunk : remappable ? CHUNK_REMAPPABLE : CHUNK_FIXED;
     const uint64_t overhead = self->given.overhead ? self->given.overhead
                               : remappable         ? OVERHEAD_REMAPPABLE
                                                    : OVERHEAD_FIXED;
-    self->chunk_bytes = (chunk + granule - 1) / granule * granule;
+    self->chunk_bytes = pool_in_granules(self, chunk);
     self->overhead = (double)overhead / 1000;
     return STRATA_SUCCESS;
 }

@@ -1,6 +1,5 @@
 /* Usage, values, and a snapshot of all extents, taken while other threads go on. */
 #include "core/base/emitter.h"
-#include "core/base/error.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 

@@ -1,5 +1,4 @@
 /* Free memory of a stream, and memory of other streams. */
-#include "core/base/error.h"
 #include "resources/pool/thread_cache.h"
 
 pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot)

@@ -48,33 +48,16 @@ static void release_ticket(pool *self, pool_ticket ticket)
 
 /* ---- returning chunks ---- */
 
-/* Whether a chunk is free, and complete unless the caller may wait. `lock` is held. */
-static bool is_free(const pool *self, const pool_chunk *chunk, bool may_wait)
-{
-    const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk);
-    uint32_t slot = pool_heap_free_at(&self->heap, chunk->address, pool_chunk_bytes(chunk));
-    bool complete = slot != 0;
-    for (; complete && !may_wait && slot; slot = pool_extent_at(&self->heap, slot)->next) {
-        strata_entry *entry = pool_entry(&self->heap, slot);
-        if (pool_address_of(entry) >= end)
-            break;
-        if (pool_extent_at(&self->heap, slot)->timeline != POOL_TIMELINE_NONE)
-            pool_points_forget_complete(entry);
-        complete = pool_points_timeline(entry) == POOL_TIMELINE_NONE;
-    }
-    return complete;
-}
-
 /* Takes a chunk that can be returned. *slot is its memory, 0 if it is useless. */
 static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
     strata_lock_take(&self->map_lock);
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
-    bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
+    bool complete, taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
     if (taken && !chunk->useless) {
         strata_spin_take(&self->lock);
-        if (is_free(self, chunk, may_wait))
+        if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
             *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
         if (*slot)
             pool_extent_at(&self->heap, *slot)->state = POOL_AWAITED;
@@ -164,14 +147,9 @@ static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 
 /* ---- getting chunks ---- */
 
-static uint64_t round_up(uint64_t bytes, uint64_t granule)
-{
-    return (bytes + granule - 1) / granule * granule;
-}
-
 static uint64_t least_for(const pool *self, const pool_need *need)
 {
-    return round_up(pool_room_for(need), self->store.granule);
+    return pool_in_granules(self, pool_room_for(need));
 }
 
 /* Larger with more memory. */
@@ -383,7 +361,9 @@ pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *out
     return found;
 }
 
-strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
+/* Until at most `keep` bytes are reserved; with `at_least`, as long as they stay, and without a wait. *bytes: returned.
+ */
+static strata_status return_chunks(pool *self, uint64_t keep, bool at_least, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     const pool_ticket ticket = take_ticket(self);
@@ -396,9 +376,11 @@ strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
     strata_error_suppress_begin();
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
         uint64_t given;
-        if (atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
-            break;
-        status = give_back_chunk(self, number, true, &given);
+        strata_lock_take(&self->map_lock);
+        const uint64_t reserved = self->store.reserved, size = pool_chunk_bytes(&self->store.chunks[number]);
+        strata_lock_release(&self->map_lock);
+        if (reserved > keep && (!at_least || reserved - keep >= size))
+            status = give_back_chunk(self, number, !at_least, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
     if (status == STRATA_SUCCESS && self->store.source->drain)
@@ -410,28 +392,13 @@ strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
     return status;
 }
 
+strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
+{
+    return return_chunks(self, keep, false, bytes);
+}
+
 strata_status pool_release_fixed(pool *self, uint64_t keep)
 {
-    strata_status status = STRATA_SUCCESS;
-    const pool_ticket ticket = take_ticket(self);
-    strata_lock_take(&self->map_lock);
-    pool_thread_caches_flush(self);
-    strata_lock_release(&self->map_lock);
-    if (self->takes_finished)
-        pool_poll(self);
-    strata_error_suppress_begin();
-    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
-        uint64_t given;
-        strata_lock_take(&self->map_lock);
-        const uint64_t reserved = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        strata_lock_release(&self->map_lock);
-        if (reserved >= keep && reserved - keep >= bytes)
-            status = give_back_chunk(self, number, false, &given);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
-    if (status == STRATA_SUCCESS && self->store.source->drain)
-        status = self->store.source->drain(&self->store);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    release_ticket(self, ticket);
-    return status;
+    uint64_t bytes;
+    return return_chunks(self, keep, true, &bytes);
 }

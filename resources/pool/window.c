@@ -28,12 +28,6 @@ typedef struct pool_search {
 
 /* ---- searching ---- */
 
-static uint64_t in_granules(const pool *self, uint64_t bytes)
-{
-    const uint64_t granule = self->store.granule;
-    return (bytes + granule - 1) / granule * granule;
-}
-
 static bool is_usable(const pool_search *search, const pool_extent *extent)
 {
     if (extent->state != POOL_FREE || !search->terms->alone)
@@ -103,7 +97,7 @@ static pool_window window_at(const pool_search *search, const pool_walk *walk)
     return (pool_window){
         .from = from,
         .to = from + search->bytes,
-        .needed = walk->needed + (hole_bytes(self, walk->next) ? in_granules(self, rest) : 0),
+        .needed = walk->needed + (hole_bytes(self, walk->next) ? pool_in_granules(self, rest) : 0),
         .granules = walk->granules + touched_by(self, walk, walk->next, rest),
     };
 }
@@ -175,8 +169,8 @@ static uint32_t cut_hole(pool *self, const pool_window *window, uint32_t slot)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr start = pool_address_of(entry), end = start + pool_bytes_of(entry);
-    const CUdeviceptr to = window->to < end ? start + in_granules(self, window->to - start) : end;
-    const CUdeviceptr from = window->from > start ? end - in_granules(self, end - window->from) : start;
+    const CUdeviceptr to = window->to < end ? start + pool_in_granules(self, window->to - start) : end;
+    const CUdeviceptr from = window->from > start ? end - pool_in_granules(self, end - window->from) : start;
     if (to < end) {
         const uint32_t rest = pool_heap_split(heap, slot, to - start);
         pool_heap_give(heap, rest ? rest : slot, POOL_HOLE);
