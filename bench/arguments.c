@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-static pid_t whole; /* of the program, not of its children */
+static pid_t program_pid; /* of the program, not of its children */
 
 /* Runs at exit, after --help too, and reports a failed write. */
 static void close_output(void)
 {
-    if (getpid() != whole)
+    if (getpid() != program_pid)
         return;
     const bool failed = ferror(stdout) != 0;
     errno = 0;
@@ -28,9 +28,9 @@ static void close_output(void)
 
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into)
 {
-    whole = getpid();
+    program_pid = getpid();
     if (atexit(close_output) != 0)
-        arguments_refuse("no host memory", NULL);
+        arguments_fail("no host memory", NULL);
     argp_err_exit_status = ARGUMENTS_BAD;
     if (argp_parse(argp, argc, argv, 0, NULL, into) != 0)
         exit(ARGUMENTS_BAD);
@@ -46,7 +46,7 @@ static size_t read_rounds(const struct argp_state *state, const char *text)
     return rounds;
 }
 
-error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state)
+error_t arguments_parse(arguments *to, int key, char *text, const struct argp_state *state)
 {
     switch (key) {
     case ARGUMENT_FILTER:
@@ -64,6 +64,9 @@ error_t arguments_take(arguments *to, int key, char *text, const struct argp_sta
     case ARGUMENT_DRIVER:
         to->driver = text;
         return 0;
+    case 'h':
+        argp_state_help(state, state->out_stream, ARGP_HELP_STD_HELP);
+        return 0;
     case ARGP_KEY_ARG:
         argp_error(state, "unexpected \"%s\"", text);
         return EINVAL;
@@ -79,7 +82,7 @@ void arguments_choose_driver(const char *name)
     scene_check(strata_driver_choose("auto"), "strata_driver_choose");
 }
 
-_Noreturn void arguments_refuse(const char *why, const char *what)
+_Noreturn void arguments_fail(const char *why, const char *what)
 {
     fprintf(stderr, "%s: %s%s%s\n", program_invocation_short_name, why, what ? ": " : "", what ? what : "");
     exit(ARGUMENTS_BAD);

@@ -23,6 +23,11 @@ enum { ARGUMENT_FILTER = 256, ARGUMENT_ROUNDS, ARGUMENT_JSON, ARGUMENT_STRICT, A
     {                                                                                \
         "strict", ARGUMENT_STRICT, NULL, 0, "Exit status 1 if a target is missed", 0 \
     }
+/* argp has --help and -? itself. */
+#define ARGUMENT_HELP_OPTION                          \
+    {                                                 \
+        NULL, 'h', NULL, 0, "Give this help list", -1 \
+    }
 #define ARGUMENT_DRIVER_OPTION                                                                         \
     {                                                                                                  \
         "driver", ARGUMENT_DRIVER, "DRIVER", 0,                                                        \
@@ -36,7 +41,7 @@ typedef struct arguments {
 } arguments;
 
 /* Parses an option. ARGP_ERR_UNKNOWN for another key. Exits for a bad value or word. */
-error_t arguments_take(arguments *to, int key, char *text, const struct argp_state *state);
+error_t arguments_parse(arguments *to, int key, char *text, const struct argp_state *state);
 
 /* Exits if the command line is wrong, or after --help. */
 void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
@@ -45,6 +50,6 @@ void arguments_read(const struct argp *argp, int argc, char **argv, void *into);
 void arguments_choose_driver(const char *name);
 
 /* `what` may be NULL. */
-_Noreturn void arguments_refuse(const char *why, const char *what);
+_Noreturn void arguments_fail(const char *why, const char *what);
 
 #endif

@@ -57,53 +57,54 @@ void bare_failed(CUresult result, const char *call)
     exit(EXIT_FAILURE);
 }
 
-void bare_make(bare_things *things, int ordinal)
+void bare_make(bare_objects *objects, int ordinal)
 {
-    *things = (bare_things){0};
+    *objects = (bare_objects){0};
     const CUmemPoolProps properties = {
         .allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
     };
-    bare_check(bare.MemPoolCreate(&things->pool, &properties), "cuMemPoolCreate");
+    bare_check(bare.MemPoolCreate(&objects->pool, &properties), "cuMemPoolCreate");
     cuuint64_t keep_all = UINT64_MAX;
-    bare_check(bare.MemPoolSetAttribute(things->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all),
+    bare_check(bare.MemPoolSetAttribute(objects->pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &keep_all),
                "cuMemPoolSetAttribute");
     for (size_t i = 0; i < BARE_STREAMS; i++) {
-        bare_check(bare.StreamCreate(&things->streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-        bare_check(bare.MemAllocFromPoolAsync(&things->memory[i], BARE_STREAM_BYTES, things->pool, things->streams[i]),
-                   "cuMemAllocFromPoolAsync");
+        bare_check(bare.StreamCreate(&objects->streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        bare_check(
+            bare.MemAllocFromPoolAsync(&objects->memory[i], BARE_STREAM_BYTES, objects->pool, objects->streams[i]),
+            "cuMemAllocFromPoolAsync");
     }
     for (size_t i = 0; i < BARE_EVENTS; i++)
-        bare_check(bare.EventCreate(&things->events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        bare_check(bare.EventCreate(&objects->events[i], CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
-void bare_destroy(bare_things *things)
+void bare_destroy(bare_objects *objects)
 {
     for (size_t i = 0; i < BARE_STREAMS; i++)
-        bare_check(bare.MemFreeAsync(things->memory[i], things->streams[i]), "cuMemFreeAsync");
-    bare_drain(things);
+        bare_check(bare.MemFreeAsync(objects->memory[i], objects->streams[i]), "cuMemFreeAsync");
+    bare_drain(objects);
     for (size_t i = 0; i < BARE_EVENTS; i++)
-        bare_check(bare.EventDestroy(things->events[i]), "cuEventDestroy");
+        bare_check(bare.EventDestroy(objects->events[i]), "cuEventDestroy");
     for (size_t i = 0; i < BARE_STREAMS; i++)
-        bare_check(bare.StreamDestroy(things->streams[i]), "cuStreamDestroy");
-    bare_check(bare.MemPoolDestroy(things->pool), "cuMemPoolDestroy");
+        bare_check(bare.StreamDestroy(objects->streams[i]), "cuStreamDestroy");
+    bare_check(bare.MemPoolDestroy(objects->pool), "cuMemPoolDestroy");
 }
 
 void bare_drain(void *state)
 {
-    bare_things *things = state;
+    bare_objects *objects = state;
     for (size_t i = 0; i < BARE_STREAMS; i++)
-        bare_check(bare.StreamSynchronize(things->streams[i]), "cuStreamSynchronize");
+        bare_check(bare.StreamSynchronize(objects->streams[i]), "cuStreamSynchronize");
 }
 
 void bare_hand_over(void *state, size_t operations)
 {
-    bare_things *things = state;
+    bare_objects *objects = state;
     for (size_t i = 0; i < operations; i++) {
-        unsigned turn = things->turn++;
-        CUevent event = things->events[turn % BARE_EVENTS];
-        bare_check(bare.EventRecord(event, things->streams[turn % 2]), "cuEventRecord");
-        bare_check(bare.StreamWaitEvent(things->streams[(turn + 1) % 2], event, CU_EVENT_WAIT_DEFAULT),
+        unsigned rotation = objects->rotation++;
+        CUevent event = objects->events[rotation % BARE_EVENTS];
+        bare_check(bare.EventRecord(event, objects->streams[rotation % 2]), "cuEventRecord");
+        bare_check(bare.StreamWaitEvent(objects->streams[(rotation + 1) % 2], event, CU_EVENT_WAIT_DEFAULT),
                    "cuStreamWaitEvent");
     }
 }

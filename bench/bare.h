@@ -70,20 +70,20 @@ enum { BARE_STREAMS = 9, BARE_EVENTS = 16, BARE_STREAM_BYTES = 4096 };
  *
  * Each stream has memory of the pool, as Strata's streams have: cuEventRecord on a stream that stream-ordered memory
  * was ever allocated on is slower, by 28 ns of 132 on the H200's host. */
-typedef struct bare_things {
+typedef struct bare_objects {
     CUmemoryPool pool;
     CUstream streams[BARE_STREAMS];
     CUdeviceptr memory[BARE_STREAMS];
     CUevent events[BARE_EVENTS];
-    unsigned turn;
-} bare_things;
+    unsigned rotation;
+} bare_objects;
 
-void bare_make(bare_things *things, int ordinal);
-void bare_destroy(bare_things *things);
+void bare_make(bare_objects *objects, int ordinal);
+void bare_destroy(bare_objects *objects);
 
-void bare_drain(void *things);
+void bare_drain(void *objects);
 
 /* One of two streams waits for the other, alternately. */
-void bare_hand_over(void *things, size_t operations);
+void bare_hand_over(void *objects, size_t operations);
 
 #endif

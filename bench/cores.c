@@ -5,29 +5,29 @@
 
 #include <sched.h>
 
-enum { LOOKS = 8, TIMES = 50 }; /* tens of microseconds a core */
+enum { SAMPLES = 8, REPEATS = 50 }; /* tens of microseconds a core */
 
-static const double HINDERED = 1.15; /* times the fastest core: above it, a core is busy */
+static const double BUSY_RATIO = 1.15; /* times the fastest core: above it, a core is busy */
 
-cores_look cores_seen;
+cores_info cores_seen;
 static cpu_set_t allowed; /* saved by cores_take_quiet */
 static bool taken;
 
-void cores_do_nothing(size_t times)
+void cores_run_nops(size_t times)
 {
     for (size_t i = 0; i < times; i++)
-        for (size_t ten = 0; ten < CORES_NOTHINGS / 10; ten++)
+        for (size_t ten = 0; ten < CORES_NOPS / 10; ten++)
             __asm__ volatile("nop; nop; nop; nop; nop; nop; nop; nop; nop; nop");
 }
 
-/* Nanoseconds of CORES_NOTHINGS instructions on the current core: the best of LOOKS. */
-static double look_here(void)
+/* Nanoseconds of CORES_NOPS instructions on the current core: the best of SAMPLES. */
+static double measure_core(void)
 {
     double best = 0;
-    for (int i = 0; i < LOOKS; i++) {
+    for (int i = 0; i < SAMPLES; i++) {
         const uint64_t start = bench_now();
-        cores_do_nothing(TIMES);
-        const double each = (double)(bench_now() - start) / TIMES;
+        cores_run_nops(REPEATS);
+        const double each = (double)(bench_now() - start) / REPEATS;
         best = i == 0 || each < best ? each : best;
     }
     if (cores_seen.fastest_ns <= 0 || best < cores_seen.fastest_ns)
@@ -54,7 +54,7 @@ void cores_take_quiet(void)
     for (int core = 0; core < CPU_SETSIZE; core++) {
         if (!CPU_ISSET((unsigned)core, &allowed) || !move_to(core))
             continue;
-        const double here = look_here();
+        const double here = measure_core();
         if (best < 0 || here < best_ns) {
             best = core;
             best_ns = here;
@@ -69,7 +69,7 @@ void cores_take_quiet(void)
 
 bool cores_is_quiet(void)
 {
-    return look_here() <= HINDERED * cores_seen.fastest_ns;
+    return measure_core() <= BUSY_RATIO * cores_seen.fastest_ns;
 }
 
 void cores_leave(void)

@@ -6,18 +6,18 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { CORES_NOTHINGS = 1000 };
+enum { CORES_NOPS = 1000 };
 
-void cores_do_nothing(size_t times);
+void cores_run_nops(size_t times);
 
 /* The cores that the thread may use, and their speeds. One thread writes it. */
-typedef struct cores_look {
+typedef struct cores_info {
     int count;
-    double fastest_ns, slowest_ns; /* of CORES_NOTHINGS instructions, since the start */
-    size_t again;                  /* rounds repeated because their core was busy */
-} cores_look;
+    double fastest_ns, slowest_ns; /* of CORES_NOPS instructions, since the start */
+    size_t repeated;               /* rounds repeated because their core was busy */
+} cores_info;
 
-extern cores_look cores_seen;
+extern cores_info cores_seen;
 
 /* Moves the thread, and threads that it starts, to the fastest core that it may use. */
 void cores_take_quiet(void);

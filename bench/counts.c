@@ -71,14 +71,14 @@ _Static_assert(CASES <= COUNTS_LIMIT, "a struct counts has room for every case")
 
 /* ---- in the child ---- */
 
-typedef struct tally {
+typedef struct call_counts {
     size_t count;
     report_call calls[64];
-} tally;
+} call_counts;
 
-static void note_call(const char *name, uint64_t count, void *data)
+static void record_call(const char *name, uint64_t count, void *data)
 {
-    tally *self = data;
+    call_counts *self = data;
     if (self->count == sizeof self->calls / sizeof self->calls[0])
         return;
     report_call *call = &self->calls[self->count++];
@@ -86,7 +86,7 @@ static void note_call(const char *name, uint64_t count, void *data)
     call->count = count;
 }
 
-static uint64_t counted_before(const tally *before, const char *name)
+static uint64_t counted_before(const call_counts *before, const char *name)
 {
     for (size_t i = 0; i < before->count; i++)
         if (strcmp(before->calls[i].name, name) == 0)
@@ -96,11 +96,11 @@ static uint64_t counted_before(const tally *before, const char *name)
 
 static void count_case(const counted *what, scene *stage, report_calls *row)
 {
-    tally before = {0}, after = {0};
+    call_counts before = {0}, after = {0};
     what->run(stage, WARM_UP);
-    strata_driver_visit_calls(note_call, &before);
+    strata_driver_visit_calls(record_call, &before);
     what->run(stage, OPERATIONS);
-    strata_driver_visit_calls(note_call, &after);
+    strata_driver_visit_calls(record_call, &after);
     scene_drain(stage);
     *row = (report_calls){.operations = OPERATIONS, .kind = what->kind};
     snprintf(row->name, sizeof row->name, "calls: %s", what->name);

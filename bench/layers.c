@@ -32,7 +32,7 @@ enum {
 typedef enum member_work {
     WORK_PAIRS,
     WORK_LINES,
-    WORK_NOTHING,
+    WORK_NOPS,
 } member_work;
 
 /* A stack and its threads. The first is the measuring thread. */
@@ -102,7 +102,7 @@ static void run_member(stack_member *self, size_t pairs)
     else if (self->of->work == WORK_LINES)
         run_lines(self, pairs);
     else
-        cores_do_nothing(pairs);
+        cores_run_nops(pairs);
     self->spent = bench_now() - start;
 }
 
@@ -116,11 +116,11 @@ static void pause_for(unsigned *spins)
 static void *run_thread(void *state)
 {
     stack_member *self = state;
-    for (size_t turn = 1;; turn++) {
+    for (size_t run = 1;; run++) {
         pthread_barrier_wait(&self->of->awake);
         if (self->of->stop)
             return NULL;
-        for (unsigned spins = 0; atomic_load_explicit(&self->of->go, memory_order_acquire) < turn;)
+        for (unsigned spins = 0; atomic_load_explicit(&self->of->go, memory_order_acquire) < run;)
             pause_for(&spins);
         run_member(self, self->of->pairs);
         atomic_fetch_add_explicit(&self->of->ended, 1, memory_order_release);
@@ -205,7 +205,7 @@ static void report_cores(const bench *self)
         text, sizeof text,
         "Layers on one thread: on cores, of %d, that ran %d plain instructions in %.0f ns, the fastest seen, or up "
         "to 15 %% more; the slowest took %.0f. %zu rounds were measured again since their core had become slower.",
-        cores_seen.count, CORES_NOTHINGS, cores_seen.fastest_ns, cores_seen.slowest_ns, cores_seen.again);
+        cores_seen.count, CORES_NOPS, cores_seen.fastest_ns, cores_seen.slowest_ns, cores_seen.repeated);
     report_remark(self->report, text);
 }
 
@@ -263,31 +263,31 @@ static void measure_floor(const bench *self, unsigned count, size_t lines)
 
 static const char production[] = "budget(limit=64GiB), logging(format=null), statistics";
 /* Rings exceed every cache. */
-static const char production_of_floods[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
+static const char production_large_rings[] = "budget(limit=64GiB), logging(format=null, ring=65536), statistics";
 
 /* The same instructions on one thread and on sixteen: slower where hardware threads share a core. */
 static void measure_sharing(const bench *self)
 {
-    static stack_side alone, crowd;
+    static stack_side alone, many;
     report_times row = {.kind = REPORT_NO_TARGET};
-    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", CORES_NOTHINGS,
+    snprintf(row.name, sizeof row.name, "layers, %d instructions that do nothing, 1 thread and %d", CORES_NOPS,
              THREADS);
     if (!bench_wants(self, row.name))
         return;
-    begin_side(&alone, "null", 1, WORK_NOTHING, 0);
-    begin_side(&crowd, "null", THREADS, WORK_NOTHING, 0);
+    begin_side(&alone, "null", 1, WORK_NOPS, 0);
+    begin_side(&many, "null", THREADS, WORK_NOPS, 0);
     const bench_plan plan = {.warm = 100,
                              .batch = self->rounds < 5 ? QUICK_PAIRS : 20000,
                              .batches = 1,
                              .ready = wake_side,
                              .spent = mean_spent};
-    const bench_side sides[] = {{run_side, NULL, &alone}, {run_side, NULL, &crowd}};
+    const bench_side sides[] = {{run_side, NULL, &alone}, {run_side, NULL, &many}};
     double figures[2];
     bench_measure(self->rounds, plan, sides, 2, figures);
     row.bare = figures[0];
     row.strata = figures[1];
     report_add_times(self->report, &row);
-    end_side(&crowd);
+    end_side(&many);
     end_side(&alone);
 }
 
@@ -319,6 +319,6 @@ void bench_layers(const bench *self)
     const bool cores = sysconf(_SC_NPROCESSORS_ONLN) >= THREADS;
     measure(self, production, THREADS, (bench_target){cores ? REPORT_ADDS_AT_MOST : REPORT_NO_TARGET, 1.5 * PAIR_ADDS});
     measure_floor(self, THREADS, 65536);
-    measure(self, production_of_floods, THREADS, (bench_target){REPORT_NO_TARGET, 0});
+    measure(self, production_large_rings, THREADS, (bench_target){REPORT_NO_TARGET, 0});
     report_cores(self);
 }

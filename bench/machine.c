@@ -6,15 +6,15 @@
 #include <time.h>
 #include <unistd.h>
 
-static __attribute__((format(printf, 4, 5))) void say(machine_fact *tell, void *to, const char *name,
-                                                      const char *format, ...)
+static __attribute__((format(printf, 4, 5))) void add_fact(machine_fact *add, void *to, const char *name,
+                                                           const char *format, ...)
 {
     char text[400];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    tell(to, name, text);
+    add(to, name, text);
 }
 
 static void read_processor(char *name, size_t size)
@@ -34,7 +34,7 @@ static void read_processor(char *name, size_t size)
     fclose(file);
 }
 
-void machine_describe(machine_fact *tell, void *to, const strata_driver_info *driver, const strata_device_info *device,
+void machine_describe(machine_fact *add, void *to, const strata_driver_info *driver, const strata_device_info *device,
                       size_t rounds)
 {
     char processor[160], date[40];
@@ -43,15 +43,15 @@ void machine_describe(machine_fact *tell, void *to, const strata_driver_info *dr
     gmtime_r(&now, &utc);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M UTC", &utc);
     read_processor(processor, sizeof processor);
-    say(tell, to, "date", "%s", date);
-    say(tell, to, "processor", "%s, %ld cores", processor, sysconf(_SC_NPROCESSORS_ONLN));
-    say(tell, to, "gpu", "%s, %zu MiB", device->name, device->total_bytes >> 20);
-    say(tell, to, "driver", "%s, CUDA %d.%d%s", driver->library, driver->version / 1000, driver->version % 1000 / 10,
-        driver->simulated ? ", simulated" : "");
-    say(tell, to, "strata", "%s", strata_version_string());
-    say(tell, to, "rounds", "%zu, medians", rounds);
+    add_fact(add, to, "date", "%s", date);
+    add_fact(add, to, "processor", "%s, %ld cores", processor, sysconf(_SC_NPROCESSORS_ONLN));
+    add_fact(add, to, "gpu", "%s, %zu MiB", device->name, device->total_bytes >> 20);
+    add_fact(add, to, "driver", "%s, CUDA %d.%d%s", driver->library, driver->version / 1000,
+             driver->version % 1000 / 10, driver->simulated ? ", simulated" : "");
+    add_fact(add, to, "strata", "%s", strata_version_string());
+    add_fact(add, to, "rounds", "%zu, medians", rounds);
     if (driver->simulated)
-        say(tell, to, "note",
-            "simulated driver: its bare figures say nothing about a GPU's, and all figures are of the "
-            "host alone");
+        add_fact(add, to, "note",
+                 "simulated driver: its bare figures say nothing about a GPU's, and all figures are of the "
+                 "host alone");
 }

@@ -6,7 +6,7 @@
 
 typedef void machine_fact(void *to, const char *name, const char *text);
 
-void machine_describe(machine_fact *tell, void *to, const strata_driver_info *driver, const strata_device_info *device,
+void machine_describe(machine_fact *add, void *to, const strata_driver_info *driver, const strata_device_info *device,
                       size_t rounds);
 
 #endif

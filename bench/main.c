@@ -18,12 +18,13 @@ static const struct argp_option known[] = {
     ARGUMENT_JSON_OPTION,
     ARGUMENT_STRICT_OPTION,
     ARGUMENT_DRIVER_OPTION,
+    ARGUMENT_HELP_OPTION,
     {0},
 };
 
 static error_t parse(int key, char *text, struct argp_state *state)
 {
-    return arguments_take(state->input, key, text, state);
+    return arguments_parse(state->input, key, text, state);
 }
 
 static strata_runtime *make_runtime(const char *stack, strata_event_mode events)
@@ -90,6 +91,6 @@ int main(int argc, char **argv)
     size_t rows;
     size_t missed = report_finish(self.report, &rows);
     if (!rows)
-        arguments_refuse("no row has a name that contains", given.filter);
+        arguments_fail("no row has a name that contains", given.filter);
     return given.strict && missed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

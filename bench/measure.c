@@ -32,15 +32,15 @@ enum { MOST_TIMES = 20 }; /* limit of repetitions of a round on busy cores */
 
 static double run_quiet_round(const bench_side *side, bench_plan plan)
 {
-    for (int turn = 1;; turn++) {
+    for (int attempt = 1;; attempt++) {
         if (!cores_is_quiet()) {
             cores_take_quiet();
             run_round(side, plan); /* warms the new core's caches */
         }
         const double figure = run_round(side, plan);
-        if (cores_is_quiet() || turn == MOST_TIMES)
+        if (cores_is_quiet() || attempt == MOST_TIMES)
             return figure;
-        cores_seen.again++;
+        cores_seen.repeated++;
     }
 }
 
@@ -86,8 +86,8 @@ void bench_measure_counting(size_t rounds, bench_plan plan, const bench_side *si
         share[side] = bench_rounds_within(plan.limit, (double)(bench_now() - start), rounds);
     }
     for (size_t round = 0; round < rounds; round++)
-        for (size_t turn = 0; turn < count; turn++) {
-            size_t side = (round + turn) % count; /* no side is always first */
+        for (size_t offset = 0; offset < count; offset++) {
+            size_t side = (round + offset) % count; /* no side is always first */
             if (takes_round(share[side], rounds, round))
                 samples[side][taken[side]++] = measure_round(&sides[side], plan);
         }

@@ -8,7 +8,7 @@ enum { OTHER_BYTES = 4096, GROUP = 16 };
 
 typedef struct pair_side {
     strata_runtime *runtime;
-    const bare_things *things;
+    const bare_objects *objects;
     CUstream stream;
     size_t bytes;
 } pair_side;
@@ -22,7 +22,7 @@ static void drain(void *state)
 static CUdeviceptr bare_allocate(const pair_side *side, size_t bytes)
 {
     CUdeviceptr address;
-    bare_check(bare.MemAllocFromPoolAsync(&address, bytes, side->things->pool, side->stream),
+    bare_check(bare.MemAllocFromPoolAsync(&address, bytes, side->objects->pool, side->stream),
                "cuMemAllocFromPoolAsync");
     return address;
 }
@@ -132,11 +132,11 @@ static const pair_size sizes[] = {
 
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
-static void pairs_of_size(const bench *self, const scene *stage, const bare_things *things, const pair_size *size,
+static void pairs_of_size(const bench *self, const scene *stage, const bare_objects *objects, const pair_size *size,
                           size_t other_count)
 {
     const bench_plan plan = {.warm = 20, .batch = 200, .batches = 5};
-    pair_side bare_side = {.things = things, .stream = things->streams[0], .bytes = size->bytes};
+    pair_side bare_side = {.objects = objects, .stream = objects->streams[0], .bytes = size->bytes};
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = size->bytes};
     pair_side unknown = {.runtime = self->late, .stream = stage->unknown, .bytes = size->bytes};
     bench_side bare_run = {run_bare, drain, &bare_side};
@@ -153,9 +153,9 @@ static void pairs_of_size(const bench *self, const scene *stage, const bare_thin
     end_others(&live, &bare_side, &known);
 }
 
-static void groups(const bench *self, const scene *stage, const bare_things *things)
+static void groups(const bench *self, const scene *stage, const bare_objects *objects)
 {
-    pair_side bare_side = {.things = things, .stream = things->streams[0], .bytes = 64 << 10};
+    pair_side bare_side = {.objects = objects, .stream = objects->streams[0], .bytes = 64 << 10};
     pair_side known = {.runtime = self->late, .stream = stage->streams[0], .bytes = 64 << 10};
     bench_row(self, "async pair, known stream, 64 KiB, 16 allocated then 16 freed",
               (bench_plan){.warm = GROUP, .batch = (size_t)10 * GROUP, .batches = 5},
@@ -191,17 +191,17 @@ static void direct_pairs(const bench *self, const pair_size *size)
 void bench_pairs(const bench *self)
 {
     report_heading(self->report, "Allocate and deallocate, beside cuMemAllocFromPoolAsync and cuMemFreeAsync", false);
-    bare_things things;
+    bare_objects objects;
     scene stage;
-    bare_make(&things, 0);
+    bare_make(&objects, 0);
     scene_make(&stage, self->late);
     for (size_t i = 0; i < SIZES; i++) {
-        pairs_of_size(self, &stage, &things, &sizes[i], 1);
-        pairs_of_size(self, &stage, &things, &sizes[i], 1000);
+        pairs_of_size(self, &stage, &objects, &sizes[i], 1);
+        pairs_of_size(self, &stage, &objects, &sizes[i], 1000);
     }
-    groups(self, &stage, &things);
+    groups(self, &stage, &objects);
     scene_destroy(&stage);
-    bare_destroy(&things);
+    bare_destroy(&objects);
     report_heading(self->report, "Allocate and deallocate, beside cuMemAlloc and cuMemFree", false);
     direct_pairs(self, &sizes[0]);
     direct_pairs(self, &sizes[2]);

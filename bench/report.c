@@ -16,10 +16,10 @@ struct report {
 
 report *report_begin(FILE *out, bool json)
 {
-    report *self = need(calloc(1, sizeof *self));
+    report *self = require_json(calloc(1, sizeof *self));
     self->out = out;
     self->json = json;
-    self->root = need(json_object());
+    self->root = require_json(json_object());
     self->machine = put(self->root, "machine", json_object());
     self->times = put(self->root, "nanoseconds", json_array());
     self->calls = put(self->root, "driver_calls", json_array());

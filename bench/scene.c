@@ -87,7 +87,7 @@ void scene_hand_over(void *state, size_t operations)
 {
     scene *self = state;
     for (size_t i = 0; i < operations; i++)
-        use(self->runtime, &self->blocks[0], self->streams[self->turn++ % 2], STRATA_ACCESS_WRITE);
+        use(self->runtime, &self->blocks[0], self->streams[self->rotation++ % 2], STRATA_ACCESS_WRITE);
 }
 
 /* ---- launches ---- */
@@ -131,7 +131,7 @@ void scene_launch_64_hand_over(void *state, size_t operations)
 {
     scene *self = state;
     for (size_t i = 0; i < operations; i++)
-        scene_launch(self, self->streams[self->turn++ % 2], self->blocks, SCENE_BLOCKS, STRATA_ACCESS_WRITE, NULL,
+        scene_launch(self, self->streams[self->rotation++ % 2], self->blocks, SCENE_BLOCKS, STRATA_ACCESS_WRITE, NULL,
                      NULL);
 }
 
@@ -139,7 +139,7 @@ void scene_pipeline(void *state, size_t operations)
 {
     scene *self = state;
     for (size_t i = 0; i < operations; i++) {
-        const strata_block *buffer = &self->blocks[self->turn++ % 2];
+        const strata_block *buffer = &self->blocks[self->rotation++ % 2];
         scene_launch(self, self->streams[0], buffer, 1, STRATA_ACCESS_WRITE, NULL, NULL);
         scene_launch(self, self->streams[1], buffer, 1, STRATA_ACCESS_READ, NULL, NULL);
     }

@@ -12,7 +12,7 @@ typedef struct scene {
     CUstream unknown;
     strata_block blocks[SCENE_BLOCKS]; /* allocated on streams[0] */
     strata_block unknown_block;        /* allocated on `unknown` */
-    size_t turn;                       /* the next stream or block, where they alternate */
+    size_t rotation;                   /* the next stream or block, where they alternate */
 } scene;
 
 _Noreturn void scene_failed(const char *call);

@@ -6,15 +6,15 @@
 
 enum { THREADS = 16, PAIR_BYTES = 4096 };
 
-typedef struct crowd crowd;
+typedef struct member_team member_team;
 
 typedef struct member {
-    crowd *of;
+    member_team *of;
     pthread_t thread;
     CUstream bare_stream, known_stream;
 } member;
 
-struct crowd {
+struct member_team {
     const bench *run;
     CUmemoryPool pool;
     pthread_barrier_t start, end; /* members and measuring thread */
@@ -48,7 +48,7 @@ static void run_strata_pairs(const member *self)
 static void *work(void *state)
 {
     const member *self = state;
-    crowd *of = self->of;
+    member_team *of = self->of;
     bare_check(bare.CtxSetCurrent(of->run->context), "cuCtxSetCurrent");
     for (;;) {
         pthread_barrier_wait(&of->start);
@@ -62,7 +62,7 @@ static void *work(void *state)
     }
 }
 
-static void run_all(crowd *self, bool strata, size_t pairs)
+static void run_all(member_team *self, bool strata, size_t pairs)
 {
     self->strata = strata;
     self->pairs = pairs;
@@ -82,16 +82,16 @@ static void run_strata(void *state, size_t pairs)
 
 static void drain(void *state)
 {
-    const crowd *self = state;
+    const member_team *self = state;
     for (unsigned i = 0; i < self->count; i++) {
         bare_check(bare.StreamSynchronize(self->members[i].bare_stream), "cuStreamSynchronize");
         bare_check(bare.StreamSynchronize(self->members[i].known_stream), "cuStreamSynchronize");
     }
 }
 
-static void start(crowd *self, const bench *run, CUmemoryPool pool, unsigned count)
+static void start(member_team *self, const bench *run, CUmemoryPool pool, unsigned count)
 {
-    *self = (crowd){.run = run, .pool = pool, .count = count};
+    *self = (member_team){.run = run, .pool = pool, .count = count};
     int failed = pthread_barrier_init(&self->start, NULL, count + 1);
     failed |= pthread_barrier_init(&self->end, NULL, count + 1);
     for (unsigned i = 0; i < count; i++) {
@@ -105,7 +105,7 @@ static void start(crowd *self, const bench *run, CUmemoryPool pool, unsigned cou
         bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
 }
 
-static void end(crowd *self)
+static void end(member_team *self)
 {
     self->stop = true;
     pthread_barrier_wait(&self->start);
@@ -126,7 +126,7 @@ static void measure(const bench *self, CUmemoryPool pool, unsigned count)
              count == 1 ? "" : "s");
     if (!bench_wants(self, row.name))
         return;
-    static crowd all;
+    static member_team all;
     start(&all, self, pool, count);
     const bench_side sides[] = {{run_bare, drain, &all}, {run_strata, drain, &all}};
     double figures[2];
@@ -140,10 +140,10 @@ static void measure(const bench *self, CUmemoryPool pool, unsigned count)
 void bench_threads(const bench *self)
 {
     static const unsigned counts[] = {1, 2, 4, 8, THREADS};
-    bare_things things;
-    bare_make(&things, 0);
+    bare_objects objects;
+    bare_make(&objects, 0);
     report_heading(self->report, "Threads, each on a stream of its own, one pool for all", false);
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-        measure(self, things.pool, counts[i]);
-    bare_destroy(&things);
+        measure(self, objects.pool, counts[i]);
+    bare_destroy(&objects);
 }

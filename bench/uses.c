@@ -7,17 +7,17 @@
  */
 static void identify_and_record(void *state, size_t operations)
 {
-    bare_things *things = state;
-    CUstream stream = things->streams[0];
+    bare_objects *objects = state;
+    CUstream stream = objects->streams[0];
     for (size_t i = 0; i < operations; i++) {
-        for (size_t turn = 0; turn < BENCH_IDENTIFICATIONS_PER_USE; turn++) {
+        for (size_t n = 0; n < BENCH_IDENTIFICATIONS_PER_USE; n++) {
             CUstreamCaptureStatus capture;
             unsigned long long id;
             bare_check(bare.StreamIsCapturing(stream, &capture), "cuStreamIsCapturing");
             bare_check(bare.StreamGetId(stream, &id), "cuStreamGetId");
         }
-        for (size_t turn = 0; turn < BENCH_RECORDS_PER_USE; turn++)
-            bare_check(bare.EventRecord(things->events[things->turn++ % 8], stream), "cuEventRecord");
+        for (size_t n = 0; n < BENCH_RECORDS_PER_USE; n++)
+            bare_check(bare.EventRecord(objects->events[objects->rotation++ % 8], stream), "cuEventRecord");
     }
 }
 
@@ -31,14 +31,14 @@ static void get_runtime(void *state, size_t operations)
 }
 
 /* A block whose allocating thread has ended, so its shared count pins it. */
-typedef struct foreign_hand {
+typedef struct foreign_thread {
     scene *stage;
     CUcontext context;
-} foreign_hand;
+} foreign_thread;
 
 static void *allocate_elsewhere(void *state)
 {
-    const foreign_hand *self = state;
+    const foreign_thread *self = state;
     scene *stage = self->stage;
     bare_check(bare.CtxSetCurrent(self->context), "cuCtxSetCurrent");
     scene_check(strata_runtime_allocate(stage->runtime, SCENE_BLOCK_BYTES, stage->streams[0], &stage->blocks[0]),
@@ -49,7 +49,7 @@ static void *allocate_elsewhere(void *state)
 static void replace_by_foreign_block(const bench *self, scene *stage)
 {
     pthread_t thread;
-    foreign_hand hand = {stage, self->context};
+    foreign_thread hand = {stage, self->context};
     scene_check(strata_runtime_deallocate(stage->runtime, &stage->blocks[0]), "strata_runtime_deallocate");
     if (pthread_create(&thread, NULL, allocate_elsewhere, &hand) != 0 || pthread_join(thread, NULL) != 0)
         bare_failed(CUDA_ERROR_OPERATING_SYSTEM, "pthread_create");
@@ -63,11 +63,11 @@ void bench_uses(const bench *self)
     const bench_target none = {REPORT_NO_TARGET, 0};
     const bench_target own = {REPORT_TAKES_AT_MOST, 20};
     const bench_target unknown = {REPORT_ADDS_AT_MOST, 40};
-    bare_things things;
+    bare_objects objects;
     scene stage;
-    bare_make(&things, 0);
+    bare_make(&objects, 0);
     scene_make(&stage, self->late);
-    bench_side asked = {identify_and_record, bare_drain, &things};
+    bench_side asked = {identify_and_record, bare_drain, &objects};
 
     report_heading(self->report, "Using a block: prepare and finish", false);
     bench_row(self, "use, own known stream, write", quick, nothing,
@@ -79,7 +79,7 @@ void bench_uses(const bench *self)
     bench_row(self, "use, own unknown stream, read (bare: identify twice, record)", queued, asked,
               (bench_side){scene_read_on_unknown_stream, scene_drain, &stage}, unknown);
     bench_row(self, "hand-over between two known streams (bare: record, wait)", queued,
-              (bench_side){bare_hand_over, bare_drain, &things}, (bench_side){scene_hand_over, scene_drain, &stage},
+              (bench_side){bare_hand_over, bare_drain, &objects}, (bench_side){scene_hand_over, scene_drain, &stage},
               none);
     replace_by_foreign_block(self, &stage);
     bench_row(self, "use, another thread's block, write", quick, nothing,
@@ -89,5 +89,5 @@ void bench_uses(const bench *self)
     bench_row(self, "strata_runtime_get", (bench_plan){.batch = 100000, .batches = 1}, nothing,
               (bench_side){get_runtime, NULL, NULL}, (bench_target){REPORT_TAKES_AT_MOST, 3});
     scene_destroy(&stage);
-    bare_destroy(&things);
+    bare_destroy(&objects);
 }

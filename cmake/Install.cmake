@@ -23,6 +23,11 @@ if(TARGET strata_sim)
 endif()
 if(TARGET strata_command)
   install(TARGETS strata_command RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR) # tools/CMakeLists.txt
+    install(DIRECTORY "${PROJECT_BINARY_DIR}/share/man/" DESTINATION "${CMAKE_INSTALL_MANDIR}")
+    install(DIRECTORY "${PROJECT_BINARY_DIR}/share/bash-completion" "${PROJECT_BINARY_DIR}/share/zsh"
+      "${PROJECT_BINARY_DIR}/share/fish" DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}")
+  endif()
 endif()
 
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/strata")

@@ -21,10 +21,11 @@ if(BUILD_TESTING AND STRATA_VALGRIND AND NOT STRATA_SANITIZE AND NOT STRATA_COVE
 endif()
 
 # Not under Valgrind: debuggers runs Valgrind itself; the tests of tests/install run compilers; sim_check_cost measures
-# a ratio of times; find_an_overrun has a bug that Valgrind finds; asymmetric tests unordered stores and loads of two
-# threads.
+# a ratio of times; find_an_overrun and reports have bugs that Valgrind finds; asymmetric tests unordered stores and
+# loads of two threads; last_threads needs pidfd_open, which Valgrind 3.19 lacks; what a reset takes
+# (resets) stays in tables that memcheck cannot follow; pool_neighbours needs addresses for several pools.
 set(STRATA_NOT_UNDER_VALGRIND
-  "^(asymmetric|debuggers|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
+  "^(asymmetric|debuggers|last_threads|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
 # Not under DRD: the threads of busy_flag and peers synchronize with atomics only, so that DRD reports all their accesses;
 # the thread sanitizer understands them.
@@ -32,7 +33,7 @@ set(STRATA_NOT_UNDER_drd "^(busy_flag|peers)$")
 
 # Only with --full: all but one policy of a test, which delays work, and tests that are too slow for a stage of three
 # minutes.
-set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|pool_source.*|guard_reports|sim_check_reports.*|bench[.]every_row.*|command|driver|driver_answers.*|failing_calls|guard_exit|guard_planted[.].*|guard_sampling_faults|guard_sampling_refused|host_memory|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|peers|per_thread|pool_polling|pool_deterministic|pool_overhead|process|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit)$")
+set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|pool_source.*|guard_reports|sim_check_reports.*|bench[.]every_row.*|command|driver|driver_answers.*|failing_calls|guard_exit|guard_planted[.].*|guard_sampling_faults|guard_sampling_refused|host_memory|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|peers|per_thread|pool_polling|pool_deterministic|pool_policy|process|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit)$")
 set(STRATA_LONG_UNDER_drd "[.](early|late)$|^(bench[.].*|blocks|book_costs|budget|captures|command|completions|deferred|devices|driver|driver_answers.*|examples[.].*|failing_calls|freeing.*|guard_exit|guard_planted[.].*|guard_reports|guard_sampling.*|host_memory|launch.*|layer_stacks|layers|leaks|log_calls|log_files|log_follow|log_places|log_reader|logging|model.*|orderings.*|pool.*|binning|process|ptds|replay|resources.*|runtime|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_reports.*|sim_traffic.*|sim_vmm_ends.*|stacks|status|stream_(ends|waits).*|streams.*|timeline_calls.*|timeline_limit|timelines.*|usage|uses.*)$")
 
 # strata_under_valgrind(name program [argument...]): registers the Valgrind tests of a test that runs the program.

@@ -1,5 +1,5 @@
-/* Counts driver calls by name: one wrapper for each entry point, generated from the list, put between the table and the
- * driver if counting was enabled before the driver was opened. */
+/* Counts driver calls by name: a generated wrapper for each entry point, put between the table and the driver if
+ * counting was enabled before the opening. */
 #include "driver/driver.h"
 
 #include <stddef.h>
@@ -12,8 +12,8 @@ enum {
 };
 
 static _Atomic bool wanted;
-static strata_entry_table real;             /* written once, before the driver state is OPEN */
-static _Atomic uint64_t counts[CALL_COUNT]; /* any thread, relaxed: statistics */
+static strata_entry_table real;             /* written once, before the state is OPEN */
+static _Atomic uint64_t counts[CALL_COUNT]; /* any thread, relaxed */
 
 #define WRAPPER(need, name, version, parameters, arguments)                       \
     static CUresult CUDAAPI count_##name parameters                               \

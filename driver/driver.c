@@ -1,5 +1,4 @@
-/* Opening the driver: choose a library, open it, look up every entry point with cuGetProcAddress, by name and version.
- */
+/* Opens the driver: chooses a library, looks up every entry point with cuGetProcAddress, by name and version. */
 #define _GNU_SOURCE
 #include "driver/driver.h"
 
@@ -12,9 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 strata_entry_table strata_cu;
+strata_region_calls strata_driver_regions;
 _Atomic int strata_driver_state_word;
 
 /* Serializes opening and choosing. Outermost lock. */
@@ -29,10 +30,10 @@ static struct {
     int device_count;
 } opened;
 
-/* Threads that hold `opening` or are about to: a child forked meanwhile may find it locked forever. */
+/* Threads that hold `opening` or soon will: a child forked meanwhile may find it locked forever. */
 static _Atomic unsigned busy;
 static pthread_once_t watched = PTHREAD_ONCE_INIT;
-static bool watching; /* for forks; written once */
+static bool watching; /* written once */
 
 typedef struct entry_name {
     const char *name;
@@ -80,7 +81,15 @@ static void unlock_opening(void)
 void strata_driver_set_shut_down(void)
 {
     int open = STRATA_DRIVER_OPEN;
-    atomic_compare_exchange_strong(&strata_driver_state_word, &open, STRATA_DRIVER_SHUT_DOWN);
+    while ((open == STRATA_DRIVER_OPEN || open == STRATA_DRIVER_RESET) &&
+           !atomic_compare_exchange_weak(&strata_driver_state_word, &open, STRATA_DRIVER_SHUT_DOWN))
+        ;
+}
+
+void strata_driver_set_reset(void)
+{
+    int open = STRATA_DRIVER_OPEN;
+    atomic_compare_exchange_strong(&strata_driver_state_word, &open, STRATA_DRIVER_RESET);
 }
 
 static void set_failure(strata_driver_failure *failure, CUresult code, const char *call, const char *format, ...)
@@ -120,7 +129,7 @@ static bool fill_table(void *library, strata_entry_table *table, strata_driver_f
             symbol = NULL;
         if (!symbol && entry->required) {
             set_failure(failure, result, "cuGetProcAddress",
-                        "the driver has no %s of CUDA %d.%d; a newer driver is needed", entry->name,
+                        "the driver lacks %s of CUDA %d.%d; a newer driver is needed", entry->name,
                         entry->version / 1000, entry->version % 1000 / 10);
             return false;
         }
@@ -129,7 +138,15 @@ static bool fill_table(void *library, strata_entry_table *table, strata_driver_f
     return true;
 }
 
-/* Opens a library and starts the driver in it. NULL with the reason. */
+static void find_region_calls(void *library)
+{
+    strata_region_calls found = {0};
+    store_entry(&found.begin, dlsym(library, "strata_driver_region_begin"));
+    store_entry(&found.end, dlsym(library, "strata_driver_region_end"));
+    strata_driver_regions = found.begin && found.end ? found : (strata_region_calls){0};
+}
+
+/* NULL with the reason. */
 static void *try_library(const char *path, strata_entry_table *table, strata_driver_failure *failure)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -144,13 +161,13 @@ static void *try_library(const char *path, strata_entry_table *table, strata_dri
         const char *name = NULL, *text = NULL;
         table->GetErrorName(result, &name);
         table->GetErrorString(result, &text);
-        set_failure(failure, result, "cuInit", "%.120s: cuInit answered %s (%s)", path,
-                    name ? name : "an unknown error", text ? text : "without a text");
+        set_failure(failure, result, "cuInit", "%.120s: cuInit returned %s (%s)", path, name ? name : "unknown error",
+                    text ? text : "no description");
         goto refuse;
     }
     if ((result = table->DriverGetVersion(&opened.version)) != CUDA_SUCCESS ||
         (result = table->DeviceGetCount(&opened.device_count)) != CUDA_SUCCESS) {
-        set_failure(failure, result, "cuDeviceGetCount", "%s: the driver does not say its version and devices", path);
+        set_failure(failure, result, "cuDeviceGetCount", "%s: reading the driver's version and devices failed", path);
         goto refuse;
     }
     return library;
@@ -159,17 +176,47 @@ refuse:
     return NULL;
 }
 
+/* Current folders, "" if unknown: a relative path means the one in which it was given. A program may go to another
+ * folder before it opens the driver, and that folder may be anyone's. */
+static char start_folder[PATH_MAX];  /* when this code was loaded; written once, by the constructor */
+static char choice_folder[PATH_MAX]; /* when the program chose; guarded by `opening` */
+
+static void note_folder(char to[PATH_MAX])
+{
+    if (!getcwd(to, PATH_MAX) || *to != '/')
+        *to = '\0';
+}
+
+static __attribute__((constructor)) void note_start_folder(void)
+{
+    note_folder(start_folder);
+}
+
+/* False if the path is too long, or relative to an unknown folder. */
+static bool make_absolute(const char *path, const char *folder, char to[PATH_MAX])
+{
+    if (*path != '/' && !*folder)
+        return false;
+    int length = *path == '/' ? snprintf(to, PATH_MAX, "%s", path) : snprintf(to, PATH_MAX, "%s/%s", folder, path);
+    return length >= 0 && length < PATH_MAX;
+}
+
+bool strata_driver_path_from_start(const char *path, char *to)
+{
+    return make_absolute(path, start_folder, to);
+}
+
 /* The shared library, or the program that links this code. The loader knows the latter only by the first word of its
- * command line. */
-static bool own_file(char *path, size_t size)
+ * command line. A set-uid program may be reached by a hard link in a folder of the user: it has no file. */
+static bool own_file(char path[PATH_MAX])
 {
     Dl_info symbol;
     struct link_map *object = NULL;
     if (dladdr1((void *)&strata_driver_state_word, &symbol, (void **)&object, RTLD_DL_LINKMAP) && object &&
         *object->l_name)
-        return (size_t)snprintf(path, size, "%s", object->l_name) < size;
-    ssize_t length = readlink("/proc/self/exe", path, size);
-    if (length < 0 || (size_t)length >= size)
+        return make_absolute(object->l_name, start_folder, path);
+    ssize_t length = getauxval(AT_SECURE) ? -1 : readlink("/proc/self/exe", path, PATH_MAX);
+    if (length < 0 || (size_t)length >= PATH_MAX)
         return false;
     path[length] = '\0';
     return true;
@@ -181,20 +228,31 @@ static void add_words(strata_driver_failure *failure, const char *words)
     snprintf(failure->message + used, sizeof failure->message - used, "%s", words);
 }
 
+/* A library by its path, or by a name without a slash, which the loader looks for. */
+static void *try_given(const char *given, const char *folder, strata_entry_table *table, strata_driver_failure *failure)
+{
+    if (!strchr(given, '/')) {
+        snprintf(opened.library, sizeof opened.library, "%s", given);
+    } else if (!make_absolute(given, folder, opened.library)) {
+        set_failure(failure, CUDA_SUCCESS, NULL, "%.120s: the path is too long, or its folder is unknown", given);
+        return NULL;
+    }
+    return try_library(opened.library, table, failure);
+}
+
 /* $STRATA_SIM_LIBRARY, else beside this library, else on the loader's path. */
 static void *try_simulated(strata_entry_table *table, strata_driver_failure *failure)
 {
     static const char name[] = "libstrata-sim.so.0";
-    const char *given = getenv("STRATA_SIM_LIBRARY");
+    const char *given = secure_getenv("STRATA_SIM_LIBRARY");
     if (given && *given) {
-        snprintf(opened.library, sizeof opened.library, "%s", given);
-        void *library = try_library(opened.library, table, failure);
+        void *library = try_given(given, start_folder, table, failure);
         if (!library && !failure->call)
-            add_words(failure, "; STRATA_SIM_LIBRARY names it");
+            add_words(failure, "; set by STRATA_SIM_LIBRARY");
         return library;
     }
     char self[PATH_MAX];
-    const char *slash = own_file(self, sizeof self) ? strrchr(self, '/') : NULL;
+    const char *slash = own_file(self) ? strrchr(self, '/') : NULL;
     if (slash) {
         int directory = (int)(slash - self) + 1;
         static const char *const beside[] = {"", "../lib/"};
@@ -210,7 +268,7 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
     snprintf(opened.library, sizeof opened.library, "%s", name);
     void *library = try_library(name, table, failure);
     if (!library && !failure->call)
-        add_words(failure, "; STRATA_SIM_LIBRARY can name where the simulated driver is");
+        add_words(failure, "; STRATA_SIM_LIBRARY sets the path of the simulated driver");
     return library;
 }
 
@@ -223,7 +281,7 @@ static void *try_cuda(strata_entry_table *table, strata_driver_failure *failure)
 static void point_to_simulation(strata_driver_failure *failure)
 {
     add_words(failure,
-              ". Without a GPU, STRATA_DRIVER=sim takes the simulated driver, and auto takes whichever there is");
+              ". Without a GPU, set STRATA_DRIVER=sim for the simulated driver, or auto for the GPU's if there is one");
 }
 
 static bool is_choice(const char *choice)
@@ -232,7 +290,8 @@ static bool is_choice(const char *choice)
            strchr(choice, '/');
 }
 
-static void *try_choice(const char *choice, strata_entry_table *table, strata_driver_failure *failure)
+static void *try_choice(const char *choice, const char *folder, strata_entry_table *table,
+                        strata_driver_failure *failure)
 {
     if (strcmp(choice, "cuda") == 0) {
         void *library = try_cuda(table, failure);
@@ -255,13 +314,12 @@ static void *try_choice(const char *choice, strata_entry_table *table, strata_dr
                     "driver choice \"%.120s\": expected cuda, sim, auto, or the path of a library", choice);
         return NULL;
     }
-    snprintf(opened.library, sizeof opened.library, "%s", choice);
-    return try_library(opened.library, table, failure);
+    return try_given(choice, folder, table, failure);
 }
 
 static bool open_locked(strata_driver_failure *failure)
 {
-    const char *environment = getenv("STRATA_DRIVER");
+    const char *environment = secure_getenv("STRATA_DRIVER");
     if (environment && *environment) {
         if (strlen(environment) >= sizeof opened.choice) {
             set_failure(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
@@ -272,20 +330,22 @@ static bool open_locked(strata_driver_failure *failure)
         strcpy(opened.choice, "cuda");
     }
     if (!watching) {
-        set_failure(failure, CUDA_SUCCESS, NULL, "no host memory to watch for forks");
+        set_failure(failure, CUDA_SUCCESS, NULL, "out of host memory while registering fork handlers");
         return false;
     }
     strata_entry_table table = {0};
-    void *library = try_choice(opened.choice, &table, failure);
+    void *library =
+        try_choice(opened.choice, environment && *environment ? start_folder : choice_folder, &table, failure);
     if (!library)
         return false;
     opened.simulated = dlsym(library, "strata_sim_get_accounts") != NULL;
     strata_cu = table;
+    find_region_calls(library);
     if (strata_calls_wanted())
         strata_calls_wrap(&table, &strata_cu);
     atomic_store_explicit(&strata_driver_state_word, STRATA_DRIVER_OPEN, memory_order_release);
-    /* Exit handlers run in reverse order: this one just before the driver's own, which cuInit registered. If it cannot
-     * be registered, the driver's results report the shutdown later. */
+    /* Exit handlers run in reverse order: this one just before the driver's own, which cuInit registered. Without it
+     * the driver's results report the shutdown later. */
     (void)atexit(strata_driver_set_shut_down);
     return true;
 }
@@ -294,20 +354,20 @@ bool strata_driver_load(strata_driver_failure *failure)
 {
     *failure = (strata_driver_failure){0};
     strata_driver_state state = strata_driver_state_now();
-    if (state == STRATA_DRIVER_OPEN)
+    if (state == STRATA_DRIVER_OPEN || state == STRATA_DRIVER_RESET)
         return true;
     if (state == STRATA_DRIVER_SHUT_DOWN) {
-        set_failure(failure, CUDA_ERROR_DEINITIALIZED, NULL, "the CUDA driver has shut down: the process is exiting");
+        set_failure(failure, CUDA_SUCCESS, NULL, "the CUDA driver has shut down: the process is exiting");
         return false;
     }
     if (state == STRATA_DRIVER_FORKED) {
         set_failure(
-            failure, CUDA_ERROR_NOT_INITIALIZED, NULL,
+            failure, CUDA_SUCCESS, NULL,
             "this process was forked after the driver had started; CUDA does not survive fork(), use exec or spawn");
         return false;
     }
     lock_opening();
-    bool open = strata_driver_state_now() == STRATA_DRIVER_OPEN || open_locked(failure);
+    bool open = strata_driver_is_open() || open_locked(failure);
     unlock_opening();
     return open;
 }
@@ -323,6 +383,7 @@ bool strata_driver_set_choice(const char *choice)
     lock_opening();
     if (strata_driver_state_now() == STRATA_DRIVER_CLOSED) {
         strcpy(opened.choice, choice);
+        note_folder(choice_folder);
         chosen = true;
     } else if (strcmp(choice, opened.choice) == 0) {
         chosen = true;
@@ -360,6 +421,6 @@ const char *strata_driver_error_name(CUresult result)
     const char *name = NULL;
     if (strata_driver_state_now() == STRATA_DRIVER_CLOSED || strata_cu.GetErrorName(result, &name) != CUDA_SUCCESS ||
         !name)
-        return "an unknown CUDA error";
+        return "unknown CUDA error";
     return name;
 }

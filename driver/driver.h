@@ -1,7 +1,6 @@
-/* The only way to CUDA: which driver library is used, and its entry points.
- *
- * CUDA is never linked. The library is opened once for the process, and its entry points go into one table:
- * `strata_cu.MemAlloc(...)` is the driver's cuMemAlloc. An optional entry point that the driver lacks is NULL. */
+/* The only way to CUDA, which is never linked. The driver's library is opened once for the process, and its entry
+ * points go into one table: `strata_cu.MemAlloc(...)` is cuMemAlloc. An optional entry point that the driver lacks is
+ * NULL. */
 #ifndef STRATA_DRIVER_DRIVER_H
 #define STRATA_DRIVER_DRIVER_H
 
@@ -22,14 +21,24 @@ typedef struct strata_entry_table {
 /* Written once, before the state becomes OPEN; any thread. */
 extern strata_entry_table strata_cu __attribute__((visibility("hidden")));
 
+/* Optional functions of a driver library, or of one in front of a driver: told of each block that a stack hands out,
+ * and of its end. The simulated driver's checker has them; both are NULL, or neither. As strata_cu; errors are ignored.
+ */
+typedef struct strata_region_calls {
+    CUresult (*begin)(CUdeviceptr address, size_t bytes, uint64_t id);
+    CUresult (*end)(CUdeviceptr address, uint64_t id);
+} strata_region_calls;
+extern strata_region_calls strata_driver_regions __attribute__((visibility("hidden")));
+
 typedef enum strata_driver_state {
     STRATA_DRIVER_CLOSED = 0,
     STRATA_DRIVER_OPEN,
-    STRATA_DRIVER_SHUT_DOWN, /* the driver is deinitialized: the process is exiting */
+    STRATA_DRIVER_SHUT_DOWN, /* the driver is deinitialized */
     STRATA_DRIVER_FORKED,    /* a forked child; the driver is the parent's */
+    STRATA_DRIVER_RESET,     /* open; a device's primary context was reset: calls ask whether theirs was */
 } strata_driver_state;
 
-/* Any thread; only moves forward. */
+/* Any thread. CLOSED, OPEN, perhaps RESET, then SHUT_DOWN or FORKED. Fast paths compare with OPEN. */
 extern _Atomic int strata_driver_state_word __attribute__((visibility("hidden")));
 
 static inline strata_driver_state strata_driver_state_now(void)
@@ -37,25 +46,32 @@ static inline strata_driver_state strata_driver_state_now(void)
     return (strata_driver_state)atomic_load_explicit(&strata_driver_state_word, memory_order_acquire);
 }
 
-/* Why opening failed. */
+/* Whether the driver can be called. */
+static inline bool strata_driver_is_open(void)
+{
+    const strata_driver_state state = strata_driver_state_now();
+    return state == STRATA_DRIVER_OPEN || state == STRATA_DRIVER_RESET;
+}
+
 typedef struct strata_driver_failure {
-    CUresult code;     /* of the failed driver call, or CUDA_SUCCESS */
-    const char *call;  /* its name, or NULL */
-    char message[400]; /* a sentence */
+    CUresult code;    /* of the failed call, or CUDA_SUCCESS */
+    const char *call; /* its name, or NULL */
+    char message[400];
 } strata_driver_failure;
 
-/* Opens the driver once. Any thread. On failure nothing stays open and a later call tries again. Also false, with the
- * reason, after a shutdown and in a forked child. */
+/* Opens the driver once. Any thread. False with the reason: nothing stays open, and a later call tries again, except
+ * after a shutdown and in a forked child. */
 bool strata_driver_load(strata_driver_failure *failure);
 
 /* Any thread. */
 void strata_driver_set_shut_down(void);
+void strata_driver_set_reset(void);
 
-/* True for "cuda", "sim", "auto" and anything that can be a library's path. */
+/* True for "cuda", "sim", "auto" and what can be a path. */
 bool strata_driver_accepts(const char *choice);
 
-/* Sets the process's choice, an accepted one; STRATA_DRIVER overrides it. False if the driver is open with another
- * choice. Any thread. */
+/* Sets the process's choice, an accepted one; STRATA_DRIVER overrides it. False if another is open. Any thread; not in
+ * a forked child, where the lock may be held. */
 bool strata_driver_set_choice(const char *choice);
 
 /* NULL strings while closed. */
@@ -68,19 +84,23 @@ typedef struct strata_driver_facts {
 } strata_driver_facts;
 void strata_driver_describe(strata_driver_facts *facts);
 
+/* A path that the environment gave, from the root: a relative one means the folder in which the program began. Room for
+ * PATH_MAX. False if it is too long, or that folder is unknown. */
+bool strata_driver_path_from_start(const char *path, char *to);
+
 /* Such as "CUDA_ERROR_INVALID_VALUE"; a placeholder while the driver is closed. Valid for the life of the process. */
 const char *strata_driver_error_name(CUresult result);
 
 /* ---- counting calls (driver/calls.c) ---- */
 
-/* Before the opening. False if the driver is open without counting. */
+/* Before the opening. False if the driver is open without counting. Not in a forked child, as the choice. */
 bool strata_driver_enable_counting(void);
 
 /* For driver.c, which holds its lock. */
 void strata_calls_want(void);
 bool strata_calls_wanted(void);
 
-/* For driver.c: puts the counting wrappers in front of `real`. */
+/* Puts the counting wrappers in front of `real`. */
 void strata_calls_wrap(const strata_entry_table *real, strata_entry_table *wrapped);
 
 void strata_calls_visit(void (*visit)(const char *name, uint64_t count, void *data), void *data);

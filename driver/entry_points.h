@@ -1,4 +1,5 @@
-/* Every CUDA driver entry point that Strata, its tools, examples and tests call; the only place where one is named.
+/* Every CUDA driver entry point that Strata, its tools, examples and tests call, except cuGetProcAddress, which dlsym
+ * finds.
  *
  * X(need, name, version, parameters, arguments)
  *   need        REQUIRED: a driver without it is refused. OPTIONAL: its absence is a capability that is false.
@@ -6,8 +7,8 @@
  *   version     the CUDA version of the requested ABI, as in PFN_cu<name>_v<version>
  *   parameters, arguments   for the counting wrappers of driver/calls.c
  *
- * cuGetProcAddress itself is found with dlsym. Streams have their legacy meaning; the public headers translate stream 0
- * for programs built with CUDA_API_PER_THREAD_DEFAULT_STREAM. */
+ * Streams have their legacy meaning; the public headers translate stream 0 for programs built with
+ * CUDA_API_PER_THREAD_DEFAULT_STREAM. */
 #ifndef STRATA_DRIVER_ENTRY_POINTS_H
 #define STRATA_DRIVER_ENTRY_POINTS_H
 
@@ -33,7 +34,10 @@
     /* contexts */                                                                                                                 \
     X(REQUIRED, DevicePrimaryCtxRetain, 7000, (CUcontext *context, CUdevice device), (context, device))                            \
     X(REQUIRED, DevicePrimaryCtxRelease, 11000, (CUdevice device), (device))                                                       \
+    X(OPTIONAL, DevicePrimaryCtxReset, 11000, (CUdevice device), (device))                                                         \
+    X(OPTIONAL, DevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned *flags, int *active), (device, flags, active))          \
     X(REQUIRED, CtxGetCurrent, 4000, (CUcontext *context), (context))                                                              \
+    X(OPTIONAL, CtxGetId, 12000, (CUcontext context, unsigned long long *id), (context, id))                                       \
     X(REQUIRED, CtxSetCurrent, 4000, (CUcontext context), (context))                                                               \
     X(OPTIONAL, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \
     X(OPTIONAL, CtxPopCurrent, 4000, (CUcontext *context), (context))                                                              \
@@ -47,6 +51,7 @@
     X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \
     X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
     X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
+    X(OPTIONAL, StreamWriteValue64, 11070, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags), (stream, address, value, flags)) \
     X(OPTIONAL, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \
     /* events */                                                                                                                   \
     X(REQUIRED, EventCreate, 2000, (CUevent *event, unsigned flags), (event, flags))                                               \
@@ -57,6 +62,9 @@
     /* memory */                                                                                                                   \
     X(REQUIRED, MemGetInfo, 3020, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes))                            \
     X(REQUIRED, MemAlloc, 3020, (CUdeviceptr *address, size_t bytes), (address, bytes))                                            \
+    X(OPTIONAL, MemHostRegister, 6050, (void *address, size_t bytes, unsigned flags), (address, bytes, flags)) \
+    X(OPTIONAL, MemHostUnregister, 4000, (void *address), (address)) \
+    X(OPTIONAL, MemHostGetDevicePointer, 3020, (CUdeviceptr *device, void *address, unsigned flags), (device, address, flags)) \
     X(REQUIRED, MemFree, 3020, (CUdeviceptr address), (address))                                                                   \
     X(REQUIRED, MemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags), (address, bytes, flags))                       \
     X(REQUIRED, MemFreeHost, 2000, (void *address), (address))                                                                     \

@@ -14,22 +14,23 @@
 #include <string.h>
 
 typedef struct cuda_calls {
-    PFN_cuGetProcAddress_v12000 get; /* for further calls */
+    PFN_cuGetProcAddress_v12000 get_proc_address; /* for further calls */
     PFN_cuDevicePrimaryCtxRetain_v7000 DevicePrimaryCtxRetain;
     PFN_cuCtxSetCurrent_v4000 CtxSetCurrent;
     PFN_cuStreamSynchronize_v2000 StreamSynchronize;
     PFN_cuMemAlloc_v3020 MemAlloc;
     PFN_cuMemFree_v3020 MemFree;
+    PFN_cuMemGetInfo_v3020 MemGetInfo;
     PFN_cuMemsetD8Async_v3020 MemsetD8Async;
     PFN_cuMemcpyHtoDAsync_v3020 MemcpyHtoDAsync;
     PFN_cuMemcpyDtoHAsync_v3020 MemcpyDtoHAsync;
 } cuda_calls;
 
-static bool cuda_find(PFN_cuGetProcAddress_v12000 get, const char *name, int version, void *call)
+static bool cuda_find(PFN_cuGetProcAddress_v12000 get_proc_address, const char *name, int version, void *call)
 {
     void *symbol = NULL;
     CUdriverProcAddressQueryResult found;
-    CUresult result = get(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+    CUresult result = get_proc_address(name, &symbol, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
     if (result != CUDA_SUCCESS || !symbol) {
         fprintf(stderr, "the driver has no %s\n", name);
         return false;
@@ -50,15 +51,16 @@ static bool cuda_open(cuda_calls *cu)
     CUcontext context;
     if (!symbol)
         return false;
-    memcpy(&cu->get, &symbol, sizeof symbol);
-    return cuda_find(cu->get, "cuDevicePrimaryCtxRetain", 7000, &cu->DevicePrimaryCtxRetain) &&
-           cuda_find(cu->get, "cuCtxSetCurrent", 4000, &cu->CtxSetCurrent) &&
-           cuda_find(cu->get, "cuStreamSynchronize", 2000, &cu->StreamSynchronize) &&
-           cuda_find(cu->get, "cuMemAlloc", 3020, &cu->MemAlloc) &&
-           cuda_find(cu->get, "cuMemFree", 3020, &cu->MemFree) &&
-           cuda_find(cu->get, "cuMemsetD8Async", 3020, &cu->MemsetD8Async) &&
-           cuda_find(cu->get, "cuMemcpyHtoDAsync", 3020, &cu->MemcpyHtoDAsync) &&
-           cuda_find(cu->get, "cuMemcpyDtoHAsync", 3020, &cu->MemcpyDtoHAsync) &&
+    memcpy(&cu->get_proc_address, &symbol, sizeof symbol);
+    return cuda_find(cu->get_proc_address, "cuDevicePrimaryCtxRetain", 7000, &cu->DevicePrimaryCtxRetain) &&
+           cuda_find(cu->get_proc_address, "cuCtxSetCurrent", 4000, &cu->CtxSetCurrent) &&
+           cuda_find(cu->get_proc_address, "cuStreamSynchronize", 2000, &cu->StreamSynchronize) &&
+           cuda_find(cu->get_proc_address, "cuMemAlloc", 3020, &cu->MemAlloc) &&
+           cuda_find(cu->get_proc_address, "cuMemFree", 3020, &cu->MemFree) &&
+           cuda_find(cu->get_proc_address, "cuMemGetInfo", 3020, &cu->MemGetInfo) &&
+           cuda_find(cu->get_proc_address, "cuMemsetD8Async", 3020, &cu->MemsetD8Async) &&
+           cuda_find(cu->get_proc_address, "cuMemcpyHtoDAsync", 3020, &cu->MemcpyHtoDAsync) &&
+           cuda_find(cu->get_proc_address, "cuMemcpyDtoHAsync", 3020, &cu->MemcpyDtoHAsync) &&
            cu->DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS && cu->CtxSetCurrent(context) == CUDA_SUCCESS;
 }
 

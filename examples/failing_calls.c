@@ -167,7 +167,7 @@ int main(void)
         sim.register_kernel("add_one", add_one_on_the_cpu);
     expect(cuInit(0) == CUDA_SUCCESS && cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS &&
                cuCtxSetCurrent(context) == CUDA_SUCCESS,
-           "there is no device");
+           "invalid device");
     expect(try_it() == CUDA_SUCCESS, "the driver refused");
     for (size_t i = 0; i < sizeof entries / sizeof entries[0] && sim.add_fault; i++)
         fail_each_call_of(entries[i]);

@@ -42,19 +42,19 @@ static struct {
     PFN_cuGraphLaunch_v10000 launch;
     PFN_cuGraphExecDestroy_v10000 destroy_exec;
     PFN_cuGraphDestroy_v10000 destroy_graph;
-} more;
+} graph_calls;
 
-static bool find_more(void)
+static bool find_graph_calls(void)
 {
-    return cuda_find(cu.get, "cuStreamCreate", 2000, &more.create_stream) &&
-           cuda_find(cu.get, "cuStreamDestroy", 4000, &more.destroy_stream) &&
-           cuda_find(cu.get, "cuStreamBeginCapture", 10010, &more.begin_capture) &&
-           cuda_find(cu.get, "cuStreamEndCapture", 10000, &more.end_capture) &&
-           cuda_find(cu.get, "cuMemcpyDtoDAsync", 3020, &more.copy) &&
-           cuda_find(cu.get, "cuGraphInstantiateWithFlags", 11040, &more.instantiate) &&
-           cuda_find(cu.get, "cuGraphLaunch", 10000, &more.launch) &&
-           cuda_find(cu.get, "cuGraphExecDestroy", 10000, &more.destroy_exec) &&
-           cuda_find(cu.get, "cuGraphDestroy", 10000, &more.destroy_graph);
+    return cuda_find(cu.get_proc_address, "cuStreamCreate", 2000, &graph_calls.create_stream) &&
+           cuda_find(cu.get_proc_address, "cuStreamDestroy", 4000, &graph_calls.destroy_stream) &&
+           cuda_find(cu.get_proc_address, "cuStreamBeginCapture", 10010, &graph_calls.begin_capture) &&
+           cuda_find(cu.get_proc_address, "cuStreamEndCapture", 10000, &graph_calls.end_capture) &&
+           cuda_find(cu.get_proc_address, "cuMemcpyDtoDAsync", 3020, &graph_calls.copy) &&
+           cuda_find(cu.get_proc_address, "cuGraphInstantiateWithFlags", 11040, &graph_calls.instantiate) &&
+           cuda_find(cu.get_proc_address, "cuGraphLaunch", 10000, &graph_calls.launch) &&
+           cuda_find(cu.get_proc_address, "cuGraphExecDestroy", 10000, &graph_calls.destroy_exec) &&
+           cuda_find(cu.get_proc_address, "cuGraphDestroy", 10000, &graph_calls.destroy_graph);
 }
 
 /* ---- the memory of a graph ---- */
@@ -112,8 +112,8 @@ static bool graph_memory_end(graph_memory *memory)
 static bool submit_step(const strata_block *temporary, unsigned step, CUstream captured, const strata_block *result)
 {
     return cuda_ok(cu.MemsetD8Async(temporary->address, (unsigned char)(step + 1), TEMPORARY, captured), "a fill") &&
-           cuda_ok(more.copy(result->address + (CUdeviceptr)step * RESULT, temporary->address + TEMPORARY - RESULT,
-                             RESULT, captured),
+           cuda_ok(graph_calls.copy(result->address + (CUdeviceptr)step * RESULT,
+                                    temporary->address + TEMPORARY - RESULT, RESULT, captured),
                    "a copy");
 }
 
@@ -133,12 +133,12 @@ static bool submit_steps(graph_memory *memory, CUstream captured, const strata_b
 static bool capture(graph_memory *memory, CUstream stream, const strata_block *result, CUgraphExec *exec)
 {
     CUgraph graph = NULL;
-    if (!cuda_ok(more.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "the beginning of a capture"))
+    if (!cuda_ok(graph_calls.begin_capture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), "the beginning of a capture"))
         return false;
     bool done = submit_steps(memory, stream, result);
-    done = cuda_ok(more.end_capture(stream, &graph), "the end of a capture") && done;
-    done = done && cuda_ok(more.instantiate(exec, graph, 0), "making a graph");
-    return (!graph || cuda_ok(more.destroy_graph(graph), "ending a graph")) && done;
+    done = cuda_ok(graph_calls.end_capture(stream, &graph), "the end of a capture") && done;
+    done = done && cuda_ok(graph_calls.instantiate(exec, graph, 0), "making a graph");
+    return (!graph || cuda_ok(graph_calls.destroy_graph(graph), "ending a graph")) && done;
 }
 
 static bool is_right(const unsigned char *host)
@@ -156,7 +156,7 @@ static bool launch_and_look(graph_memory *memory, CUstream stream, const strata_
     memset(host, 0, sizeof host);
     if (!ok(strata_runtime_prepare_block_use(memory->runtime, result, stream, STRATA_ACCESS_WRITE)))
         return false;
-    bool launched = cuda_ok(more.launch(exec, stream), "a launch");
+    bool launched = cuda_ok(graph_calls.launch(exec, stream), "a launch");
     bool done = launched && cuda_ok(cu.MemcpyDtoHAsync(host, result->address, sizeof host, stream), "a copy");
     done = ok(strata_runtime_finish_block_use(memory->runtime, result, stream,
                                               launched ? STRATA_ACCESS_WRITE : STRATA_ACCESS_NONE)) &&
@@ -192,7 +192,7 @@ static bool run(graph_memory *memory, CUstream stream)
         right = launch_and_look(memory, stream, &result, exec);
     right = right && is_shared(memory);
     if (exec)
-        right = cuda_ok(more.destroy_exec(exec), "ending a graph") && right;
+        right = cuda_ok(graph_calls.destroy_exec(exec), "ending a graph") && right;
     return graph_free(memory, &result) && right;
 }
 
@@ -200,11 +200,11 @@ int main(void)
 {
     graph_memory memory;
     CUstream stream;
-    if (!cuda_open(&cu) || !find_more() ||
-        !cuda_ok(more.create_stream(&stream, CU_STREAM_NON_BLOCKING), "making a stream"))
+    if (!cuda_open(&cu) || !find_graph_calls() ||
+        !cuda_ok(graph_calls.create_stream(&stream, CU_STREAM_NON_BLOCKING), "making a stream"))
         return EXIT_FAILURE;
     bool begun = graph_memory_begin(&memory), right = begun && run(&memory, stream);
     right = (!begun || graph_memory_end(&memory)) && right;
-    right = cuda_ok(more.destroy_stream(stream), "ending a stream") && right;
+    right = cuda_ok(graph_calls.destroy_stream(stream), "ending a stream") && right;
     return right ? EXIT_SUCCESS : EXIT_FAILURE;
 }

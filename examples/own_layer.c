@@ -1,7 +1,10 @@
 /* A layer outside the library: `ceiling` refuses blocks above a size and counts live bytes by tag.
  *
  * It is a decorator. strata_resource is its first member, and it implements allocate, deallocate and destroy; every
- * other operation goes to the layer below. Once registered it can be named in stack texts like any other layer. */
+ * other operation goes to the layer below. Once registered it can be named in stack texts like any other layer. Its one
+ * driver call stands in a driver scope, since a program may call a layer on any thread. */
+#include "cuda_calls.h"
+
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +18,25 @@ typedef struct ceiling_options {
 
 typedef struct ceiling {
     strata_resource resource; /* first, so that a pointer to it is a pointer to the layer */
+    int device;
     uint64_t largest;
     _Atomic size_t live[TAGS]; /* bytes by tag, the last for all further tags; any thread, relaxed: statistics */
 } ceiling;
+
+static cuda_calls cu; /* filled once, in main */
+
+/* Free bytes of the device; 0 if the driver does not say. */
+static size_t free_bytes(const ceiling *self)
+{
+    size_t free = 0, total;
+    strata_driver_scope scope;
+    if (strata_driver_scope_enter(&scope, self->device) != STRATA_SUCCESS)
+        return 0;
+    if (cu.MemGetInfo(&free, &total) != CUDA_SUCCESS)
+        free = 0;
+    strata_driver_scope_leave(&scope);
+    return free;
+}
 
 static _Atomic size_t *live_bytes(ceiling *self, strata_tag tag)
 {
@@ -29,8 +48,10 @@ static strata_status ceiling_allocate(strata_resource *resource, const strata_re
     ceiling *self = (ceiling *)resource;
     *out = (strata_block){0};
     if (self->largest && request->bytes > self->largest)
-        return strata_fail(STRATA_ERROR_OUT_OF_BUDGET, "ceiling: %zu bytes (tag \"%s\"), and a block may have %llu",
-                           request->bytes, strata_tag_name(request->tag), (unsigned long long)self->largest);
+        return strata_fail(
+            STRATA_ERROR_OUT_OF_BUDGET,
+            "ceiling: request of %zu bytes (tag \"%s\") exceeds the largest block, %llu bytes; %zu are free",
+            request->bytes, strata_tag_name(request->tag), (unsigned long long)self->largest, free_bytes(self));
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (status == STRATA_SUCCESS)
         atomic_fetch_add_explicit(live_bytes(self, out->tag), out->bytes, memory_order_relaxed);
@@ -60,11 +81,11 @@ static const strata_resource_ops ceiling_ops = {
 
 static strata_status ceiling_create(int device, const void *options, strata_resource **out)
 {
-    (void)device;
     ceiling *self = calloc(1, sizeof *self);
     if (!self)
         return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "ceiling: no host memory");
     self->resource.ops = &ceiling_ops;
+    self->device = device;
     self->largest = ((const ceiling_options *)options)->largest;
     *out = &self->resource;
     return STRATA_SUCCESS;
@@ -104,6 +125,7 @@ static bool use(strata_runtime *runtime, CUstream stream)
     request.bytes = 8 << 20;
     strata_status status = strata_runtime_allocate_request(runtime, &request, &refused);
     right &= expect(status == STRATA_ERROR_OUT_OF_BUDGET, strata_last_error()->message);
+    right &= expect(strstr(strata_last_error()->message, "; 0 are free") == NULL, "the driver said what is free");
     right &=
         expect(strata_runtime_deallocate(runtime, &block) == STRATA_SUCCESS && *live_bytes(layer, request.tag) == 0,
                "nothing is left");
@@ -114,13 +136,14 @@ int main(void)
 {
     strata_runtime *runtime;
     CUstream stream;
-    if (strata_layer_register(&ceiling_layer) != STRATA_SUCCESS ||
+    if (!cuda_open(&cu) || strata_layer_register(&ceiling_layer) != STRATA_SUCCESS ||
         strata_runtime_create(&(strata_runtime_config){.stack_text = "ceiling(largest=4MiB), async"}, &runtime) !=
             STRATA_SUCCESS ||
         strata_runtime_stream_acquire(runtime, &stream) != STRATA_SUCCESS) {
         fprintf(stderr, "%s\n", strata_last_error()->message);
         return EXIT_FAILURE;
     }
+    cu.CtxSetCurrent(NULL); /* as on a thread that made no CUDA call before */
     bool right = use(runtime, stream);
     right &= strata_runtime_stream_release(runtime, stream) == STRATA_SUCCESS;
     right &= strata_runtime_destroy(runtime) == STRATA_SUCCESS;

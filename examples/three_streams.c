@@ -14,14 +14,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { A, B, C, STREAMS, PIECES = 2, BYTES = 1 << 16 };
+enum { A, B, C, STREAMS, BLOCKS = 2, BYTES = 1 << 16 };
 
 static CUstream streams[STREAMS];
 static bool fixed;
 
 /* The pool. */
 static struct list {
-    CUdeviceptr pieces[PIECES];
+    CUdeviceptr blocks[BLOCKS];
     int count;
     CUevent done;
 } lists[STREAMS];
@@ -36,9 +36,9 @@ static void check(CUresult result)
     exit(2);
 }
 
-static void give_back(int stream, CUdeviceptr piece)
+static void give_back(int stream, CUdeviceptr block)
 {
-    lists[stream].pieces[lists[stream].count++] = piece;
+    lists[stream].blocks[lists[stream].count++] = block;
     check(cuEventRecord(lists[stream].done, streams[stream]));
 }
 
@@ -48,7 +48,7 @@ static void take_over(int stream, int from)
     if (fixed)
         check(cuEventRecord(lists[stream].done, streams[stream]));
     while (lists[from].count > 0)
-        lists[stream].pieces[lists[stream].count++] = lists[from].pieces[--lists[from].count];
+        lists[stream].blocks[lists[stream].count++] = lists[from].blocks[--lists[from].count];
 }
 
 static CUdeviceptr take(int stream)
@@ -58,12 +58,12 @@ static CUdeviceptr take(int stream)
             take_over(stream, from);
     if (lists[stream].count == 0)
         check(CUDA_ERROR_OUT_OF_MEMORY);
-    return lists[stream].pieces[--lists[stream].count];
+    return lists[stream].blocks[--lists[stream].count];
 }
 
-static void fill(int stream, CUdeviceptr piece, char letter)
+static void fill(int stream, CUdeviceptr block, char letter)
 {
-    check(cuMemsetD8Async(piece, (unsigned char)letter, BYTES, streams[stream]));
+    check(cuMemsetD8Async(block, (unsigned char)letter, BYTES, streams[stream]));
 }
 
 /* Returns the block that C filled. */
@@ -102,15 +102,15 @@ int main(int count, char **arguments)
     check(cuInit(0));
     check(cuDevicePrimaryCtxRetain(&context, 0));
     check(cuCtxSetCurrent(context));
-    check(cuMemAlloc(&memory, (size_t)PIECES * BYTES));
+    check(cuMemAlloc(&memory, (size_t)BLOCKS * BYTES));
     for (int i = 0; i < STREAMS; i++) {
         check(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
         check(cuEventCreate(&lists[i].done, CU_EVENT_DISABLE_TIMING));
         check(cuStreamGetId(streams[i], &id));
         printf("%c is stream %llu\n", 'A' + i, id);
     }
-    for (int i = 0; i < PIECES; i++)
-        lists[A].pieces[lists[A].count++] = memory + (CUdeviceptr)i * BYTES;
+    for (int i = 0; i < BLOCKS; i++)
+        lists[A].blocks[lists[A].count++] = memory + (CUdeviceptr)i * BYTES;
     int right = count_letters(hand_over());
     printf("%d of %d bytes are what C wrote\n", right, BYTES);
     check(cuCtxSynchronize());

@@ -20,8 +20,8 @@ static bool launch(strata_runtime *runtime, CUstream stream, const strata_block 
                 strata_launch_preflight(&record) == STRATA_SUCCESS;
     if (done) {
         done = submit(stream, buffer, data);
-        strata_status noted = done ? strata_launch_commit(&record) : strata_launch_cancel(&record);
-        done = done && noted == STRATA_SUCCESS;
+        strata_status status = done ? strata_launch_commit(&record) : strata_launch_cancel(&record);
+        done = done && status == STRATA_SUCCESS;
     }
     return strata_launch_end(&record) == STRATA_SUCCESS && done;
 }

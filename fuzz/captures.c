@@ -55,7 +55,7 @@ bool captures_may_refuse(const model_stream *stream, const model_block *block)
 
 /* ---- frees that wait ---- */
 
-void captures_note_free(const model_block *block, const model_stream *stream)
+void captures_record_free(const model_block *block, const model_stream *stream)
 {
     if (!stream->capture && !captures_beside_legacy())
         return;
@@ -227,7 +227,7 @@ void captures_end_of(unsigned player)
     }
 }
 
-void captures_settle(void)
+void captures_end_all(void)
 {
     for (size_t i = 0; i < model.stream_count; i++)
         captures_end(&model.streams[i]);
@@ -243,7 +243,7 @@ void captures_leave_stream(const model_stream *stream)
     if (!holds_on(stream))
         return;
     if (captures_beside_legacy() || stream->kind == PER_THREAD) {
-        captures_settle();
+        captures_end_all();
         return;
     }
     for (unsigned i = 0; i < RUNTIMES; i++) {
@@ -481,7 +481,7 @@ static const operation table[] = {
     {"capture work", 6, capture_work, NULL},
     {"say that captures ended", 8, capture_say_ended, NULL},
     {"launch a graph", 4, graphs_launch, NULL},
-    {"end and settle all captures", 4, NULL, captures_settle},
+    {"end and settle all captures", 4, NULL, captures_end_all},
     {"kill all captures", 2, NULL, capture_kill},
     {"end a graph", 1, graphs_drop, NULL},
     {"change the thread's capture mode", 3, capture_mode, NULL},

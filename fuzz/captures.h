@@ -28,7 +28,7 @@ bool captures_may_submit(const model_stream *stream);
 bool captures_may_refuse(const model_stream *stream, const model_block *block);
 
 /* Records a free on the stream: it is deferred if the stream is captured, and may be beside the legacy stream. */
-void captures_note_free(const model_block *block, const model_stream *stream);
+void captures_record_free(const model_block *block, const model_stream *stream);
 
 /* Whether frees of the runtime surely, or perhaps, wait for the end of a capture. */
 bool captures_surely_hold(unsigned runtime);
@@ -38,7 +38,7 @@ bool captures_perhaps_hold(unsigned runtime);
  * for the device, compares what was read, and tells the library that all captures have ended. */
 void captures_end(model_stream *stream);
 void captures_end_of(unsigned player);
-void captures_settle(void);
+void captures_end_all(void);
 
 /* For the dealer, before a stream is destroyed: completes the frees made on it while it was captured. */
 void captures_leave_stream(const model_stream *stream);

@@ -61,7 +61,7 @@ static void act_and_look(void)
 static void make_room(void)
 {
     if (captures_any() && (!model_has_room(STEP_USES) || model.held_count + STEP_FREES > HELD))
-        captures_settle();
+        captures_end_all();
 }
 
 /* The byte of an operation chooses operation and player. In the last quarter of its values the operation is about
@@ -91,7 +91,7 @@ static void step(void)
 static void end(void)
 {
     trouble_forget();
-    captures_settle();
+    captures_end_all();
     graphs_drop_all();
     while (model.use_count)
         operation_finish(model.use_count - 1);

@@ -52,7 +52,7 @@ static void check_round(const log_contents *read)
 static void read_and_check(const unsigned char *bytes, size_t size)
 {
     log_contents read;
-    log_problem problem = {""};
+    log_problem problem = {.text = ""};
     if (!log_read_bytes(bytes, size, &read, &problem)) {
         assert_true(strncmp(problem.text, "byte ", 5) == 0);
         assert_null(read.records);
@@ -75,7 +75,7 @@ static uint32_t count_records(const unsigned char *bytes, size_t size)
 {
     static const char words[] = " records holds ";
     log_contents read;
-    log_problem problem = {""};
+    log_problem problem = {.text = ""};
     if (!log_read_bytes(bytes, size, &read, &problem))
         return 0;
     log_contents_free(&read);

@@ -47,16 +47,17 @@ typedef struct account {
     uint32_t live, blocks, streams;
     uint32_t *last_row; /* of each block so far */
     bool *freed;
+    uint32_t added; /* frees that the log lacks */
 } account;
 
 /* Streams are numbered in the order of their first use. */
-static void note_stream(account *so_far, uint32_t stream)
+static void record_stream(account *so_far, uint32_t stream)
 {
     assert_true(stream <= so_far->streams);
     so_far->streams += stream == so_far->streams;
 }
 
-static void note_alloc(account *so_far, const trace *whole, uint32_t which)
+static void record_alloc(account *so_far, const trace *whole, uint32_t which)
 {
     const trace_row *row = &whole->rows[which];
     const trace_block *block = &whole->blocks[row->block];
@@ -69,7 +70,7 @@ static void note_alloc(account *so_far, const trace *whole, uint32_t which)
     so_far->last_row[row->block] = which;
 }
 
-static void note_touch(account *so_far, const trace *whole, uint32_t which)
+static void record_touch(account *so_far, const trace *whole, uint32_t which)
 {
     const trace_row *row = &whole->rows[which];
     assert_true(row->block < so_far->blocks && !so_far->freed[row->block]);
@@ -84,21 +85,24 @@ static void note_touch(account *so_far, const trace *whole, uint32_t which)
     so_far->live_bytes -= whole->blocks[row->block].bytes;
 }
 
-static void note_row(account *so_far, const trace *whole, uint32_t which)
+static void record_row(account *so_far, const trace *whole, uint32_t which)
 {
-    const trace_row *row = &whole->rows[which];
+    const trace_row *row = &whole->rows[which], *before = which ? row - 1 : NULL;
+    /* A free that the log lacks is added, with the line of the allocation that needs it. */
+    const bool added = before && row->op == TRACE_ALLOC && before->op == TRACE_FREE && row->line == before->line;
     assert_true(row->op <= TRACE_SYNC);
-    assert_true(row->line >= which + 2 && (which == 0 || row->line > whole->rows[which - 1].line));
-    note_stream(so_far, row->stream);
+    assert_true(row->line >= 2 && (!before || added || row->line > before->line));
+    so_far->added += added;
+    record_stream(so_far, row->stream);
     if (row->op == TRACE_ALLOC) {
-        note_alloc(so_far, whole, which);
+        record_alloc(so_far, whole, which);
     } else if (row->op == TRACE_WAIT) {
-        note_stream(so_far, row->producer);
+        record_stream(so_far, row->producer);
         assert_true(row->producer != row->stream && row->previous == TRACE_NONE);
     } else if (row->op == TRACE_SYNC) {
         assert_true(row->previous == TRACE_NONE);
     } else {
-        note_touch(so_far, whole, which);
+        record_touch(so_far, whole, which);
     }
 }
 
@@ -111,10 +115,11 @@ static void check_trace(const trace *whole)
     assert_true(so_far.last_row && so_far.freed && whole->row_count > 0);
     assert_true(whole->rows[0].time_us == 0 && whole->stream_count <= TRACE_STREAM_LIMIT);
     for (uint32_t i = 0; i < whole->row_count; i++)
-        note_row(&so_far, whole, i);
+        record_row(&so_far, whole, i);
     for (uint32_t i = 0; i < whole->block_count; i++)
         assert_true(whole->blocks[i].freed == so_far.freed[i] && whole->blocks[i].last_row == so_far.last_row[i]);
     assert_true(so_far.blocks == whole->block_count && so_far.streams == whole->stream_count);
+    assert_true(so_far.added == whole->recorded_unfreed);
     assert_true(so_far.live == whole->live_at_end && so_far.peak == whole->peak_live_bytes);
     free(so_far.last_row);
     free(so_far.freed);

@@ -254,7 +254,7 @@ static void launch_by_recorder(size_t which, const graph_uses *uses, const model
             launch_graph(which, stream);
             bool noted = did(strata_launch_commit(&recorder), STRATA_SUCCESS);
             for (size_t i = 0; i < uses->count; i++)
-                model_note(uses->at[i].block, stream->number, noted);
+                model_record_use(uses->at[i].block, stream->number, noted);
             if (!noted)
                 captures_synchronize(stream->handle);
         } else {

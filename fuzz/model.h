@@ -62,11 +62,11 @@ typedef struct model_block {
     unsigned runtime;
     model_piece pieces[PIECES]; /* contents, as far as they are known */
     size_t piece_count;
-    uint64_t alloc_stream; /* number of the stream it was allocated on */
-    bool home_known;       /* at its allocation */
-    uint64_t only;         /* number of the only stream that used it; 0: several did */
-    bool saw_legacy;       /* the legacy stream has allocated or used it */
-    model_touch touch;     /* whether a use was recorded since its allocation */
+    uint64_t alloc_stream;   /* number of the stream it was allocated on */
+    bool alloc_stream_known; /* at its allocation */
+    uint64_t only;           /* number of the only stream that used it; 0: several did */
+    bool saw_legacy;         /* the legacy stream has allocated or used it */
+    model_touch touch;       /* whether a use was recorded since its allocation */
 } model_block;
 
 typedef struct model_stale {
@@ -170,7 +170,7 @@ bool model_is_pinned(const strata_block *block);
 bool model_races(const strata_block *block, uint64_t stream, strata_access access);
 
 /* A use by that stream was recorded; with `noted` false, it may have been. */
-void model_note(model_block *block, uint64_t stream, bool noted);
+void model_record_use(model_block *block, uint64_t stream, bool noted);
 
 /* ---- contents ---- */
 

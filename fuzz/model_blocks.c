@@ -59,7 +59,7 @@ model_block *model_enter(const strata_block *block, unsigned runtime, const mode
         .block = *block,
         .runtime = runtime,
         .alloc_stream = stream->number,
-        .home_known = model_is_known(stream),
+        .alloc_stream_known = model_is_known(stream),
         .only = stream->number,
         .saw_legacy = model_is_legacy(stream),
     };
@@ -99,7 +99,7 @@ bool model_races(const strata_block *block, uint64_t stream, strata_access acces
     return false;
 }
 
-void model_note(model_block *block, uint64_t stream, bool noted)
+void model_record_use(model_block *block, uint64_t stream, bool noted)
 {
     const model_stream *user = model_stream_of(stream);
     if (block->only != stream)
@@ -231,7 +231,7 @@ void model_submit_copy(model_block *to, const model_block *from, CUstream stream
 
 /* ---- judging ---- */
 
-static void tell_wrong(const model_check *check, size_t offset)
+static void print_wrong(const model_check *check, size_t offset)
 {
     fail_msg("block in slot %u, generation %llu: wrong bytes at %zu of %zu", check->id.slot,
              (unsigned long long)check->id.generation, offset, check->bytes);
@@ -240,12 +240,12 @@ static void tell_wrong(const model_check *check, size_t offset)
 static void judge(const model_check *check, const strata_pattern_result *result)
 {
     if (!check->seen && result->wrong)
-        tell_wrong(check, (size_t)result->first);
+        print_wrong(check, (size_t)result->first);
     if (check->seen)
         judge_read(check->seen, check->bytes);
     for (size_t i = 0; check->seen && i < check->bytes; i++)
         if (check->seen[i] != pattern_byte(check->seed, i))
-            tell_wrong(check, i);
+            print_wrong(check, i);
 }
 
 void model_verify(void)

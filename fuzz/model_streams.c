@@ -74,13 +74,28 @@ static void pick_stack(model_runtime *runtime, char *text, size_t size)
              kept, sizes[initial], sizes[most], follow, opportunistic, internal);
 }
 
+/* Makes the stack the first branch, or one within it: what it refuses the others serve. */
+static void add_fallback(model_runtime *runtime, unsigned form, char *text, size_t size)
+{
+    static const char *const before[] = {"", "budget(limit=1MiB, wait=none), ", "fault(every=3), ", ""},
+                             *const after[] = {"direct", "async", "direct",
+                                               "fallback(budget(limit=64KiB), direct | async)"};
+    char branch[256];
+    snprintf(branch, sizeof branch, "%.255s", text);
+    snprintf(text, size, "fallback(%s%s | %s)", before[form], branch, after[form]);
+    runtime->ordered = true; /* frees of the stack may be pending */
+    runtime->limited = false;
+}
+
 bool model_make_runtime(unsigned which)
 {
     model_runtime *runtime = &model.runtimes[which];
-    char text[256];
+    char text[384];
     *runtime = (model_runtime){0};
-    pick_stack(runtime, text, sizeof text);
+    pick_stack(runtime, text, 256);
     unsigned how = fuzz_byte(&model.input);
+    if (how >> 4 >= 13 && how >> 4 < 15)
+        add_fallback(runtime, (how >> 2) % 4, text, sizeof text);
     strata_runtime_config config = {
         .events = (strata_event_mode)(how % 3),
         .stream_capacity = 1 + (how >> 2) % 4,

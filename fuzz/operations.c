@@ -66,7 +66,7 @@ static void allocate(void)
     model_submit(entered, stream->handle, STRATA_ACCESS_WRITE);
     bool noted = did(strata_runtime_record_block_use(runtime->handle, &block, stream->handle, STRATA_ACCESS_WRITE),
                      STRATA_SUCCESS);
-    model_note(entered, stream->number, noted);
+    model_record_use(entered, stream->number, noted);
     if (!noted)
         recover(stream);
 }
@@ -136,7 +136,7 @@ void operation_finish_block(model_block *block, const model_stream *stream, stra
     bool finished = did_beside(strata_runtime_finish_block_use(runtime, &block->block, stream->handle, access),
                                STRATA_SUCCESS, stream, block);
     if (access != STRATA_ACCESS_NONE)
-        model_note(block, stream->number, finished);
+        model_record_use(block, stream->number, finished);
     if (!finished)
         recover(stream);
 }
@@ -248,7 +248,7 @@ static void use_and_record(void)
     bool noted =
         did_beside(strata_runtime_record_block_use(handle_of(block->runtime), &block->block, stream->handle, access),
                    STRATA_SUCCESS, stream, block);
-    model_note(block, stream->number, noted);
+    model_record_use(block, stream->number, noted);
     if (!noted)
         recover(stream);
 }
@@ -270,7 +270,7 @@ static void use_first(void)
     }
     model_submit(block, stream->handle, STRATA_ACCESS_WRITE);
     bool finished = did(strata_runtime_finish_first_use(runtime, &block->block, stream->handle), STRATA_SUCCESS);
-    model_note(block, stream->number, finished);
+    model_record_use(block, stream->number, finished);
     if (!finished)
         recover(stream);
 }
@@ -332,11 +332,11 @@ static void submit_launch(const launch_plan *plan)
             model_submit(&model.blocks[i], plan->stream->handle, plan->access[i]);
 }
 
-static void note_launch(const launch_plan *plan, bool noted)
+static void record_launch(const launch_plan *plan, bool noted)
 {
     for (size_t i = 0; i < model.block_count; i++)
         if (plan->access[i])
-            model_note(&model.blocks[i], plan->stream->number, noted);
+            model_record_use(&model.blocks[i], plan->stream->number, noted);
     if (!noted)
         recover(plan->stream);
 }
@@ -354,10 +354,10 @@ static void end_prepared(launch_plan *plan, unsigned how)
     submit_launch(plan);
     if (how % 4 == 1) { /* neither committed nor canceled, so taken for submitted */
         did(strata_launch_end(&plan->recorder), STRATA_ERROR_NOT_COMMITTED);
-        note_launch(plan, !trouble_struck());
+        record_launch(plan, !trouble_struck());
         return;
     }
-    note_launch(plan, did(strata_launch_commit(&plan->recorder), STRATA_SUCCESS));
+    record_launch(plan, did(strata_launch_commit(&plan->recorder), STRATA_SUCCESS));
     check_ok(strata_launch_end(&plan->recorder));
 }
 
@@ -411,7 +411,7 @@ bool operation_free_block(model_block *block, const model_stream *stream)
     bool freed = did(strata_runtime_deallocate_on(handle_of(block->runtime), &block->block, stream->handle),
                      pinned ? STRATA_ERROR_BLOCK_IN_USE : STRATA_SUCCESS);
     if (freed) {
-        captures_note_free(block, stream);
+        captures_record_free(block, stream);
         model_leave(block);
     }
     return freed;
@@ -456,12 +456,12 @@ static bool cannot_be_identified(const model_block *block)
     return false;
 }
 
-static strata_status free_at_home_wants(const model_block *block, strata_status got)
+static strata_status free_on_alloc_stream_wants(const model_block *block, strata_status got)
 {
     const model_stream *alloc_stream = model_player_stream(block->alloc_stream);
     if (cannot_be_identified(block))
         return STRATA_ERROR_STREAM_CAPTURE;
-    bool may = block->home_known || (alloc_stream && alloc_stream->kind != UNKNOWN);
+    bool may = block->alloc_stream_known || (alloc_stream && alloc_stream->kind != UNKNOWN);
     /* A new stream may have the handle of a destroyed one, and what that left behind. */
     bool might = got != STRATA_ERROR_STREAM_MISUSE && model_is_known_handle(block->block.stream);
     if (!may && !might)
@@ -479,8 +479,8 @@ static void free_on_alloc_stream(void)
     fuzz_tell("  slot %u of stream %llu", block->block.id.slot, (unsigned long long)block->alloc_stream);
     trouble_begin();
     strata_status status = trouble_end(strata_runtime_deallocate(handle_of(block->runtime), &block->block));
-    if (model_did(status, free_at_home_wants(block, status), "strata_runtime_deallocate", __FILE__, __LINE__)) {
-        captures_note_free(block, &(model_stream){.number = block->alloc_stream});
+    if (model_did(status, free_on_alloc_stream_wants(block, status), "strata_runtime_deallocate", __FILE__, __LINE__)) {
+        captures_record_free(block, &(model_stream){.number = block->alloc_stream});
         model_leave(block);
     } else
         assert_int_equal(strata_runtime_block_state(handle_of(block->runtime), block->block.id), STRATA_BLOCK_LIVE);
@@ -719,7 +719,7 @@ static void clear_runtime(unsigned which)
     if (captures_surely_hold(which))
         check_status(strata_runtime_destroy(handle_of(which)), STRATA_ERROR_BUSY);
     if (captures_perhaps_hold(which))
-        captures_settle();
+        captures_end_all();
 }
 
 static void runtime_change(void)

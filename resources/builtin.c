@@ -18,6 +18,7 @@ static const strata_layer *const builtin[] = {
     &strata_pinned_layer,
     &strata_aligned_layer,
     &strata_failure_callback_layer,
+    &strata_fallback_layer,
     &strata_fault_layer,
     &strata_prefetch_layer,
     &strata_nvtx_layer,
@@ -29,7 +30,7 @@ static _Atomic bool registered; /* all of them; set once */
 
 strata_status strata_builtin_register(void)
 {
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS || registered)
         return status;
     for (size_t i = 0; i < sizeof builtin / sizeof builtin[0] && status == STRATA_SUCCESS; i++)

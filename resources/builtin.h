@@ -17,6 +17,7 @@ extern const strata_layer strata_managed_layer;
 extern const strata_layer strata_pinned_layer;
 extern const strata_layer strata_aligned_layer;
 extern const strata_layer strata_failure_callback_layer;
+extern const strata_layer strata_fallback_layer;
 extern const strata_layer strata_fault_layer;
 extern const strata_layer strata_prefetch_layer;
 extern const strata_layer strata_nvtx_layer;

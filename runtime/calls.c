@@ -2,6 +2,7 @@
 #include "runtime/runtime.h"
 
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
@@ -13,8 +14,7 @@ strata_status strata_runtime_allocate_request(strata_runtime *runtime, const str
     if (!runtime || !request || !out) {
         if (out)
             *out = (strata_block){0};
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "an allocation without a runtime, a request or a place for the block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_allocate: runtime, request or out is NULL");
     }
     return strata_resource_allocate(runtime->top, request, out);
 }
@@ -39,12 +39,13 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
 {
     if (__builtin_expect(!runtime || !block || stream == STRATA_STREAM_GONE, 0))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a free without a runtime, a block, or a stream: STRATA_STREAM_GONE is for layers, and "
-                           "strata_runtime_deallocate finds out by itself");
+                           "strata_runtime_deallocate_on: runtime or block is NULL, or stream is STRATA_STREAM_GONE, "
+                           "which is for layers; strata_runtime_deallocate finds the stream itself");
     return strata_free_from_top(runtime->top, block, stream);
 }
 
-/* After the driver's shutdown only the table's entry can be freed, if the block is still found. */
+/* After the driver's shutdown or the device's reset only the table's entry can be freed, if the block is still found.
+ */
 static strata_status forget_at(strata_runtime *runtime, CUdeviceptr address)
 {
     strata_block block;
@@ -59,19 +60,25 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
 {
     strata_block block;
     if (!runtime)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate_address: runtime is NULL");
     if (!address)
         return STRATA_SUCCESS;
-    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN || strata_device_is_lost(runtime->device))
         return forget_at(runtime, address);
     strata_status status = strata_runtime_find(runtime, address, &block);
-    if (status != STRATA_SUCCESS)
-        return status == STRATA_ERROR_SHUT_DOWN ? forget_at(runtime, address) : status;
-    if (block.address != address)
-        return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
-                           "0x%llx is inside of block 0x%llx (tag \"%s\", %zu bytes), which is freed by that address",
-                           (unsigned long long)address, (unsigned long long)block.address, strata_tag_name(block.tag),
-                           block.bytes);
+    if (strata_ends_without_driver(status))
+        return forget_at(runtime, address);
+    if (status == STRATA_SUCCESS && block.address != address)
+        status = strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                             "0x%llx is not the start of a block: it is inside of block 0x%llx (tag \"%s\", %s); "
+                             "free that address",
+                             (unsigned long long)address, (unsigned long long)block.address, strata_tag_name(block.tag),
+                             strata_size_text(block.bytes).text);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
+        if (status == STRATA_ERROR_FOREIGN_POINTER)
+            strata_tell_refused_address(runtime->top, address);
+        return status;
+    }
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
@@ -80,11 +87,11 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     strata_thread *thread = strata_thread_current;
     const bool fast = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!fast, 0))
-        return runtime && block ? strata_free_from_top_on_own_stream(runtime->top, block)
-                                : strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a runtime or a block");
+        return runtime && block
+                   ? strata_free_from_top_on_own_stream(runtime->top, block)
+                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
     const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
-    return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN, 0) ? strata_free_without_driver(runtime->top, block)
-                                                                 : status;
+    return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)
@@ -102,7 +109,7 @@ strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
 
 strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 {
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime_now(runtime);
     size_t bytes;
     return status == STRATA_SUCCESS ? runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes) : status;
 }
@@ -110,7 +117,7 @@ strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, size_t *released)
 {
     size_t bytes = 0;
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime_now(runtime);
     if (status == STRATA_SUCCESS)
         status = runtime->top->ops->trim(runtime->top, keep_bytes, &bytes);
     if (released)
@@ -121,9 +128,9 @@ strata_status strata_runtime_trim(strata_runtime *runtime, size_t keep_bytes, si
 strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, strata_block *out)
 {
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a search without a place for the block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_find: out is NULL");
     *out = (strata_block){0};
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime(runtime);
     return status == STRATA_SUCCESS ? runtime->top->ops->find(runtime->top, address, out) : status;
 }
 
@@ -158,15 +165,15 @@ strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const str
 strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     if (!runtime || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a first use without a runtime or a block");
-    strata_status status = strata_usable();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_prepare_first_use: runtime or block is NULL");
+    strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     strata_table *table = runtime->stack->head.table;
     bool live = strata_table_state(table, block->id) == STRATA_BLOCK_LIVE;
     if (live && !strata_uses_untouched(table, block->id))
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                           "block 0x%llx (tag \"%s\", generation %llu) was used before, so this is not its first use",
+                           "block 0x%llx (tag \"%s\", generation %llu) was already used; this is not its first use",
                            (unsigned long long)block->address, strata_tag_name(block->tag),
                            (unsigned long long)block->id.generation);
     return strata_runtime_prepare_block_use(runtime, block, stream, STRATA_ACCESS_WRITE);
@@ -181,8 +188,9 @@ strata_status strata_runtime_record_block_use(strata_runtime *runtime, const str
                                               strata_access access)
 {
     if (!block || (unsigned)access - 1 > STRATA_ACCESS_READ_WRITE - 1)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a block, or that neither reads nor writes");
-    strata_status status = strata_runtime_usable(runtime);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "strata_runtime_record_block_use: block is NULL, or the access is invalid");
+    strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS || strata_block_is_empty(block))
         return status;
     return runtime->top->ops->record_use(runtime->top, block, stream, access);

@@ -14,15 +14,17 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
     strata_status status = STRATA_SUCCESS;
     if (building)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_runtime_get is called while the calling thread is in it already: neither the layers "
-                           "of a runtime that is being built nor callbacks that are called meanwhile can have one");
+                           "recursive call of strata_runtime_get: layers of a runtime that is being built, and "
+                           "callbacks called meanwhile, cannot call it");
     strata_lock_take(&singletons_lock);
-    *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
-    if (!*out) {
+    strata_runtime *before = *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
+    if (!*out || strata_device_is_lost((*out)->device)) { /* a lost one is kept: its users may still free */
+        *out = NULL;
         building = true;
         status = strata_runtime_create(&(strata_runtime_config){.device = ordinal}, out);
         if (status == STRATA_SUCCESS) {
             (*out)->singleton = true;
+            (*out)->replaced = before;
             atomic_store_explicit(&singletons[ordinal], *out, memory_order_release);
         }
         building = false;
@@ -46,6 +48,10 @@ strata_status strata_runtime_get(int ordinal, strata_runtime **out)
     if (status != STRATA_SUCCESS)
         return status;
     if (ordinal < 0 || ordinal >= STRATA_DEVICE_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no device %d", ordinal);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid device %d", ordinal);
+    *out = atomic_load_explicit(&singletons[ordinal], memory_order_acquire);
+    if (*out && !strata_device_is_lost((*out)->device))
+        return STRATA_SUCCESS;
+    *out = NULL;
     return build_singleton(ordinal, out);
 }

@@ -11,7 +11,7 @@ static const char default_stack[] = "budget, logging(format=memory), statistics,
 
 const char *strata_runtime_environment_stack(void)
 {
-    const char *environment = getenv("STRATA_STACK");
+    const char *environment = secure_getenv("STRATA_STACK");
     return environment && environment[strspn(environment, " \f\n\r\t\v")] ? environment : NULL;
 }
 

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/batches.h"
 #include "core/streams/stream_wait.h"
 #include "runtime/runtime.h"
 
@@ -20,12 +20,11 @@ strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime
                                   strata_launch_mode mode)
 {
     if (!launch)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a launch is begun without a recorder");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_begin: launch is NULL");
     memset(launch, 0, sizeof *launch);
     if (!runtime || (unsigned)mode > STRATA_LAUNCH_PERMISSIVE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a launch is begun without a runtime, or in a mode that there is not");
-    strata_status status = strata_usable();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_begin: runtime is NULL, or the mode is invalid");
+    strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     launch->runtime = runtime;
@@ -38,11 +37,11 @@ strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime
 
 static strata_status refuse_state(const strata_launch *launch, const char *call)
 {
-    const char *state = !launch                         ? "there is no recorder"
-                        : launch->state == LAUNCH_READY ? "the launch was prepared already"
-                        : launch->state == LAUNCH_OPEN  ? "the launch was not prepared"
-                        : launch->state == LAUNCH_DONE  ? "the launch is over"
-                                                        : "the recorder was not begun";
+    const char *state = !launch                         ? "launch is NULL"
+                        : launch->state == LAUNCH_READY ? "the launch is already prepared"
+                        : launch->state == LAUNCH_OPEN  ? "the launch is not prepared"
+                        : launch->state == LAUNCH_DONE  ? "the launch has ended"
+                                                        : "the launch is not begun";
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: %s", call, state);
 }
 
@@ -116,7 +115,7 @@ static strata_status check_block(strata_launch *launch, const strata_block *bloc
         *skip = launch->mode == STRATA_LAUNCH_PERMISSIVE;
         return *skip ? STRATA_SUCCESS
                      : strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                                   "the stack \"%s\" cannot track uses; strict launches refuse it",
+                                   "stack \"%s\" does not support use tracking, which strict launches need",
                                    strata_stack_text(runtime->stack));
     }
     const strata_table *table = runtime->stack->head.table;
@@ -155,8 +154,8 @@ static strata_status check_use(const strata_launch *launch, strata_access access
     if (!launch || launch->state != LAUNCH_OPEN)
         return refuse_state(launch, call);
     if ((unsigned)access - 1 > STRATA_ACCESS_READ_WRITE - 1)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: a use must read, write, or both", call);
-    return strata_usable();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: invalid access: expected read, write or both", call);
+    return strata_check_runtime(launch->runtime);
 }
 
 strata_status strata_launch_use(strata_launch *launch, const strata_block *block, strata_access access)
@@ -241,9 +240,9 @@ strata_status strata_launch_preflight(strata_launch *launch)
     if (!launch || launch->state != LAUNCH_OPEN)
         return refuse_state(launch, "strata_launch_preflight");
     if (launch->failed != STRATA_SUCCESS)
-        return strata_fail(launch->failed, "the launch cannot be prepared: one of its uses was refused before (%s)",
+        return strata_fail(launch->failed, "the launch cannot be prepared: one of its uses was refused (%s)",
                            strata_status_text(launch->failed));
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = check_all(launch);
     if (status == STRATA_SUCCESS && launch->count)
@@ -253,27 +252,38 @@ strata_status strata_launch_preflight(strata_launch *launch)
     return status;
 }
 
+/* *recording: a batch is open; else the stream was waited for, if that succeeded. */
+static strata_status begin_batch_or_wait(const strata_launch *launch, bool *recording)
+{
+    strata_device *device = launch->runtime->device;
+    strata_error_suppress_begin();
+    strata_status status = strata_batch_begin(device, launch->stream, true);
+    *recording = status == STRATA_SUCCESS;
+    if (!*recording)
+        status = strata_stream_wait_instead(device, launch->stream, status);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 /* Records all uses under one event. */
 static strata_status record_all(strata_launch *launch)
 {
     if (!launch->count)
         return STRATA_SUCCESS;
-    strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, true);
-    if (status != STRATA_SUCCESS) {
-        status = strata_stream_wait_instead(launch->runtime->device, launch->stream, status);
-        finish_all(launch, launch->count, false);
-        return status;
-    }
-    status = finish_all(launch, launch->count, true);
-    strata_status end = strata_batch_end();
-    return status == STRATA_SUCCESS ? end : status;
+    bool recording;
+    const strata_status begun = begin_batch_or_wait(launch, &recording);
+    const strata_status finished = finish_all(launch, launch->count, recording);
+    const strata_status ended = recording ? strata_batch_end() : STRATA_SUCCESS;
+    if (begun != STRATA_SUCCESS)
+        return begun;
+    return finished == STRATA_SUCCESS ? ended : finished;
 }
 
 strata_status strata_launch_commit(strata_launch *launch)
 {
     if (!launch || launch->state != LAUNCH_READY)
         return refuse_state(launch, "strata_launch_commit");
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
     status = record_all(launch);
@@ -285,7 +295,7 @@ strata_status strata_launch_cancel(strata_launch *launch)
 {
     if (!launch || launch->state != LAUNCH_READY)
         return refuse_state(launch, "strata_launch_cancel");
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
     launch->state = LAUNCH_DONE;
@@ -296,7 +306,7 @@ strata_status strata_launch_end(strata_launch *launch)
 {
     if (!launch || launch->state < LAUNCH_OPEN || launch->state > LAUNCH_DONE)
         return refuse_state(launch, "strata_launch_end");
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (launch->state == LAUNCH_READY && status == STRATA_SUCCESS) {
         record_all(launch);
         status = strata_fail(

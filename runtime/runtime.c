@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/stack/calls.h"
 #include "runtime/environment.h"
 
 static strata_status make_runtime(const strata_runtime_config *config, strata_runtime **out)
@@ -24,7 +25,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
             goto refuse;
     }
     if (!strata_stack_claim(runtime->stack)) {
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stack \"%s\" belongs to another runtime already",
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "stack \"%s\" already belongs to another runtime",
                              strata_stack_text(runtime->stack));
         goto refuse;
     }
@@ -45,19 +46,19 @@ refuse:
 static strata_status check_config(const strata_runtime_config *config)
 {
     if (config->stack && config->stack_text)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a runtime is given both a stack and a stack text");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_create: both stack and stack_text are set");
     if (config->stack && strata_stack_device(config->stack) != config->device)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the stack was built for device %d, the runtime is for device %d",
                            strata_stack_device(config->stack), config->device);
     if ((unsigned)config->events > STRATA_EVENTS_EARLY)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no event mode %d", (int)config->events);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid event mode %d", (int)config->events);
     return STRATA_SUCCESS;
 }
 
 strata_status strata_runtime_create(const strata_runtime_config *given, strata_runtime **out)
 {
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a runtime is made without a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_create: out is NULL");
     *out = NULL;
     strata_runtime_config config;
     strata_status status = strata_options_read(&config, sizeof config, given, "strata_runtime_config");
@@ -68,20 +69,23 @@ strata_status strata_runtime_create(const strata_runtime_config *given, strata_r
 
 strata_status strata_runtime_destroy(strata_runtime *runtime)
 {
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     if (runtime->singleton)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "the runtime of a device lives until the process ends; only private "
-                           "ones are destroyed");
-    status = strata_stack_refuse_live(runtime->stack, "the runtime");
-    if (status == STRATA_SUCCESS)
-        status = strata_streams_check_released(runtime);
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "the runtime of a device lives until the process ends; only private runtimes can be destroyed");
+    strata_error_suppress_begin();
+    const bool usable = strata_driver_is_open() && strata_check_device_now(runtime->device) == STRATA_SUCCESS;
+    strata_error_suppress_end(false);
+    status = strata_check_stack_empty(runtime->stack, "the runtime");
+    if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device)) /* else no stream can be released */
+        status = strata_check_streams_released(runtime);
     size_t bytes;
-    if (status == STRATA_SUCCESS && strata_driver_state_now() == STRATA_DRIVER_OPEN)
-        status = runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes); /* before anything is undone */
-    if (status == STRATA_SUCCESS || status == STRATA_ERROR_SHUT_DOWN)
+    if (status == STRATA_SUCCESS && usable)
+        status = strata_reap_internally(runtime->top, STRATA_REAP_WAIT, &bytes); /* before anything is undone */
+    if (status == STRATA_SUCCESS || strata_ends_without_driver(status))
         status = strata_streams_destroy(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_stack_close(runtime->stack);
@@ -96,7 +100,7 @@ int strata_runtime_device(const strata_runtime *runtime)
 {
     if (runtime)
         return runtime->device->ordinal;
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_device: the runtime is NULL");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_device: runtime is NULL");
     return -1;
 }
 
@@ -104,6 +108,6 @@ strata_stack *strata_runtime_stack(strata_runtime *runtime)
 {
     if (runtime)
         return runtime->stack;
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_stack: the runtime is NULL");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_stack: runtime is NULL");
     return NULL;
 }

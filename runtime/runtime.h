@@ -23,6 +23,7 @@ struct strata_runtime {
     bool tracks;
     bool early_events;
     bool singleton;
+    strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */
     uint32_t stream_capacity;
 
     strata_lock streams_lock;
@@ -31,17 +32,26 @@ struct strata_runtime {
 };
 
 /* BUSY while pooled streams are acquired. */
-strata_status strata_streams_check_released(strata_runtime *runtime);
+strata_status strata_check_streams_released(strata_runtime *runtime);
 
 /* Destroys and unregisters the runtime's streams. On an error the remaining streams are unchanged, for another try; a
  * stream that the driver fails to destroy is reported once and dropped. */
 strata_status strata_streams_destroy(strata_runtime *runtime);
 
-/* SUCCESS, or an error: no runtime, shut down, forked. */
-static inline strata_status strata_runtime_usable(const strata_runtime *runtime)
+/* SUCCESS, or an error: no runtime, shut down, forked, or the device was reset. */
+static inline strata_status strata_check_runtime(const strata_runtime *runtime)
 {
-    return __builtin_expect(runtime != NULL, 1) ? strata_usable()
-                                                : strata_fail(STRATA_ERROR_INVALID_VALUE, "the runtime is NULL");
+    if (__builtin_expect(runtime == NULL, 0))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "runtime is NULL");
+    const strata_status status = strata_check_driver();
+    return status == STRATA_SUCCESS ? strata_check_device(runtime->device) : status;
+}
+
+/* As strata_check_runtime, and asks the driver about a reset: before stored handles are used, off the fast paths. */
+static inline strata_status strata_check_runtime_now(const strata_runtime *runtime)
+{
+    const strata_status status = strata_check_runtime(runtime);
+    return status == STRATA_SUCCESS ? strata_check_device_now(runtime->device) : status;
 }
 
 #endif

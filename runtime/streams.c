@@ -3,9 +3,24 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/streams/internal_streams.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>
+
+/* The log callback is the program's: errors are suppressed while the lock is held. */
+static void lock_streams(strata_runtime *runtime)
+{
+    strata_error_suppress_begin();
+    strata_lock_take(&runtime->streams_lock);
+}
+
+/* Then raises the error of `status`. */
+static void unlock_streams(strata_runtime *runtime, strata_status status)
+{
+    strata_lock_release(&runtime->streams_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+}
 
 /* The stream's slot, or NULL. The lock is held. */
 static strata_stream_slot *find_slot(strata_runtime *runtime, CUstream stream, bool pooled)
@@ -40,33 +55,33 @@ static void remove_slot(strata_runtime *runtime, strata_stream_slot *slot)
 
 strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream stream)
 {
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     if (!reserve_slot(runtime))
         status = strata_fail_host_memory("a registered stream");
     if (status == STRATA_SUCCESS)
         status = strata_stream_register(runtime->device, stream, runtime->early_events);
     if (status == STRATA_SUCCESS)
         runtime->streams[runtime->stream_count++] = (strata_stream_slot){.stream = stream, .taken = true};
-    strata_lock_release(&runtime->streams_lock);
+    unlock_streams(runtime, status);
     return status;
 }
 
 strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream)
 {
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime_now(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     strata_stream_ref left;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     strata_stream_slot *slot = find_slot(runtime, stream, false);
     if (!slot)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream is not registered with this runtime");
     else if ((status = strata_stream_unregister(runtime->device, stream, &left)) == STRATA_SUCCESS)
         remove_slot(runtime, slot);
-    strata_lock_release(&runtime->streams_lock);
+    unlock_streams(runtime, status);
     if (status == STRATA_SUCCESS)
         strata_stream_await_frees(&left);
     return status;
@@ -74,7 +89,7 @@ strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream
 
 strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstream stream)
 {
-    const strata_status status = strata_runtime_usable(runtime);
+    const strata_status status = strata_check_runtime(runtime);
     return status == STRATA_SUCCESS ? runtime->top->ops->synchronize(runtime->top, stream) : status;
 }
 
@@ -93,10 +108,10 @@ static strata_status take_stream(strata_runtime *runtime, CUstream *out)
         return STRATA_SUCCESS;
     }
     if (pooled >= runtime->stream_capacity)
-        return strata_fail(STRATA_ERROR_STREAMS_EXHAUSTED,
-                           "all %u streams of the pool are taken; release one, or make the runtime with a larger "
-                           "stream_capacity",
-                           runtime->stream_capacity);
+        return strata_fail(
+            STRATA_ERROR_STREAMS_EXHAUSTED,
+            "all %u streams of the pool are in use; release one, or raise stream_capacity of the runtime",
+            runtime->stream_capacity);
     if (!reserve_slot(runtime))
         return strata_fail_host_memory("a stream of the pool");
     strata_status status =
@@ -109,14 +124,14 @@ static strata_status take_stream(strata_runtime *runtime, CUstream *out)
 strata_status strata_runtime_stream_acquire(strata_runtime *runtime, CUstream *out)
 {
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stream is acquired without a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_stream_acquire: out is NULL");
     *out = NULL;
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime_now(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     status = take_stream(runtime, out);
-    strata_lock_release(&runtime->streams_lock);
+    unlock_streams(runtime, status);
     if (status != STRATA_SUCCESS)
         *out = NULL;
     return status;
@@ -124,27 +139,27 @@ strata_status strata_runtime_stream_acquire(strata_runtime *runtime, CUstream *o
 
 strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream stream)
 {
-    strata_status status = strata_runtime_usable(runtime);
+    strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     strata_stream_slot *slot = find_slot(runtime, stream, true);
     if (!slot || !slot->taken)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "the stream was not acquired from this runtime's pool");
     else
         slot->taken = false;
-    strata_lock_release(&runtime->streams_lock);
+    unlock_streams(runtime, status);
     return status;
 }
 
-strata_status strata_streams_check_released(strata_runtime *runtime)
+strata_status strata_check_streams_released(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     for (size_t i = 0; i < runtime->stream_count && status == STRATA_SUCCESS; i++)
         if (runtime->streams[i].pooled && runtime->streams[i].taken)
-            status = strata_fail(STRATA_ERROR_BUSY, "a stream of the runtime's pool is still taken; release it first");
-    strata_lock_release(&runtime->streams_lock);
+            status = strata_fail(STRATA_ERROR_BUSY, "a stream of the runtime's pool is still in use; release it first");
+    unlock_streams(runtime, status);
     return status;
 }
 
@@ -152,7 +167,7 @@ strata_status strata_streams_check_released(strata_runtime *runtime)
 static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot *slot, bool *gone)
 {
     *gone = true;
-    if (strata_driver_state_now() != STRATA_DRIVER_OPEN)
+    if (!strata_device_is_usable(runtime->device))
         return STRATA_SUCCESS;
     if (slot->pooled)
         return strata_internal_stream_destroy(runtime->device, slot->stream, gone);
@@ -167,7 +182,7 @@ static strata_status end_slot(strata_runtime *runtime, const strata_stream_slot 
 strata_status strata_streams_destroy(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&runtime->streams_lock);
+    lock_streams(runtime);
     while (runtime->stream_count && status == STRATA_SUCCESS) {
         bool gone;
         status = end_slot(runtime, &runtime->streams[runtime->stream_count - 1], &gone);
@@ -178,6 +193,6 @@ strata_status strata_streams_destroy(strata_runtime *runtime)
         runtime->streams = NULL;
         runtime->stream_room = 0;
     }
-    strata_lock_release(&runtime->streams_lock);
+    unlock_streams(runtime, status);
     return status;
 }

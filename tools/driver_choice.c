@@ -1,4 +1,4 @@
-/* The driver of the command. */
+/* The command's driver. */
 #include "tools/command.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@ bool command_open_driver(const char *program, const char *choice, strata_driver_
 {
     /* The option overrides the environment, which overrides a program's choice. */
     if (choice && setenv("STRATA_DRIVER", choice, 1) != 0) {
-        fprintf(stderr, "%s: no host memory\n", program);
+        fprintf(stderr, "%s: out of host memory\n", program);
         return false;
     }
     strata_status status = strata_driver_choose("auto");

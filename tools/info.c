@@ -1,4 +1,4 @@
-/* `strata info`: the driver, the devices, and the stack that the environment requests. */
+/* `strata info`: the driver, the devices, and the environment's stack. */
 #include "core/base/escape.h"
 #include "core/base/host_memory.h"
 #include "core/stack/stack_text.h"
@@ -10,7 +10,6 @@
 
 #include <strata/runtime.h>
 
-#include <argp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <zlib.h>
@@ -45,7 +44,6 @@ static error_t parse(int key, char *text, struct argp_state *state)
     }
 }
 
-/* Capabilities of a device and their names. */
 typedef struct capability {
     const char *name;
     size_t offset; /* of a bool in strata_device_info */
@@ -72,7 +70,7 @@ static bool has(const strata_device_info *device, size_t which)
 
 static const char *environment(const char *name)
 {
-    const char *value = getenv(name);
+    const char *value = secure_getenv(name);
     return value && *value ? value : NULL;
 }
 
@@ -98,7 +96,7 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
     printf("strata           %s\n", strata_version_string());
     printf("driver           %s, CUDA %d.%d\n", driver->simulated ? "simulated" : command_driver_word(driver),
            driver->version / 1000, driver->version % 1000 / 10);
-    printf("  chosen as      %s (STRATA_DRIVER is %s)\n", driver->choice,
+    printf("  choice         %s (STRATA_DRIVER is %s)\n", driver->choice,
            *from->environment_driver ? from->environment_driver : "not set");
     printf("  library        %s\n", driver->library);
     char stack[1024];
@@ -108,7 +106,7 @@ static void print_info(const settings *from, const strata_driver_info *driver, c
     if (from->mode == STRATA_MODE_SANITIZER)
         printf("  mode           sanitizer, as STRATA_MODE says: direct in place of async and pool\n");
     if (*from->stack_problem)
-        printf("  is wrong       %s\n", from->stack_problem);
+        printf("  problem        %s\n", from->stack_problem);
     const char *reason = strata_host_allocator_reason();
     printf("host allocator   %s%s%s%s\n", strata_host_allocator_name(), reason ? " (" : "", reason ? reason : "",
            reason ? ")" : "");
@@ -183,19 +181,19 @@ static void check_stack(settings *from)
 {
     strata_status status = strata_builtin_register();
     if (status == STRATA_SUCCESS)
-        status = strata_stack_check_text(strata_runtime_default_stack());
+        status = strata_check_stack_text(strata_runtime_default_stack());
     if (status == STRATA_SUCCESS)
         status = strata_mode_now(&from->mode);
     if (status != STRATA_SUCCESS)
         snprintf(from->stack_problem, sizeof from->stack_problem, "%s", strata_last_error()->message);
 }
 
-/* Descriptions of the devices, freed by the caller; NULL, with the reason on stderr. */
+/* Freed by the caller; NULL, with the reason on stderr. */
 static strata_device_info *describe_devices(const settings *from, int count)
 {
     strata_device_info *devices = calloc((size_t)count + 1, sizeof *devices);
     if (!devices) {
-        fprintf(stderr, "%s: no host memory\n", from->program);
+        fprintf(stderr, "%s: out of host memory\n", from->program);
         return NULL;
     }
     for (int i = 0; i < count; i++) {
@@ -208,17 +206,21 @@ static strata_device_info *describe_devices(const settings *from, int count)
     return devices;
 }
 
-int command_info(int argc, char **argv)
+static const struct argp_option options[] = {
+    {"driver", OPTION_DRIVER, "DRIVER", 0,
+     "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print one JSON object", 0},
+    {0},
+};
+static const struct argp usage = {.options = options,
+                                  .parser = parse,
+                                  .doc = "Prints the driver, the devices, and the stack of the environment.",
+                                  .children = command_common};
+
+static const command_values values[] = {{"driver", COMMAND_DRIVERS, true}, {0}};
+
+static int run(int argc, char **argv)
 {
-    static const struct argp_option options[] = {
-        {"driver", OPTION_DRIVER, "DRIVER", 0,
-         "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0},
-        {"json", OPTION_JSON, NULL, 0, "Print one JSON object", 0},
-        {0},
-    };
-    static const struct argp argp = {
-        options, parse, NULL, "Prints what Strata would run on, and which stack the environment asks for.",
-        NULL,    NULL,  NULL};
     settings from = {
         .program = argv[0],
         .environment_stack = strata_runtime_environment_stack(),
@@ -226,7 +228,7 @@ int command_info(int argc, char **argv)
     const char *found = environment("STRATA_DRIVER");
     snprintf(from.environment_driver, sizeof from.environment_driver, "%s", found ? found : "");
     strata_driver_info driver;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
+    if (!command_parse(&usage, argc, argv, 0, &from))
         return COMMAND_USAGE;
     if (!command_open_driver(from.program, from.driver, &driver))
         return COMMAND_USAGE;
@@ -242,3 +244,6 @@ int command_info(int argc, char **argv)
     free(devices);
     return written && !*from.stack_problem ? COMMAND_FINE : COMMAND_FOUND;
 }
+
+const command command_info = {"info", "strata info", "driver, devices, and the stack of the environment",
+                              &usage, values,        run};

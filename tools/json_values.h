@@ -1,4 +1,4 @@
-/* Values of JSON objects: numbers, and texts that may be invalid UTF-8. */
+/* JSON numbers, and texts that may be invalid UTF-8. */
 #ifndef STRATA_TOOLS_JSON_VALUES_H
 #define STRATA_TOOLS_JSON_VALUES_H
 
@@ -9,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sets object[key]. JSON integers are signed here: larger values become the largest. */
+/* JSON integers are signed here: larger values become the largest. */
 static inline int json_set_number(json_t *object, const char *key, uint64_t value)
 {
     return json_object_set_new(object, key, json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value));
 }
 
-/* A text as JSON takes it: unchanged, or in `room` with U+FFFD for each invalid byte. */
+/* The text, or in `room` a copy with U+FFFD for each invalid byte. */
 static inline const char *json_plain(const char *text, char *room, size_t size)
 {
     json_t *taken = json_string(text);
@@ -27,7 +27,7 @@ static inline const char *json_plain(const char *text, char *room, size_t size)
     return room;
 }
 
-/* As json_plain, as a string object for texts of any length. NULL without memory. */
+/* As a string object, of any length. NULL without memory. */
 static inline json_t *json_text(const char *text)
 {
     const size_t size = strlen(text) * (sizeof STRATA_UTF8_REPLACEMENT - 1) + 1;

@@ -1,9 +1,8 @@
-/* Lines of a text file. zlib also reads plain files. */
+/* Lines by zlib, which also reads plain files. */
 #include "tools/line_reader.h"
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
@@ -13,11 +12,11 @@ bool line_reader_open(line_reader *reader, const char *path)
     errno = 0;
     reader->file = gzopen(path, "rb");
     if (!reader->file)
-        snprintf(reader->problem, sizeof reader->problem, "%s", errno ? strerror(errno) : "no host memory");
+        snprintf(reader->problem, sizeof reader->problem, "%s", errno ? strerror(errno) : "out of host memory");
     return reader->file != NULL;
 }
 
-/* zlib's messages begin with the path, which the caller's messages contain already. */
+/* zlib's messages begin with the path, as the caller's do. */
 static const char *without_path(const char *text, const char *path)
 {
     size_t length = strlen(path);
@@ -25,40 +24,42 @@ static const char *without_path(const char *text, const char *path)
     return named ? text + length + 2 : text;
 }
 
-/* Returns -1, with the reason in `problem`, if no byte can be read. *cut: these are the last bytes of a truncated
- * compressed file. */
-static int read_some(line_reader *reader, void *to, size_t room, bool *cut)
+/* -1, with the reason in `problem`, if no byte can be read. The end of a truncated compressed file sets `cut`. */
+static int read_some(line_reader *reader, void *to, size_t room)
 {
     errno = 0;
     int bytes = gzread(reader->file, to, (unsigned)room);
     int code = Z_OK;
     const char *text = gzerror(reader->file, &code);
-    *cut = code == Z_BUF_ERROR;
     if (bytes >= 0 && (code == Z_OK || code == Z_STREAM_END))
         return bytes;
-    if (*cut)
+    reader->cut = code == Z_BUF_ERROR;
+    if (reader->cut)
         text = "the compressed file is cut off";
     else if (code == Z_ERRNO)
         text = strerror(errno);
     else
         text = without_path(text, reader->path);
-    snprintf(reader->problem, sizeof reader->problem, "cannot read on: %s", text);
-    return *cut && bytes > 0 ? bytes : -1;
+    snprintf(reader->problem, sizeof reader->problem, "read error: %s", text);
+    if (!reader->cut)
+        return -1;
+    return bytes > 0 ? bytes : 0;
 }
 
 static bool fill(line_reader *reader)
 {
-    bool cut;
-    int bytes = read_some(reader, reader->buffer, sizeof reader->buffer, &cut);
-    if (bytes < 0 || cut)
+    int bytes = reader->cut ? 0 : read_some(reader, reader->buffer, sizeof reader->buffer);
+    if (bytes < 0)
         return false;
+    reader->at_end = bytes == 0;
+    if (reader->at_end)
+        return true;
     reader->at = 0;
     reader->filled = (size_t)bytes;
-    reader->at_end = bytes == 0;
     return true;
 }
 
-/* Adds the buffer's part of the current line. */
+/* The buffer's part of the current line. */
 static bool take_part(line_reader *reader, size_t *length, bool *complete)
 {
     const char *from = reader->buffer + reader->at;
@@ -66,7 +67,7 @@ static bool take_part(line_reader *reader, size_t *length, bool *complete)
     const char *end = memchr(from, '\n', rest);
     size_t part = end ? (size_t)(end - from) : rest;
     if (*length + part >= LINE_LIMIT) {
-        snprintf(reader->problem, sizeof reader->problem, "the line is longer than %d characters", LINE_LIMIT - 1);
+        snprintf(reader->problem, sizeof reader->problem, "line longer than %d characters", LINE_LIMIT - 1);
         return false;
     }
     memcpy(reader->line + *length, from, part);
@@ -93,54 +94,36 @@ line_status line_reader_next(line_reader *reader)
     }
     if (!anything)
         return LINE_END;
+    reader->complete = complete;
     if (length > 0 && reader->line[length - 1] == '\r')
         length--;
     reader->line[length] = '\0';
     if (strlen(reader->line) != length) {
-        snprintf(reader->problem, sizeof reader->problem, "the line holds a zero byte");
+        snprintf(reader->problem, sizeof reader->problem, "zero byte in the line");
         return LINE_ERROR;
     }
     return LINE_READ;
 }
 
-unsigned char *line_reader_take_all(line_reader *reader, size_t *size)
+void line_reader_rewind(line_reader *reader)
 {
-    size_t room = LINE_BUFFER;
-    unsigned char *bytes = malloc(room);
-    *size = 0;
-    while (bytes && !reader->at_end) {
-        if (*size + reader->filled > room) {
-            unsigned char *grown = realloc(bytes, room *= 2);
-            if (!grown)
-                break;
-            bytes = grown;
-        }
-        memcpy(bytes + *size, reader->buffer, reader->filled);
-        *size += reader->filled;
-        reader->filled = 0;
-        if (!fill(reader))
-            goto refuse;
-    }
-    if (bytes && reader->at_end)
-        return bytes;
-    snprintf(reader->problem, sizeof reader->problem, "no host memory for a file of this length");
-refuse:
-    free(bytes);
-    return NULL;
+    reader->at = 0;
 }
 
 bool line_reader_read(line_reader *reader, void *to, size_t room, size_t *size)
 {
-    bool cut = false;
-    *size = 0;
-    while (*size < room && !reader->at_end && !cut) {
-        int bytes = read_some(reader, (char *)to + *size, room - *size, &cut);
+    const size_t rest = reader->filled - reader->at, buffered = rest < room ? rest : room;
+    memcpy(to, reader->buffer + reader->at, buffered);
+    reader->at += buffered;
+    *size = buffered;
+    while (*size < room && !reader->at_end && !reader->cut) {
+        int bytes = read_some(reader, (char *)to + *size, room - *size);
         if (bytes < 0)
             return false;
         *size += (size_t)bytes;
         reader->at_end = bytes == 0;
     }
-    return !cut;
+    return !reader->cut;
 }
 
 void line_reader_close(line_reader *reader)

@@ -1,55 +1,12 @@
-/* The `strata` command: runs the subcommand. */
+/* The `strata` command. */
 #include "tools/command.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-typedef struct subcommand {
-    const char *name;
-    const char *program; /* name in messages */
-    int (*run)(int argc, char **argv);
-} subcommand;
-
-static const subcommand subcommands[] = {
-    {"budget", "strata budget", command_budget},
-    {"info", "strata info", command_info},
-    {"log", "strata log", command_log},
-    {"replay", "strata replay", command_replay},
-};
-
-static const subcommand *find(const char *name)
-{
-    for (size_t i = 0; i < sizeof subcommands / sizeof subcommands[0]; i++)
-        if (strcmp(subcommands[i].name, name) == 0)
-            return &subcommands[i];
-    return NULL;
-}
-
-static void print_version(FILE *stream, struct argp_state *state)
-{
-    (void)state;
-    fprintf(stream, "strata %s\n", strata_version_string());
-}
-
-/* Stops at the first word that is no option. */
-static error_t parse(int key, char *word, struct argp_state *state)
-{
-    const subcommand **chosen = state->input;
-    if (key == ARGP_KEY_NO_ARGS)
-        argp_error(state, "which command?");
-    if (key != ARGP_KEY_ARG)
-        return ARGP_ERR_UNKNOWN;
-    *chosen = find(word);
-    if (!*chosen)
-        argp_error(state, "there is no command \"%s\"", word);
-    state->next = state->argc;
-    return 0;
-}
 
 /* Index of the subcommand: the command's own options take no values. */
 static int position_of_subcommand(char **argv)
@@ -61,7 +18,7 @@ static int position_of_subcommand(char **argv)
 }
 
 /* Occupies closed standard streams: a file opened later would get their numbers, and the report would go into a log or
- * into the simulated driver's memory. The placeholders are as unusable as closed streams. */
+ * the simulated driver's memory. The placeholders are as unusable. */
 static void hold_standard_streams(void)
 {
     for (int number = STDIN_FILENO; number <= STDERR_FILENO; number++)
@@ -69,7 +26,7 @@ static void hold_standard_streams(void)
             return;
 }
 
-/* The last step, for --help too: lost output is an error with its reason. */
+/* The last step, for --help too: lost output is an error. */
 static void close_output(void)
 {
     bool failed = ferror(stdout) != 0;
@@ -82,30 +39,20 @@ static void close_output(void)
 
 int main(int argc, char **argv)
 {
-    static const char documentation[] =
-        "Stream-ordered CUDA memory from a stack of layers."
-        "\vCommands:\n"
-        "  budget    the limits that processes share: list them, set them\n"
-        "  info      the driver, its devices, and the stack that the environment asks for\n"
-        "  log       print, filter and convert what the layer \"logging\" has recorded\n"
-        "  replay    replay recorded allocations through a stack\n\n"
-        "`strata COMMAND --help` says more about one. STRATA_DRIVER (auto, cuda, sim or a library's path) chooses the "
-        "driver, STRATA_STACK the stack.";
-    static const struct argp argp = {.parser = parse, .args_doc = "COMMAND [ARGUMENT...]", .doc = documentation};
-    const subcommand *chosen = NULL;
+    const command *chosen = NULL;
     char name[] = "strata";
 
     hold_standard_streams();
     if (atexit(close_output) != 0) {
-        fprintf(stderr, "strata: no host memory\n");
+        fprintf(stderr, "strata: out of host memory\n");
         return COMMAND_USAGE;
     }
-    argp_program_version_hook = print_version;
-    argp_err_exit_status = COMMAND_USAGE;
+    command_use(command_table);
     int position = position_of_subcommand(argv);
     if (argc > 0)
         argv[0] = name;
-    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &chosen);
+    if (!command_parse(&command_strata_argp, argc, argv, ARGP_IN_ORDER, &chosen))
+        return COMMAND_USAGE;
     argv[position] = strdup(chosen->program);
     if (!argv[position])
         return COMMAND_USAGE;

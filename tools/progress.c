@@ -1,4 +1,4 @@
-/* A bar on stderr, redrawn in place. A signal that ends the program, such as Ctrl-C, first ends the bar's line. */
+/* A bar on stderr, redrawn in place. A signal that ends the program first ends the bar's line. */
 #include "tools/progress.h"
 
 #include "core/base/escape.h"
@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Columns of the bar and the name, of what surrounds the bar, and before the name. */
+/* Columns of the bar, the name, around the bar, and before the name. */
 enum { WIDTH = 40, NAME = 40, AROUND = 7, GAP = 2, USUAL_COLUMNS = 80, SIGNALS = 3 };
 
 static const int ending[SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
@@ -20,10 +20,10 @@ static void end_line(int number)
     static const char line_end = '\n';
     ssize_t written = write(STDERR_FILENO, &line_end, 1);
     (void)written; /* the program ends either way */
-    raise(number); /* the default action: the handler was for one signal */
+    raise(number); /* default action: the handler was for one signal */
 }
 
-/* Ignored or handled signals stay unchanged. */
+/* Except ignored or handled ones. */
 static void watch_signals(void)
 {
     struct sigaction before, action = {.sa_handler = end_line, .sa_flags = (int)SA_RESETHAND};
@@ -44,15 +44,14 @@ static void forget_signals(void)
 
 void progress_open(progress *bar, bool wanted)
 {
-    const char *terminal = getenv("TERM");
+    const char *terminal = secure_getenv("TERM");
     bool can_draw = terminal && *terminal && strcmp(terminal, "dumb") != 0;
     *bar = (progress){.visible = wanted && can_draw && isatty(STDERR_FILENO), .drawn = -1};
     if (bar->visible)
         watch_signals();
 }
 
-/* Columns of the line. "\r" does not return to the start of a wrapped line, and terminals differ about the last column.
- */
+/* "\r" does not return to the start of a wrapped line, and terminals differ about the last column. */
 static int room_of_line(void)
 {
     struct winsize is = {.ws_col = 0};

@@ -7,16 +7,15 @@
 
 typedef struct progress {
     bool visible;
-    int drawn; /* percent on the screen; -1: none */
+    int drawn; /* percent; -1: none */
 } progress;
 
 /* Visible if `wanted` and stderr is a terminal. */
 void progress_open(progress *progress, bool wanted);
 
-/* `done` of `total` is finished. Draws changes only. */
+/* `done` of `total`. Draws changes only. */
 void progress_show(progress *progress, uint64_t done, uint64_t total, const char *what);
 
-/* Removes the bar. */
 void progress_close(progress *progress);
 
 #endif

@@ -1,6 +1,8 @@
 /* Numbers for people. */
 #include "tools/size_words.h"
 
+#include "core/base/size_text.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,15 +18,8 @@ static words scaled(double value, const char *unit)
 
 words words_of_bytes(uint64_t bytes)
 {
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     words out;
-    double value = (double)bytes;
-    size_t unit = 0;
-    for (; value >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++)
-        value /= 1024;
-    if (unit > 0)
-        return scaled(value, units[unit]);
-    snprintf(out.text, sizeof out.text, "%" PRIu64 " B", bytes);
+    snprintf(out.text, sizeof out.text, "%.31s", strata_size_short(bytes).text);
     return out;
 }
 

@@ -8,13 +8,13 @@ typedef struct words {
     char text[32];
 } words;
 
-/* Bytes with a unit of 1024: "8.54 GiB". */
+/* "8.54 GiB": a unit of 1024. */
 words words_of_bytes(uint64_t bytes);
 
-/* A duration with a suitable unit: "740 ns", "1.90 us", "12.3 s". */
+/* "740 ns", "1.90 us", "12.3 s". */
 words words_of_duration(uint64_t nanoseconds);
 
-/* Digits in groups of three: "34,427". */
+/* "34,427". */
 words words_of_count(uint64_t count);
 
 #endif

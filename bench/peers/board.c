@@ -13,7 +13,7 @@ struct board {
     size_t peer_count;
     const char *heading;
     bool heading_due;
-    void (*make_way)(void *data);
+    void (*clear_line)(void *data);
     void *make_way_data;
     size_t row_count;
     size_t targets, missed;
@@ -22,10 +22,10 @@ struct board {
 
 board *board_begin(FILE *out, bool json)
 {
-    board *self = need(calloc(1, sizeof *self));
+    board *self = require_json(calloc(1, sizeof *self));
     self->out = out;
     self->json = json;
-    self->root = need(json_object());
+    self->root = require_json(json_object());
     self->machine = put(self->root, "machine", json_object());
     self->peers = put(self->root, "competitors", json_array());
     self->json_rows = put(self->root, "rows", json_array());
@@ -34,16 +34,16 @@ board *board_begin(FILE *out, bool json)
     return self;
 }
 
-void board_before_print(board *self, void (*make_way)(void *data), void *data)
+void board_before_print(board *self, void (*clear_line)(void *data), void *data)
 {
-    self->make_way = make_way;
+    self->clear_line = clear_line;
     self->make_way_data = data;
 }
 
 static void begin_print(const board *self)
 {
-    if (self->make_way)
-        self->make_way(self->make_way_data);
+    if (self->clear_line)
+        self->clear_line(self->make_way_data);
 }
 
 void board_add_fact(void *to, const char *name, const char *text)

@@ -45,8 +45,8 @@ board *board_begin(FILE *out, bool json);
 /* Leaves the targets out. */
 void board_judge_nothing(board *self);
 
-/* `make_way` is called before each print. */
-void board_before_print(board *self, void (*make_way)(void *data), void *data);
+/* `clear_line` is called before each print. */
+void board_before_print(board *self, void (*clear_line)(void *data), void *data);
 
 /* Facts come first, then competitors, then rows under headings. Texts must outlive the board. */
 void board_add_fact(void *self, const char *name, const char *text);

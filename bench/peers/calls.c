@@ -15,13 +15,13 @@ static const uint64_t slow_pass_ns = 5000000000;
 
 /* ---- in the child ---- */
 
-typedef struct tally {
+typedef struct call_counts {
     uint64_t all, identities, captures, records;
-} tally;
+} call_counts;
 
 static void add_call(const char *name, uint64_t count, void *data)
 {
-    tally *self = data;
+    call_counts *self = data;
     self->all += count;
     if (strcmp(name, "cuStreamGetId") == 0)
         self->identities += count;
@@ -31,9 +31,9 @@ static void add_call(const char *name, uint64_t count, void *data)
         self->records += count;
 }
 
-static tally count_now(void)
+static call_counts count_now(void)
 {
-    tally now = {0};
+    call_counts now = {0};
     strata_driver_visit_calls(add_call, &now);
     return now;
 }
@@ -43,9 +43,9 @@ static void count_unknown_pairs(contest *of, size_t i)
     peer with;
     peer_open(&with, &of->choices[i], 1, 0);
     with.kind->unknown_pairs(&with, with.unknown, PAIR_BYTES, WARM_PAIRS);
-    const tally before = count_now();
+    const call_counts before = count_now();
     with.kind->unknown_pairs(&with, with.unknown, PAIR_BYTES, PAIRS);
-    const tally after = count_now();
+    const call_counts after = count_now();
     of->calls.identities[i] = (unsigned)(after.identities - before.identities);
     of->calls.captures[i] = (unsigned)(after.captures - before.captures);
     of->calls.records[i] = (unsigned)(after.records - before.records);
@@ -56,13 +56,13 @@ static void count_unknown_pairs(contest *of, size_t i)
 static double count_replay(contest *of, size_t i, const recording *trace)
 {
     peer with;
-    char *slots = contest_need(calloc(trace->slots + 1, PEER_SLOT_BYTES));
-    unsigned char *live = contest_need(calloc(trace->slots + 1, 1));
+    char *slots = contest_require(calloc(trace->slots + 1, PEER_SLOT_BYTES));
+    unsigned char *live = contest_require(calloc(trace->slots + 1, 1));
     double per_thousand = -1;
     peer_open(&with, &of->choices[i], trace->streams, 0);
     for (size_t pass = 0; pass < 2; pass++) {
         const uint64_t start = bench_now();
-        const tally before = count_now();
+        const call_counts before = count_now();
         if (!peer_run_steps(&with, trace->steps, trace->count, slots, live, true)) {
             per_thousand = -1;
             break;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void *contest_need(void *made)
+void *contest_require(void *made)
 {
     if (!made) {
         fprintf(stderr, "%s: no host memory\n", program_invocation_short_name);
@@ -34,6 +34,12 @@ void contest_close(const contest *of, peer *peers)
     for (size_t i = 0; i < of->count; i++)
         if (peers[i].choice)
             peer_close(&peers[i]);
+}
+
+void contest_give_room(contest *of, uint64_t bytes)
+{
+    for (size_t i = 0; i < of->count; i++)
+        of->choices[i].room = bytes;
 }
 
 board_row contest_row(const contest *of, const char *name)

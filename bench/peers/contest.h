@@ -3,9 +3,9 @@
 #define STRATA_BENCH_CONTEST_H
 
 #include "board.h"
-#include "crowd.h"
 #include "measure.h"
 #include "peers.h"
+#include "workers.h"
 
 enum { CONTEST_TRACES = 16, CONTEST_STACKS = PEERS_LIMIT };
 
@@ -40,7 +40,7 @@ typedef struct contest {
     size_t recording_count;
     counted_calls calls;
     board *board;
-    crowd *threads;
+    workers *threads;
     CUcontext context;
     size_t rounds;
     double seconds; /* for the rounds of a competitor in a row */
@@ -59,13 +59,15 @@ typedef struct subject {
 } subject;
 
 extern const subject subject_pairs, subject_unknown, subject_live, subject_own_streams, subject_one_stream,
-    subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_replay, subject_paced;
+    subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_first_random,
+    subject_first_streams, subject_replay, subject_paced;
 
 typedef struct entry {
     peer *peer;
     const void *task;
-    crowd *threads;
+    workers *threads;
     size_t operations;
+    double spent; /* nanoseconds, where a run measures itself */
     bool no_memory;
     peer_queue *queue;
     char *slots;
@@ -78,6 +80,9 @@ bool contest_takes_part(const peer_choice *choice, bool device);
 /* Opens competitors that take part. The others have a NULL `choice`. */
 void contest_open(const contest *of, peer *peers, size_t streams, bool device);
 void contest_close(const contest *of, peer *peers);
+
+/* For competitors that are opened from then on: peer_choice.room. */
+void contest_give_room(contest *of, uint64_t bytes);
 
 /* Measures a row, with an entry for each open competitor. Cells are the medians times `scale`. */
 void contest_measure(const contest *of, const peer *peers, entry *entries, bench_plan plan, bench_side side,
@@ -106,6 +111,6 @@ bool verify_peer(peer_choice *choice);
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots);
 
 /* Exits if `made` is NULL. */
-void *contest_need(void *made);
+void *contest_require(void *made);
 
 #endif

@@ -104,7 +104,7 @@ void delay_and_write(CUstream stream, uint64_t ticks, CUdeviceptr to)
     launch_one_thread(compute, stream, (void *[]){&ticks, &to});
 }
 
-void delay_keep(delay_keeper *self, size_t index, CUstream stream, uint64_t now)
+void delay_extend(delay_backlog *self, size_t index, CUstream stream, uint64_t now)
 {
     uint64_t *until = &self->busy_until[index];
     if (*until >= now + self->behind_ns)

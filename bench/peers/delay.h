@@ -16,12 +16,12 @@ void delay_stream(CUstream stream, uint64_t nanoseconds);
 void delay_and_write(CUstream stream, uint64_t ticks, CUdeviceptr to);
 
 /* Keeps streams behind the host. */
-typedef struct delay_keeper {
+typedef struct delay_backlog {
     uint64_t behind_ns;
     uint64_t *busy_until; /* by stream, on the host's clock; zero at first */
-} delay_keeper;
+} delay_backlog;
 
 /* Gives `stream` work until at least `behind_ns` after `now`. */
-void delay_keep(delay_keeper *self, size_t index, CUstream stream, uint64_t now);
+void delay_extend(delay_backlog *self, size_t index, CUstream stream, uint64_t now);
 
 #endif

@@ -52,7 +52,7 @@ static bool open_loaded(peer *self, uint64_t most)
 {
     if (most)
         return false;
-    self->choice->loaded->restart_peak();
+    self->choice->loaded->begin(self->choice->room);
     for (size_t i = 0; i < self->stream_count; i++)
         bare_check(bare.StreamCreate(&self->streams[i], CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     return true;
@@ -109,7 +109,7 @@ bool peer_load(peer_choice *into, const char *path, char *why, size_t size)
         snprintf(why, size, "%s: it has no strata_peer_get() of version %u", path, STRATA_PEER_VERSION);
         return false;
     }
-    *into = (peer_choice){.kind = &peer_loaded, .loaded = found, .device = true};
+    *into = (peer_choice){.kind = &peer_loaded, .loaded = found, .device = true, .room = PEER_ROOM};
     snprintf(into->label, sizeof into->label, "%s", found->label);
     snprintf(into->text, sizeof into->text, "%s", path);
     snprintf(into->about, sizeof into->about, "%s", found->about);

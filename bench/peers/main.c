@@ -2,8 +2,8 @@
  * compares with the bare driver; this program also opens libraries and replays traces. */
 #include "arguments.h"
 #include "bare.h"
+#include "competitors.h"
 #include "delay.h"
-#include "field.h"
 #include "machine.h"
 #include "scene.h"
 
@@ -14,12 +14,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const subject *const subjects[] = {&subject_pairs,       &subject_unknown,    &subject_live,
-                                          &subject_own_streams, &subject_one_stream, &subject_hand_over,
-                                          &subject_behind,      &subject_random,     &subject_multi_stream,
-                                          &subject_replay,      &subject_paced};
+static const subject *const subjects[] = {
+    &subject_pairs,         &subject_unknown, &subject_live,   &subject_own_streams,  &subject_one_stream,
+    &subject_hand_over,     &subject_behind,  &subject_random, &subject_multi_stream, &subject_first_random,
+    &subject_first_streams, &subject_replay,  &subject_paced};
 
-enum { SUBJECTS = sizeof subjects / sizeof subjects[0] };
+enum { SUBJECTS = sizeof subjects / sizeof subjects[0], TRACES_REASON = 4096 };
 
 /* ---- traces ---- */
 
@@ -34,21 +34,27 @@ static int is_trace(const struct dirent *file)
     return ends_with(file->d_name, ".csv") || ends_with(file->d_name, ".csv.gz");
 }
 
-static void name_traces(contest *of, const options *given)
+/* Names the traces of the folder. *why: why there are none, which matters to rows of traces alone; "" if there are. */
+static void name_traces(contest *of, const options *given, char why[TRACES_REASON])
 {
     const char *environment = getenv("STRATA_TRACES");
     const char *folder = given->traces ? given->traces : environment && *environment ? environment : "examples/traces";
     struct dirent **found;
     int count = scandir(folder, &found, is_trace, alphasort);
+    why[0] = '\0';
     if (count < 0)
-        arguments_refuse(folder, strerror(errno));
+        snprintf(why, TRACES_REASON, "folder of traces %s: %s", folder, strerror(errno));
     if (count == 0)
-        arguments_refuse("there is no trace (*.csv, *.csv.gz) in", folder);
+        snprintf(why, TRACES_REASON, "folder of traces %s: it has no *.csv or *.csv.gz", folder);
+    if (count == 0)
+        free(found);
+    if (count <= 0)
+        return;
     for (int i = 0; i < count; i++) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", folder, found[i]->d_name);
         if (of->recording_count == CONTEST_TRACES)
-            arguments_refuse("that is one trace too many", path);
+            arguments_fail("that is one trace too many", path);
         recording_name(&of->recordings[of->recording_count++], path);
         free(found[i]);
     }
@@ -91,7 +97,7 @@ static void read_traces(contest *of, const options *given)
         if (!is_trace_wanted(of, given, &subject_replay, i) && !is_trace_wanted(of, given, &subject_paced, i))
             continue;
         if (!recording_read(&of->recordings[i], of->quick, why, sizeof why))
-            arguments_refuse("a trace", why);
+            arguments_fail("a trace", why);
     }
 }
 
@@ -124,7 +130,7 @@ static void run_subject(contest *of, const options *given, const subject *what, 
 }
 
 /* Clears the progress bar before a row is printed. */
-static void make_way(void *data)
+static void clear_line(void *data)
 {
     progress *bar = data;
     progress_close(bar);
@@ -136,7 +142,7 @@ static void run_subjects(contest *of, const options *given, size_t total)
     progress bar;
     size_t done = 0;
     progress_open(&bar, true);
-    board_before_print(of->board, make_way, &bar);
+    board_before_print(of->board, clear_line, &bar);
     for (size_t i = 0; i < SUBJECTS; i++)
         run_subject(of, given, subjects[i], &bar, &done, total);
     board_before_print(of->board, NULL, NULL);
@@ -146,7 +152,7 @@ static void run_subjects(contest *of, const options *given, size_t total)
 /* ---- the run ---- */
 
 /* Prints what each corrupt competitor did. */
-static size_t tell_corrupt(const contest *of)
+static size_t print_corrupt(const contest *of)
 {
     size_t caught = 0;
     for (size_t i = 0; i < of->count; i++)
@@ -168,7 +174,7 @@ static void describe(contest *of, const options *given, const strata_driver_info
     if (given->quick)
         board_add_fact(of->board, "quick", "sequences are cut short: no figure counts");
     board_set_peers(of->board, of->choices, of->count);
-    if (!field_has_pool(of))
+    if (!competitors_has_pool(of))
         board_remark(of->board, "No competitor is the stack `pool`, so that no target is measured.");
 }
 
@@ -188,15 +194,33 @@ static void count_calls(contest *of, const options *given)
         calls_count(of, unknown_pairs, replays);
 }
 
-static int run(contest *of, const options *given)
+static size_t count_all_wanted(const contest *of, const options *given)
 {
-    size_t total = 0, rows;
+    size_t total = 0;
     for (size_t i = 0; i < SUBJECTS; i++)
         total += count_wanted(of, given, subjects[i]);
-    if (!total)
-        arguments_refuse("no row has a name that contains", given->usual.filter);
+    return total;
+}
+
+/* Exits if rows that were asked for need the traces that are missing: all rows, or those of a filter that selects none
+ * of the others. */
+static void require_rows(const contest *of, const options *given, const char *no_traces)
+{
+    if (*no_traces && (given->traces || !given->usual.filter))
+        arguments_fail(no_traces, "--traces names another, --filter selects rows that need none");
+    if (count_all_wanted(of, given))
+        return;
+    if (*no_traces)
+        fprintf(stderr, "strata_peers: %s\n", no_traces);
+    arguments_fail("no row has a name that contains", given->usual.filter);
+}
+
+static int run(contest *of, const options *given)
+{
+    size_t rows;
+    const size_t total = count_all_wanted(of, given);
     read_traces(of, given);
-    field_add_stacks(of, given);
+    competitors_add_stacks(of, given);
     count_calls(of, given);
 
     strata_driver_info driver;
@@ -205,17 +229,17 @@ static int run(contest *of, const options *given)
     of->simulated = driver.simulated;
     open_device(of);
     delay_load(driver.library, driver.simulated);
-    field_add_others(of, given);
+    competitors_add_others(of, given);
     of->board = board_begin(stdout, given->usual.json);
     describe(of, given, &driver);
     for (size_t i = 0; i < of->count; i++)
         verify_peer(&of->choices[i]);
-    of->threads = crowd_begin(of->context);
+    of->threads = workers_create(of->context);
     run_subjects(of, given, total);
-    crowd_end(of->threads);
+    workers_destroy(of->threads);
 
     const size_t missed = board_finish(of->board, &rows);
-    const size_t caught = tell_corrupt(of);
+    const size_t caught = print_corrupt(of);
     return caught || (given->usual.strict && missed) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -232,7 +256,9 @@ int main(int argc, char **argv)
     /* RMM's sequences have 16 GB live. Untouched memory costs the host nothing. */
     setenv("STRATA_SIM_MEMORY", "64GiB", 0);
     arguments_choose_driver(given.usual.driver);
-    name_traces(&of, &given);
+    char no_traces[TRACES_REASON];
+    name_traces(&of, &given, no_traces);
+    require_rows(&of, &given, no_traces);
     int status = EXIT_SUCCESS;
     if (given.list)
         list_rows(&of, &given);

@@ -18,8 +18,8 @@ static const struct argp_option known[] = {
      "production",
      0},
     {"peer", OPTION_PEER, "LIBRARY", 0,
-     "A competitor from a library (bench/peers/peer.h); bench/peers/build-torch makes PyTorch's; may be given several "
-     "times",
+     "A competitor from a library (bench/peers/peer.h); bench/peers/build-torch makes PyTorch's, bench/peers/build-rmm "
+     "RMM's; may be given several times",
      0},
     {"traces", OPTION_TRACES, "FOLDER", 0,
      "Where traces are, *.csv and *.csv.gz; default: STRATA_TRACES, else examples/traces", 0},
@@ -33,6 +33,7 @@ static const struct argp_option known[] = {
      "One round of sequences that are cut short: shows that everything works, measures nothing", 0},
     {"list", OPTION_LIST, NULL, 0, "The names of the rows, and nothing else", 0},
     ARGUMENT_DRIVER_OPTION,
+    ARGUMENT_HELP_OPTION,
     {0},
 };
 
@@ -76,7 +77,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         to->list = true;
         return 0;
     default:
-        return arguments_take(&to->usual, key, text, state);
+        return arguments_parse(&to->usual, key, text, state);
     }
 }
 

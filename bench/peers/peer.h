@@ -14,7 +14,10 @@
 extern "C" {
 #endif
 
-#define STRATA_PEER_VERSION 1u
+#define STRATA_PEER_VERSION 2u
+
+/* Bytes of `begin`: all that are free. */
+#define STRATA_PEER_ALONE UINT64_MAX
 
 /* What allocate returns. The two releases return STRATA_PEER_GOOD or STRATA_PEER_BROKEN. */
 enum {
@@ -25,7 +28,7 @@ enum {
 
 typedef struct strata_peer {
     uint32_t version;  /* STRATA_PEER_VERSION */
-    const char *label; /* its column: up to 11 letters and digits */
+    const char *label; /* its column: up to 11 characters */
     const char *about; /* one line: its name and version */
 
     /* Prepares the device `ordinal`. Called once, first. False: it cannot, and `why`, of `size` bytes, has the reason.
@@ -42,11 +45,15 @@ typedef struct strata_peer {
      * work on either stream so far is done. */
     int (*release_elsewhere)(CUdeviceptr address, size_t bytes, CUstream allocated_on, CUstream stream);
 
-    /* The most bytes that it held from the device since restart_peak. */
-    uint64_t (*reserved_peak)(void);
-    void (*restart_peak)(void);
+    /* Begins afresh, as far as it can: nothing is allocated. `room` bytes are for it to take beforehand, not before it
+     * allocates, since others use the device, too; STRATA_PEER_ALONE: nothing else does, and it takes now what it takes
+     * in a program of its own. */
+    void (*begin)(uint64_t room);
 
-    /* Returns free memory to the device. */
+    /* The most bytes that it held from the device since `begin`. */
+    uint64_t (*reserved_peak)(void);
+
+    /* Returns free memory to the device. Nothing is allocated. */
     void (*trim)(void);
 } strata_peer;
 

@@ -21,6 +21,10 @@ enum {
 
 typedef struct peer_kind peer_kind;
 
+/* peer_choice.room while several competitors are open, and while one is alone. */
+#define PEER_ROOM  ((uint64_t)16 << 30)
+#define PEER_ALONE STRATA_PEER_ALONE
+
 /* One thread. */
 typedef struct peer_choice {
     const peer_kind *kind;
@@ -28,6 +32,7 @@ typedef struct peer_choice {
     char text[PEER_TEXT_SIZE]; /* a stack's text, a library's path, else a description */
     char about[PEER_TEXT_SIZE];
     const strata_peer *loaded;
+    uint64_t room;                /* what one from a library may take from the device beforehand */
     bool pool;                    /* the stack `pool` alone; docs/benchmarks.md has its targets */
     bool production;              /* layers over `pool` */
     bool device;                  /* its blocks are device memory */

@@ -113,7 +113,7 @@ void random_make(uint32_t allocations, uint32_t max_mib, peer_step *steps, uint3
     }
 }
 
-bool random_is_as_seen(const random_case *came_to, const random_case *seen)
+bool random_totals_match(const random_case *came_to, const random_case *seen)
 {
     return came_to->allocations == seen->allocations && came_to->max_mib == seen->max_mib &&
            came_to->sum_bytes == seen->sum_bytes && came_to->peak_bytes == seen->peak_bytes &&

@@ -24,7 +24,7 @@ extern const random_case random_cases[RANDOM_CASES];
 void random_make(uint32_t allocations, uint32_t max_mib, peer_step *steps, uint32_t *slots, peer_step *live,
                  random_case *came_to);
 
-bool random_is_as_seen(const random_case *came_to, const random_case *seen);
+bool random_totals_match(const random_case *came_to, const random_case *seen);
 
 /* Sizes drawn one after another, of up to max_mib. */
 void random_sizes(uint32_t max_mib, uint64_t *sizes, size_t count);

@@ -10,7 +10,7 @@ enum { SHARED_PERCENT = 30, QUICK_STEPS = 400, QUICK_GAP_NS = 20000, STREAMS_LIM
 
 void recording_name(recording *self, const char *path)
 {
-    *self = (recording){.path = contest_need(strdup(path))};
+    *self = (recording){.path = contest_require(strdup(path))};
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
     snprintf(self->name, sizeof self->name, "%.*s", (int)strcspn(name, "."), name);
@@ -84,11 +84,11 @@ static void build(recording *into, const trace *from, bool quick)
     builder self = {.into = into, .from = from};
     into->streams = from->stream_count;
     into->shared_streams = into->streams < 2 ? 2 : into->streams;
-    into->steps = contest_need(calloc(from->row_count + 1, sizeof *into->steps));
-    into->shared_steps = contest_need(calloc(from->row_count + 1, sizeof *into->shared_steps));
-    into->times_ns = contest_need(calloc(from->row_count + 1, sizeof *into->times_ns));
-    self.slot_of = contest_need(calloc(from->block_count + 1, sizeof *self.slot_of));
-    self.free_slots = contest_need(calloc(from->block_count + 1, sizeof *self.free_slots));
+    into->steps = contest_require(calloc(from->row_count + 1, sizeof *into->steps));
+    into->shared_steps = contest_require(calloc(from->row_count + 1, sizeof *into->shared_steps));
+    into->times_ns = contest_require(calloc(from->row_count + 1, sizeof *into->times_ns));
+    self.slot_of = contest_require(calloc(from->block_count + 1, sizeof *self.slot_of));
+    self.free_slots = contest_require(calloc(from->block_count + 1, sizeof *self.free_slots));
     for (uint32_t i = 0; i < from->row_count; i++) {
         if (quick && into->count == QUICK_STEPS)
             break;

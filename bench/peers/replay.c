@@ -34,7 +34,7 @@ static const trace_target *target_of(const recording *of)
 
 static char *make_slots(const recording *of)
 {
-    return contest_need(calloc(of->slots + 1, PEER_SLOT_BYTES));
+    return contest_require(calloc(of->slots + 1, PEER_SLOT_BYTES));
 }
 
 /* ---- as fast as it goes ---- */
@@ -92,13 +92,20 @@ static void add_reserved(const contest *of, const recording *trace, board_row *r
     }
 }
 
+/* What a competitor takes beforehand is compared with what the trace needs. */
+static uint64_t room_of(const recording *trace)
+{
+    return 2 * trace->peak_live;
+}
+
 static void measure_trace(contest *of, const recording *trace)
 {
     entry entries[PEERS_LIMIT];
     char *slots = make_slots(trace);
-    unsigned char *live = contest_need(calloc(trace->slots + 1, 1));
+    unsigned char *live = contest_require(calloc(trace->slots + 1, 1));
     for (size_t row = 0; row < FAST_ROWS; row++)
         measured[row] = contest_row(of, "");
+    contest_give_room(of, room_of(trace));
     contest_open(of, peers, trace->streams, false);
     for (size_t i = 0; i < of->count; i++)
         entries[i] = (entry){.peer = &peers[i], .task = trace, .slots = slots, .live = live};
@@ -111,6 +118,7 @@ static void measure_trace(contest *of, const recording *trace)
             measured[FAST_CALLS].cells[i] = (board_cell){calls, 1, BOARD_FIGURE};
     }
     contest_close(of, peers);
+    contest_give_room(of, PEER_ROOM);
     free(live);
     free(slots);
     measured_of = trace;
@@ -185,8 +193,8 @@ typedef struct pacing {
     size_t streams;
     char *slots;
     unsigned char *live;
-    uint64_t *sizes;      /* by slot */
-    delay_keeper *keeper; /* NULL: streams may catch up */
+    uint64_t *sizes;        /* by slot */
+    delay_backlog *backlog; /* NULL: streams may catch up */
     flight freed;
     uint64_t live_bytes, needed; /* now; the peak of live and in-flight bytes */
 } pacing;
@@ -204,29 +212,29 @@ static void wait_until(uint64_t due)
         continue;
 }
 
-static void keep_behind(pacing *self)
+static void extend_backlogs(pacing *self)
 {
     const uint64_t now = bench_now();
     for (size_t i = 0; i < self->streams; i++)
-        delay_keep(self->keeper, i, self->with->streams[i], now);
+        delay_extend(self->backlog, i, self->with->streams[i], now);
 }
 
-static void note_free(pacing *self, const peer_step *step)
+static void record_free(pacing *self, const peer_step *step)
 {
     flight *freed = &self->freed;
     const uint64_t bytes = self->sizes[step->slot];
     self->live_bytes -= bytes;
-    if (!self->keeper)
+    if (!self->backlog)
         return;
-    freed->until[freed->tail] = self->keeper->busy_until[step->stream];
+    freed->until[freed->tail] = self->backlog->busy_until[step->stream];
     freed->bytes[freed->tail++] = bytes;
     freed->sum += bytes;
 }
 
-static void note_allocation(pacing *self, const peer_step *step)
+static void record_allocation(pacing *self, const peer_step *step)
 {
     flight *freed = &self->freed;
-    const uint64_t now = self->keeper ? bench_now() : 0;
+    const uint64_t now = self->backlog ? bench_now() : 0;
     self->sizes[step->slot] = step->bytes;
     self->live_bytes += step->bytes;
     for (; freed->head < freed->tail && freed->until[freed->head] <= now; freed->head++)
@@ -239,14 +247,14 @@ static void note_allocation(pacing *self, const peer_step *step)
 static bool pace_step(pacing *self, size_t number)
 {
     const peer_step *step = &self->steps[number];
-    if (self->keeper)
-        keep_behind(self);
+    if (self->backlog)
+        extend_backlogs(self);
     if (!step->bytes)
-        note_free(self, step);
+        record_free(self, step);
     if (self->with->kind->steps(self->with, step, 1, self->slots) == 0)
         return false;
     if (step->bytes)
-        note_allocation(self, step);
+        record_allocation(self, step);
     return true;
 }
 
@@ -280,20 +288,23 @@ static void pace_peer(contest *of, const recording *trace, size_t kind, size_t i
 {
     peer *with = &peers[0];
     const size_t streams = kind == PACED_SHARED ? trace->shared_streams : trace->streams;
-    if (!peer_open(with, &of->choices[i], streams, kind == PACED_LIMITED ? limit_of(trace) : 0))
+    of->choices[i].room = room_of(trace);
+    const bool opened = peer_open(with, &of->choices[i], streams, kind == PACED_LIMITED ? limit_of(trace) : 0);
+    of->choices[i].room = PEER_ROOM;
+    if (!opened)
         return;
-    delay_keeper keeper = {.behind_ns = BEHIND_NS, .busy_until = contest_need(calloc(streams, sizeof(uint64_t)))};
+    delay_backlog backlog = {.behind_ns = BEHIND_NS, .busy_until = contest_require(calloc(streams, sizeof(uint64_t)))};
     pacing self = {
         .with = with,
         .of = trace,
         .steps = kind == PACED_SHARED ? trace->shared_steps : trace->steps,
         .streams = streams,
         .slots = make_slots(trace),
-        .live = contest_need(calloc(trace->slots + 1, 1)),
-        .sizes = contest_need(calloc(trace->slots + 1, sizeof(uint64_t))),
-        .keeper = kind == PACED_BEHIND ? &keeper : NULL,
-        .freed = {.until = contest_need(calloc(trace->count, sizeof(uint64_t))),
-                  .bytes = contest_need(calloc(trace->count, sizeof(uint64_t)))},
+        .live = contest_require(calloc(trace->slots + 1, 1)),
+        .sizes = contest_require(calloc(trace->slots + 1, sizeof(uint64_t))),
+        .backlog = kind == PACED_BEHIND ? &backlog : NULL,
+        .freed = {.until = contest_require(calloc(trace->count, sizeof(uint64_t))),
+                  .bytes = contest_require(calloc(trace->count, sizeof(uint64_t)))},
     };
     uint64_t spent = 0;
     bool good = pace_pass(&self, &spent);
@@ -311,7 +322,7 @@ static void pace_peer(contest *of, const recording *trace, size_t kind, size_t i
     free(self.sizes);
     free(self.live);
     free(self.slots);
-    free(keeper.busy_until);
+    free(backlog.busy_until);
 }
 
 static void begin_paced(contest *of)

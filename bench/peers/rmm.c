@@ -1,11 +1,9 @@
-/* RMM's two benchmarks, with their arguments (rapidsai/rmm 26.08). */
+/* RMM's two benchmarks, with their arguments, in the steady state: competitors keep what they have. first_second.c has
+ * them as RMM's programs run them. */
 #include "bare.h"
 #include "contest.h"
-#include "delay.h"
-#include "random_allocations.h"
+#include "rmm_work.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 static peer peers[PEERS_LIMIT];
@@ -13,25 +11,9 @@ static entry entries[PEERS_LIMIT];
 
 /* ---- random_allocations ---- */
 
-enum { QUICK_STEPS = 200, MOST_ALLOCATIONS = 100000 };
-
 static const size_t ROOM = (size_t)32000 << 20;
 
-/* RMM's program draws its numbers with the clock running; here they are drawn before. Its stream is the default one,
- * this one is known. */
-typedef struct sequence {
-    peer_step *steps;
-    size_t count;
-    size_t peak; /* the step with the most live blocks */
-    uint32_t slots;
-    bool leftovers;
-} sequence;
-
 static sequence drawn;
-static uint32_t *scratch_slots;
-static peer_step *scratch_live;
-static char *slot_bytes;
-static unsigned char *slot_live;
 
 static size_t count_random(const contest *of)
 {
@@ -48,46 +30,16 @@ static void name_random(const contest *of, size_t row, char name[BOARD_NAME_SIZE
 
 static void begin_random(contest *of)
 {
-    drawn.steps = contest_need(calloc((size_t)2 * MOST_ALLOCATIONS, sizeof *drawn.steps));
-    scratch_slots = contest_need(calloc(MOST_ALLOCATIONS, sizeof *scratch_slots));
-    scratch_live = contest_need(calloc(MOST_ALLOCATIONS, sizeof *scratch_live));
-    slot_bytes = contest_need(calloc(MOST_ALLOCATIONS, PEER_SLOT_BYTES));
-    slot_live = contest_need(calloc(MOST_ALLOCATIONS, 1));
+    sequence_open(&drawn);
+    contest_give_room(of, ROOM);
     contest_open(of, peers, 1, false);
 }
 
 static void end_random(contest *of)
 {
     contest_close(of, peers);
-    free(slot_live);
-    free(slot_bytes);
-    free(scratch_live);
-    free(scratch_slots);
-    free(drawn.steps);
-}
-
-static void draw_sequence(const random_case *seen, bool quick)
-{
-    random_case came_to;
-    random_make(seen->allocations, seen->max_mib, drawn.steps, scratch_slots, scratch_live, &came_to);
-    if (!random_is_as_seen(&came_to, seen)) {
-        fprintf(stderr, "%s: random_allocations %u %u is not RMM's sequence\n", program_invocation_short_name,
-                (unsigned)seen->allocations, (unsigned)seen->max_mib);
-        exit(EXIT_FAILURE);
-    }
-    drawn.count = (size_t)2 * seen->allocations;
-    drawn.slots = came_to.peak_blocks;
-    drawn.leftovers = quick;
-    if (quick && drawn.count > QUICK_STEPS)
-        drawn.count = QUICK_STEPS;
-    size_t live = 0, most = 0;
-    for (size_t i = 0; i < drawn.count; i++) {
-        live = drawn.steps[i].bytes ? live + 1 : live - 1;
-        if (live > most) {
-            most = live;
-            drawn.peak = i + 1;
-        }
-    }
+    contest_give_room(of, PEER_ROOM);
+    sequence_close(&drawn);
 }
 
 /* The sequence runs twice, the first as warm-up; once for a slow competitor. */
@@ -98,11 +50,10 @@ static void run_sequence(void *state, size_t operations)
     if (warming && self->peer->choice->slow)
         return;
     for (size_t i = 0; i < operations && !self->no_memory; i++)
-        self->no_memory =
-            !peer_run_steps(self->peer, drawn.steps, drawn.count, self->slots, self->live, drawn.leftovers);
+        self->no_memory = !sequence_run(&drawn, self->peer);
 }
 
-/* As RMM's program, competitors keep their memory for all rounds while there is room: at most 16,000 MiB are live, and
+/* As RMM's program, competitors keep their memory for all rows while there is room: at most 16,000 MiB are live, and
  * twice as much must be free for the next competitor. */
 static void drain_and_make_room(void *state)
 {
@@ -114,26 +65,26 @@ static void drain_and_make_room(void *state)
         with->kind->trim(with);
 }
 
-static void look_at_peak(peer *self)
+static void check_peak(peer *self)
 {
-    const size_t done = self->kind->steps(self, drawn.steps, drawn.peak, slot_bytes);
-    if (!verify_apart(self, drawn.steps, done, slot_bytes))
+    const size_t done = self->kind->steps(self, drawn.steps, drawn.peak, drawn.slots);
+    if (!verify_apart(self, drawn.steps, done, drawn.slots))
         snprintf(self->choice->corrupt, sizeof self->choice->corrupt,
                  "blocks of random_allocations that are live at the same time overlap");
-    peer_free_leftovers(self, drawn.steps, done, slot_bytes, slot_live);
+    peer_free_leftovers(self, drawn.steps, done, drawn.slots, drawn.live);
     peer_drain(self);
     self->kind->trim(self);
 }
 
 static void measure_random(contest *of, size_t number, const char *name)
 {
-    draw_sequence(&random_cases[number], of->quick);
+    sequence_draw(&drawn, &random_cases[number], of->quick);
     for (size_t i = 0; i < of->count; i++)
         if (peers[i].choice && !peers[i].choice->slow && !*peers[i].choice->corrupt)
-            look_at_peak(&peers[i]);
+            check_peak(&peers[i]);
     board_row row = contest_row(of, name);
     for (size_t i = 0; i < of->count; i++)
-        entries[i] = (entry){.peer = &peers[i], .slots = slot_bytes, .live = slot_live};
+        entries[i] = (entry){.peer = &peers[i]};
     const bench_plan plan = {.warm = 1, .batch = 1, .batches = 1};
     contest_measure(of, peers, entries, plan, (bench_side){run_sequence, drain_and_make_room, NULL},
                     2.0 / (double)drawn.count, &row);
@@ -152,59 +103,25 @@ const subject subject_random = {"RMM's random_allocations, the same sequence for
 
 /* ---- multi_stream_allocations ---- */
 
-enum { KERNELS = 4, STREAMS = 4, KERNEL_TICKS = 1000000, KERNEL_BYTES = 8 };
-
-typedef struct stream_case {
-    uint32_t streams;
-    bool prewarmed;
-} stream_case;
-
-static const stream_case stream_cases[] = {{1, false}, {2, false}, {4, false}, {1, true}, {2, true}, {4, true}};
-
 static size_t count_streams(const contest *of)
 {
     (void)of;
-    return sizeof stream_cases / sizeof stream_cases[0];
+    return STREAM_CASES;
 }
 
 static void name_streams(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
 {
+    char what[64];
     (void)of;
-    const stream_case *with = &stream_cases[row];
-    snprintf(name, BOARD_NAME_SIZE, "multi_stream, %d kernels on %u stream%s%s", KERNELS, (unsigned)with->streams,
-             with->streams == 1 ? "" : "s", with->prewarmed ? ", prewarmed" : "");
-}
-
-static void allocate_8(peer *with, uint32_t stream, void *slot)
-{
-    if (!with->kind->allocate(with, with->streams[stream], KERNEL_BYTES, slot))
-        bare_failed(CUDA_ERROR_OUT_OF_MEMORY, "8 bytes");
-}
-
-static void prewarm(peer *with, uint32_t streams)
-{
-    alignas(16) char slots[STREAMS][PEER_SLOT_BYTES];
-    for (uint32_t i = 0; i < streams; i++)
-        allocate_8(with, i, slots[i]);
-    for (uint32_t i = 0; i < streams; i++)
-        with->kind->release(with, with->streams[i], slots[i]);
+    streams_name(&stream_cases[row], what, sizeof what);
+    snprintf(name, BOARD_NAME_SIZE, "multi_stream, %s", what);
 }
 
 static void run_kernels(void *state, size_t operations)
 {
     entry *self = state;
-    peer *with = self->peer;
-    const stream_case *task = self->task;
-    alignas(16) char slot[PEER_SLOT_BYTES];
-    for (size_t i = 0; i < operations; i++) {
-        for (uint32_t kernel = 0; kernel < KERNELS; kernel++) {
-            const uint32_t stream = kernel % task->streams;
-            allocate_8(with, stream, slot);
-            delay_and_write(with->streams[stream], KERNEL_TICKS, with->kind->address(slot));
-            with->kind->release(with, with->streams[stream], slot);
-        }
-        bare_check(bare.CtxSynchronize(), "cuCtxSynchronize");
-    }
+    for (size_t i = 0; i < operations; i++)
+        streams_run(self->task, self->peer);
 }
 
 static void drain(void *state)
@@ -216,11 +133,11 @@ static void measure_streams(contest *of, size_t number, const char *name)
 {
     const stream_case *task = &stream_cases[number];
     board_row row = contest_row(of, name);
-    contest_open(of, peers, STREAMS, true);
+    contest_open(of, peers, STREAMS_LIMIT, true);
     for (size_t i = 0; i < of->count; i++) {
         entries[i] = (entry){.peer = &peers[i], .task = task};
-        if (peers[i].choice && task->prewarmed)
-            prewarm(&peers[i], task->streams);
+        if (peers[i].choice)
+            streams_prewarm(task, &peers[i]);
     }
     contest_measure(of, peers, entries, (bench_plan){.batch = of->quick ? 1 : 5, .batches = 1},
                     (bench_side){run_kernels, drain, NULL}, 1e-3, &row);

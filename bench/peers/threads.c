@@ -10,16 +10,16 @@
 enum {
     PAIR_BYTES = 4096,
     COUNTS = 5,
-    STEP = 50,           /* pairs between checks of `over` */
-    SHARE_NS = 2000000,  /* time of a share on one thread, */
-    MOST_SHARES = 400,   /* but at most so many batches */
-    PAIR_NOTHINGS = 250, /* nops for a pair, a divisor of CORES_NOTHINGS */
+    STEP = 50,          /* pairs between checks of `over` */
+    SHARE_NS = 2000000, /* time of a share on one thread, */
+    MOST_SHARES = 400,  /* but at most so many batches */
+    PAIR_NOPS = 250,    /* nops for a pair, a divisor of CORES_NOPS */
     SCALES_TARGET = 12,
     ONE_STREAM_TARGET_NS = 100,
     HAND_OVER_TARGET_NS = 200,
 };
 
-static const unsigned counts[COUNTS] = {1, 2, 4, 8, CROWD_LIMIT};
+static const unsigned counts[COUNTS] = {1, 2, 4, 8, WORKERS_LIMIT};
 
 typedef struct done {
     alignas(64) size_t pairs; /* written by the member, read after its end */
@@ -27,20 +27,20 @@ typedef struct done {
 
 typedef struct team {
     peer *peer; /* NULL: nops */
-    crowd *threads;
+    workers *threads;
     unsigned count;
     bool own_streams;
     size_t share;                  /* the first member's pairs for each operation */
     size_t operations;             /* of the next run */
     double spent;                  /* nanoseconds of the last run */
     alignas(64) _Atomic bool over; /* written by the first member */
-    done done[CROWD_LIMIT];
+    done done[WORKERS_LIMIT];
 } team;
 
 static peer peers[PEERS_LIMIT];
 static team teams[COUNTS][PEERS_LIMIT + 1]; /* the last one runs nops */
 static board_row measured[COUNTS];
-static double nothings[COUNTS]; /* nanoseconds of PAIR_NOTHINGS nops, by threads */
+static double nop_times[COUNTS]; /* nanoseconds of PAIR_NOPS nops, by threads */
 static bool have_measured;
 
 static void run_step(peer *with, CUstream stream, size_t pairs)
@@ -48,7 +48,7 @@ static void run_step(peer *with, CUstream stream, size_t pairs)
     if (with)
         with->kind->pairs(with, stream, PAIR_BYTES, pairs);
     else
-        cores_do_nothing(pairs * PAIR_NOTHINGS / CORES_NOTHINGS);
+        cores_run_nops(pairs * PAIR_NOPS / CORES_NOPS);
 }
 
 static void run_member(void *state, unsigned member)
@@ -72,7 +72,7 @@ static void wake_team(void *state, size_t operations)
     team *self = state;
     self->operations = operations;
     atomic_store_explicit(&self->over, false, memory_order_relaxed);
-    crowd_wake(self->threads, self->count, run_member, self);
+    workers_wake(self->threads, self->count, run_member, self);
 }
 
 static void run_team(void *state, size_t operations)
@@ -80,7 +80,7 @@ static void run_team(void *state, size_t operations)
     (void)operations;
     team *self = state;
     const uint64_t start = bench_now();
-    crowd_run(self->threads);
+    workers_run(self->threads);
     self->spent = (double)(bench_now() - start);
 }
 
@@ -142,7 +142,7 @@ static void measure_all(contest *of, bool own_streams)
         for (size_t n = 0; n < COUNTS; n++) {
             teams[n][i] = (team){with, of->threads, counts[n], own_streams, .share = share};
             cells[count] = with ? &measured[n].cells[i] : NULL;
-            into[count] = &nothings[n];
+            into[count] = &nop_times[n];
             sides[count++] = (bench_side){run_team, drain_team, &teams[n][i]};
         }
     }
@@ -168,7 +168,7 @@ static void name_row(size_t row, const char *streams, char name[BOARD_NAME_SIZE]
 
 static void begin(contest *of)
 {
-    contest_open(of, peers, CROWD_LIMIT, false);
+    contest_open(of, peers, WORKERS_LIMIT, false);
     have_measured = false;
 }
 
@@ -192,7 +192,7 @@ static const board_row *measure(contest *of, bool own_streams, size_t row, const
 /* Targets hold where each thread has a core. */
 static bool has_cores(void)
 {
-    return sysconf(_SC_NPROCESSORS_ONLN) >= CROWD_LIMIT;
+    return sysconf(_SC_NPROCESSORS_ONLN) >= WORKERS_LIMIT;
 }
 
 /* ---- own streams ---- */
@@ -209,16 +209,16 @@ static void remark_on_cores(const contest *of)
     snprintf(text, sizeof text,
              "Meanwhile %d threads ran %.1f times as many instructions that do nothing as one: no more is to be had of "
              "these cores.",
-             CROWD_LIMIT, nothings[0] / nothings[COUNTS - 1]);
+             WORKERS_LIMIT, nop_times[0] / nop_times[COUNTS - 1]);
     board_remark(of->board, text);
 }
 
 static void measure_own(contest *of, size_t number, const char *name)
 {
     const board_row *row = measure(of, true, number, name);
-    if (counts[number] == CROWD_LIMIT)
+    if (counts[number] == WORKERS_LIMIT)
         remark_on_cores(of);
-    for (size_t i = 0; i < of->count && counts[number] == CROWD_LIMIT && has_cores(); i++) {
+    for (size_t i = 0; i < of->count && counts[number] == WORKERS_LIMIT && has_cores(); i++) {
         if (!of->choices[i].pool)
             continue;
         board_add_target(of->board, &(board_target){.row = row->name,
@@ -249,7 +249,7 @@ static void name_one(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
 static void measure_one(contest *of, size_t number, const char *name)
 {
     const board_row *row = measure(of, false, number, name);
-    for (size_t i = 0; i < of->count && counts[number] == CROWD_LIMIT && has_cores(); i++)
+    for (size_t i = 0; i < of->count && counts[number] == WORKERS_LIMIT && has_cores(); i++)
         if (of->choices[i].pool)
             contest_target(of, row, i, "takes at most", row->cells[i].figure, ONE_STREAM_TARGET_NS);
 }
@@ -289,7 +289,7 @@ static void hand_over(void *state, unsigned member)
 static void run_two(void *state, size_t operations)
 {
     (void)operations;
-    crowd_run(((entry *)state)->threads);
+    workers_run(((entry *)state)->threads);
 }
 
 static void drain_two(void *state)
@@ -303,7 +303,7 @@ static void wake_two(void *state, size_t operations)
     self->operations = operations;
     atomic_store_explicit(&self->queue->made, 0, memory_order_relaxed);
     atomic_store_explicit(&self->queue->taken, 0, memory_order_relaxed);
-    crowd_wake(self->threads, 2, hand_over, self);
+    workers_wake(self->threads, 2, hand_over, self);
 }
 
 static void measure_hand_over(contest *of, size_t number, const char *name)

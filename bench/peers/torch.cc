@@ -111,7 +111,8 @@ void trim()
     }
 }
 
-void restart_peak()
+/* It takes nothing beforehand. A process has one allocator: afresh is one without memory. */
+void begin(uint64_t)
 {
     trim();
     try {
@@ -142,8 +143,8 @@ const strata_peer *strata_peer_get(void)
         made.allocate = allocate;
         made.release = release;
         made.release_elsewhere = release_elsewhere;
+        made.begin = begin;
         made.reserved_peak = reserved_peak;
-        made.restart_peak = restart_peak;
         made.trim = trim;
         return made;
     }();

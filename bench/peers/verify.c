@@ -19,7 +19,7 @@ enum {
     WAIT_EVERY = 6
 };
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
 typedef struct range {
     CUdeviceptr from;
@@ -43,7 +43,7 @@ static bool are_apart(range *ranges, size_t count)
 
 bool verify_apart(peer *self, const peer_step *steps, size_t count, const char *slots)
 {
-    range *ranges = contest_need(calloc(count + 1, sizeof *ranges)); /* by slot, empty if nothing is live */
+    range *ranges = contest_require(calloc(count + 1, sizeof *ranges)); /* by slot, empty if nothing is live */
     for (size_t i = 0; i < count; i++) {
         ranges[steps[i].slot] = (range){0};
         if (steps[i].bytes)
@@ -74,13 +74,13 @@ typedef struct trial {
         uint32_t value;
     } readings[OPERATIONS];
     size_t reading_count;
-    uint32_t turn; /* state of a random generator */
+    uint32_t random_state; /* state of a random generator */
 } trial;
 
 static uint32_t draw(trial *self, uint32_t below)
 {
-    self->turn = self->turn * UINT32_C(1664525) + UINT32_C(1013904223);
-    return (self->turn >> 16) % below;
+    self->random_state = self->random_state * UINT32_C(1664525) + UINT32_C(1013904223);
+    return (self->random_state >> 16) % below;
 }
 
 static void *slot_of(trial *self, uint32_t slot)
@@ -88,14 +88,14 @@ static void *slot_of(trial *self, uint32_t slot)
     return self->slots + slot * self->with.kind->slot_bytes;
 }
 
-static void complain(trial *self, const char *what)
+static void report_corrupt(trial *self, const char *what)
 {
     peer_choice *choice = self->with.choice;
     if (!*choice->corrupt)
         snprintf(choice->corrupt, sizeof choice->corrupt, "%s", what);
 }
 
-static void look_at_places(trial *self)
+static void check_overlap(trial *self)
 {
     range ranges[BLOCKS];
     size_t live = 0;
@@ -103,7 +103,7 @@ static void look_at_places(trial *self)
         if (self->steps[i].bytes)
             ranges[live++] = (range){self->with.kind->address(slot_of(self, i)), self->steps[i].bytes};
     if (!are_apart(ranges, live))
-        complain(self, "blocks that are live at the same time overlap");
+        report_corrupt(self, "blocks that are live at the same time overlap");
 }
 
 static void fill(trial *self, uint32_t slot, CUdeviceptr address, size_t words, CUstream stream)
@@ -134,19 +134,19 @@ static void read_back(trial *self, uint32_t slot, CUdeviceptr address, size_t wo
     self->seen_words += words;
 }
 
-static void take(trial *self, uint32_t slot)
+static void allocate_slot(trial *self, uint32_t slot)
 {
     const uint16_t stream = (uint16_t)draw(self, STREAMS);
     const size_t bytes = LEAST_BYTES * (1 + (size_t)draw(self, MOST_PIECES));
     if (!self->with.kind->allocate(&self->with, self->with.streams[stream], bytes, slot_of(self, slot)))
         bare_failed(CUDA_ERROR_OUT_OF_MEMORY, self->with.choice->label);
     self->steps[slot] = (peer_step){.bytes = bytes, .slot = slot, .stream = stream};
-    look_at_places(self);
+    check_overlap(self);
     if (!*self->with.choice->corrupt) /* else the memory may be in use elsewhere */
         fill(self, slot, self->with.kind->address(slot_of(self, slot)), bytes / 4, self->with.streams[stream]);
 }
 
-static void give(trial *self, uint32_t slot)
+static void free_slot(trial *self, uint32_t slot)
 {
     const peer_step *step = &self->steps[slot];
     CUstream stream = self->with.streams[step->stream];
@@ -169,7 +169,7 @@ static void compare(trial *self)
         const struct reading *at = &self->readings[i];
         for (size_t word = 0; word < at->words; word++)
             if (self->seen[at->at + word] != at->value) {
-                complain(self, "a block was written to while it was somebody else's");
+                report_corrupt(self, "a block was written to while it was somebody else's");
                 return;
             }
     }
@@ -186,23 +186,23 @@ static bool is_slow(peer *with)
 
 bool verify_peer(peer_choice *choice)
 {
-    trial *self = contest_need(aligned_alloc(16, (sizeof *self + 15) / 16 * 16));
-    *self = (trial){.turn = 1};
+    trial *self = contest_require(aligned_alloc(16, (sizeof *self + 15) / 16 * 16));
+    *self = (trial){.random_state = 1};
     peer_open(&self->with, choice, STREAMS, 0);
     const size_t most = (size_t)OPERATIONS * LEAST_BYTES * MOST_PIECES;
     bare_check(bare.MemHostAlloc((void **)&self->seen, most, 0), "cuMemHostAlloc");
     for (size_t i = 0; i < OPERATIONS && !*choice->corrupt; i++) {
         const uint32_t slot = draw(self, BLOCKS);
         if (self->steps[slot].bytes)
-            give(self, slot);
+            free_slot(self, slot);
         else
-            take(self, slot);
+            allocate_slot(self, slot);
         if (draw(self, WAIT_EVERY) == 0)
             wait_for_one(self, draw(self, STREAMS));
     }
     for (uint32_t slot = 0; slot < BLOCKS; slot++)
         if (self->steps[slot].bytes)
-            give(self, slot);
+            free_slot(self, slot);
     peer_drain(&self->with);
     compare(self);
     if (!*choice->corrupt)

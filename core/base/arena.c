@@ -25,13 +25,12 @@ const char *strata_arena_version(void)
 
 /* ---- caches of threads ---- */
 
-/* The calling thread's cache. */
 static _Thread_local struct {
     uint32_t calls_left; /* until it is made; 0: it was, or never is */
-    uint32_t number;     /* its number plus one; 0: none */
+    uint32_t number;     /* of the thread's cache, plus one; 0: none */
 } own __attribute__((tls_model("initial-exec")));
 
-/* Once for each thread. Without a cache the thread goes on using the arena. */
+/* Without a cache the thread goes on using the arena. */
 static __attribute__((cold, noinline)) void make_cache(void)
 {
     unsigned cache;
@@ -40,7 +39,6 @@ static __attribute__((cold, noinline)) void make_cache(void)
         own.number = cache + 1;
 }
 
-/* The flags that name the calling thread's cache, or none. */
 static inline int cache_flags(void)
 {
     if (own.calls_left && !--own.calls_left)
@@ -101,7 +99,8 @@ uint64_t strata_arena_bytes(void)
     snprintf(large, sizeof large, "stats.arenas.%u.large.allocated", arena);
     snprintf(cached, sizeof cached, "stats.arenas.%u.tcache_bytes", (unsigned)MALLCTL_ARENAS_ALL);
     begin_epoch();
-    uint64_t out = statistic(small) + statistic(large), kept = statistic(cached); /* cached pieces are allocated, too */
+    uint64_t out = statistic(small) + statistic(large),
+             kept = statistic(cached); /* cached memory counts as allocated */
     return out > kept ? out - kept : 0;
 }
 

@@ -1,13 +1,11 @@
-/* A jemalloc arena that holds only Strata's memory, in a jemalloc of the library's own.
- *
- * A thread's first allocations go to the arena, under a jemalloc lock (95 to 241 ns for an allocation and its free).
- * Then it gets a cache (25 to 30 ns, docs/host-memory.md), until it ends.
+/* A jemalloc arena for Strata's memory alone, in a jemalloc of the library's own. A thread's first allocations take a
+ * jemalloc lock; then it gets a cache (docs/host-memory.md has times).
  *
  * Forks: jemalloc registers its fork handlers when the library is loaded, before Strata's, so its locks rank after all
  * of Strata's. It calls nothing of Strata.
  *
- * Thread ends: jemalloc destroys its data of a thread in no order with Strata's. A later allocation creates them again,
- * and they are destroyed once more. */
+ * Thread ends: jemalloc destroys its data of a thread in no order with Strata's; a later allocation creates it again.
+ */
 #ifndef STRATA_CORE_BASE_ARENA_H
 #define STRATA_CORE_BASE_ARENA_H
 
@@ -20,7 +18,6 @@
 /* Called once, first. False without memory. */
 bool strata_arena_make(void);
 
-/* As in core/base/host_memory.h. */
 void *strata_arena_zalloc(size_t alignment, size_t bytes);
 void strata_arena_free(void *memory);
 void strata_arena_thread_begin(void);
@@ -33,7 +30,7 @@ const char *strata_arena_version(void);
 
 #else
 
-/* Without jemalloc these are never called, but an unoptimized build must link them. */
+/* Never called without jemalloc, but an unoptimized build must link them. */
 static inline void *strata_arena_zalloc(size_t alignment, size_t bytes)
 {
     (void)alignment, (void)bytes;

@@ -1,4 +1,4 @@
-/* Asking the kernel for membarrier(2), and the barriers. */
+/* The kernel's answer about membarrier(2), and the barriers. */
 #define _GNU_SOURCE
 #include "core/base/asymmetric.h"
 
@@ -31,12 +31,12 @@ void strata_full_barrier(void)
 }
 #endif
 
-/* Other threads may still use light barriers; written before strata_barriers_are_full. */
+/* Light barriers may still be in use; written before strata_barriers_are_full. */
 static _Atomic bool draining;
 
-/* The kernel refuses membarrier: from now on all barriers are full. The store of a thread that just used a light one
- * may still be in its core's store buffer. That drains in far less than a microsecond, and on a switch to another
- * thread or the hypervisor, so waiting is enough. */
+/* The kernel refuses membarrier: all barriers are full from now on. A store before a last light barrier may still be in
+ * its core's store buffer, which drains in far less than a microsecond, or on a switch to another thread or the
+ * hypervisor: waiting is enough. */
 static void drain_store_buffers(void)
 {
     atomic_store(&draining, true);

@@ -1,7 +1,6 @@
-/* A memory barrier whose cost falls on one side. Two threads that each store and then load what the other stored need a
- * full barrier each. Here the frequent side uses a light barrier, which only stops the compiler from reordering, and
- * the rare side a heavy one, which makes every running thread of the process pass a full barrier: membarrier(2),
- * PRIVATE_EXPEDITED.
+/* A memory barrier whose cost falls on the rare side. The frequent side uses a light barrier, which only stops the
+ * compiler from reordering; the rare side a heavy one, which makes every running thread of the process pass a full
+ * barrier (membarrier(2), PRIVATE_EXPEDITED).
  *
  *     often:  store A; strata_light_barrier(); load B        rarely:  store B; strata_heavy_barrier(); load A
  *
@@ -13,11 +12,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* Whether light barriers must be full. True until the kernel has agreed; true for good once it refuses a heavy barrier.
- * Any thread. */
+/* Whether light barriers must be full: until the kernel has agreed, and for good once it refuses a heavy barrier. Any
+ * thread. */
 extern _Atomic bool strata_barriers_are_full __attribute__((visibility("hidden")));
 
-/* Asks the kernel. Called before the first barrier of either side; any thread. */
+/* Asks the kernel. Called before the first barrier of either side. Any thread. */
 void strata_barriers_open(void);
 
 /* Inline: a call would make a fast path save its registers. */

@@ -6,26 +6,25 @@
  *             ... use the slot ...                                ... use all slots ...
  *     leave:  busy = 0                                  readmit:  excluded = false
  *
- * Proof that only one of them uses a slot at a time. The barriers (core/base/asymmetric.h) make at least one thread see
- * what the other stored before its barrier. If the slot's thread sees excluded = true, it does not use the slot. If it
- * does not, the excluding thread sees busy = 1, or the 0 that leave stored since, and waits for this 0. Leave and
- * readmit release and the loads acquire, so each thread sees what the other did with the slot.
+ * Proof of exclusion. The barriers (core/base/asymmetric.h) make at least one thread see what the other stored before
+ * its barrier. If the slot's thread sees excluded = true, it does not use the slot. If not, the excluding thread sees
+ * busy = 1, or the 0 that leave stored since, and waits for this 0. Leave and readmit release and the loads acquire, so
+ * each thread sees what the other did with the slot.
  *
- * This also holds for a slot that is created meanwhile, if slots are found with strata_per_thread_next. One thread
- * excludes at a time, under a lock of its client, and is in no slot itself: it would wait for itself. */
+ * This also holds for a slot created meanwhile, if slots are found with strata_per_thread_next. One thread excludes at
+ * a time, under a lock of its client, and is in no slot itself: it would wait for itself. */
 #ifndef STRATA_CORE_BASE_BUSY_FLAG_H
 #define STRATA_CORE_BASE_BUSY_FLAG_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/lock.h"
 
-/* Ends the use of a slot. */
 static inline void strata_busy_leave(_Atomic uint32_t *busy)
 {
     atomic_store_explicit(busy, 0, memory_order_release);
 }
 
-/* The rest of enter, for a caller that has just stored busy = 1 together with other data, relaxed. */
+/* The rest of enter, after a relaxed store of busy = 1 together with other data. */
 static inline bool strata_busy_confirm(_Atomic uint32_t *busy, const _Atomic bool *excluded)
 {
     strata_light_barrier();
@@ -35,14 +34,14 @@ static inline bool strata_busy_confirm(_Atomic uint32_t *busy, const _Atomic boo
     return false;
 }
 
-/* Begins the use of the calling thread's slot. False, and not busy, while a thread excludes. */
+/* False, and not busy, while a thread excludes. */
 static inline bool strata_busy_enter(_Atomic uint32_t *busy, const _Atomic bool *excluded)
 {
     atomic_store_explicit(busy, 1, memory_order_relaxed);
     return strata_busy_confirm(busy, excluded);
 }
 
-/* As strata_busy_enter, for callers with a fallback: also fails where a full barrier would be needed. Makes no call. */
+/* For callers with a fallback: also fails where a full barrier would be needed. Makes no call. */
 static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const _Atomic bool *excluded)
 {
     atomic_store_explicit(busy, 1, memory_order_relaxed);
@@ -55,14 +54,13 @@ static inline bool strata_busy_try_enter(_Atomic uint32_t *busy, const _Atomic b
     return false;
 }
 
-/* Keeps threads out of their slots, except for those that are in one now: await them. */
+/* Keeps threads out of their slots. Threads that are in one now: await them. */
 static inline void strata_busy_exclude(_Atomic bool *excluded)
 {
     atomic_store_explicit(excluded, true, memory_order_seq_cst);
     strata_heavy_barrier();
 }
 
-/* After strata_busy_exclude: waits until no thread is in the slot. */
 static inline void strata_busy_await(const _Atomic uint32_t *busy)
 {
     for (unsigned spins = 0; atomic_load_explicit(busy, memory_order_acquire);)

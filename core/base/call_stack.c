@@ -1,5 +1,5 @@
-/* Call stacks by hash, in chains that grow at their heads: a lookup takes no lock, an insertion does. libunwind, which
- * walks a stack several times as fast as the C library, is opened at run time if present. */
+/* Call stacks by hash, in chains that grow at their heads: a lookup takes no lock, an insertion does. libunwind walks a
+ * stack several times as fast as the C library, and is opened at run time if present. */
 #include "core/base/call_stack.h"
 
 #include "core/base/call_stack_names.h"
@@ -23,7 +23,7 @@ enum {
 /* Constant after it is published. */
 typedef struct call_stack {
     uint64_t hash;
-    struct call_stack *next; /* in its chain */
+    struct call_stack *next;
     uint32_t number;
     uint32_t depth;
     void *frames[];
@@ -31,7 +31,7 @@ typedef struct call_stack {
 
 static _Atomic(call_stack *) chains[CHAINS]; /* heads change under depot_lock */
 
-/* By number. Chunks and entries are set once each, under depot_lock. */
+/* By number. Chunks and entries are set once, under depot_lock. */
 static _Atomic(_Atomic(const call_stack *) *) chunks[NUMBER_CHUNKS];
 
 static strata_lock depot_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CALL_STACKS);
@@ -42,7 +42,7 @@ static uint32_t last_number; /* guarded by depot_lock */
 /* Written once, by prepare(). */
 static pthread_once_t prepared = PTHREAD_ONCE_INIT;
 static int (*walk)(void **frames, int most);
-static uintptr_t own_begin, own_end; /* the shared library's code; equal in a program that links it statically */
+static uintptr_t own_begin, own_end; /* the shared library's code; equal with static linking */
 
 static bool contains(const struct dl_phdr_info *info, uintptr_t address, uintptr_t *begin, uintptr_t *end)
 {

@@ -1,6 +1,4 @@
-/* Names and lines of return addresses, from debug information if libdw is present.
- *
- * libdw (elfutils) is opened at the first request and stays open: reading debug information again would take seconds.
+/* libdw (elfutils) is opened at the first request and stays open: reading debug information again would take seconds.
  * The declarations are its interface of version 0.122, which later versions keep. Separate debug files are not
  * searched. */
 #include "core/base/call_stack_names.h"
@@ -93,7 +91,7 @@ static void open_names(void)
     dw.dwfl = dw.begin(&dw.callbacks);
 }
 
-/* Includes modules loaded since the last look. */
+/* Includes modules loaded since the last call. */
 static Dwfl_Module *module_at(uint64_t address)
 {
     if (!dw.tried)

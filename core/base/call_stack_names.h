@@ -4,7 +4,8 @@
 
 #include <stddef.h>
 
-/* Writes "function (file:line)", "function (module)", "module+0x1234" or the bare address into text. Any thread. */
+/* Writes "function (file:line)" with libdw and debug information, else "function (module)", "module+0x1234" or the
+ * address. Any thread. */
 void strata_call_stack_name(const void *frame, char *text, size_t size);
 
 #endif

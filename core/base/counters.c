@@ -1,4 +1,4 @@
-/* Making, adding up and ending the stripes. */
+/* Creating, summing and freeing stripes. */
 #include "core/base/counters.h"
 
 #include "core/base/host_memory.h"

@@ -1,4 +1,4 @@
-/* Counters without sharing: each thread adds to its own stripe, and a reader sums the stripes. */
+/* Counters without sharing: a thread adds to its own stripe, a reader sums the stripes. */
 #ifndef STRATA_CORE_BASE_COUNTERS_H
 #define STRATA_CORE_BASE_COUNTERS_H
 
@@ -12,8 +12,8 @@ enum {
 };
 
 /* Written by the thread with its number, read by any. A sum is no snapshot, but a reader that has seen an addition sees
- * everything before it: of two totals, read first the one that is never the larger. When a thread ends, its stripe goes
- * to the next thread with that number. */
+ * everything before it: of two totals, read first the one that is never the larger. When a thread ends, the next thread
+ * with its number gets the stripe. */
 typedef struct strata_stripe {
     _Alignas(64) _Atomic int64_t value[STRATA_COUNTERS_WIDTH];
 } strata_stripe;
@@ -23,7 +23,6 @@ typedef struct strata_counters {
     strata_stripe shared; /* for threads without a stripe: atomic additions */
 } strata_counters;
 
-/* NULL: use the shared stripe. */
 strata_stripe *strata_counters_make_stripe(strata_counters *counters, const strata_thread *thread);
 
 /* NULL: use the shared stripe. */
@@ -57,7 +56,7 @@ static inline void strata_counters_add(strata_counters *counters, const strata_t
 /* Exact while no thread adds. */
 int64_t strata_counters_sum(const strata_counters *counters, unsigned which);
 
-/* more - less, 0 if negative. `less` was read first and is never the larger. */
+/* more - less, 0 if negative. `less` is the total that was read first. */
 static inline size_t strata_counters_between(int64_t less, int64_t more)
 {
     return more > less ? (size_t)(more - less) : 0;

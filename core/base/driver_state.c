@@ -6,9 +6,9 @@
 strata_status strata_driver_open(void)
 {
     strata_driver_failure failure;
-    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
+    if (strata_driver_is_open())
         return STRATA_SUCCESS;
-    strata_barriers_open(); /* before the driver starts threads: with several threads the kernel takes some 10 ms */
+    strata_barriers_open(); /* before the driver starts threads: with several threads this takes some 10 ms */
     if (strata_driver_load(&failure))
         return STRATA_SUCCESS;
     strata_status status = STRATA_ERROR_DRIVER_NOT_FOUND;

@@ -1,5 +1,5 @@
-/* Text and JSON from the same calls. In text, an object is a line with its name, and its members are indented below; an
- * object in a list begins with '-'. */
+/* Text and JSON from the same calls. In text an object is a line with its name, its members are indented below it, and
+ * an object in a list begins with '-'. */
 #include "core/base/emitter.h"
 
 #include "core/base/escape.h"
@@ -20,78 +20,70 @@ static void put_word(const strata_emitter *emitter, const char *word)
     put(emitter, word, strlen(word));
 }
 
-static void put_format(const strata_emitter *emitter, const char *format, ...) STRATA_PRINTF(2, 3);
-
-static void put_format(const strata_emitter *emitter, const char *format, ...)
+/* Bytes that are neither control characters nor outside UTF-8. */
+static size_t plain_bytes(const char *text)
 {
-    char text[96];
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    put(emitter, text, length < 0 ? 0 : (size_t)length < sizeof text ? (size_t)length : sizeof text - 1);
+    size_t plain = 0, length;
+    while (text[plain] && !strata_control_length(text + plain) && (length = strata_utf8_length(text + plain)))
+        plain += length;
+    return plain;
 }
 
-/* Writes text in quotes. */
 static void put_quoted(const strata_emitter *emitter, const char *text)
 {
     put(emitter, "\"", 1);
-    while (*text) {
-        size_t plain = 0, length;
-        while (text[plain] && (unsigned char)text[plain] >= 0x20 && text[plain] != '"' && text[plain] != '\\' &&
-               (length = strata_utf8_length(text + plain)))
-            plain += length;
+    for (size_t plain, special; *text; text += special) {
+        plain = plain_bytes(text);
+        plain = strcspn(text, "\"\\") < plain ? strcspn(text, "\"\\") : plain;
         put(emitter, text, plain);
         text += plain;
-        unsigned char odd = (unsigned char)*text;
-        if (!odd)
+        if (!*text)
             break;
-        if (odd == '"' || odd == '\\')
-            put_format(emitter, "\\%c", odd);
-        else if (odd < 0x20)
-            put_format(emitter, "\\u%04x", odd);
-        else
-            put_word(emitter, STRATA_UTF8_REPLACEMENT);
-        text++;
+        special = strata_control_length(text);
+        char escape[8] = {'\\', *text};
+        if (special)
+            snprintf(escape, sizeof escape, "\\u%04x", strata_control_code(text));
+        put_word(emitter, special || strata_utf8_length(text) ? escape : STRATA_UTF8_REPLACEMENT);
+        special += !special;
     }
     put(emitter, "\"", 1);
 }
 
-/* Writes text on one line; characters that would break the line are dropped. */
+/* Control characters become spaces. */
 static void put_line(const strata_emitter *emitter, const char *text)
 {
-    while (*text) {
-        size_t plain = 0;
-        while ((unsigned char)text[plain] >= 0x20)
-            plain++;
+    for (size_t special; *text; text += special) {
+        size_t plain = plain_bytes(text);
         put(emitter, text, plain);
         text += plain;
         if (!*text)
             return;
-        put(emitter, " ", 1);
-        text++;
+        special = strata_control_length(text);
+        put_word(emitter, special ? " " : STRATA_UTF8_REPLACEMENT);
+        special += !special;
     }
 }
 
-static void indent(const strata_emitter *emitter)
+static void indent(const strata_emitter *emitter, unsigned levels)
 {
-    for (unsigned i = 1; i < emitter->depth; i++)
+    while (levels--)
         put(emitter, "  ", 2);
 }
 
+/* A value here is left out. */
 static bool too_deep(const strata_emitter *emitter)
 {
-    return emitter->depth >= STRATA_EMITTER_DEPTH;
+    return emitter->depth > STRATA_EMITTER_DEPTH;
 }
 
-/* Writes what precedes a value: a comma and its name. */
+/* Writes a comma and the name. */
 static void begin_value(strata_emitter *emitter, const char *name)
 {
     unsigned inside = emitter->depth - 1;
     bool first = !emitter->open[inside].any;
     emitter->open[inside].any = true;
     if (emitter->format == STRATA_FORMAT_TEXT) {
-        indent(emitter);
+        indent(emitter, inside);
         if (emitter->open[inside].list)
             put_word(emitter, name ? "- " : "-");
         if (name) {
@@ -101,8 +93,7 @@ static void begin_value(strata_emitter *emitter, const char *name)
         return;
     }
     put_word(emitter, first ? "\n" : ",\n");
-    for (unsigned i = 0; i < emitter->depth; i++)
-        put(emitter, "  ", 2);
+    indent(emitter, emitter->depth);
     if (emitter->open[inside].list)
         return;
     put_quoted(emitter, name ? name : "");
@@ -111,30 +102,44 @@ static void begin_value(strata_emitter *emitter, const char *name)
 
 static void open_one(strata_emitter *emitter, const char *name, bool list)
 {
-    if (too_deep(emitter)) {
-        emitter->depth++;
-        return;
+    if (emitter->depth < STRATA_EMITTER_DEPTH) {
+        begin_value(emitter, name);
+        put_word(emitter, emitter->format == STRATA_FORMAT_TEXT ? "\n" : list ? "[" : "{");
+        emitter->open[emitter->depth].list = list;
+        emitter->open[emitter->depth].any = false;
     }
-    begin_value(emitter, name);
-    if (emitter->format == STRATA_FORMAT_TEXT)
-        put(emitter, "\n", 1);
-    else
-        put_word(emitter, list ? "[" : "{");
-    emitter->open[emitter->depth].list = list;
-    emitter->open[emitter->depth].any = false;
     emitter->depth++;
 }
 
 static void close_one(strata_emitter *emitter)
 {
-    if (emitter->depth-- > STRATA_EMITTER_DEPTH || emitter->format == STRATA_FORMAT_TEXT)
+    if (emitter->depth <= emitter->floor || emitter->depth-- > STRATA_EMITTER_DEPTH ||
+        emitter->format == STRATA_FORMAT_TEXT)
         return;
     if (emitter->open[emitter->depth].any) {
         put(emitter, "\n", 1);
-        for (unsigned i = 0; i < emitter->depth; i++)
-            put(emitter, "  ", 2);
+        indent(emitter, emitter->depth);
     }
     put_word(emitter, emitter->open[emitter->depth].list ? "]" : "}");
+}
+
+static void close_to_floor(strata_emitter *emitter)
+{
+    while (emitter->depth > emitter->floor)
+        close_one(emitter);
+}
+
+unsigned strata_emitter_enclose(strata_emitter *emitter)
+{
+    const unsigned before = emitter->floor;
+    emitter->floor = emitter->depth;
+    return before;
+}
+
+void strata_emitter_release(strata_emitter *emitter, unsigned before)
+{
+    close_to_floor(emitter);
+    emitter->floor = before;
 }
 
 void strata_emit_object_begin(strata_emitter *emitter, const char *name)
@@ -157,7 +162,7 @@ void strata_emit_list_end(strata_emitter *emitter)
     close_one(emitter);
 }
 
-/* Writes one value. `plain` is its JSON; text output adds a space before and a newline after. */
+/* `plain` is the value in the report's format; text adds `behind`. */
 static void emit(strata_emitter *emitter, const char *name, const char *plain, const char *behind)
 {
     if (too_deep(emitter))
@@ -194,7 +199,7 @@ void strata_emit_bytes(strata_emitter *emitter, const char *name, uint64_t bytes
     snprintf(plain, sizeof plain, "%" PRIu64, bytes);
     double scaled = (double)bytes / 1024;
     size_t unit = 0;
-    for (; scaled >= 1024 && unit + 1 < sizeof units / sizeof units[0]; unit++)
+    for (; scaled >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]; unit++) /* would be printed as 1024 */
         scaled /= 1024;
     if (bytes >= 1024)
         snprintf(behind, sizeof behind, " (%.4g %s)", scaled, units[unit]);
@@ -233,13 +238,14 @@ void strata_emit_text(strata_emitter *emitter, const char *name, const char *tex
 
 void strata_emitter_begin(strata_emitter *emitter, strata_format format, strata_write_callback write, void *data)
 {
-    *emitter = (strata_emitter){.format = format, .write = write, .data = data, .depth = 1};
+    *emitter = (strata_emitter){.format = format, .write = write, .data = data, .depth = 1, .floor = 1};
     if (format == STRATA_FORMAT_JSON)
         put(emitter, "{", 1);
 }
 
 void strata_emitter_end(strata_emitter *emitter)
 {
+    close_to_floor(emitter);
     if (emitter->format == STRATA_FORMAT_JSON)
         put_word(emitter, emitter->open[0].any ? "\n}\n" : "}\n");
 }

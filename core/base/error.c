@@ -1,9 +1,10 @@
-/* The calling thread's error record. */
+/* Raising, suppressing and logging errors. */
 #include "core/base/error.h"
 
 #include "core/base/escape.h"
 #include "core/base/fault_hints.h"
 #include "core/base/host_memory.h"
+#include "core/base/report.h"
 #include "core/base/thread.h"
 #include "driver/driver.h"
 
@@ -11,7 +12,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* The callback and its data change together; guarded by callback_lock, copied before the call. */
+/* Changed together; guarded by callback_lock, copied before the call. */
 static pthread_mutex_t callback_lock = PTHREAD_MUTEX_INITIALIZER;
 static strata_log_callback log_callback;
 static void *log_data;
@@ -43,10 +44,10 @@ void strata_set_log_callback(strata_log_callback callback, void *data)
     pthread_mutex_unlock(&callback_lock);
 }
 
-/* The record of a thread whose own state could not be allocated; constant. */
+/* For a thread whose state could not be allocated; constant. */
 static const strata_error no_thread_state = {
     .status = STRATA_ERROR_OUT_OF_HOST_MEMORY,
-    .message = "the host has no memory for this thread's state",
+    .message = "out of host memory for this thread's state",
 };
 
 const strata_error *strata_last_error(void)
@@ -55,7 +56,7 @@ const strata_error *strata_last_error(void)
     return thread ? &thread->error : &no_thread_state;
 }
 
-static _Thread_local strata_error spare; /* used without memory for the right place */
+static _Thread_local strata_error spare; /* used without host memory */
 
 strata_error *strata_error_begin(strata_status status)
 {
@@ -65,7 +66,7 @@ strata_error *strata_error_begin(strata_status status)
     return error;
 }
 
-/* A finding that the log callback gets when suppression ends. */
+/* A finding, queued until suppression ends. */
 typedef struct strata_notice {
     struct strata_notice *next;
     strata_error error;
@@ -128,14 +129,29 @@ bool strata_error_is_being_reported(void)
     return in_log_callback;
 }
 
-/* Calls the log callback. */
-static void log_error(const strata_error *error)
+static strata_log_callback copy_log_callback(void **data)
 {
     pthread_once(&watching_forks, watch_forks);
     pthread_mutex_lock(&callback_lock);
     strata_log_callback callback = log_callback;
-    void *data = log_data;
+    *data = log_data;
     pthread_mutex_unlock(&callback_lock);
+    return callback;
+}
+
+bool strata_error_has_log_callback(void)
+{
+    void *data;
+    return copy_log_callback(&data) != NULL;
+}
+
+/* Calls the log callback, and writes an error to STRATA_REPORT. */
+static void log_error(const strata_error *error, bool is_finding)
+{
+    void *data;
+    strata_log_callback callback = copy_log_callback(&data);
+    if (!is_finding && __builtin_expect(strata_report_has_place(), 0))
+        strata_report_line(strata_status_name(error->status), error->message);
     if (!callback)
         return;
     bool before = in_log_callback;
@@ -147,27 +163,32 @@ static void log_error(const strata_error *error)
 void strata_error_suppress_begin(void)
 {
     strata_thread *thread = strata_thread_self();
-    if (thread && !thread->suppress_depth++)
-        thread->suppressed.status = STRATA_SUCCESS;
+    if (!thread || thread->suppress_depth++)
+        return;
+    strata_error *last = &thread->suppressed; /* not all of it: attempts are frequent, its message is long */
+    last->status = STRATA_SUCCESS;
+    last->driver_code = CUDA_SUCCESS;
+    last->driver_name = last->driver_call = NULL;
+    last->message[0] = '\0';
 }
 
 static __attribute__((cold)) void log_notices(strata_thread *thread)
 {
     for (strata_notice *notice; (notice = take_notice(thread));) {
-        log_error(&notice->error);
+        log_error(&notice->error, true);
         strata_host_free(notice);
     }
 }
 
-/* A thread that had no state at suppress_begin, and has one now, did not suppress anything. */
-void strata_error_suppress_end(bool log_it)
+/* A thread whose state was created after suppress_begin suppressed nothing. */
+void strata_error_suppress_end(bool say)
 {
     strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth || --thread->suppress_depth)
         return;
-    if (log_it && thread->suppressed.status != STRATA_SUCCESS) {
+    if (say && thread->suppressed.status != STRATA_SUCCESS) {
         thread->error = thread->suppressed;
-        log_error(&thread->error);
+        log_error(&thread->error, false);
     }
     if (__builtin_expect(thread->notices != NULL, 0))
         log_notices(thread);
@@ -202,7 +223,7 @@ void strata_error_set_aside(strata_error_aside *aside)
     thread->notices = NULL;
 }
 
-/* The queue is empty unless errors are suppressed. */
+/* The present queue is empty unless errors are suppressed. */
 void strata_error_take_back(const strata_error_aside *aside)
 {
     strata_thread *thread = aside->thread;
@@ -215,29 +236,29 @@ void strata_error_take_back(const strata_error_aside *aside)
     thread->suppressed = aside->suppressed;
 }
 
-static void report_unless_suppressed(const strata_error *error)
+static void report_unless_suppressed(const strata_error *error, bool is_finding)
 {
     const strata_thread *thread = strata_thread_current;
     if (!thread || !thread->suppress_depth)
-        log_error(error);
+        log_error(error, is_finding);
 }
 
 strata_status strata_error_raise_again(const strata_error *kept)
 {
     strata_error *error = strata_error_begin(kept->status);
     *error = *kept;
-    report_unless_suppressed(error);
+    report_unless_suppressed(error, false);
     return error->status;
 }
 
-static strata_status raise_with(strata_error *error, const char *format, va_list arguments)
+static strata_status raise_with(strata_error *error, bool is_finding, const char *format, va_list arguments)
 {
     char text[sizeof error->message + 4]; /* truncated again, between characters */
     int length = vsnprintf(text, sizeof text, format, arguments);
     if (error->driver_code == CUDA_ERROR_ILLEGAL_ADDRESS && length >= 0 && (size_t)length < sizeof text)
         strata_fault_candidates_append(text, sizeof text, (size_t)length);
     strata_escape(error->message, sizeof error->message, text);
-    report_unless_suppressed(error);
+    report_unless_suppressed(error, is_finding);
     return error->status;
 }
 
@@ -245,7 +266,16 @@ strata_status strata_error_raise(strata_error *error, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    strata_status status = raise_with(error, format, arguments);
+    strata_status status = raise_with(error, false, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+strata_status strata_error_raise_finding(strata_error *error, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    strata_status status = raise_with(error, true, format, arguments);
     va_end(arguments);
     return status;
 }
@@ -255,14 +285,14 @@ strata_status strata_fail(strata_status status, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     strata_error *error = strata_error_begin(status);
-    raise_with(error, format, arguments);
+    raise_with(error, false, format, arguments);
     va_end(arguments);
     return status;
 }
 
 strata_status strata_fail_host_memory(const char *what)
 {
-    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "the host has no memory for %s", what);
+    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "out of host memory for %s", what);
 }
 
 strata_status strata_status_of_driver(CUresult result)
@@ -290,11 +320,28 @@ strata_status strata_status_of_driver(CUresult result)
     }
 }
 
+static _Atomic(bool (*)(void)) look_for_reset;
+
+void strata_error_on_lost_context(bool (*look)(void))
+{
+    atomic_store_explicit(&look_for_reset, look, memory_order_release);
+}
+
+/* The answers to handles of a context that was reset (tests/answers/h200.txt, "primary_reset."). */
+static bool is_after_reset(CUresult result)
+{
+    bool (*look)(void) = atomic_load_explicit(&look_for_reset, memory_order_acquire);
+    const bool may_be = result == CUDA_ERROR_CONTEXT_IS_DESTROYED || result == CUDA_ERROR_INVALID_CONTEXT ||
+                        result == CUDA_ERROR_INVALID_HANDLE;
+    return may_be && look && look();
+}
+
 strata_status strata_fail_driver(CUresult result, const char *call, const char *format, ...)
 {
     if (result == CUDA_ERROR_DEINITIALIZED)
         strata_driver_set_shut_down();
-    strata_error *error = strata_error_begin(strata_status_of_driver(result));
+    const bool reset = is_after_reset(result);
+    strata_error *error = strata_error_begin(reset ? STRATA_ERROR_DEVICE_RESET : strata_status_of_driver(result));
     error->driver_code = result;
     error->driver_name = strata_driver_error_name(result);
     error->driver_call = call;
@@ -303,5 +350,6 @@ strata_status strata_fail_driver(CUresult result, const char *call, const char *
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return strata_error_raise(error, "%s: %s answered %s (%d)", what, call, error->driver_name, (int)result);
+    return strata_error_raise(error, "%s: %s returned %s (%d)%s", what, call, error->driver_name, (int)result,
+                              reset ? ": the primary context was reset" : "");
 }

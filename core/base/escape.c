@@ -1,4 +1,4 @@
-/* Showing control characters, and what is no UTF-8. */
+/* Showing control characters and bytes outside UTF-8. */
 #include "core/base/escape.h"
 
 #include <stdbool.h>
@@ -22,7 +22,20 @@ size_t strata_utf8_length(const char *text)
     return overlong || surrogate || beyond ? 0 : length;
 }
 
-/* Shows one character in out[5]; *taken is its length in `from`. */
+size_t strata_control_length(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] == 0xc2 && at[1] >= 0x80 && at[1] < 0xa0)
+        return 2;
+    return at[0] && (at[0] < 0x20 || at[0] == 0x7f);
+}
+
+unsigned strata_control_code(const char *text)
+{
+    return (unsigned char)text[strata_control_length(text) == 2];
+}
+
+/* Shows one character; *taken is its length in `from`. */
 static size_t show_one(char out[5], const char *from, bool controls, size_t *taken)
 {
     const char c = *from;
@@ -33,8 +46,8 @@ static size_t show_one(char out[5], const char *from, bool controls, size_t *tak
     }
     if (controls && (c == '\n' || c == '\t' || c == '\r'))
         return (size_t)snprintf(out, 5, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
-    if (controls && ((unsigned char)c < 0x20 || c == 0x7f))
-        return (size_t)snprintf(out, 5, "\\x%02x", (unsigned)(unsigned char)c);
+    if (controls && strata_control_length(from))
+        return (size_t)snprintf(out, 5, "\\x%02x", strata_control_code(from));
     memcpy(out, from, *taken);
     return *taken;
 }

@@ -1,4 +1,4 @@
-/* The list of layers that can name fault candidates. */
+/* The list of registered layers. */
 #include "core/base/fault_hints.h"
 
 #include "core/base/lock.h"

@@ -1,13 +1,14 @@
-/* Reading %p and the like. */
+/* Replacing % and a letter. */
 #include "core/base/file_name.h"
 
+#include "core/base/characters.h"
 #include "core/base/error.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-/* Writes what a letter stands for. False for an unknown letter. */
+/* False for an unknown letter. */
 static bool put_part(char letter, const strata_file_part *parts, size_t count, char part[16])
 {
     int number = (int)getpid();
@@ -33,8 +34,8 @@ static strata_status refuse(const char *layer, const char *given, size_t at, con
         used += length > 0 ? (size_t)length : 0;
     }
     return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                       "%s: the file \"%s\" has a %% at character %zu that is not %%p (process)%s or %%%%", layer,
-                       given, at, others);
+                       "%s: file name \"%s\": unknown %% sequence at character %zu; expected %%p (process)%s or %%%%",
+                       layer, given, strata_character_at(given, at), others);
 }
 
 strata_status strata_file_name(char *to, size_t room, const char *layer, const char *given,
@@ -44,11 +45,10 @@ strata_status strata_file_name(char *to, size_t room, const char *layer, const c
     for (const char *c = given; *c; c++) {
         char part[16] = {*c};
         if (*c == '%' && !put_part(*++c, parts, count, part))
-            return refuse(layer, given, (size_t)(c - given), parts, count);
+            return refuse(layer, given, (size_t)(c - 1 - given), parts, count);
         length += (size_t)snprintf(to + length, room - length, "%s", part);
         if (length >= room)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the name of the file has more than %zu bytes", layer,
-                               room - 1);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: file name longer than %zu bytes", layer, room - 1);
     }
     to[length] = '\0';
     return STRATA_SUCCESS;

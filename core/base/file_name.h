@@ -1,4 +1,4 @@
-/* Names of files that a process creates: %p and other letters stand for what differs between processes or layers. */
+/* Names of files that a process creates: %p and other letters tell processes or layers apart. */
 #ifndef STRATA_CORE_BASE_FILE_NAME_H
 #define STRATA_CORE_BASE_FILE_NAME_H
 
@@ -6,15 +6,15 @@
 
 #include <stddef.h>
 
-/* A letter after '%', what it stands for, and its description for the error about an unknown letter. */
+/* `what` describes the letter in the error about an unknown one. */
 typedef struct strata_file_part {
     char letter;
     int number;
     const char *what;
 } strata_file_part;
 
-/* Writes the file name to to[room]: %p is the process, %% a '%', the rest comes from `parts`. `layer` starts the
- * sentence of an error. INVALID_VALUE: an unknown letter, or no room. */
+/* Writes the file name to to[room]: %p is the process, %% a '%', other letters are in `parts`. `layer` starts an
+ * error's sentence. INVALID_VALUE: an unknown letter, or no room. */
 strata_status strata_file_name(char *to, size_t room, const char *layer, const char *given,
                                const strata_file_part *parts, size_t count);
 

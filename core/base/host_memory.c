@@ -1,4 +1,4 @@
-/* Host memory from the arena or from the C library. */
+/* The arena or the C library. */
 #include "core/base/host_memory.h"
 
 #include "core/base/arena.h"
@@ -58,15 +58,15 @@ static _Atomic int decided; /* a source; written once under decide_once, read by
 static pthread_once_t decide_once = PTHREAD_ONCE_INIT;
 static const char *reason; /* written before `decided`, constant then */
 
-/* Defined by programs with a leak sanitizer; the second by those with the thread sanitizer. */
+/* Defined under a leak sanitizer; under the thread sanitizer. */
 extern void __lsan_do_leak_check(void) __attribute__((weak));
 extern void __tsan_init(void) __attribute__((weak));
 
 static const char *why_not_the_arena(void)
 {
-    const char *wanted = getenv("STRATA_HOST_MEMORY");
+    const char *wanted = secure_getenv("STRATA_HOST_MEMORY");
     if (wanted && strcmp(wanted, "libc") == 0)
-        return "STRATA_HOST_MEMORY says so";
+        return "chosen by STRATA_HOST_MEMORY";
 #ifdef STRATA_HAVE_VALGRIND
     if (RUNNING_ON_VALGRIND)
         return "under Valgrind";
@@ -75,7 +75,7 @@ static const char *why_not_the_arena(void)
         return "under a leak sanitizer";
     if (__tsan_init)
         return "under the thread sanitizer";
-    return strata_arena_make() ? NULL : "there was no memory for an arena";
+    return strata_arena_make() ? NULL : "the arena could not be allocated";
 }
 
 static void decide(void)

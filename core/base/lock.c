@@ -1,4 +1,4 @@
-/* The check of the lock order in builds without NDEBUG: each thread remembers the ranks it holds. */
+/* The check of the lock order: each thread remembers the ranks it holds. */
 #include "core/base/lock.h"
 
 #ifndef NDEBUG

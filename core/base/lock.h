@@ -1,10 +1,9 @@
 /* Locks and their order.
  *
  * strata_lock_rank lists the process's locks, outermost first: a thread takes a lock only while all locks it holds rank
- * before it. Builds without NDEBUG check this at each lock and abort on a violation, naming both ranks. The allocator's
- * locks (core/base/arena.h) rank after all of them. Three locks are not listed, since no listed lock is taken inside
- * them: the log callback's (core/base/error.c), the driver's opening (driver/driver.c) and the loading of kernels
- * (driver/kernels).
+ * before it. Builds without NDEBUG abort on a violation, naming both ranks. The allocator's locks (core/base/arena.h)
+ * rank last. Three locks have no rank, since no ranked lock is taken inside them: the log callback's
+ * (core/base/error.c), the driver's opening (driver/driver.c) and the loading of kernels (driver/kernels).
  *
  * strata_lock sleeps. strata_spin spins, then yields: for data that one thread nearly always has to itself, such as a
  * timeline or an owner's index. A pair costs 8.6 ns, a mutex 17.7 (H200 host). */
@@ -23,15 +22,19 @@ typedef enum strata_lock_rank {
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
     STRATA_RANK_STREAMS,          /* the runtime's stream pool and registered streams */
     STRATA_RANK_ACCOUNTS,         /* a budget's list of accounts */
+    STRATA_RANK_BUDGET_WAITERS,   /* requests that wait for live bytes */
     STRATA_RANK_ACCOUNT_LOCK,     /* whether an account is locked; held briefly */
     STRATA_RANK_SHARED_FILES,     /* the process's shared budgets */
     STRATA_RANK_OWNER,            /* what an owner creates on first use */
+    STRATA_RANK_POOLS,            /* the process's pools; held while one returns memory for another */
     STRATA_RANK_POOL_OOM,         /* a pool that waits for memory to complete */
     STRATA_RANK_POOL_MAP,         /* a pool that maps, moves or releases memory */
     STRATA_RANK_DEVICES,          /* opening a device */
     STRATA_RANK_LAYERS,           /* names of layers */
     STRATA_RANK_STREAM_MAP,       /* known streams; creation and removal of timelines */
     STRATA_RANK_TIMELINE,         /* one timeline; never two at once */
+    STRATA_RANK_THREAD_SCOPES,    /* scopes of statistics that threads enter */
+    STRATA_RANK_TAG_RECORDS,      /* records and scopes of statistics that are made */
     STRATA_RANK_TAG_COUNTERS,     /* scopes and reservations of statistics */
     STRATA_RANK_EVENTS,           /* free events of a device */
     STRATA_RANK_INDEX,            /* an owner's addresses and its list of frees */
@@ -39,6 +42,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_TABLE,            /* free slots of one table of blocks */
     STRATA_RANK_COUNTERS,         /* creating stripes of counters, per-thread slots */
     STRATA_RANK_SHARED,           /* a shared budget's file, by one thread of the process */
+    STRATA_RANK_SHARED_RETIRED,   /* the open records of a shared budget's frees */
     STRATA_RANK_CALL_STACKS,      /* inserting a call stack */
     STRATA_RANK_FRAME_NAMES,      /* naming its frames */
     STRATA_RANK_LOG_LIST,         /* the writers of logs */
@@ -49,6 +53,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_GUARD,            /* the lists of a guard */
     STRATA_RANK_EXIT_FINDINGS,    /* what guards found at process exit */
     STRATA_RANK_STACK_ENDS,       /* whether a stack may be destroyed */
+    STRATA_RANK_ACCOUNT_COUNTS,   /* what is in use in an account at once */
     STRATA_RANK_LEAF,             /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;
@@ -99,7 +104,6 @@ static inline void strata_lock_take(strata_lock *lock)
     pthread_mutex_lock(&lock->mutex);
 }
 
-/* False if another thread has it. */
 static inline bool strata_lock_try(strata_lock *lock)
 {
     strata_lock_order_enter(lock->rank);
@@ -122,7 +126,6 @@ static inline void strata_pause(void)
 #endif
 }
 
-/* Pauses; yields from the 64th call on. */
 static inline void strata_backoff(unsigned *spins)
 {
     if (++*spins < 64)
@@ -144,20 +147,6 @@ static inline void strata_spin_take(strata_spin *spin)
     while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
         while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
             strata_backoff(&spins);
-}
-
-/* Also says whether another thread had it: the caller can then avoid the lock for longer. */
-static inline bool strata_spin_take_meeting(strata_spin *spin)
-{
-    strata_lock_order_enter(spin->rank);
-    if (!atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire))
-        return false;
-    unsigned spins = 0;
-    do
-        while (atomic_load_explicit(&spin->taken, memory_order_relaxed))
-            strata_backoff(&spins);
-    while (atomic_exchange_explicit(&spin->taken, 1, memory_order_acquire));
-    return true;
 }
 
 static inline void strata_spin_release(strata_spin *spin)

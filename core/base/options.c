@@ -1,4 +1,4 @@
-/* Copies option structs of any version. */
+/* Copying option structs. */
 #include "core/base/options.h"
 
 #include "core/base/error.h"
@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Most bytes by which a later version may be larger. Beyond it the size is garbage, and reading that far could fault.
- */
+/* Most bytes that a later version may add. Beyond it the size is garbage, and reading that far could fault. */
 enum { GROWTH = 256 };
 
 static bool is_zero(const char *bytes, size_t count)
@@ -28,14 +27,14 @@ strata_status strata_options_read(void *into, size_t known, const void *given, c
     if (size == 0)
         size = (uint32_t)known;
     if (size % sizeof size || size > known + GROWTH)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "%s.size is %u: expected 0 or sizeof(%s), which is %zu here. Set the whole struct to zero "
-                           "before its members",
-                           name, size, name, known);
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE,
+            "%s.size is %u; expected 0 or sizeof(%s), %zu bytes. Zero the struct before setting its members", name,
+            size, name, known);
     if (size > known && !is_zero((const char *)given + known, size - known))
         return strata_fail(
             STRATA_ERROR_INVALID_VALUE,
-            "%s of %u bytes sets something that this version, which knows %zu bytes of it, does not have", name, size,
+            "%s of %u bytes sets a member beyond byte %zu, which this version of the library does not have", name, size,
             known);
     memcpy(into, given, size < known ? size : known);
     return STRATA_SUCCESS;
@@ -46,7 +45,7 @@ strata_status strata_options_begin(const char *layer, strata_resource **out, voi
 {
     char name[64];
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s is made without a place for it", layer);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_%s_create: out is NULL", layer);
     *out = NULL;
     snprintf(name, sizeof name, "strata_%s_options", layer);
     return strata_options_read(into, known, given, name);

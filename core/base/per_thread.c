@@ -1,4 +1,4 @@
-/* Creating, walking and freeing the slots. */
+/* Creating, walking and freeing slots. */
 #include "core/base/per_thread.h"
 
 #include "core/base/host_memory.h"

@@ -1,8 +1,8 @@
-/* A slot for each thread that uses a layer, so that the layer's fast path touches no other thread's words. Created at a
- * thread's first use, on cache lines of its own, and never moved.
+/* A slot for each thread that uses a layer: its fast path touches no other thread's words. Created at a thread's first
+ * use, on cache lines of its own, never moved.
  *
- * A slot belongs to a thread's number. When the thread ends, the slot keeps its values and goes to the next thread with
- * that number, so no count is lost. The layer says which members other threads may write. */
+ * When a thread ends, its slot keeps its values and goes to the next thread with its number, so no count is lost. The
+ * layer says which members other threads may write. */
 #ifndef STRATA_CORE_BASE_PER_THREAD_H
 #define STRATA_CORE_BASE_PER_THREAD_H
 
@@ -19,11 +19,11 @@ typedef struct strata_per_thread {
     _Atomic(char *) chunks[STRATA_THREAD_LIMIT / STRATA_PER_THREAD_CHUNK]; /* created on demand, never moved */
 } strata_per_thread;
 
-/* Slots of `bytes` each, initially zero. */
+/* Slots have `bytes` bytes, initially zero. */
 void strata_per_thread_init(strata_per_thread *slots, size_t bytes);
 
-/* For slots that every allocation needs, before the first use: takes one of the few numbers, if any is left, so that a
- * thread finds its slot in its own state. */
+/* For slots that every allocation needs, before the first use: takes one of the few numbers, if any is left. A thread
+ * then finds its slot in its own state. */
 void strata_per_thread_take_number(strata_per_thread *slots);
 
 /* No call may be in flight. Takes the threads' lock if they have a number. */
@@ -32,7 +32,7 @@ void strata_per_thread_destroy(strata_per_thread *slots);
 /* NULL without host memory. */
 void *strata_per_thread_make(strata_per_thread *slots, const strata_thread *thread);
 
-/* The slow path of strata_per_thread_self: slots without a number, and a thread's first use. */
+/* For slots without a number, and a thread's first use. */
 void *strata_per_thread_find(strata_per_thread *slots, strata_thread *thread);
 
 /* The calling thread's slot. NULL if the thread has no number, or without host memory: every layer needs a fallback. */
@@ -44,15 +44,15 @@ static inline void *strata_per_thread_self(strata_per_thread *slots, strata_thre
     return __builtin_expect(slot != NULL, 1) ? slot : strata_per_thread_find(slots, thread);
 }
 
-/* Also NULL before the thread's first use. Makes no call, so that a fast path saves no registers. */
+/* Also NULL before the thread's first use. Makes no call, so a fast path saves no registers. */
 static inline void *strata_per_thread_if_present(const strata_per_thread *slots, const strata_thread *thread)
 {
     return __builtin_expect(thread != NULL, 1) ? thread->per_thread[slots->number] : NULL;
 }
 
-/* The next existing slot from *position (initially 0), which it advances; NULL after the last. Unused slots are
- * included, all zero. If a thread stores X (seq_cst) and then walks, it meets a given slot, or the thread that created
- * the slot loads X (seq_cst) afterwards. */
+/* The next existing slot from *position (initially 0), which it advances; NULL after the last. Includes unused slots,
+ * all zero. If a thread stores X (seq_cst) and then walks, it meets a given slot, or the thread that created the slot
+ * loads X (seq_cst) afterwards. */
 void *strata_per_thread_next(const strata_per_thread *slots, uint32_t *position);
 
 #endif

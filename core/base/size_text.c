@@ -1,10 +1,12 @@
-/* Sizes and durations from text. Integers are read exactly; a fraction takes a second, exact integer step. */
+/* Integers are read exactly; a fraction takes a second, exact integer step. */
 #include "core/base/size_text.h"
 
 #include "core/base/error.h"
 
 #include <strata/stack.h>
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -39,7 +41,7 @@ static bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-/* 10 * value + digit, or false where that does not fit. */
+/* 10 * value + digit; false if it does not fit. */
 static bool push_digit(uint64_t *value, char digit)
 {
     return !__builtin_mul_overflow(*value, 10, value) &&
@@ -58,7 +60,7 @@ static bool read_with_units(const char *text, size_t length, const unit *units, 
 {
     size_t at = 0;
     uint64_t whole = 0, fraction = 0, scale = 1;
-    bool zero = true; /* whether all digits are 0 */
+    bool zero = true;
     while (at < length && is_digit(text[at])) {
         zero = zero && text[at] == '0';
         if (!push_digit(&whole, text[at++]))
@@ -131,14 +133,45 @@ bool strata_read_switch(const char *text, size_t length, bool *on)
 strata_status strata_parse_size(const char *text, uint64_t *bytes)
 {
     if (!text || !bytes)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a size without a text or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_parse_size: text or bytes is NULL");
     *bytes = 0;
     if (strata_read_size(text, strlen(text), bytes))
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_SYNTAX,
-                       "\"%.64s\" is no size: expected digits and a unit, such as 8GiB, 512MB or 4096; from one byte "
-                       "to below 2^64, or 0",
+                       "invalid size \"%.64s\": expected a number with an optional unit, such as 8GiB, 512MB or 4096, "
+                       "below 2^64 bytes",
                        text);
+}
+
+/* Three significant digits, or more before the point. */
+strata_size_words strata_size_short(uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    strata_size_words out;
+    double value = (double)bytes;
+    size_t scale = 0;
+    for (; value >= (scale ? 1023.5 : 1024) && scale + 1 < sizeof names / sizeof names[0]; scale++)
+        value /= 1024; /* what would be printed as 1024 has the next unit */
+    int decimals = scale == 0 ? 0 : value < 10 ? 2 : value < 100 ? 1 : 0;
+    snprintf(out.text, sizeof out.text, "%.*f %s", decimals, value, names[scale]);
+    return out;
+}
+
+strata_size_words strata_size_text(uint64_t bytes)
+{
+    static const char *const names[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    strata_size_words out;
+    uint64_t whole = bytes;
+    size_t scale = 0;
+    for (; whole >= 1024 && whole % 1024 == 0; whole /= 1024)
+        scale++;
+    if (bytes < 1024)
+        snprintf(out.text, sizeof out.text, "%" PRIu64 " byte%s", bytes, bytes == 1 ? "" : "s");
+    else if (whole < 1024)
+        snprintf(out.text, sizeof out.text, "%" PRIu64 " %s (%" PRIu64 " bytes)", whole, names[scale], bytes);
+    else
+        snprintf(out.text, sizeof out.text, "%.16s (%" PRIu64 " bytes)", strata_size_short(bytes).text, bytes);
+    return out;
 }
 
 uint64_t strata_amount_bytes(const strata_amount *amount, uint64_t total_bytes)

@@ -1,24 +1,34 @@
-/* Sizes, durations and percentages as people write them. */
+/* Sizes, durations, percentages and such from text[length]. False if it is none, or does not fit; raises no error. */
 #ifndef STRATA_CORE_BASE_SIZE_TEXT_H
 #define STRATA_CORE_BASE_SIZE_TEXT_H
 
 #include <strata/resource.h>
 
-/* Reads text[length] as a size in bytes: "1.5GiB", "512 MB", "4096". Fractions of a byte are dropped, but a nonzero
- * size that would become zero is refused. False if it is no size; raises no error. */
+/* Bytes: "1.5GiB", "512 MB", "4096". Fractions of a byte are dropped; a nonzero size that would become zero is refused.
+ */
 bool strata_read_size(const char *text, size_t length, uint64_t *bytes);
 
-/* Likewise a duration in nanoseconds: ns, us, ms, s; nanoseconds without a unit. */
+/* Nanoseconds, from ns, us, ms or s; without a unit, ns. */
 bool strata_read_duration(const char *text, size_t length, uint64_t *nanoseconds);
 
-/* Likewise a percentage: digits, an optional fraction, '%'; above 0, at most 100. */
+/* Digits, an optional fraction, '%'; above 0, at most 100. */
 bool strata_read_percent(const char *text, size_t length, double *percent);
 
-/* Reads text[length] as decimal digits alone. False if it is no number, or does not fit. */
+/* Decimal digits alone. */
 bool strata_read_count(const char *text, size_t length, uint64_t *count);
 
-/* Reads text[length] as a word for on or off. False if it is none. */
+/* A word for on or off. */
 bool strata_read_switch(const char *text, size_t length, bool *on);
+
+typedef struct strata_size_words {
+    char text[48];
+} strata_size_words;
+
+/* A size for people, with the exact figure behind: "100 GiB (107374182400 bytes)", "1 byte". */
+strata_size_words strata_size_text(uint64_t bytes);
+
+/* Without the exact figure: "8.54 GiB". */
+strata_size_words strata_size_short(uint64_t bytes);
 
 /* An amount in bytes; a percentage is of total_bytes, which is a device's memory. */
 uint64_t strata_amount_bytes(const strata_amount *amount, uint64_t total_bytes);

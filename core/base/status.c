@@ -1,4 +1,4 @@
-/* Names and texts of statuses, and the version. */
+/* Statuses as texts, and the version. */
 #include <strata/status.h>
 
 const char *strata_version_string(void)
@@ -27,5 +27,5 @@ const char *strata_status_text(strata_status status)
         STRATA_STATUS_MAP(STATUS_TEXT)
 #undef STATUS_TEXT
     }
-    return "an unknown status";
+    return "unknown status";
 }

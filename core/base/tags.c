@@ -23,13 +23,13 @@ static strata_lock tags_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_TAGS);
 static tag_name *by_name;   /* guarded by tags_lock */
 static strata_tag last_tag; /* guarded by tags_lock */
 
-/* By number, for readers without a lock; chunks and names are set once. */
+/* By number; read without a lock, chunks and names are set once. */
 static _Atomic(_Atomic(const tag_name *) *) chunks[TAG_CHUNKS];
 
 static strata_status refuse_name(const char *name)
 {
     if (!name)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a tag's name is NULL");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_tag_intern: name is NULL");
     if (strlen(name) > TAG_NAME_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "a tag's name has at most %d bytes; this one starts with \"%.32s\"", TAG_NAME_LIMIT, name);
@@ -71,7 +71,7 @@ strata_status strata_tag_intern(const char *name, strata_tag *tag)
     *tag = 0;
     strata_status status = refuse_name(name);
     if (status == STRATA_SUCCESS)
-        status = strata_not_forked();
+        status = strata_check_not_forked();
     if (status != STRATA_SUCCESS || !*name)
         return status;
     size_t length = strlen(name);

@@ -1,4 +1,4 @@
-/* Thread states: created at a thread's first call, ended by the destructor of a thread-specific key. */
+/* States are created at a thread's first call, ended by the destructor of a thread-specific key. */
 #include "core/base/thread.h"
 
 #include "core/base/host_memory.h"

@@ -1,4 +1,4 @@
-/* The choice of the clock, and taking points. */
+/* Choosing the clock, taking points. */
 #include "core/base/timestamp.h"
 
 #include <pthread.h>
@@ -52,7 +52,7 @@ static uint64_t wall_clock(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Takes the quickest of a few tries: the one with the least between the stamps and the clocks. */
+/* Takes the quickest of four tries. */
 void strata_timestamp_take_point(strata_timestamp_point *point)
 {
     uint64_t best = UINT64_MAX;

@@ -1,7 +1,7 @@
 /* Time stamps for hot paths.
  *
- * A stamp is the processor's time stamp counter if that is invariant and trusted, else CLOCK_MONOTONIC. A reader of
- * stamps takes points, pairs of a stamp and the clocks, and interpolates between two of them. */
+ * A stamp is the processor's time stamp counter if that is invariant and trusted, else CLOCK_MONOTONIC. Readers
+ * interpolate between points, pairs of a stamp and the clocks. */
 #ifndef STRATA_CORE_BASE_TIMESTAMP_H
 #define STRATA_CORE_BASE_TIMESTAMP_H
 
@@ -16,7 +16,7 @@
 /* Written by strata_timestamp_start, before the first stamp. */
 extern bool strata_timestamp_is_counter;
 
-/* Chooses the clock. Any thread. */
+/* Any thread. */
 void strata_timestamp_start(void);
 
 static inline uint64_t strata_timestamp_clock(void)
@@ -26,9 +26,17 @@ static inline uint64_t strata_timestamp_clock(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* The processor may read the counter before earlier loads (Intel SDM, RDTSC), and a fence would double the cost: a
- * stamp may be some 100 ns too old. Of two records in different threads that are closer than this, either may have the
- * lower stamp. */
+/* Some milliseconds too old, in a few nanoseconds. */
+static inline uint64_t strata_timestamp_coarse(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+/* May be some 100 ns too old: the processor may read the counter before earlier loads (Intel SDM, RDTSC), and a fence
+ * would double the cost. Of two records in different threads that are closer than this, either may have the lower
+ * stamp. */
 static inline uint64_t strata_timestamp_now(void)
 {
 #if defined(__x86_64__)
@@ -38,7 +46,7 @@ static inline uint64_t strata_timestamp_now(void)
     return strata_timestamp_clock();
 }
 
-/* Whether strata_timestamp_simple may be used: everywhere but on an x86-64 with an untrusted counter. */
+/* False only on an x86-64 with an untrusted counter. */
 static inline bool strata_timestamp_is_simple(void)
 {
 #if defined(__x86_64__)
@@ -48,7 +56,7 @@ static inline bool strata_timestamp_is_simple(void)
 #endif
 }
 
-/* Without the branch; on x86-64 without a call. */
+/* If strata_timestamp_is_simple. No branch; on x86-64 no call. */
 static inline uint64_t strata_timestamp_simple(void)
 {
 #if defined(__x86_64__)
@@ -64,13 +72,12 @@ typedef struct strata_timestamp_point {
     uint64_t wall_ns;
 } strata_timestamp_point;
 
-/* A stamp and both clocks, of one moment. */
 void strata_timestamp_take_point(strata_timestamp_point *point);
 
 /* Nanoseconds per tick between two points; 1 for equal points. */
 double strata_timestamp_rate(const strata_timestamp_point *from, const strata_timestamp_point *to);
 
-/* The monotonic time of a stamp, at `rate` nanoseconds per tick from a point. */
+/* `rate`: nanoseconds per tick. */
 static inline uint64_t strata_timestamp_time(const strata_timestamp_point *point, double rate, uint64_t stamp)
 {
     double away = (double)(int64_t)(stamp - point->stamp) * rate;

@@ -6,12 +6,12 @@
  *     address + 8 + 2n   a bucket of 2n + 2 words, up to eight: lone starts in no order, or 0
  *     address            a node
  *
- * Up to eight starts below a child are lone or in a bucket, so that blocks far apart need no nodes. A node is as large
- * as its contents: the values of its digits side by side; from some number on, and in the root, a value for every
- * digit, found without counting. A shrinking node keeps some room, so that a start which comes and goes does not
- * allocate each time.
+ * Up to eight starts below a child are lone or in a bucket: blocks far apart need no nodes. A node has the values of
+ * its digits side by side; from some number on, and in the root, a value for every digit, found without counting. A
+ * shrinking node keeps some room: a start which comes and goes does not allocate each time.
  *
- * An insertion creates the new part of the trie before it links it, so that a failed one changes nothing. */
+ * An insertion creates the new part of the trie before it links it: a failed one changes nothing. Its functions return
+ * false or 0 without host memory. */
 #include "core/blocks/address_index.h"
 
 #include "core/base/host_memory.h"
@@ -29,7 +29,7 @@ enum {
     LAST_SLOT = (1 << SLOT_BITS) - 1,
     LONE_LEVEL = 6,   /* the highest level with lone starts: 6 * 6 + 24 + 1 bits */
     BUCKET = 8,       /* most starts of a bucket */
-    FEW = BUCKET / 2, /* a node with so few starts becomes a bucket */
+    FEW = BUCKET / 2, /* a node with so few becomes a bucket */
     IN_BUCKET = 8,    /* marks a child as one */
 };
 
@@ -48,8 +48,7 @@ typedef struct node {
     child children[]; /* of a leaf: uint32_t slots[] */
 } node;
 
-/* The rooms of leaves and of nodes: with the 16 bytes before the values, size classes of the allocator except the last.
- */
+/* Rooms of leaves, of nodes. With the 16 bytes before the values, size classes of the allocator except the last. */
 static const uint8_t rooms[2][16] = {
     {4, 8, 12, 16, 20, 24, 28, WIDTH},
     {2, 4, 6, 8, 10, 14, 18, 22, 26, 30, 38, 46, 54, WIDTH},
@@ -132,7 +131,7 @@ static inline uint32_t lone_slot(child at)
     return (uint32_t)(at >> 1) & LAST_SLOT;
 }
 
-/* The start's bits below the child. */
+/* Its bits below the child. */
 static inline CUdeviceptr lone_low(child at)
 {
     return (CUdeviceptr)(at >> (SLOT_BITS + 1)) << GRANULE_BITS;
@@ -153,7 +152,7 @@ static inline unsigned bucket_room(child at)
     return (unsigned)(at & 6) + 2;
 }
 
-/* The word in a bucket with these bits below the child, or NULL. */
+/* The word with these bits below the child, or NULL. */
 static inline child *in_bucket(child at, CUdeviceptr low)
 {
     child *words = bucket_at(at);
@@ -175,7 +174,7 @@ static inline size_t width_of(unsigned level)
     return level ? sizeof(child) : sizeof(uint32_t);
 }
 
-/* Where the value of a digit is, or belongs. */
+/* The index of a digit's value, present or not. */
 static inline unsigned position(const node *at, unsigned which)
 {
     return at->room == WIDTH ? which : count_bits(at->used & (bit(which) - 1));
@@ -265,7 +264,6 @@ static void spread(node *to, const node *from, unsigned level)
     }
 }
 
-/* False without host memory. */
 static __attribute__((noinline)) bool resize(child *link, unsigned level, unsigned count)
 {
     node *from = node_at(*link), *made = make_node(level, count);
@@ -323,7 +321,7 @@ uint32_t strata_index_at(const strata_address_index *index, CUdeviceptr start)
 
 /* ---- inserting ---- */
 
-/* Raises the root until `start` is below it. False without host memory; the index stays valid. */
+/* Raises the root until `start` is below it. After a failure the index is valid. */
 static __attribute__((noinline)) bool raise_root(strata_address_index *index, CUdeviceptr start)
 {
     if (above(start, LEVELS - 1))
@@ -349,7 +347,7 @@ static __attribute__((noinline)) bool raise_root(strata_address_index *index, CU
 
 static bool enter(child *link, unsigned level, CUdeviceptr start, uint32_t slot);
 
-/* A bucket of lone starts, or the only one itself. 0 without host memory. */
+/* A bucket of lone starts, or the only one itself. */
 static child make_bucket(const child *words, unsigned count)
 {
     if (count == 1)
@@ -362,7 +360,7 @@ static child make_bucket(const child *words, unsigned count)
     return (uintptr_t)made | IN_BUCKET | (room - 2);
 }
 
-/* A node of `level` from a full bucket and another start. 0 without host memory. */
+/* A node of `level` from a full bucket and another start. */
 static child burst(child full, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const child *words = bucket_at(full);
@@ -379,7 +377,7 @@ static child burst(child full, unsigned level, CUdeviceptr start, uint32_t slot)
     return 0;
 }
 
-/* Adds a start to a child of `level` with a full bucket or a lone start. False without host memory. */
+/* Adds a start to a full bucket or a lone start. */
 static __attribute__((noinline)) bool crowd(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const unsigned room = is_lone(*to) ? 1 : bucket_room(*to);
@@ -417,7 +415,7 @@ static bool put_in_bucket(child to, CUdeviceptr low, child lone)
     return found;
 }
 
-/* Adds a start to a child of `level` with a bucket or a lone start. False without host memory. */
+/* Adds a start to a bucket or a lone start. */
 static bool add_start(child *to, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const child lone = lone_child(start, level, slot);
@@ -431,14 +429,13 @@ static bool add_start(child *to, unsigned level, CUdeviceptr start, uint32_t slo
     return crowd(to, level, start, slot);
 }
 
-/* Makes room for another value in a node. */
 static inline bool widen(child *link, unsigned level)
 {
     const node *at = node_at(*link);
     return at->room == WIDTH || at->count < at->room || resize(link, level, at->room + 1U);
 }
 
-/* The child of `level` for its first start. 0 without host memory. */
+/* The child of `level` for its first start. */
 static child first_start(unsigned level, CUdeviceptr start, uint32_t slot)
 {
     if (level <= LONE_LEVEL)
@@ -451,7 +448,7 @@ static child first_start(unsigned level, CUdeviceptr start, uint32_t slot)
     return (uintptr_t)made;
 }
 
-/* Inserts a start whose digit the node of `level` lacks. False without host memory. */
+/* Inserts a start whose digit the node of `level` lacks. */
 static bool add_digit(child *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     const child made = widen(link, level) ? first_start(level, start, slot) : 0;
@@ -476,7 +473,7 @@ static bool put_slot(child *link, unsigned which, uint32_t slot)
     return true;
 }
 
-/* Inserts a start below the node of `level`. False without host memory; then nothing changed. */
+/* Inserts a start below the node of `level`. */
 static bool enter(child *link, unsigned level, CUdeviceptr start, uint32_t slot)
 {
     node *at = node_at(*link);
@@ -524,7 +521,7 @@ static bool collect(child at, unsigned level, CUdeviceptr low, child *words, uns
     return true;
 }
 
-/* A bucket with the contents of a node of `level`; 0: too many, or no host memory. */
+/* A node's starts as a bucket. 0: too many, or no host memory. */
 static child as_bucket(const node *at, unsigned level)
 {
     child words[FEW];
@@ -541,7 +538,7 @@ static child as_bucket(const node *at, unsigned level)
     return make_bucket(words, count);
 }
 
-/* Shrinks nodes with few values, from the node of `level` upwards on the path to `start`. */
+/* Shrinks nodes with few values, from `level` upwards on the path to `start`. */
 static __attribute__((noinline)) void narrow(strata_address_index *index, node *const *path, unsigned level,
                                              CUdeviceptr start)
 {
@@ -569,7 +566,7 @@ static __attribute__((noinline)) void narrow(strata_address_index *index, node *
     index->root = NULL;
 }
 
-/* Shrinks a bucket. False: it was empty and is freed. */
+/* False: the bucket was empty and is freed. */
 static __attribute__((noinline)) bool narrow_bucket(child *from, unsigned count)
 {
     child *words = bucket_at(*from), left[BUCKET];
@@ -585,7 +582,7 @@ static __attribute__((noinline)) bool narrow_bucket(child *from, unsigned count)
     return count > 0;
 }
 
-/* Removes a start from a bucket. False: the bucket was empty and is freed. */
+/* False: the bucket was empty and is freed. */
 static inline bool take_out(child *from, child *gone)
 {
     const child *words = bucket_at(*from);
@@ -702,8 +699,7 @@ static uint32_t first_of(child at, unsigned level, CUdeviceptr base, CUdeviceptr
     }
 }
 
-/* Walks down towards `address` and stores the nodes; *end is the last child if it is no node. Returns the level of the
- * last node. */
+/* Stores the nodes towards `address`; *end is the last child if it is no node. Returns the last node's level. */
 static inline unsigned descend(const strata_address_index *index, CUdeviceptr address, const node **path, child *end)
 {
     const node *at = index->root;

@@ -1,17 +1,17 @@
-/* The table of blocks. Entries live in chunks that are created on demand and stay until the table ends, so the index of
- * any identity, however old, can be followed. Free slots are cached for each thread and move in batches. */
+/* Entries live in chunks that stay until the table ends: the index of any identity, however old, can be followed. Free
+ * slots are cached for each thread and move in batches. */
 #include "core/blocks/blocks.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
+#include "core/base/size_text.h"
 #include "core/streams/timeline.h"
 
 #include <pthread.h>
 
 enum { SLOT_CACHE_SIZE = 64 };
 
-/* Free slots of one table, for one thread. */
 typedef struct strata_slot_cache {
     strata_table *table;
     uint32_t count;
@@ -39,7 +39,8 @@ strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, s
     strata_lock_release(&numbers_lock);
     if (number == STRATA_TABLE_LIMIT) {
         strata_host_free(table);
-        return strata_fail(STRATA_ERROR_BUSY, "a process can have %d stacks at a time", STRATA_TABLE_LIMIT - 1);
+        return strata_fail(STRATA_ERROR_BUSY, "too many stacks: a process can have %d at a time",
+                           STRATA_TABLE_LIMIT - 1);
     }
     strata_lock_init(&table->lock, STRATA_RANK_TABLE);
     table->number = number;
@@ -76,7 +77,7 @@ void strata_table_destroy(strata_table *table)
 
 /* ---- slots ---- */
 
-/* Creates the memory of an entry if needed. The lock is held. */
+/* The lock is held. */
 static bool back_slot(strata_table *table, uint32_t slot)
 {
     if (slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS)
@@ -116,7 +117,7 @@ static void give_slots(strata_table *table, const uint32_t *slots, uint32_t coun
     strata_lock_release(&table->lock);
 }
 
-/* Not in a forked child: it needs no slot, and a thread that does not exist there may have held the table's lock. */
+/* Not in a forked child: it needs no slot, and a thread missing there may have held the table's lock. */
 static void drop_slots(strata_thread *thread)
 {
     bool forked = strata_driver_state_now() == STRATA_DRIVER_FORKED;
@@ -136,7 +137,7 @@ static void add_exit_hook(void)
     strata_thread_add_exit_hook(&exit_hook);
 }
 
-/* The calling thread's cache for the table, created on first use; NULL without memory. */
+/* The calling thread's, created on first use; NULL without memory. */
 static strata_slot_cache *slot_cache(strata_table *table)
 {
     strata_thread *thread = strata_thread_self();
@@ -241,32 +242,26 @@ strata_error *strata_block_error(strata_status status, const strata_block *block
 static __attribute__((cold)) strata_status refuse_pinned(const strata_block *block)
 {
     strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
-    return strata_error_raise(
-        error,
-        "block 0x%llx (tag \"%s\", generation %llu) cannot be freed: work that uses it was prepared and "
-        "not finished; finish or cancel it first",
-        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    return strata_error_raise(error,
+                              "block 0x%llx (tag \"%s\", generation %llu) is in use: a prepared use is not finished; "
+                              "finish or cancel it before the free",
+                              (unsigned long long)block->address, strata_tag_name(block->tag),
+                              (unsigned long long)block->id.generation);
 }
 
-/* The first fact in which the blocks differ; NULL if none. */
-static const char *wrong_fact(const strata_block *allocated, const strata_block *block, strata_status *status)
+/* By the first fact in which the blocks differ. */
+static strata_status wrong_fact(const strata_block *allocated, const strata_block *block)
 {
-    *status = STRATA_ERROR_WRONG_DEVICE;
     if (block->device != allocated->device)
-        return "device";
-    *status = STRATA_ERROR_FOREIGN_POINTER;
+        return STRATA_ERROR_WRONG_DEVICE;
     if (block->address != allocated->address)
-        return "address";
-    *status = STRATA_ERROR_SIZE_MISMATCH;
-    if (block->bytes != allocated->bytes)
-        return "size";
-    if (block->requested != allocated->requested)
-        return "requested size";
-    *status = STRATA_SUCCESS;
-    return NULL;
+        return STRATA_ERROR_FOREIGN_POINTER;
+    if (block->bytes != allocated->bytes || block->requested != allocated->requested)
+        return STRATA_ERROR_SIZE_MISMATCH;
+    return STRATA_SUCCESS;
 }
 
-/* What a free compares with; the entry may be becoming another block's. */
+/* For a free; the entry may be becoming another block's. */
 static strata_block facts_of(const strata_table *table, const strata_entry *entry)
 {
     return (strata_block){
@@ -278,25 +273,38 @@ static strata_block facts_of(const strata_table *table, const strata_entry *entr
     };
 }
 
+/* Sizes are exact: they may differ by a byte. */
 static __attribute__((cold)) strata_status refuse_fact(const strata_block *allocated, const strata_block *block,
-                                                       strata_status status, const char *what)
+                                                       strata_status status)
 {
+    const unsigned long long address = allocated->address, generation = block->id.generation;
+    const char *tag = strata_tag_name(allocated->tag);
     strata_error *error = strata_block_error(status, block);
     error->tag = allocated->tag;
-    return strata_error_raise(
-        error,
-        "the %s of the block given does not match: it says 0x%llx, %zu bytes, %zu requested, device %d; allocated was "
-        "0x%llx, %zu bytes, %zu requested, device %d (tag \"%s\", generation %llu)",
-        what, (unsigned long long)block->address, block->bytes, block->requested, block->device,
-        (unsigned long long)allocated->address, allocated->bytes, allocated->requested, allocated->device,
-        strata_tag_name(allocated->tag), (unsigned long long)block->id.generation);
+    if (status == STRATA_ERROR_WRONG_DEVICE)
+        return strata_error_raise(
+            error,
+            "device mismatch: passed device %d, allocated on device %d: block 0x%llx (tag \"%s\", generation %llu)",
+            block->device, allocated->device, address, tag, generation);
+    if (status == STRATA_ERROR_FOREIGN_POINTER)
+        return strata_error_raise(
+            error, "block address mismatch: passed 0x%llx, allocated 0x%llx (tag \"%s\", generation %llu)",
+            (unsigned long long)block->address, address, tag, generation);
+    if (block->bytes != allocated->bytes)
+        return strata_error_raise(error,
+                                  "block size mismatch: passed %zu bytes, allocated %zu (requested %zu): block 0x%llx "
+                                  "(tag \"%s\", generation %llu)",
+                                  block->bytes, allocated->bytes, allocated->requested, address, tag, generation);
+    return strata_error_raise(error,
+                              "block size mismatch: passed %zu requested bytes, allocated with %zu: block 0x%llx "
+                              "(tag \"%s\", generation %llu)",
+                              block->requested, allocated->requested, address, tag, generation);
 }
 
-strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block)
+strata_status strata_check_block_facts(const strata_block *allocated, const strata_block *block)
 {
-    strata_status status;
-    const char *wrong = wrong_fact(allocated, block, &status);
-    return wrong ? refuse_fact(allocated, block, status, wrong) : STRATA_SUCCESS;
+    const strata_status status = wrong_fact(allocated, block);
+    return status == STRATA_SUCCESS ? status : refuse_fact(allocated, block, status);
 }
 
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
@@ -316,13 +324,12 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
         }
         if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
             return refuse_pinned(block);
-        strata_status status;
         const strata_block allocated = facts_of(table, entry);
-        const char *wrong = wrong_fact(&allocated, block, &status);
-        if (wrong) {
+        const strata_status wrong = wrong_fact(&allocated, block);
+        if (wrong != STRATA_SUCCESS) {
             uint64_t now = atomic_load_explicit(&entry->word, memory_order_relaxed);
             if (strata_word_lives(now, block->id.generation))
-                return refuse_fact(&allocated, block, status, wrong);
+                return refuse_fact(&allocated, block, wrong);
             word = now;
             continue;
         }
@@ -333,7 +340,6 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
     }
 }
 
-/* By the number of layers that hold the live block back. */
 static uint64_t living_state(const strata_entry *entry)
 {
     return atomic_load_explicit(&entry->quarantines, memory_order_relaxed) ? STRATA_BLOCK_QUARANTINED
@@ -368,16 +374,17 @@ strata_status strata_block_refuse(const strata_table *table, const strata_block 
     uint64_t now = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) >> STRATA_WORD_GENERATION : 0;
     bool ours = entry && block->id.generation && block->id.generation <= now;
     strata_error *error = strata_block_error(ours ? stale : STRATA_ERROR_FOREIGN_POINTER, block);
-    if (ours)
-        return strata_error_raise(error, "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) was freed before",
-                                  (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
-                                  (unsigned long long)block->id.generation);
-    return strata_error_raise(
-        error,
-        "block 0x%llx of %zu bytes (tag \"%s\", generation %llu) does not come from this stack: it belongs "
-        "to another runtime, or its identity was made up",
-        (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
-        (unsigned long long)block->id.generation);
+    const strata_size_words size = strata_size_text(block->requested);
+    const unsigned long long address = block->address, generation = block->id.generation;
+    const char *tag = strata_tag_name(block->tag);
+    if (!ours)
+        return strata_error_raise(error,
+                                  "block 0x%llx, %s (tag \"%s\", generation %llu) does not belong to this stack: it "
+                                  "is from another runtime, or its identity is invalid",
+                                  address, size.text, tag, generation);
+    return strata_error_raise(error, "%s: block 0x%llx, %s (tag \"%s\", generation %llu) was already freed",
+                              stale == STRATA_ERROR_DOUBLE_FREE ? "double free" : "use after free", address, size.text,
+                              tag, generation);
 }
 
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id)
@@ -437,7 +444,7 @@ void strata_entry_unlock(strata_entry *entry)
 static strata_status refuse_quarantine(const strata_block *block)
 {
     return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                       "block 0x%llx (generation %llu) cannot be held back: it is the last one that its entry can have",
+                       "block 0x%llx (generation %llu) cannot be quarantined: its table entry has no generations left",
                        (unsigned long long)block->address, (unsigned long long)block->id.generation);
 }
 
@@ -449,17 +456,16 @@ strata_status strata_entry_quarantine(const strata_table *table, const strata_bl
     uint64_t generation = block->id.generation;
     if (!entry || !strata_entry_lock(entry, generation))
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
-    strata_status status;
-    const char *wrong = wrong_fact(shown, block, &status);
+    const strata_status wrong = wrong_fact(shown, block);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     bool pinned = (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
     uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
     bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;
-    if (pinned || wrong || last) {
+    if (pinned || wrong != STRATA_SUCCESS || last) {
         strata_entry_unlock(entry);
-        return pinned  ? refuse_pinned(block)
-               : wrong ? refuse_fact(shown, block, status, wrong)
-                       : refuse_quarantine(block);
+        return pinned                    ? refuse_pinned(block)
+               : wrong != STRATA_SUCCESS ? refuse_fact(shown, block, wrong)
+                                         : refuse_quarantine(block);
     }
     atomic_store_explicit(&entry->quarantines, (uint8_t)(quarantines + 1), memory_order_relaxed);
     uint64_t quarantined = (generation + 1) << STRATA_WORD_GENERATION | STRATA_BLOCK_QUARANTINED;

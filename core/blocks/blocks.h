@@ -1,20 +1,18 @@
-/* The table of blocks: one for each stack, with an entry for each block, found by index and generation.
- *
- * An entry's word has the block's generation and state:
+/* The table of blocks: one for each stack, an entry for each block, found by index and generation. An entry's word:
  *
  *     63 ................ 16 | 15 ........ 4 |   3    | 2 ... 0
  *          generation        |  shared pins  | locked |  state
  *
  * A generation is given to a user once. An entry without generations left is not reused.
  *
- * Quarantine. A layer that holds a freed block back takes it under the next generation, with the state QUARANTINED. To
- * the user the block is freed; under the new identity, which only that layer knows, the layers below treat it like a
- * live one, except that a search by address does not find it.
+ * Quarantine. A layer that holds a freed block back takes it under the next generation, in the state QUARANTINED. To
+ * the user it is freed; to the layers below, under an identity known to that layer alone, it is live, except that a
+ * search by address does not find it.
  *
- * Pins. A block is pinned between prepare and finish: by the thread that created it in `own_pins`, which only that
- * thread writes, so that its fast path has no locked instruction; by other threads in the word. A free checks both. A
- * free that races with an unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish
- * reports, since the generation has changed. */
+ * Pins. A block is pinned between prepare and finish: by its creating thread in `own_pins`, which only that thread
+ * writes, without a locked instruction; by other threads in the word. A free checks both. A free that races with an
+ * unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish reports, since the
+ * generation has changed. */
 #ifndef STRATA_CORE_BLOCKS_BLOCKS_H
 #define STRATA_CORE_BLOCKS_BLOCKS_H
 
@@ -40,7 +38,7 @@ typedef struct strata_more_points {
 
 typedef struct strata_entry {
     _Atomic uint64_t word;
-    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; that thread writes */
+    _Atomic uint64_t own_pins; /* generation and count of the owning thread's pins; written by that thread */
     /* Facts: written before the word says LIVE, constant while it does. Atomic, because an invalid free may read them
      * while the entry becomes another block's: it reads the word again before it uses them, and a reader of a new fact
      * (acquire) sees that the word has left the old block (release). */
@@ -50,8 +48,8 @@ typedef struct strata_entry {
     union {
         struct {
             _Atomic strata_tag tag;
-            _Atomic uint16_t alloc_timeline; /* number of the allocation timeline */
-            _Atomic uint16_t owner;          /* number of the thread that created it; 0: none */
+            _Atomic uint16_t alloc_timeline; /* its number */
+            _Atomic uint16_t creator;        /* number of the creating thread; 0: none */
         };
         _Atomic uint64_t origin; /* these three, written as one */
     };
@@ -76,9 +74,9 @@ typedef struct strata_entry {
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the small members of an entry are written as words");
 
-static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t alloc_timeline, uint32_t owner)
+static inline uint64_t strata_entry_origin(strata_tag tag, uint16_t alloc_timeline, uint32_t creator)
 {
-    return tag | (uint64_t)alloc_timeline << 32 | (uint64_t)(uint16_t)owner << 48;
+    return tag | (uint64_t)alloc_timeline << 32 | (uint64_t)(uint16_t)creator << 48;
 }
 
 static inline uint64_t strata_entry_beginning(uint32_t alloc_incarnation, size_t alignment, bool alloc_known)
@@ -93,23 +91,23 @@ enum {
 
 typedef struct strata_table {
     uint32_t number; /* 1 ... STRATA_TABLE_LIMIT - 1 */
-    uint32_t id;     /* the number, and 22 bits of how often it was used: an identity of an earlier table is foreign */
-    uint32_t stride; /* bytes of an entry and its layers' bytes */
-    int ordinal;     /* the device's */
+    uint32_t id;     /* the number, and 22 bits of its uses: an identity of an earlier table is foreign */
+    uint32_t stride; /* bytes of an entry, layers' bytes included */
+    int ordinal;
     strata_device *device;
-    _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once each, under the lock */
+    _Atomic(char *) chunks[STRATA_ENTRY_CHUNKS]; /* set once, under the lock */
     strata_lock lock;
     uint32_t fresh;      /* first entry never handed out; guarded by the lock */
-    uint32_t free_slots; /* a chain through next_free, ended by 0; guarded by the lock */
+    uint32_t free_slots; /* chained through next_free, ended by 0; guarded by the lock */
 } strata_table;
 
-/* layer_bytes are added to each entry. Errors: OUT_OF_HOST_MEMORY, BUSY (too many tables). */
+/* Each entry gets layer_bytes more. Errors: OUT_OF_HOST_MEMORY, BUSY (too many tables). */
 strata_status strata_table_create(strata_device *device, uint32_t layer_bytes, strata_table **out);
 
-/* No block of the table is live and no call is in flight. */
+/* No block is live and no call is in flight. */
 void strata_table_destroy(strata_table *table);
 
-/* The head of a stack: all that this folder needs to know of it. */
+/* All that this folder needs to know of a stack. */
 typedef struct strata_stack_head {
     strata_table *table;
 } strata_stack_head;
@@ -120,7 +118,6 @@ static inline strata_table *strata_resource_table(const strata_resource *resourc
     return ((const strata_stack_head *)(const void *)resource->stack)->table;
 }
 
-/* An empty block needs no call. */
 static inline bool strata_block_is_empty(const strata_block *block)
 {
     return block->address == 0 && block->id.generation == 0;
@@ -137,8 +134,7 @@ static inline strata_entry *strata_table_entry(const strata_table *table, uint32
     return (strata_entry *)(void *)(chunk + (size_t)(slot % STRATA_ENTRY_CHUNK) * table->stride);
 }
 
-/* The entry that an identity once named, whatever its block is now; NULL for another table's identity, or out of range.
- */
+/* NULL: another table's identity, or out of range. Else the entry may be another block's now. */
 static inline strata_entry *strata_table_lookup(const strata_table *table, strata_block_id id)
 {
     if (__builtin_expect(id.table != strata_table_id(table) || id.slot >= STRATA_ENTRY_CHUNK * STRATA_ENTRY_CHUNKS, 0))
@@ -154,18 +150,18 @@ static inline bool strata_word_is(uint64_t word, uint64_t generation, strata_blo
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_WORD_STATE_MASK) == (uint64_t)state;
 }
 
-/* Whether a block of this generation can be used and freed: LIVE or QUARANTINED, the states with the lowest bit set. */
+/* LIVE or QUARANTINED, the states with the lowest bit set: the block can be used and freed. */
 static inline bool strata_word_lives(uint64_t word, uint64_t generation)
 {
     return word >> STRATA_WORD_GENERATION == generation && (word & STRATA_BLOCK_LIVE);
 }
 
-/* Take a free slot with zeroed layers' bytes, 0 without memory; return one. */
+/* Layers' bytes are zeroed. 0 without memory. */
 uint32_t strata_table_take_slot(strata_table *table);
 void strata_table_give_slot(strata_table *table, uint32_t slot);
 
-/* Fills the facts of a block word by word: a copy of a struct written just before would stall, since a processor cannot
- * forward two stores to one load. */
+/* Word by word: a copy of a struct just written would stall, since a processor cannot forward two stores to one load.
+ */
 static inline void strata_block_fill(strata_block *block, const strata_request *request, CUdeviceptr address,
                                      size_t bytes, size_t alignment)
 {
@@ -177,32 +173,30 @@ static inline void strata_block_fill(strata_block *block, const strata_request *
     block->stream = request->stream;
 }
 
-/* The public facts of a live entry. False if it is not live. */
+/* False if the entry is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
-/* Raises the first difference between a block as given and as allocated, like a free: WRONG_DEVICE, FOREIGN_POINTER or
- * SIZE_MISMATCH. */
-strata_status strata_block_check_facts(const strata_block *allocated, const strata_block *block);
+/* Raises the first difference, as a free does: WRONG_DEVICE, FOREIGN_POINTER or SIZE_MISMATCH. */
+strata_status strata_check_block_facts(const strata_block *allocated, const strata_block *block);
 
-/* For walks over the table: slots from here on were never handed out. */
+/* For walks: slots from here on were never handed out. */
 uint32_t strata_table_slot_limit(strata_table *table);
 
-/* The first live entry from *slot on and before `end`, with its lock bit, which the caller soon releases: until then
- * the block cannot be freed. Advances *slot. NULL: none. */
+/* The first live entry from *slot on and before `end`, with its lock bit, which keeps the block from being freed: the
+ * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
-/* Undoes strata_entry_retire. */
+/* Undoes strata_entry_retire: the free failed. */
 void strata_entry_revive(strata_entry *entry);
 
-/* strata_block_quarantine and strata_block_unquarantine. */
 strata_status strata_entry_quarantine(const strata_table *table, const strata_block *block, const strata_block *shown,
                                       strata_block_id *held);
 void strata_entry_unquarantine(const strata_table *table, strata_block_id held);
 
-/* Frees the allocations of an entry that belongs to the caller alone. */
+/* For an entry that belongs to the caller alone: frees its allocations, and its timeline has one block less. */
 __attribute__((cold)) void strata_entry_clear(strata_entry *entry);
 
-/* Makes the identity of such a block stale. Returns the ended generation. */
+/* Makes the identity stale; the entry belongs to the caller alone. Returns the ended generation. */
 static inline uint64_t strata_entry_end_life(strata_entry *entry)
 {
     if (__builtin_expect(atomic_load_explicit(&entry->more, memory_order_relaxed) || !entry->alloc_known, 0))
@@ -213,23 +207,23 @@ static inline uint64_t strata_entry_end_life(strata_entry *entry)
     return generation;
 }
 
-/* Ends a retired block, or a slot whose block was never given out: its identity becomes stale, its slot free. */
+/* Ends a retired block, or a slot whose block was never given out: the identity is stale, the slot free. */
 void strata_entry_destroy(strata_table *table, strata_entry *entry, uint32_t slot);
 
-/* The thread's error record, with facts of the block, for the caller to raise. */
+/* The record has facts of the block; the caller raises it. */
 __attribute__((cold)) strata_error *strata_block_error(strata_status status, const strata_block *block);
 
 /* Raises why an identity names no live block: `stale` (USE_AFTER_FREE or DOUBLE_FREE), FOREIGN_POINTER, ... */
 __attribute__((cold)) strata_status strata_block_refuse(const strata_table *table, const strata_block *block,
                                                         strata_status stale);
 
-/* Zeroes a free entry's layer bytes up to `end`. Word by word and atomically: a layer may read them for an invalid
- * free, and finds that out afterwards. */
+/* Zeroes a free entry's layer bytes up to `end`. By atomic words: a layer may read them for an invalid free, and
+ * notices afterwards. */
 static inline void strata_entry_zero_layers(strata_entry *entry, const void *end)
 {
     _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)(entry + 1);
     const _Atomic uint64_t *behind = end;
-    for (; behind - word >= 4; word += 4) { /* compilers do not unroll this by themselves */
+    for (; behind - word >= 4; word += 4) { /* compilers do not unroll this */
         atomic_store_explicit(&word[0], 0, memory_order_relaxed);
         atomic_store_explicit(&word[1], 0, memory_order_relaxed);
         atomic_store_explicit(&word[2], 0, memory_order_relaxed);
@@ -239,8 +233,8 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 
-/* As strata_entry_destroy, but keeps the slot for the next block, and zeroes the layers' bytes before `owner_bytes`;
- * the rest is the caller's. */
+/* As strata_entry_destroy, but keeps the slot for the next block and zeroes the layers' bytes before `owner_bytes`; the
+ * caller sets the rest. */
 static inline void strata_entry_renew(strata_entry *entry, const void *owner_bytes)
 {
     strata_entry_end_life(entry);
@@ -252,24 +246,23 @@ static inline bool strata_entry_is_renewable(const strata_entry *entry)
     return atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION < STRATA_GENERATION_LAST;
 }
 
-/* The state of an identity; QUARANTINED also for the identity that a quarantined block had before. */
+/* QUARANTINED also for the identity that the block had before. */
 strata_block_state strata_table_state(const strata_table *table, strata_block_id id);
 
-/* Whether an identity names a live block that was created under the generation `made`: that generation, or the one
- * under which a layer above holds the block back. */
+/* Whether an identity names a live block created under the generation `made`, also while a layer above holds it back.
+ */
 bool strata_table_names(const strata_table *table, strata_block_id id, uint64_t made);
 
-/* The generation of the live block in a slot; 0: none. */
+/* The live block's generation; 0: none. */
 uint64_t strata_table_living(const strata_table *table, uint32_t slot);
 
-/* Takes the entry's lock bit; false if `generation` is not live. */
+/* False if `generation` is not live. */
 bool strata_entry_lock(strata_entry *entry, uint64_t generation);
 void strata_entry_unlock(strata_entry *entry);
 
-/* ---- the fast paths of owners: compiled into each allocation and free ---- */
+/* ---- the fast paths of owners ---- */
 
-/* Makes a block live in a slot. *block has the facts, and gets device and id. Its first point is on `alloc_timeline`.
- */
+/* *block has the facts, and gets device and id. The first point is on `alloc_timeline`. */
 static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
                                                                        strata_timeline *alloc_timeline,
                                                                        bool alloc_known, strata_block *block)
@@ -299,8 +292,8 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 
-/* As strata_entry_publish, in an entry that keeps its address and size. The caller has stored the first point; *block
- * gets all facts. `origin` has no tag. */
+/* For an entry that keeps its address and size. The caller has stored the first point; *block gets all facts. `origin`
+ * has no tag. */
 static inline __attribute__((always_inline)) void
 strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
                            uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
@@ -349,12 +342,10 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
                                                    memory_order_acquire);
 }
 
-/* Waits for a lock bit, and raises the error. */
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* For a live, unpinned block whose generation is not the last. NULL: take the slow path. The word is read before the
- * facts, so that they are not the previous block's, and changed after them, which fails if they were the next block's.
- */
+ * facts, lest they be the previous block's, and changed after them, which fails if they were the next block's. */
 static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);

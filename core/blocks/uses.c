@@ -1,21 +1,24 @@
 /* Orders the uses of a block between streams.
  *
- * An entry stores its last write as one point, and the reads since then as at most one point for each stream: the first
- * in the entry, others in an array beside it. Two writers prepared at the same time may leave two writes; those are in
- * the array too, marked as writes.
+ * An entry stores its last write as one point, and the reads since then: one in the entry, others in an array beside
+ * it, as a rule one for each stream, in no order. Two writers prepared at the same time may leave two writes; the array
+ * has those too, marked as writes.
  *
- * A finish drops points that are complete, of the same stream, or that the stream is known to come after. A read that
- * began between a writer's prepare and its finish is none of these, so it stays.
+ * A finished write drops points that are complete, of its stream, or that its stream is known to come after; a finished
+ * read drops those of its stream. A read that began between a writer's prepare and its finish is none of these, and
+ * stays.
  *
- * The fast path is a block used on one stream only: nothing is waited for, and until an event is recorded there,
- * nothing changes. It takes no lock. */
+ * Fast path: a block used on one known stream only. Nothing is waited for, nothing changes until an event is recorded
+ * there, and no lock is taken. */
 #include "core/blocks/uses.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/known_streams.h"
+#include "core/streams/stream_map.h"
 #include "core/streams/stream_wait.h"
 #include "core/streams/timeline.h"
+#include "core/streams/use_records.h"
 
 #include <string.h>
 
@@ -72,20 +75,20 @@ static inline bool lives(const strata_entry *entry, uint64_t generation)
     return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation);
 }
 
-static inline bool is_owner(const strata_entry *entry)
+static inline bool is_creator(const strata_entry *entry)
 {
     const strata_thread *thread = strata_thread_current;
-    return thread && thread->index && atomic_load_explicit(&entry->owner, memory_order_relaxed) == thread->index;
+    return thread && thread->index && atomic_load_explicit(&entry->creator, memory_order_relaxed) == thread->index;
 }
 
-/* The owning thread's pins of this generation, with the generation. */
+/* With the generation. */
 static inline uint64_t load_own_pins(const strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = atomic_load_explicit(&entry->own_pins, memory_order_relaxed);
     return pins >> STRATA_WORD_GENERATION == generation ? pins : generation << STRATA_WORD_GENERATION;
 }
 
-/* Pins a live block that the calling thread created. False if there are too many pins. */
+/* For the thread that created the live block. False if there are too many pins. */
 static inline bool pin_own(strata_entry *entry, uint64_t generation)
 {
     uint64_t pins = load_own_pins(entry, generation);
@@ -103,17 +106,16 @@ static inline void unpin_own(strata_entry *entry)
 
 static __attribute__((cold)) strata_status refuse_pin(const strata_block *block)
 {
-    return strata_fail(
-        STRATA_ERROR_BUSY,
-        "block 0x%llx (tag \"%s\", generation %llu) has too many uses that were prepared and not finished; "
-        "was a finish forgotten?",
-        (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+    return strata_fail(STRATA_ERROR_BUSY,
+                       "block 0x%llx (tag \"%s\", generation %llu) has too many unfinished uses; is a finish missing?",
+                       (unsigned long long)block->address, strata_tag_name(block->tag),
+                       (unsigned long long)block->id.generation);
 }
 
 static strata_status pin(const strata_table *table, strata_entry *entry, const strata_block *block)
 {
     uint64_t generation = block->id.generation, word = atomic_load_explicit(&entry->word, memory_order_acquire);
-    if (strata_word_lives(word, generation) && is_owner(entry))
+    if (strata_word_lives(word, generation) && is_creator(entry))
         return pin_own(entry, generation) ? STRATA_SUCCESS : refuse_pin(block);
     for (unsigned spins = 0; strata_word_lives(word, generation);) {
         if ((word & STRATA_WORD_PINS_MASK) == STRATA_WORD_PINS_MASK)
@@ -129,10 +131,10 @@ static strata_status pin(const strata_table *table, strata_entry *entry, const s
     return refuse_stale(table, block);
 }
 
-/* False if this thread has no pin. */
+/* False if there is no pin that this thread may drop: its own, or a shared one, of any thread. */
 static bool unpin(strata_entry *entry, uint64_t generation)
 {
-    if (is_owner(entry)) {
+    if (is_creator(entry)) {
         if (!strata_entry_own_pins(entry, generation))
             return false;
         unpin_own(entry);
@@ -157,15 +159,14 @@ static bool is_pinned(const strata_entry *entry, uint64_t generation)
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
     if (!strata_word_lives(word, generation))
         return false;
-    if (!is_owner(entry))
+    if (!is_creator(entry))
         return (word & STRATA_WORD_PINS_MASK) != 0;
     return strata_entry_own_pins(entry, generation) != 0;
 }
 
 /* ---- room for points ---- */
 
-/* Makes room for `extra` more points in the array. It is read only under the entry's lock, so an outgrown one is freed
- * at once. */
+/* The array is read only under the entry's lock, so an outgrown one is freed at once. */
 static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 {
     if (!strata_entry_lock(entry, generation))
@@ -200,8 +201,9 @@ static bool reserve(strata_entry *entry, uint64_t generation, uint32_t extra)
 
 /* ---- prepare ---- */
 
-/* Copies the points that a use with `access` must come after, or none if they do not fit; *count is their number.
- * False: the identity is stale. */
+/* Points that a use with `access` must come after, or none if they do not fit; *count is then an upper
+ * bound of their number. False: the
+ * identity is stale. */
 static bool copy_points(strata_entry *entry, uint64_t generation, strata_access access, strata_point *points,
                         uint32_t capacity, uint32_t *count)
 {
@@ -222,8 +224,8 @@ static bool copy_points(strata_entry *entry, uint64_t generation, strata_access 
     return true;
 }
 
-/* Makes the stream, or with NULL the calling thread, wait for the points that a use with `access` must come after. The
- * program does not order uses that are recorded meanwhile with this one. */
+/* The stream, or with NULL the calling thread, waits for the points that a use with `access` must come after. The
+ * program does not order uses recorded meanwhile with this one. */
 static strata_status wait_for_points(const strata_table *table, strata_entry *entry, const strata_block *block,
                                      const strata_stream_ref *stream, strata_access access)
 {
@@ -246,7 +248,7 @@ static strata_status wait_for_points(const strata_table *table, strata_entry *en
             return strata_fail_host_memory("the uses of a block");
     }
     for (uint32_t i = 0; i < count && status == STRATA_SUCCESS; i++)
-        status = stream ? strata_timeline_wait(stream, points[i]) : strata_point_synchronize(points[i]);
+        status = stream ? strata_timeline_order(stream, points[i]) : strata_point_synchronize(points[i]);
 done:
     if (points != few)
         strata_host_free(points);
@@ -266,8 +268,8 @@ static uint32_t points_to_come(const strata_entry *entry)
     return uses_under_way(entry) + 2;
 }
 
-/* Whether finish might find no room in the entry itself. A single writer comes after all points that it waited for; a
- * reader needs the array if another stream's read is in the entry. */
+/* A single writer comes after all points that it waited for; a reader needs the array if another stream's read is in
+ * the entry. */
 static bool may_need_room(const strata_entry *entry, const entry_points *points, uint16_t timeline,
                           strata_access access)
 {
@@ -292,7 +294,7 @@ __attribute__((noinline)) static strata_status prepare_slow(strata_table *table,
                                                             const strata_block *block, const strata_stream_ref *stream,
                                                             strata_access access)
 {
-    /* The thread gets its number before it pins. A later number could be that of the ended thread that created the
+    /* The thread gets its number before it pins: a later number could be that of the ended thread that created the
      * block, and the pin would be looked for in the wrong place. */
     if (!strata_thread_self())
         return strata_fail_host_memory("a thread's state");
@@ -317,7 +319,7 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return status;
     entry_points points = load_points(entry);
-    if (only_of(&points, stream.timeline->number) && is_owner(entry) && pin_own(entry, block->id.generation))
+    if (only_of(&points, stream.timeline->number) && is_creator(entry) && pin_own(entry, block->id.generation))
         return STRATA_SUCCESS;
     return prepare_slow(table, entry, block, &stream, access);
 }
@@ -332,7 +334,6 @@ static inline bool is_recorded(const entry_points *points, strata_point point, s
     return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
 }
 
-/* Drops points from the array. */
 static void compact(strata_more_points *more, const strata_use_record *record, const strata_clock *clock)
 {
     uint32_t kept = 0;
@@ -435,22 +436,26 @@ static strata_status record_on(strata_table *table, strata_entry *entry, const s
     return status == STRATA_SUCCESS ? end : status;
 }
 
-/* Records a use, or waits until there is nothing to record. */
 static strata_status record_or_wait(strata_table *table, strata_entry *entry, const strata_block *block,
                                     const strata_stream_ref *stream, strata_access access)
 {
+    const bool plain = stream->known && !stream->timeline->early; /* no driver call; preparing made room */
+    if (!plain)
+        strata_error_suppress_begin();
     strata_status status = record_on(table, entry, block, stream, access);
-    return __builtin_expect(status == STRATA_SUCCESS, 1)
-               ? status
-               : strata_stream_wait_instead(table->device, stream->handle, status);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        status = strata_stream_wait_instead(table->device, stream->handle, status);
+    if (!plain)
+        strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
-/* Whether the use is the thread's own and recording it changes nothing in the entry. */
+/* Whether the pin is the thread's own and recording changes nothing in the entry. */
 static inline bool finish_is_fast(const strata_entry *entry, uint64_t generation, strata_point point,
                                   strata_access access)
 {
     entry_points points = load_points(entry);
-    return is_owner(entry) && strata_entry_own_pins(entry, generation) && is_recorded(&points, point, access) &&
+    return is_creator(entry) && strata_entry_own_pins(entry, generation) && is_recorded(&points, point, access) &&
            atomic_load_explicit(&entry->touched, memory_order_relaxed);
 }
 
@@ -458,20 +463,8 @@ static __attribute__((cold)) strata_status refuse_unprepared(const strata_block 
 {
     return strata_fail(
         STRATA_ERROR_STREAM_MISUSE,
-        "a use of block 0x%llx (tag \"%s\", generation %llu) was finished that this thread had not prepared",
+        "finish without prepare: this thread has no prepared use of block 0x%llx (tag \"%s\", generation %llu)",
         (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
-}
-
-/* `failure`: why the stream could not be identified. */
-static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
-                                                               const strata_block *block, CUstream handle,
-                                                               strata_status failure)
-{
-    if (!is_pinned(entry, block->id.generation))
-        return refuse_unprepared(block);
-    strata_status status = strata_stream_wait_instead(table->device, handle, failure);
-    unpin(entry, block->id.generation);
-    return status;
 }
 
 /* `stream` is NULL if the work was not submitted. */
@@ -486,6 +479,41 @@ __attribute__((noinline)) static strata_status finish_slow(strata_table *table, 
     return status;
 }
 
+/* After a failure errors stay suppressed, until finish_unidentified. */
+static __attribute__((noinline)) strata_status identify_to_finish(strata_device *device, CUstream handle,
+                                                                  strata_stream_ref *stream)
+{
+    strata_error_suppress_begin();
+    const strata_status status = strata_stream_identify(device, handle, stream);
+    if (status == STRATA_SUCCESS)
+        strata_error_suppress_end(false);
+    return status;
+}
+
+/* The struct is stored as a whole: finish_slow's callees load it in larger parts. */
+static inline strata_status resolve_to_finish(strata_device *device, CUstream handle, strata_stream_ref *out)
+{
+    strata_timeline *timeline = strata_known_timeline(device, handle);
+    *out = (strata_stream_ref){.timeline = timeline, .device = device, .handle = handle, .known = true};
+    return __builtin_expect(timeline != NULL, 1) ? STRATA_SUCCESS : identify_to_finish(device, handle, out);
+}
+
+/* `failure`: why the stream was not identified. */
+static __attribute__((cold)) strata_status finish_unidentified(strata_table *table, strata_entry *entry,
+                                                               const strata_block *block, CUstream handle,
+                                                               strata_status failure)
+{
+    strata_status status;
+    if (is_pinned(entry, block->id.generation)) {
+        status = strata_stream_wait_instead(table->device, handle, failure);
+        unpin(entry, block->id.generation);
+    } else {
+        status = refuse_unprepared(block);
+    }
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 strata_status strata_block_finish_use(strata_resource *owner, const strata_block *block, CUstream handle,
                                       strata_access access)
 {
@@ -496,7 +524,7 @@ strata_status strata_block_finish_use(strata_resource *owner, const strata_block
     if (__builtin_expect(access == STRATA_ACCESS_NONE, 0))
         return finish_slow(table, entry, block, NULL, access);
     strata_stream_ref stream;
-    strata_status status = strata_stream_resolve(table->device, handle, &stream);
+    strata_status status = resolve_to_finish(table->device, handle, &stream);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return finish_unidentified(table, entry, block, handle, status);
     strata_point point = strata_timeline_now(stream.timeline);
@@ -512,15 +540,18 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
                                       strata_access access)
 {
     if (!owner || !owner->stack || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use is noted without an owner or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_record_use: owner or block is NULL");
     strata_table *table = strata_resource_table(owner);
     strata_entry *entry = strata_table_lookup(table, block->id);
     if (!entry || !lives(entry, block->id.generation))
         return refuse_stale(table, block);
     strata_stream_ref stream;
+    strata_error_suppress_begin();
     strata_status status = strata_stream_resolve(table->device, handle, &stream);
-    return status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
-                                    : strata_stream_wait_instead(table->device, handle, status);
+    status = status == STRATA_SUCCESS ? record_or_wait(table, entry, block, &stream, access)
+                                      : strata_stream_wait_instead(table->device, handle, status);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)
@@ -549,11 +580,11 @@ strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const s
     uint16_t alloc_timeline = atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed);
     *end = 0;
     if (strata_timeline_is_known(alloc_timeline, atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed)))
-        return strata_fail(
-            STRATA_ERROR_INVALID_VALUE,
-            "block 0x%llx (tag \"%s\", generation %llu) cannot be freed as one whose stream is gone: that stream is "
-            "known still; free the block on it",
-            (unsigned long long)block->address, strata_tag_name(block->tag), (unsigned long long)block->id.generation);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "block 0x%llx (tag \"%s\", generation %llu) was freed with STRATA_STREAM_GONE, but its "
+                           "stream is still known; free it on that stream",
+                           (unsigned long long)block->address, strata_tag_name(block->tag),
+                           (unsigned long long)block->id.generation);
     *end = strata_timeline_last_closed(alloc_timeline);
     return STRATA_SUCCESS;
 }
@@ -572,6 +603,11 @@ strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit
 }
 
 strata_status strata_point_order(strata_point point, void *stream)
+{
+    return strata_timeline_order(stream, point);
+}
+
+strata_status strata_point_try_order(strata_point point, void *stream)
 {
     return strata_timeline_wait(stream, point);
 }

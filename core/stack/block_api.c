@@ -1,16 +1,17 @@
-/* The functions for layers outside the library: creating blocks, ending them, tracking uses, quarantine. */
+/* For layers outside the library: creating and ending blocks, use tracking, quarantine. */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
+#include "core/streams/use_records.h"
 
 strata_status strata_block_create(strata_resource *owner, const strata_block *facts, strata_block *out)
 {
     if (!owner || !owner->stack || !facts || !out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is made without an owner, facts or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_create: owner, facts or out is NULL");
     *out = (strata_block){0};
     if (facts->alignment == 0 || facts->alignment & (facts->alignment - 1))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block's alignment of %zu bytes is not a power of two",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "alignment of %zu bytes is not a power of two",
                            facts->alignment);
     strata_table *table = strata_resource_table(owner);
     uint32_t slot = strata_table_take_slot(table);
@@ -35,7 +36,7 @@ strata_status strata_block_create(strata_resource *owner, const strata_block *fa
 strata_status strata_block_free(strata_resource *owner, const strata_block *block)
 {
     if (!owner || !owner->stack || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is freed without an owner or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_free: owner or block is NULL");
     strata_table *table = strata_resource_table(owner);
     strata_entry *entry;
     strata_status status = strata_entry_retire(table, block, &entry);
@@ -60,7 +61,7 @@ static strata_status wait_without_stream(strata_table *table, const strata_block
 strata_status strata_block_wait_uses(strata_resource *owner, const strata_block *block, CUstream stream)
 {
     if (!owner || !owner->stack || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "uses are waited for without an owner or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_wait_uses: owner or block is NULL");
     strata_table *table = strata_resource_table(owner);
     if (stream == STRATA_STREAM_GONE)
         return wait_without_stream(table, block);
@@ -72,7 +73,7 @@ strata_status strata_block_quarantine(strata_resource *layer, const strata_block
                                       strata_block_id *held)
 {
     if (!layer || !layer->stack || !block || !shown || !held)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a block is put into quarantine without a layer or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_block_quarantine: layer or block is NULL");
     return strata_entry_quarantine(strata_resource_table(layer), block, shown, held);
 }
 

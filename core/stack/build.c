@@ -1,15 +1,27 @@
-/* Building stacks: checks the layers, fills in the operations that they leave NULL, and lays out their bytes in each
- * block's entry. */
+/* Checks the layers, fills in the operations that they leave NULL, lays out their bytes in a block's entry.
+ *
+ * A layer with branches is followed by those of its first branch, then by those of the next one. All of them have bytes
+ * in every entry; a block uses those of the layers that it passed. */
 #include "core/stack/build.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
+#include "core/stack/regions.h"
 #include "core/stack/stack.h"
 
 #include <string.h>
 
 enum { LAYER_LIMIT = 64, LAYER_BYTES_LIMIT = 256 };
+
+/* The layers of all chains. */
+typedef struct layer_list {
+    strata_resource *layers[LAYER_LIMIT];
+    uint32_t ends[LAYER_LIMIT]; /* behind what is below the layer */
+    bool is_owner[LAYER_LIMIT]; /* ends its chain and has no branches */
+    size_t count;
+    bool has_branches;
+} layer_list;
 
 /* ---- checks ---- */
 
@@ -27,19 +39,17 @@ static strata_status check_owner(strata_resource *resource, size_t position, boo
     if (!ops.device)
         return STRATA_SUCCESS;
     if (!last)
-        return strata_fail(
-            STRATA_ERROR_INVALID_VALUE,
-            "layer %zu of the stack (%s) owns its memory, so it must stand last; nothing can come after it",
-            position + 1, ops.name);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "layer %zu of the stack (%s) owns memory and must be the last one", position + 1, ops.name);
     int device = ops.device(resource);
     if (device == ordinal)
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_WRONG_DEVICE,
-                       "layer %zu of the stack (%s) gives memory of device %d, the stack is for device %d",
-                       position + 1, ops.name, device, ordinal);
+                       "layer %zu of the stack (%s) is for device %d, the stack for device %d", position + 1, ops.name,
+                       device, ordinal);
 }
 
-/* Whether values can be read, and set if they are writable. */
+/* Values can be read, and set if they are writable. */
 static bool has_its_values(const strata_resource *resource)
 {
     const strata_resource_ops ops = known_ops(resource->ops);
@@ -49,6 +59,11 @@ static bool has_its_values(const strata_resource *resource)
         if (!ops.values[i].name || (ops.values[i].writable && !ops.set_value))
             return false;
     return true;
+}
+
+static bool has_branches(const strata_resource *resource)
+{
+    return known_ops(resource->ops).branch;
 }
 
 static strata_status check_layer(const strata_resource *resource, size_t position, bool last)
@@ -61,19 +76,21 @@ static strata_status check_layer(const strata_resource *resource, size_t positio
     else if (!whole)
         problem = "has an ops table of the wrong size";
     else if (resource->stack)
-        problem = "is part of a stack already";
+        problem = "already belongs to a stack";
     else if (ops->block_bytes > LAYER_BYTES_LIMIT)
-        problem = "asks for too many bytes in each block";
+        problem = "needs too many bytes per block";
     else if (known_ops(ops).optional_block_bytes > ops->block_bytes)
-        problem = "does without more bytes in each block than it asks for";
+        problem = "has more optional_block_bytes than block_bytes";
     else if (!has_its_values(resource))
-        problem = "names values and cannot read or set them";
+        problem = "has values but no functions that read and set them";
+    else if (!last && has_branches(resource))
+        problem = "stands over branches and must be the last one";
     else if (last && (!ops->allocate || !ops->deallocate || !ops->usage || !ops->capabilities))
-        problem = "stands last and owns no memory: allocate, deallocate, usage or capabilities is missing";
+        problem = "is the last one and owns no memory: allocate, deallocate, usage or capabilities is missing";
     if (!problem)
         return STRATA_SUCCESS;
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) %s", position + 1,
-                       whole && ops->name ? ops->name : "without a name", problem);
+                       whole && ops->name ? ops->name : "unnamed", problem);
 }
 
 /* A layer that is in a stack twice would be its own upstream. */
@@ -81,32 +98,98 @@ static strata_status check_single(strata_resource *const *resources, size_t posi
 {
     for (size_t i = 0; i < position; i++)
         if (resources[i] == resources[position])
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) stands in it twice",
-                               position + 1, resources[i]->ops->name);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer %zu of the stack (%s) appears twice", position + 1,
+                               resources[i]->ops->name);
     return STRATA_SUCCESS;
+}
+
+static strata_status add_chain(layer_list *list, strata_resource *const *resources, size_t count, int ordinal);
+
+static strata_status add_branches(layer_list *list, strata_resource *resource, int ordinal)
+{
+    const strata_resource_ops ops = known_ops(resource->ops);
+    strata_status status = STRATA_SUCCESS;
+    strata_resource *const *layers;
+    size_t count;
+    list->has_branches = true;
+    size_t which = 0;
+    for (; status == STRATA_SUCCESS && (layers = ops.branch(resource, which, &count)); which++)
+        status = add_chain(list, layers, count, ordinal);
+    return which ? status : strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no branches", ops.name);
+}
+
+static strata_status add_layer(layer_list *list, strata_resource *resource, bool last, int ordinal)
+{
+    const size_t position = list->count;
+    if (position == LAYER_LIMIT)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack has at most %d layers, those of branches included",
+                           LAYER_LIMIT);
+    list->layers[position] = resource;
+    strata_status status = check_layer(resource, position, last);
+    if (status == STRATA_SUCCESS)
+        status = check_single(list->layers, position);
+    if (status == STRATA_SUCCESS)
+        status = check_owner(resource, position, last, ordinal);
+    if (status != STRATA_SUCCESS)
+        return status;
+    list->count++;
+    list->is_owner[position] = last && !has_branches(resource);
+    return has_branches(resource) ? add_branches(list, resource, ordinal) : STRATA_SUCCESS;
+}
+
+/* Each layer adds one, so the recursion ends. */
+static strata_status add_chain(layer_list *list, strata_resource *const *resources, size_t count, int ordinal)
+{
+    const size_t first = list->count;
+    strata_status status = STRATA_SUCCESS;
+    if (!count)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a branch of %s has no layers",
+                           list->layers[first - 1]->ops->name);
+    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
+        status = add_layer(list, resources[i], i + 1 == count, ordinal);
+    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
+        list->ends[first + i] = (uint32_t)list->count;
+    return status;
 }
 
 /* ---- connecting ---- */
 
-static char *joined_names(strata_resource *const *resources, size_t count)
+static void append_chain(char *text, const layer_list *list, size_t first)
+{
+    for (size_t i = first;; i++) {
+        strcat(text, i == first ? "" : ", ");
+        strcat(text, list->layers[i]->ops->name);
+        if (list->is_owner[i])
+            return;
+        if (!has_branches(list->layers[i]))
+            continue;
+        for (size_t branch = i + 1; branch < list->ends[i]; branch = list->ends[branch]) {
+            strcat(text, branch == i + 1 ? "(" : " | ");
+            append_chain(text, list, branch);
+        }
+        strcat(text, ")");
+        return;
+    }
+}
+
+static char *joined_names(const layer_list *list)
 {
     size_t length = 1;
-    for (size_t i = 0; i < count; i++)
-        length += strlen(resources[i]->ops->name) + 2;
+    for (size_t i = 0; i < list->count; i++)
+        length += strlen(list->layers[i]->ops->name) + strlen(" | )");
     char *text = strata_host_zalloc(length);
-    for (size_t i = 0; text && i < count; i++) {
-        strcat(text, i ? ", " : "");
-        strcat(text, resources[i]->ops->name);
-    }
+    if (text)
+        append_chain(text, list, 0);
     return text;
 }
 
-/* The position of the lowest layer that is not transparent: from there on, layers see blocks as the table has them. */
-static uint32_t find_facts(strata_resource *const *resources, size_t count)
+/* The position of the last layer that is not transparent: from there on, layers see blocks as the table has them. With
+ * branches some above it do, too. */
+static uint32_t find_facts(const layer_list *list)
 {
     uint32_t from = 0;
-    for (size_t i = 0; i + 1 < count; i++)
-        if (!known_ops(resources[i]->ops).transparent)
+    for (size_t i = 0; i < list->count; i++)
+        if (!list->is_owner[i] && !known_ops(list->layers[i]->ops).transparent)
             from = (uint32_t)i;
     return from;
 }
@@ -118,10 +201,12 @@ static uint32_t layer_bytes_of(const strata_stack *stack, const strata_resource 
     return (bytes + 7) & ~7u;
 }
 
-/* The owner at the bottom has no layer below: unless a layer above owns blocks internally, all sinks get its
+/* The owner at the bottom: unless a layer above owns blocks internally, or there are several owners, all sinks get its
  * completions. */
-static const strata_resource *find_reporter(const strata_stack *stack)
+static const strata_resource *find_reporter(const strata_stack *stack, const layer_list *list)
 {
+    if (list->has_branches)
+        return NULL;
     const strata_resource *bottom = stack->layers[stack->count - 1];
     for (size_t i = 0; i < stack->internal_owner_count; i++)
         if (stack->internal_owners[i] != bottom)
@@ -129,33 +214,34 @@ static const strata_resource *find_reporter(const strata_stack *stack)
     return bottom;
 }
 
-static void connect(strata_stack *stack, strata_resource *const *resources)
+static void connect(strata_stack *stack, const layer_list *list)
 {
     uint32_t offset = sizeof(strata_entry);
     for (size_t i = 0; i < stack->count; i++) {
-        strata_resource *resource = resources[i];
+        strata_resource *resource = list->layers[i];
         const uint32_t bytes = layer_bytes_of(stack, resource, i);
         stack->ops[i] = known_ops(resource->ops);
-        strata_fill_operations(&stack->ops[i], i + 1 == stack->count);
+        strata_fill_operations(&stack->ops[i], list->is_owner[i]);
         resource->ops = &stack->ops[i];
-        resource->upstream = i + 1 < stack->count ? resources[i + 1] : NULL;
+        resource->upstream = list->is_owner[i] ? NULL : list->layers[i + 1];
         resource->stack = stack;
         resource->position = (uint32_t)i;
         resource->block_offset = offset;
         offset += bytes;
         stack->layers[i] = resource;
+        stack->ends[i] = list->ends[i];
     }
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].completed)
             stack->completion_sinks[stack->completion_sink_count++] =
-                (strata_completion_sink){stack->ops[i].completed, resources[i], (uint32_t)i};
+                (strata_completion_sink){stack->ops[i].completed, stack->layers[i], (uint32_t)i};
     for (size_t i = stack->count; i-- > 0;)
         if (stack->ops[i].owns_internally)
-            stack->internal_owners[stack->internal_owner_count++] = resources[i];
-    stack->reporter = find_reporter(stack);
+            stack->internal_owners[stack->internal_owner_count++] = stack->layers[i];
+    stack->reporter = find_reporter(stack, list);
+    strata_stack_announce_regions(stack);
 }
 
-/* Gives the resources back to their caller. */
 static void disconnect(strata_stack *stack, const strata_resource_ops *const *given)
 {
     for (size_t i = 0; i < stack->count; i++) {
@@ -166,16 +252,16 @@ static void disconnect(strata_stack *stack, const strata_resource_ops *const *gi
 }
 
 /* On failure the stack is destroyed. */
-static strata_status connect_and_begin(strata_stack *stack, strata_resource *const *resources)
+static strata_status connect_and_begin(strata_stack *stack, const layer_list *list)
 {
     const strata_resource_ops *given[LAYER_LIMIT];
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < stack->count; i++)
-        given[i] = resources[i]->ops;
-    connect(stack, resources);
+        given[i] = list->layers[i]->ops;
+    connect(stack, list);
     for (size_t i = stack->count; i-- > 0 && status == STRATA_SUCCESS;)
         if (stack->ops[i].begin)
-            status = stack->ops[i].begin(resources[i]);
+            status = stack->ops[i].begin(list->layers[i]);
     if (status != STRATA_SUCCESS)
         disconnect(stack, given);
     return status;
@@ -185,47 +271,46 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
                                        strata_stack **out)
 {
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack is built without a place to put it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_build: out is NULL");
     *out = NULL;
     if (!resources || count == 0 || count > LAYER_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack has 1 to %d layers", LAYER_LIMIT);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack needs 1 to %d layers", LAYER_LIMIT);
     strata_device *device;
+    layer_list list = {.count = 0};
     strata_status status = strata_device_get(ordinal, &device);
-    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++) {
-        status = check_layer(resources[i], i, i + 1 == count);
-        if (status == STRATA_SUCCESS)
-            status = check_single(resources, i);
-        if (status == STRATA_SUCCESS)
-            status = check_owner(resources[i], i, i + 1 == count, ordinal);
-    }
+    if (status == STRATA_SUCCESS)
+        status = add_chain(&list, resources, count, ordinal);
     if (status != STRATA_SUCCESS)
         return status;
+    count = list.count;
     strata_stack *stack = strata_host_zalloc(sizeof *stack);
     if (!stack)
         return strata_fail_host_memory("a stack");
     stack->device = device;
     stack->count = count;
-    stack->facts_from = find_facts(resources, count);
+    stack->facts_from = find_facts(&list);
     uint32_t layer_bytes = 0;
     for (size_t i = 0; i < count; i++)
-        layer_bytes += layer_bytes_of(stack, resources[i], i);
+        layer_bytes += layer_bytes_of(stack, list.layers[i], i);
     if ((status = strata_table_create(device, layer_bytes, &stack->head.table)) != STRATA_SUCCESS) {
         strata_host_free(stack);
         return status;
     }
-    strata_capture_frees_init(&stack->deferred, device);
-    stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(resources, count);
+    strata_capture_frees_init(&stack->capture_frees, device);
+    stack->text = text ? strata_host_zalloc(strlen(text) + 1) : joined_names(&list);
     stack->ops = strata_host_zalloc(count * sizeof *stack->ops);
     stack->layers = strata_host_zalloc(count * sizeof *stack->layers);
+    stack->ends = strata_host_zalloc(count * sizeof *stack->ends);
     stack->completion_sinks = strata_host_zalloc((count + 1) * sizeof *stack->completion_sinks);
     stack->internal_owners = strata_host_zalloc(count * sizeof *stack->internal_owners);
-    if (!stack->text || !stack->ops || !stack->layers || !stack->completion_sinks || !stack->internal_owners) {
+    if (!stack->text || !stack->ops || !stack->layers || !stack->ends || !stack->completion_sinks ||
+        !stack->internal_owners) {
         strata_stack_free(stack);
         return strata_fail_host_memory("a stack");
     }
     if (text)
         strcpy(stack->text, text);
-    status = connect_and_begin(stack, resources);
+    status = connect_and_begin(stack, &list);
     *out = status == STRATA_SUCCESS ? stack : NULL;
     return status;
 }

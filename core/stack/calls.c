@@ -1,4 +1,4 @@
-/* Calls of a stack's users. Arguments, fork and the driver's shutdown are checked here, and not in the layers. */
+/* Calls of a stack's users. Arguments, fork and the driver's shutdown are checked here, not in the layers. */
 #include "core/stack/calls.h"
 
 #include "core/base/driver_state.h"
@@ -9,7 +9,7 @@
 static strata_status check_request(const strata_request *request)
 {
     if (request->alignment & (request->alignment - 1))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an alignment of %zu bytes is not a power of two",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "alignment of %zu bytes is not a power of two",
                            request->alignment);
     return STRATA_SUCCESS;
 }
@@ -17,26 +17,27 @@ static strata_status check_request(const strata_request *request)
 /* A layer outside a stack has no upstream, no table and not all operations. */
 static __attribute__((cold, noinline)) strata_status refuse_alone(const strata_resource *resource)
 {
-    const char *name = resource->ops && resource->ops->name ? resource->ops->name : "without a name";
+    const char *name = resource->ops && resource->ops->name ? resource->ops->name : "unnamed";
     return strata_fail(
         STRATA_ERROR_INVALID_VALUE,
-        "the layer \"%s\" is part of no stack: strata_stack_build makes one of it, whose outermost layer "
-        "strata_stack_top gives",
-        name);
+        "layer \"%s\" belongs to no stack: build one with strata_stack_build, and use strata_stack_top of it", name);
 }
 
-static __attribute__((cold)) strata_status refuse_request(const strata_resource *resource,
-                                                          const strata_request *request, strata_block *out)
+/* Requests of no bytes, wrong ones, and all while the driver is closed or a device was reset. */
+static __attribute__((cold)) strata_status allocate_slow(strata_resource *resource, const strata_request *request,
+                                                         strata_block *out)
 {
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a place for the block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_resource_allocate: out is NULL");
     *out = (strata_block){0};
     if (!resource || !request)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an allocation without a resource or a request");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_resource_allocate: resource or request is NULL");
     if (!resource->stack)
         return refuse_alone(resource);
-    strata_status status = strata_usable();
-    return status == STRATA_SUCCESS ? check_request(request) : status;
+    strata_status status = strata_check_stack(resource->stack);
+    if (status == STRATA_SUCCESS)
+        status = check_request(request);
+    return status == STRATA_SUCCESS && request->bytes ? strata_allocate_from_top(resource, request, out) : status;
 }
 
 strata_status strata_resource_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -44,7 +45,7 @@ strata_status strata_resource_allocate(strata_resource *resource, const strata_r
     bool valid = resource && resource->stack && request && out && request->bytes &&
                  !(request->alignment & (request->alignment - 1)) && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     if (__builtin_expect(!valid, 0))
-        return refuse_request(resource, request, out);
+        return allocate_slow(resource, request, out);
     return strata_allocate_from_top(resource, request, out);
 }
 
@@ -71,13 +72,13 @@ free_from_top(strata_resource *top, const strata_block *block, CUstream stream, 
 {
     if (strata_block_is_empty(block))
         return STRATA_SUCCESS;
-    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN || strata_device_is_lost(top->stack->device))
         return strata_free_without_driver(top, block);
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = own ? strata_free_on_own_stream(strata_resource_table(top), top, block, strata_thread_self())
                      : top->ops->deallocate(top, block, stream);
-    return status == STRATA_ERROR_SHUT_DOWN ? strata_free_without_driver(top, block) : status;
+    return strata_ends_without_driver(status) ? strata_free_without_driver(top, block) : status;
 }
 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream)
@@ -93,20 +94,69 @@ strata_status strata_free_from_top_on_own_stream(strata_resource *top, const str
 strata_status strata_resource_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     if (!resource || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a free without a resource or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_resource_deallocate: resource or block is NULL");
     return resource->stack ? strata_free_from_top(resource, block, stream) : refuse_alone(resource);
+}
+
+static bool is_reported(strata_resource *top, CUdeviceptr address, bool freed)
+{
+    for (strata_resource *layer = top; layer; layer = strata_resource_next_below(top, layer))
+        if (layer->ops->address_refused && layer->ops->address_refused(layer, address, freed))
+            return true;
+    return false;
+}
+
+void strata_tell_refused_address(strata_resource *top, CUdeviceptr address)
+{
+    if (!is_reported(top, address, true))
+        is_reported(top, address, false);
+}
+
+void strata_request_refused(strata_resource *layer, const strata_request *request, strata_status status)
+{
+    for (strata_resource *below = layer->upstream; below; below = below->upstream)
+        if (below->ops->request_refused)
+            below->ops->request_refused(below, request, status);
+}
+
+/* Without host memory for the thread's state the call counts as the program's. */
+static strata_thread *internal_begin(void)
+{
+    strata_thread *thread = strata_thread_self();
+    if (thread)
+        thread->internal_calls++;
+    return thread;
+}
+
+static strata_status internal_end(strata_thread *thread, strata_status status)
+{
+    if (thread)
+        thread->internal_calls--;
+    return status;
+}
+
+strata_status strata_reap_internally(strata_resource *below, strata_reap_mode mode, size_t *bytes)
+{
+    strata_thread *thread = internal_begin();
+    return internal_end(thread, below->ops->reap(below, mode, bytes));
+}
+
+strata_status strata_trim_internally(strata_resource *below, size_t keep_bytes, size_t *bytes)
+{
+    strata_thread *thread = internal_begin();
+    return internal_end(thread, below->ops->trim(below, keep_bytes, bytes));
 }
 
 static strata_status check_use(const strata_resource *resource, const strata_block *block, strata_access access,
                                strata_access least)
 {
     if (!resource || !block)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use without a resource or a block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "use of a block: resource or block is NULL");
     if (!resource->stack)
         return refuse_alone(resource);
     if ((unsigned)access > STRATA_ACCESS_READ_WRITE || (unsigned)access < (unsigned)least)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a use must read, write, or both");
-    return strata_usable();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid access: expected read, write or both");
+    return strata_check_stack(resource->stack);
 }
 
 strata_status strata_resource_prepare_use(strata_resource *resource, const strata_block *block, CUstream stream,
@@ -134,9 +184,9 @@ strata_status strata_resource_finish_use(strata_resource *resource, const strata
 strata_status strata_resource_usage(strata_resource *resource, strata_usage *usage)
 {
     if (!resource || !usage)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "usage without a resource or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_resource_usage: resource or usage is NULL");
     *usage = (strata_usage){0};
-    strata_status status = strata_usable();
+    strata_status status = resource->stack ? strata_check_stack(resource->stack) : strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = resource->stack ? resource->ops->usage(resource, usage) : refuse_alone(resource);
     return status;

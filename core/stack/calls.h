@@ -1,12 +1,26 @@
-/* What calls of a stack's users share, with a runtime and without one. */
+/* Calls of a stack's users, with a runtime and without one. */
 #ifndef STRATA_CORE_STACK_CALLS_H
 #define STRATA_CORE_STACK_CALLS_H
 
 #include "core/base/driver_state.h"
+#include "core/base/thread.h"
 #include "core/stack/stack.h"
 
-/* A free after the driver's shutdown, when no memory is left to free. Ends the block, so that no report of live blocks
- * has it. SUCCESS for any block. */
+/* SUCCESS, or an error: shut down, forked, or the device was reset. */
+static inline strata_status strata_check_stack(const strata_stack *stack)
+{
+    const strata_status status = strata_check_driver();
+    return status == STRATA_SUCCESS ? strata_check_device(stack->device) : status;
+}
+
+/* Whether a free that failed so has nothing to free: the memory is gone. */
+static inline bool strata_ends_without_driver(strata_status status)
+{
+    return __builtin_expect(status == STRATA_ERROR_SHUT_DOWN || status == STRATA_ERROR_DEVICE_RESET, 0);
+}
+
+/* A free after the driver's shutdown or the device's reset, when no memory is left to free. Ends the block, so that no
+ * report of live blocks has it. SUCCESS for any block. */
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block);
 
 /* Frees a block through the outermost layer: on `stream`, or as strata_free_on_own_stream. Neither pointer is NULL; the
@@ -14,7 +28,7 @@ strata_status strata_free_without_driver(const strata_resource *resource, const 
 strata_status strata_free_from_top(strata_resource *top, const strata_block *block, CUstream stream);
 strata_status strata_free_from_top_on_own_stream(strata_resource *top, const strata_block *block);
 
-/* The arguments are checked. Always inline: no frame of it in the call stacks of a build without optimization. */
+/* The arguments are checked. Always inline: no frame in the call stacks of an unoptimized build. */
 static inline __attribute__((always_inline)) strata_status
 strata_allocate_from_top(strata_resource *top, const strata_request *request, strata_block *out)
 {
@@ -31,5 +45,19 @@ static inline bool strata_use_is_valid(const strata_block *block, strata_access 
                  block->address && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     return __builtin_expect(valid, 1);
 }
+
+/* Reaps and trims that the program did not ask for. */
+strata_status strata_reap_internally(strata_resource *below, strata_reap_mode mode, size_t *bytes);
+strata_status strata_trim_internally(strata_resource *below, size_t keep_bytes, size_t *bytes);
+
+/* Whether the thread is in one. */
+static inline bool strata_call_is_internal(void)
+{
+    const strata_thread *thread = strata_thread_current;
+    return thread && thread->internal_calls;
+}
+
+/* Tells the layers of a free by address that was refused. */
+void strata_tell_refused_address(strata_resource *top, CUdeviceptr address);
 
 #endif

@@ -1,34 +1,37 @@
+/* Frees within a capture: queued by stream, performed when the capture has ended. */
 #include "core/stack/capture_frees.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"
 #include "core/streams/inflight_frees.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 
-typedef struct deferred_free {
-    struct deferred_free *next;
+typedef struct capture_free {
+    struct capture_free *next;
     strata_resource *owner;
     strata_capture_frees_perform perform;
     strata_entry *entry; /* retired */
     strata_block block;
-    strata_point after; /* 0, or what the legacy stream, which replaces the named one, must wait for */
-} deferred_free;
+    strata_point after; /* what the legacy stream, which replaces the named one, must wait for; or 0 */
+} capture_free;
 
-/* The frees of one stream, in order. What forbids the first forbids all, so only the first is tried. */
+/* The frees of one stream, in order. What forbids the first forbids all: only the first is tried. */
 typedef struct strata_capture_frees_queue {
     struct strata_capture_frees_queue *next;
     CUstream stream;
     uint64_t thread; /* of the per-thread stream: serial of the thread that freed; 0: unknown, or another stream */
-    deferred_free *first, **end; /* `end`: where the next one is linked in */
-} deferred_queue;
+    capture_free *first, **end; /* `end`: where the next one is linked in */
+} capture_queue;
 
 /* Queues that one thread has taken out. Guarded by the set's lock. */
 typedef struct strata_capture_frees_batch {
     struct strata_capture_frees_batch *next;
     const strata_thread *thread; /* NULL: it has no state */
     uint64_t number;             /* from 1, in order */
-} deferred_batch;
+} capture_batch;
 
 void strata_capture_frees_init(strata_capture_frees *set, strata_device *device)
 {
@@ -38,9 +41,9 @@ void strata_capture_frees_init(strata_capture_frees *set, strata_device *device)
 
 void strata_capture_frees_destroy(strata_capture_frees *set)
 {
-    for (deferred_queue *queue = set->queues, *next; queue; queue = next) {
+    for (capture_queue *queue = set->queues, *next; queue; queue = next) {
         next = queue->next;
-        for (deferred_free *one = queue->first, *after; one; one = after) {
+        for (capture_free *one = queue->first, *after; one; one = after) {
             after = one->next;
             strata_host_free(one);
         }
@@ -62,16 +65,16 @@ static void count(strata_capture_frees *set, int by)
     atomic_store_explicit(&set->count, now + (size_t)by, memory_order_release);
 }
 
-static void append(deferred_queue *queue, deferred_free *first, deferred_free **end)
+static void append(capture_queue *queue, capture_free *first, capture_free **end)
 {
     *queue->end = first;
     queue->end = end;
 }
 
-/* Inserts a queue, or appends its frees to the stream's queue. The lock is held. */
-static void add_queue(strata_capture_frees *set, deferred_queue *queue)
+/* If the stream has a queue, appends the frees to it. The lock is held. */
+static void add_queue(strata_capture_frees *set, capture_queue *queue)
 {
-    deferred_queue *there = queue->first ? set->queues : NULL;
+    capture_queue *there = queue->first ? set->queues : NULL;
     while (there && (there->stream != queue->stream || there->thread != queue->thread))
         there = there->next;
     if (queue->first && !there) {
@@ -85,27 +88,27 @@ static void add_queue(strata_capture_frees *set, deferred_queue *queue)
 }
 
 /* The lock is held. */
-static void begin_batch(strata_capture_frees *set, deferred_batch *batch)
+static void begin_batch(strata_capture_frees *set, capture_batch *batch)
 {
-    *batch = (deferred_batch){.next = set->batches, .thread = strata_thread_self(), .number = ++set->batch_count};
+    *batch = (capture_batch){.next = set->batches, .thread = strata_thread_self(), .number = ++set->batch_count};
     set->batches = batch;
 }
 
 /* The lock is held. */
-static void end_batch(strata_capture_frees *set, const deferred_batch *batch)
+static void end_batch(strata_capture_frees *set, const capture_batch *batch)
 {
-    deferred_batch **link = &set->batches;
+    capture_batch **link = &set->batches;
     while (*link != batch)
         link = &(*link)->next;
     *link = batch->next;
 }
 
 /* A capture that includes the legacy stream blocks the free; the free's stream is not captured. Records an event on
- * that stream and moves the free to the legacy stream, so that neither the stream need be named again nor the end of
- * the capture reported. If no event can be recorded, the free stays with its stream. */
-static void move_to_legacy(strata_device *device, deferred_queue *queue)
+ * that stream and moves the free to the legacy stream: the stream need not be named again, nor the end of the capture
+ * reported. If no event can be recorded, the free stays with its stream. */
+static void move_to_legacy(strata_device *device, capture_queue *queue)
 {
-    deferred_free *one = queue->first;
+    capture_free *one = queue->first;
     strata_stream_ref stream;
     strata_point point = 0;
     if (queue->stream == STRATA_STREAM_GONE || (uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY ||
@@ -126,8 +129,8 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
                                        strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream)
 {
-    deferred_free *one = strata_host_zalloc(sizeof *one);
-    deferred_queue *queue = one ? strata_host_zalloc(sizeof *queue) : NULL;
+    capture_free *one = strata_host_zalloc(sizeof *one);
+    capture_queue *queue = one ? strata_host_zalloc(sizeof *queue) : NULL;
     if (!queue) {
         strata_host_free(one);
         return strata_fail_host_memory("a free inside a capture");
@@ -136,7 +139,7 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
     one->perform = perform;
     one->entry = entry;
     one->block = *block;
-    *queue = (deferred_queue){.stream = stream, .first = one, .end = &one->next};
+    *queue = (capture_queue){.stream = stream, .first = one, .end = &one->next};
     move_to_legacy(set->device, queue);
     queue->thread = queue->stream == CU_STREAM_PER_THREAD ? this_thread() : 0;
     strata_lock_take(&set->lock);
@@ -146,7 +149,7 @@ strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resourc
     return STRATA_SUCCESS;
 }
 
-static bool can_be_named(const deferred_queue *queue, CUstream passed)
+static bool can_be_named(const capture_queue *queue, CUstream passed)
 {
     if (passed == STRATA_STREAM_GONE || queue->stream == STRATA_STREAM_GONE || strata_stream_is_known(queue->stream))
         return true;
@@ -155,12 +158,12 @@ static bool can_be_named(const deferred_queue *queue, CUstream passed)
 }
 
 /* Their frees stay counted until they are done. */
-static deferred_queue *take_queues(strata_capture_frees *set, CUstream passed, deferred_batch *batch)
+static capture_queue *take_queues(strata_capture_frees *set, CUstream passed, capture_batch *batch)
 {
-    deferred_queue *taken = NULL;
+    capture_queue *taken = NULL;
     strata_lock_take(&set->lock);
-    for (deferred_queue **link = &set->queues; *link;) {
-        deferred_queue *queue = *link;
+    for (capture_queue **link = &set->queues; *link;) {
+        capture_queue *queue = *link;
         if (!can_be_named(queue, passed)) {
             link = &queue->next;
             continue;
@@ -175,7 +178,7 @@ static deferred_queue *take_queues(strata_capture_frees *set, CUstream passed, d
     return taken;
 }
 
-static void finish_free(strata_capture_frees *set, deferred_free *one)
+static void finish_free(strata_capture_frees *set, capture_free *one)
 {
     strata_lock_take(&set->lock);
     count(set, -1);
@@ -184,7 +187,7 @@ static void finish_free(strata_capture_frees *set, deferred_free *one)
 }
 
 /* Returns the rest of a queue; the batch ends with the last one. */
-static void return_queue(strata_capture_frees *set, const deferred_batch *batch, deferred_queue *queue, bool last)
+static void return_queue(strata_capture_frees *set, const capture_batch *batch, capture_queue *queue, bool last)
 {
     strata_lock_take(&set->lock);
     add_queue(set, queue);
@@ -197,13 +200,13 @@ static void return_queue(strata_capture_frees *set, const deferred_batch *batch,
 static bool is_in_progress(const strata_capture_frees *set, uint64_t by)
 {
     const strata_thread *self = strata_thread_self();
-    for (const deferred_batch *batch = set->batches; batch; batch = batch->next)
+    for (const capture_batch *batch = set->batches; batch; batch = batch->next)
         if (batch->number <= by && (!self || batch->thread != self))
             return true;
     return false;
 }
 
-/* Waits until other threads have finished their present batches. */
+/* Waits for the present batches of other threads. */
 static void wait_for_others(strata_capture_frees *set)
 {
     unsigned spins = 0;
@@ -217,7 +220,7 @@ static void wait_for_others(strata_capture_frees *set)
 }
 
 /* `stream` is not being captured. */
-static strata_status perform_free(const strata_capture_frees *set, const deferred_free *one, CUstream stream,
+static strata_status perform_free(const strata_capture_frees *set, const capture_free *one, CUstream stream,
                                   bool finished)
 {
     strata_stream_ref legacy;
@@ -225,19 +228,18 @@ static strata_status perform_free(const strata_capture_frees *set, const deferre
     if (one->after && !finished)
         status = strata_stream_resolve(set->device, stream, &legacy);
     if (one->after && !finished && status == STRATA_SUCCESS)
-        status = strata_timeline_wait(&legacy, one->after);
+        status = strata_timeline_order(&legacy, one->after);
     return status == STRATA_SUCCESS ? one->perform(one->owner, one->entry, &one->block, stream, finished) : status;
 }
 
-/* Performs the frees of a taken queue as far as possible; the rest stays, in order. Another thread may destroy the
- * stream meanwhile. */
-static strata_status perform_queue(strata_capture_frees *set, deferred_queue *queue, CUstream passed)
+/* Performs what is possible; the rest stays, in order. Another thread may destroy the stream meanwhile. */
+static strata_status perform_queue(strata_capture_frees *set, capture_queue *queue, CUstream passed)
 {
     strata_thread *thread = strata_thread_self();
     const bool finished = passed == STRATA_STREAM_GONE, names = !finished && queue->stream != STRATA_STREAM_GONE;
     strata_status status = STRATA_SUCCESS;
-    for (deferred_free **link = &queue->first; *link;) {
-        deferred_free *one = *link;
+    for (capture_free **link = &queue->first; *link;) {
+        capture_free *one = *link;
         strata_inflight_free_begin(thread);
         const bool can =
             !names || (can_be_named(queue, passed) && !strata_stream_is_capturing(set->device, queue->stream, false));
@@ -259,9 +261,9 @@ static strata_status perform_queue(strata_capture_frees *set, deferred_queue *qu
 
 static strata_status flush(strata_capture_frees *set, CUstream passed)
 {
-    deferred_batch batch;
+    capture_batch batch;
     strata_status status = STRATA_SUCCESS;
-    for (deferred_queue *queue = take_queues(set, passed, &batch), *next; queue; queue = next) {
+    for (capture_queue *queue = take_queues(set, passed, &batch), *next; queue; queue = next) {
         next = queue->next;
         const strata_status freed = perform_queue(set, queue, passed);
         status = status == STRATA_SUCCESS ? freed : status;
@@ -298,8 +300,8 @@ void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait)
 strata_status strata_capture_frees_refuse(const strata_capture_frees *set)
 {
     const size_t count = atomic_load_explicit(&set->count, memory_order_relaxed);
-    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                       "%zu block%s freed inside captures whose end was not seen; if they have ended, say so with "
-                       "strata_stack_captures_ended",
-                       count, count == 1 ? " was" : "s were");
+    return strata_fail(
+        STRATA_ERROR_STREAM_CAPTURE,
+        "%zu block%s freed inside captures that may not have ended; if they have, call strata_stack_captures_ended",
+        count, count == 1 ? " was" : "s were");
 }

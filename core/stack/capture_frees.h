@@ -2,7 +2,7 @@
  *
  * A stream that is being captured accepts only work of its graph; it cannot be identified, and an event recorded on it
  * belongs to the graph. So a free of other memory can neither be ordered after the stream's earlier work, nor can that
- * work be marked. The same holds for the legacy stream while a blocking stream is captured.
+ * work be marked. This also holds for the legacy stream while a blocking stream is captured.
  *
  * The end of the capture is noticed when the stream's handle is used again (an unknown stream's handle is valid only
  * then), or when the program reports it. No query would do: cuCtxSynchronize invalidates every capture of the context
@@ -21,7 +21,7 @@ typedef struct strata_capture_frees {
     strata_device *device;
     strata_lock lock;
     struct strata_capture_frees_queue *queues;  /* by stream; guarded by lock */
-    struct strata_capture_frees_batch *batches; /* queues that threads have taken out; guarded by lock */
+    struct strata_capture_frees_batch *batches; /* queues taken out; guarded by lock */
     uint64_t batch_count;                       /* since the start; guarded by lock */
     _Atomic size_t count;                       /* including those taken out; written under lock, read by any thread */
 } strata_capture_frees;
@@ -41,18 +41,18 @@ static inline bool strata_capture_frees_any(const strata_capture_frees *set)
     return __builtin_expect(atomic_load_explicit(&set->count, memory_order_relaxed) != 0, 0);
 }
 
-/* Keeps a free of a retired entry. On OUT_OF_HOST_MEMORY nothing is kept. */
+/* The entry is retired. On OUT_OF_HOST_MEMORY nothing is kept. */
 strata_status strata_capture_frees_add(strata_capture_frees *set, strata_resource *owner,
                                        strata_capture_frees_perform perform, strata_entry *entry,
                                        const strata_block *block, CUstream stream);
 
 /* Performs the frees on `passed`, whose handle is valid now, on known streams, and on no stream in particular, unless
- * the stream is being captured; with STRATA_STREAM_GONE all of them, as finished. Others stay. First waits until other
- * threads have finished what they took out. Returns the first error of a free. */
+ * the stream is being captured; with STRATA_STREAM_GONE all, as finished. First waits until other threads have finished
+ * what they took out. Returns the first error of a free. */
 strata_status strata_capture_frees_flush(strata_capture_frees *set, CUstream passed);
 
-/* As flush, for calls with another purpose: ignores errors, which the next flush meets again, and waits for no thread,
- * since a free may get here itself. Without a stream it promises nothing about other threads' frees. */
+/* For calls with another purpose: ignores errors, which the next flush meets again, and waits for no thread, since a
+ * free may get here itself. Without a stream it promises nothing about other threads' frees. */
 void strata_capture_frees_try_flush(strata_capture_frees *set, CUstream passed);
 static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set, CUstream passed)
 {
@@ -64,7 +64,7 @@ static inline void strata_capture_frees_try_flush_any(strata_capture_frees *set,
  * performed or still waiting. */
 void strata_capture_frees_flush_for_reap(strata_capture_frees *set, bool wait);
 
-/* Raises STREAM_CAPTURE: a wait for all frees left some that a capture holds. */
+/* A wait for all frees left some that a capture holds. Raises STREAM_CAPTURE. */
 strata_status strata_capture_frees_refuse(const strata_capture_frees *set);
 
 #endif

@@ -1,32 +1,40 @@
-/* Completions that only some layers receive, because a layer owns the block internally. */
+/* Completions that only some layers receive, because one owns the block internally, or because the stack has
+ * several owners. */
 #include "core/stack/completions.h"
 
-/* The position of the layer that owns a block internally; 0 if none does. */
-static uint32_t position_of_internal_owner(const strata_stack *stack, strata_block_id id)
+/* In a stack with branches not every layer at a lower position is above. */
+static bool is_at_or_above(const strata_resource *layer, uint32_t position)
+{
+    return layer->position <= position && position < layer->stack->ends[layer->position];
+}
+
+/* 0: none. */
+static uint32_t position_of_internal_owner(const strata_stack *stack, const strata_resource *reporter,
+                                           strata_block_id id)
 {
     for (size_t i = 0; i < stack->internal_owner_count; i++)
-        if (stack->internal_owners[i]->ops->owns_internally(stack->internal_owners[i], id))
+        if (is_at_or_above(stack->internal_owners[i], reporter->position) &&
+            stack->internal_owners[i]->ops->owns_internally(stack->internal_owners[i], id))
             return stack->internal_owners[i]->position;
     return 0;
 }
 
-/* To layers at position `from` and below, and above `below`. */
-static void report_to_layers(const strata_stack *stack, const strata_completion *completion, uint32_t from,
-                             uint32_t below)
+/* Layers from position `from` down to the reporter get it. */
+static void report_to_layers(const strata_resource *reporter, const strata_completion *completion, uint32_t from,
+                             bool reporter_too)
 {
-    for (const strata_completion_sink *each = stack->completion_sinks; each->completed; each++)
-        if (each->position >= from && each->position < below)
+    for (const strata_completion_sink *each = reporter->stack->completion_sinks; each->completed; each++)
+        if (each->position >= from && is_at_or_above(each->layer, reporter->position) &&
+            (reporter_too || each->layer != reporter))
             each->completed(each->layer, completion);
 }
 
 void strata_report_completion_slow(const strata_resource *owner, const strata_completion *completion)
 {
-    const strata_stack *stack = owner->stack;
-    report_to_layers(stack, completion, position_of_internal_owner(stack, completion->id), UINT32_MAX);
+    report_to_layers(owner, completion, position_of_internal_owner(owner->stack, owner, completion->id), true);
 }
 
 void strata_report_completion_above_slow(const strata_resource *layer, const strata_completion *completion)
 {
-    const strata_stack *stack = layer->stack;
-    report_to_layers(stack, completion, position_of_internal_owner(stack, completion->id), layer->position);
+    report_to_layers(layer, completion, position_of_internal_owner(layer->stack, layer, completion->id), false);
 }

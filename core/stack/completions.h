@@ -1,4 +1,4 @@
-/* Reports of completions: an owner tells the layers above it that freed bytes are free, or reused. */
+/* An owner tells the layers above it that freed bytes are free, or reused. */
 #ifndef STRATA_CORE_STACK_COMPLETIONS_H
 #define STRATA_CORE_STACK_COMPLETIONS_H
 
@@ -22,7 +22,7 @@ static inline void strata_report_completion(const strata_resource *owner, const 
         strata_report_completion_slow(owner, completion);
 }
 
-/* To the layers above a layer that owns some of the stack's blocks, beside the owner at the bottom. */
+/* For a layer that owns some of the stack's blocks, beside the owner at the bottom. */
 static inline void strata_report_completion_above(const strata_resource *layer, const strata_completion *completion)
 {
     if (__builtin_expect(layer->stack->reporter == layer, 1))

@@ -1,5 +1,5 @@
-/* Named values: finds the layer and value of a name, and reports all values. Values of the process have groups that are
- * named like layers and searched after them. */
+/* Named values: finds the layer and value of a name, reports all values. Values of the process have groups, named like
+ * layers and searched after them. */
 #include <strata/control.h>
 
 #include "core/base/driver_state.h"
@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
+#include "core/stack/calls.h"
 #include "core/stack/layers.h"
 #include "core/stack/stack.h"
 
@@ -30,8 +31,8 @@ typedef struct process_group {
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
 
 static const strata_value host_values[HOST_VALUES] = {
-    [HOST_BYTES] = {"bytes", STRATA_VALUE_BYTES, false, "host memory of the library's own books"},
-    [HOST_RESIDENT] = {"resident", STRATA_VALUE_BYTES, false, "physical memory of the arena that they are in"},
+    [HOST_BYTES] = {"bytes", STRATA_VALUE_BYTES, false, "host memory of the library's own data"},
+    [HOST_RESIDENT] = {"resident", STRATA_VALUE_BYTES, false, "physical memory of its arena"},
 };
 
 static strata_status get_host_value(size_t which, uint64_t *value)
@@ -41,7 +42,7 @@ static strata_status get_host_value(size_t which, uint64_t *value)
     else if (!strata_host_resident(value))
         return strata_fail(
             STRATA_ERROR_UNSUPPORTED,
-            "host.resident: the library's books are in the C library's heap, which is the program's, too (%s)",
+            "host.resident: not known, as the library's data is in the C library's heap with the program's (%s)",
             strata_host_allocator_reason());
     return STRATA_SUCCESS;
 }
@@ -54,7 +55,7 @@ enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
 
 /* ---- bindings ---- */
 
-/* What a name means: a value of a layer, or of a process group. */
+/* What a name means. */
 typedef struct value_binding {
     strata_resource *layer;
     const process_group *process_group; /* NULL: a layer's value */
@@ -79,7 +80,7 @@ static const strata_value *value_at(const value_binding *binding)
 
 /* ---- names ---- */
 
-/* The layer's position among those of its name, from the outside. */
+/* Its position among layers of its name, from the outside. */
 static size_t index_of(const strata_stack *stack, const strata_resource *layer)
 {
     size_t index = 0;
@@ -127,10 +128,15 @@ static strata_status refuse_layer(const strata_stack *stack, const char *name)
     for (size_t i = 0; i < stack->count; i++)
         strata_append_name(layers, sizeof layers, stack->layers[i]->ops->name);
     return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                       "\"%.100s\" names no value of this stack: expected LAYER.VALUE, with a layer of %s, such as "
-                       "\"budget.limit\", or \"budget[1].limit\" for the second one, or a value of the process such as "
-                       "\"host.bytes\"",
+                       "unknown value \"%.100s\": expected LAYER.VALUE with a layer of %s, such as \"budget.limit\", "
+                       "or \"budget[1].limit\" for the second one, or a value of the process such as \"host.bytes\"",
                        name, layers);
+}
+
+/* An old name is found, and not listed. */
+static bool is_listed(const value_binding *binding)
+{
+    return value_at(binding)->help != NULL;
 }
 
 static strata_status refuse_value(const value_binding *binding, const char *name)
@@ -138,9 +144,10 @@ static strata_status refuse_value(const value_binding *binding, const char *name
     value_binding one = *binding;
     char values[LIST_SIZE] = "";
     for (one.which = 0; one.which < count_of(binding); one.which++)
-        strata_append_name(values, sizeof values, value_at(&one)->name);
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s has no value \"%.100s\"; expected %s", name_of(binding), name,
-                       *values ? values : "nothing: it has none");
+        if (is_listed(&one))
+            strata_append_name(values, sizeof values, value_at(&one)->name);
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: unknown value \"%.100s\"; expected %s", name_of(binding), name,
+                       *values ? values : "none, as it has no values");
 }
 
 static strata_status find_value(const strata_stack *stack, const char *name, value_binding *binding)
@@ -165,8 +172,8 @@ static strata_status find_value(const strata_stack *stack, const char *name, val
 static strata_status check_call(const strata_stack *stack, const char *name)
 {
     if (!stack || !name)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a value without a stack or a name");
-    return strata_not_forked();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "value of a stack: stack or name is NULL");
+    return strata_check_not_forked();
 }
 
 /* ---- one value ---- */
@@ -185,9 +192,9 @@ static strata_status get(const value_binding *binding, uint64_t *value)
 static strata_status set_value(const value_binding *binding, const char *name, uint64_t value)
 {
     if (!value_at(binding)->writable)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s can be read and not set", name);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is read-only", name);
     if (value_at(binding)->type == STRATA_VALUE_SWITCH && value > 1)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is a switch: 0 or 1, not %" PRIu64, name, value);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s: expected 0 or 1, not %" PRIu64, name, value);
     return binding->layer->ops->set_value(binding->layer, binding->which, value);
 }
 
@@ -244,14 +251,15 @@ strata_status strata_control_set_text(strata_stack *stack, const char *name, con
     uint64_t value;
     strata_status status = check_call(stack, name);
     if (status == STRATA_SUCCESS && !text)
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is set from a text that is NULL", name);
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s: text is NULL", name);
     if (status == STRATA_SUCCESS)
         status = find_value(stack, name, &binding);
     if (status != STRATA_SUCCESS)
         return status;
     strata_value_type type = value_at(&binding)->type;
     if (!read_value(stack, type, text, &value))
-        return strata_fail(STRATA_ERROR_SYNTAX, "%.100s: \"%.60s\" is not %s", name, text, expected[type]);
+        return strata_fail(STRATA_ERROR_SYNTAX, "%.100s: invalid value \"%.60s\"; expected %s", name, text,
+                           expected[type]);
     return set_value(&binding, name, value);
 }
 
@@ -266,7 +274,7 @@ static void full_name(const strata_stack *stack, const value_binding *binding, c
         snprintf(name, NAME_SIZE, "%s.%s", binding->layer->ops->name, value_at(binding)->name);
 }
 
-/* A value that cannot be read now raises no error. */
+/* Raises no error. */
 static bool get_quietly(const value_binding *binding, uint64_t *value)
 {
     strata_error_suppress_begin();
@@ -281,12 +289,12 @@ void strata_control_visit(strata_stack *stack,
 {
     char name[NAME_SIZE];
     uint64_t value;
-    if (!stack || !visit || strata_not_forked() != STRATA_SUCCESS)
+    if (!stack || !visit || strata_check_not_forked() != STRATA_SUCCESS)
         return;
     for (size_t i = 0; i < stack->count; i++) {
         value_binding binding = {.layer = stack->layers[i]};
         for (; binding.which < count_of(&binding); binding.which++) {
-            if (!get_quietly(&binding, &value))
+            if (!is_listed(&binding) || !get_quietly(&binding, &value))
                 continue;
             full_name(stack, &binding, name);
             visit(name, value_at(&binding), value, data);
@@ -314,7 +322,7 @@ static void print_values(strata_emitter *to, value_binding binding)
 {
     uint64_t value;
     for (; binding.which < count_of(&binding); binding.which++)
-        if (get_quietly(&binding, &value))
+        if (is_listed(&binding) && get_quietly(&binding, &value))
             print_value(to, value_at(&binding), value);
 }
 
@@ -324,8 +332,11 @@ static void print_layer(strata_emitter *to, strata_resource *layer)
     if (to->format == STRATA_FORMAT_JSON)
         strata_emit_text(to, "layer", layer->ops->name);
     print_values(to, (value_binding){.layer = layer});
-    if (layer->ops->describe)
+    if (layer->ops->describe) {
+        const unsigned before = strata_emitter_enclose(to);
         layer->ops->describe(layer, to);
+        strata_emitter_release(to, before);
+    }
     strata_emit_object_end(to);
 }
 
@@ -347,8 +358,8 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
 {
     if (!stack || !write || (unsigned)format > STRATA_FORMAT_JSON)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a report without a stack, a callback, or a format that there is");
-    strata_status status = strata_usable();
+                           "strata_stats_print: stack or write is NULL, or the format is unknown");
+    strata_status status = strata_check_stack(stack);
     if (status != STRATA_SUCCESS)
         return status;
     strata_resource *top = stack->layers[0];

@@ -1,5 +1,4 @@
-/* The operations that a layer leaves NULL. In a decorator each becomes a forward to the layer below; in an owner, a
- * default for owners without it. */
+/* Operations that a layer leaves NULL. */
 #include "core/stack/default_operations.h"
 
 #include "core/base/error.h"
@@ -100,8 +99,8 @@ static strata_status no_tracking(strata_resource *self, const strata_block *bloc
                                  strata_access access)
 {
     (void)block, (void)stream, (void)access;
-    return strata_fail(STRATA_ERROR_STREAM_MISUSE, "%s cannot keep the use of a block on several streams correct",
-                       self->ops->name);
+    return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                       "%s does not support use tracking, for blocks used on several streams", self->ops->name);
 }
 static strata_status nothing_to_reap(strata_resource *self, strata_reap_mode mode, size_t *bytes)
 {
@@ -139,7 +138,7 @@ static strata_status no_find(strata_resource *self, CUdeviceptr address, strata_
 {
     (void)address;
     *out = (strata_block){0};
-    return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s does not find blocks by address", self->ops->name);
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "%s does not support finding blocks by address", self->ops->name);
 }
 static int device_of_stack(strata_resource *self)
 {

@@ -65,7 +65,7 @@ static bool start(pthread_t *thread)
     return started;
 }
 
-/* Releases the lock while it waits. False after the timeout. */
+/* Releases ends_lock meanwhile. False after the timeout. */
 static bool wait_until(const struct timespec *end)
 {
     return pthread_cond_clockwait(&changed, &ends_lock.mutex, CLOCK_MONOTONIC, end) == 0;

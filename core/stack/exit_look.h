@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Brackets the destruction of a stack. Blocks while the exit check runs. Returns false if the check timed out and still
- * runs: the process is exiting, so leak everything and do not call leave. Any thread. */
+/* Brackets the destruction of a stack. Blocks while the check runs. False if the check timed out and still runs: the
+ * process is exiting, so leak everything and do not call leave. Any thread. */
 bool strata_exit_look_enter(void);
 void strata_exit_look_leave(void);
 

@@ -1,4 +1,4 @@
-/* The registry of layers: a short list. */
+/* The registry of layers. */
 #include "core/stack/layers.h"
 
 #include "core/base/error.h"
@@ -26,6 +26,16 @@ const strata_layer *strata_layer_find(const char *name, size_t length)
             found = entry->layer;
     strata_lock_release(&layers_lock);
     return found;
+}
+
+const strata_layer *strata_layer_at(size_t index)
+{
+    strata_lock_take(&layers_lock);
+    const registered_layer *entry = layers;
+    for (; entry && index; index--)
+        entry = entry->next;
+    strata_lock_release(&layers_lock);
+    return entry ? entry->layer : NULL;
 }
 
 void strata_append_name(char *text, size_t size, const char *name)
@@ -56,13 +66,17 @@ static bool valid_name(const char *name)
 strata_status strata_layer_add(const strata_layer *layer, bool again)
 {
     if (!layer || layer->size < offsetof(strata_layer, in_sanitizer_mode) || !valid_name(layer->name) ||
-        !layer->create || (layer->option_count && (!layer->options || !layer->options_size)))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a layer is registered without a size, a name of letters, digits, '_' "
-                           "and '-', a maker, or the description of its options");
+        !(layer->create || strata_layer_branches(layer)) ||
+        (layer->option_count && (!layer->options || !layer->options_size)))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_layer_register: size, name (letters, digits, '_' and "
+                                                       "'-'), create or the description of the options is missing");
     if (layer->option_count > STRATA_LAYER_OPTIONS)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the layer \"%s\" has %zu options; a text can tell %d apart",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer \"%s\" has %zu options; at most %d are supported",
                            layer->name, layer->option_count, STRATA_LAYER_OPTIONS);
+    if (strata_layer_branches(layer) && (strata_layer_branches(layer) < 2 || !layer->owner || layer->option_count))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "layer \"%s\" has branches: it is an owner, has no options and at least 2 branches",
+                           layer->name);
     registered_layer *entry = strata_host_zalloc(sizeof *entry);
     if (!entry)
         return strata_fail_host_memory("a layer's name");
@@ -81,5 +95,5 @@ strata_status strata_layer_add(const strata_layer *layer, bool again)
     strata_host_free(entry);
     if (again && taken == layer)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "a layer of the name \"%s\" is registered already", layer->name);
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer \"%s\" is already registered", layer->name);
 }

@@ -1,7 +1,8 @@
-/* The slow path of strata_free_on_own_stream: finds the stream that the free can name. */
+/* Finds the stream that the free can name. */
 #include "core/stack/own_stream_free.h"
 
 #include "core/base/error.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
 
 /* Whether the block was allocated on the timeline's current stream. */
@@ -23,11 +24,10 @@ static strata_status reused_handle_stream(const strata_entry *entry, const strat
         return STRATA_SUCCESS;
     }
     strata_point last = strata_entry_is_incarnation(entry, alloc_timeline) ? strata_timeline_last_closed(number) : 0;
-    return last ? strata_timeline_wait(now, last) : STRATA_SUCCESS;
+    return last ? strata_timeline_order(now, last) : STRATA_SUCCESS;
 }
 
-/* Whether the allocation stream was known and is no longer. During unregistration neither this nor
- * strata_alloc_stream_is_known holds for a moment. */
+/* During unregistration neither this nor strata_alloc_stream_is_known holds for a moment. */
 static bool alloc_stream_has_ended(const strata_entry *entry)
 {
     return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -38,9 +38,9 @@ static __attribute__((cold)) strata_status refuse_unnamed(const strata_block *bl
 {
     strata_error *error = strata_block_error(STRATA_ERROR_STREAM_MISUSE, block);
     const char *why = stream == CU_STREAM_PER_THREAD
-                          ? "the default stream of another thread: free it on that thread, or name a stream that comes "
-                            "after its work with strata_runtime_deallocate_on"
-                          : "a stream that this runtime does not know, so its handle may be dead by now: free it with "
+                          ? "the per-thread default stream of another thread; free it on that thread, or with "
+                            "strata_runtime_deallocate_on and a stream that is ordered after its work"
+                          : "an unregistered stream, whose handle may be invalid by now; free it with "
                             "strata_runtime_deallocate_on, or register the stream";
     return strata_error_raise(error, "block 0x%llx (tag \"%s\", generation %llu) was allocated on %s",
                               (unsigned long long)block->address, strata_tag_name(block->tag),

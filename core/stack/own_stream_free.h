@@ -1,5 +1,5 @@
-/* The free of a block in the order of its allocation stream, which the caller does not name. The handle may be dead by
- * now: it is used only while the stream is known, or is the calling thread's own CU_STREAM_PER_THREAD.
+/* Frees a block in the order of its allocation stream, which the caller does not name. The handle may be dead: it is
+ * used only while the stream is known, or is the calling thread's own CU_STREAM_PER_THREAD.
  *
  *     the stream            the free is ordered after
  *     is known              the stream
@@ -15,14 +15,14 @@
 #include "core/streams/inflight_frees.h"
 #include "core/streams/known_streams.h"
 
-/* Whether the timeline has had no other stream since the block was allocated. */
+/* No other stream has had the timeline since the allocation. */
 static inline bool strata_entry_is_incarnation(const strata_entry *entry, const strata_timeline *alloc_timeline)
 {
     return atomic_load_explicit(&alloc_timeline->incarnation, memory_order_relaxed) ==
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
-/* The block's timeline often has the handle itself, which costs less than a search for it. */
+/* The block's timeline often has the handle itself, which is cheaper than a search. */
 static inline __attribute__((always_inline)) bool strata_alloc_stream_is_known(const strata_table *table,
                                                                                const strata_block *block)
 {
@@ -36,11 +36,11 @@ static inline __attribute__((always_inline)) bool strata_alloc_stream_is_known(c
             strata_known_timeline(table->device, block->stream) == alloc_timeline);
 }
 
-/* As strata_free_on_own_stream, within an in-flight free, if the stream is not known. */
+/* Within an in-flight free, if the stream is not known. */
 strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_block *block);
 
-/* Frees a block through the outermost layer of its stack. `table` is the stack's; `thread` is the calling thread's
- * state, or NULL. Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
+/* Through the outermost layer of the stack. `table` is the stack's; `thread` is the calling thread's state, or NULL.
+ * Errors: those of deallocate, STREAM_MISUSE (the stream never was known). */
 static inline __attribute__((always_inline)) strata_status strata_free_on_own_stream(const strata_table *table,
                                                                                      strata_resource *top,
                                                                                      const strata_block *block,

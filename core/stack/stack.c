@@ -1,9 +1,11 @@
-/* The life of a stack after it was built, and its properties. */
+/* The life of a built stack, and its properties. */
 #include "core/stack/stack.h"
 
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
+#include "core/stack/calls.h"
 #include "core/stack/exit_look.h"
 
 #include <stdio.h>
@@ -11,11 +13,12 @@
 
 void strata_stack_free(strata_stack *stack)
 {
-    strata_capture_frees_destroy(&stack->deferred);
+    strata_capture_frees_destroy(&stack->capture_frees);
     strata_table_destroy(stack->head.table);
     strata_host_free(stack->text);
     strata_host_free(stack->ops);
     strata_host_free(stack->layers);
+    strata_host_free(stack->ends);
     strata_host_free(stack->completion_sinks);
     strata_host_free(stack->internal_owners);
     strata_host_free(stack);
@@ -26,15 +29,15 @@ bool strata_stack_claim(strata_stack *stack)
     return !atomic_exchange(&stack->owned, true);
 }
 
-strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
+strata_status strata_check_stack_empty(strata_stack *stack, const char *what)
 {
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
-    bool usable = strata_driver_state_now() == STRATA_DRIVER_OPEN;
-    if (usable && strata_capture_frees_any(&stack->deferred))
+    bool usable = strata_device_is_usable(stack->device);
+    if (usable && strata_capture_frees_any(&stack->capture_frees))
         return strata_fail(STRATA_ERROR_BUSY,
-                           "blocks of %s were freed inside captures whose end was not seen; say that they have ended "
-                           "with strata_stack_captures_ended",
+                           "blocks of %s were freed inside captures that may not have ended; if they have, call "
+                           "strata_stack_captures_ended",
                            what);
     if (usable) {
         strata_error_suppress_begin();
@@ -47,8 +50,8 @@ strata_status strata_stack_refuse_live(strata_stack *stack, const char *what)
     for (size_t i = 0; i < stack->count; i++)
         if (stack->layers[i]->ops->end_refused)
             stack->layers[i]->ops->end_refused(stack->layers[i]);
-    return strata_fail(STRATA_ERROR_BUSY, "%s still has %zu live block%s of %zu bytes in all; free them first", what,
-                       usage.live_blocks, usage.live_blocks == 1 ? "" : "s", usage.live_bytes);
+    return strata_fail(STRATA_ERROR_BUSY, "%s still has %zu live block%s, %s in all; free them first", what,
+                       usage.live_blocks, usage.live_blocks == 1 ? "" : "s", strata_size_text(usage.live_bytes).text);
 }
 
 /* The uppermost remaining layer. Layers below may still free blocks and report completions. */
@@ -61,17 +64,28 @@ static void end_layer(strata_stack *stack, strata_resource *layer)
         stack->internal_owner_count--;
 }
 
+/* Before stored handles are used: a reset that is not known yet. */
+static void look_at_device(const strata_stack *stack)
+{
+    strata_error_suppress_begin();
+    if (strata_driver_is_open())
+        strata_check_device_now(stack->device);
+    strata_error_suppress_end(false);
+}
+
 strata_status strata_stack_close(strata_stack *stack)
 {
     char what[64];
     snprintf(what, sizeof what, "the stack \"%.40s\"", stack->text);
-    strata_status status = strata_stack_refuse_live(stack, what);
+    look_at_device(stack);
+    strata_status status = strata_check_stack_empty(stack, what);
     if (status != STRATA_SUCCESS)
         return status;
     strata_resource *top = stack->layers[0];
     size_t bytes;
-    status = strata_usable() == STRATA_SUCCESS ? top->ops->reap(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
-    if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN)
+    status =
+        strata_device_is_usable(stack->device) ? strata_reap_internally(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
+    if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN && status != STRATA_ERROR_DEVICE_RESET)
         return status;
     if (!strata_exit_look_enter())
         return STRATA_SUCCESS;
@@ -86,17 +100,17 @@ strata_status strata_stack_captures_ended(strata_stack *stack, CUstream stream)
 {
     if (!stack)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_captures_ended: stack is NULL");
-    strata_status status = strata_usable();
-    return status == STRATA_SUCCESS ? strata_capture_frees_flush(&stack->deferred, stream) : status;
+    strata_status status = strata_check_driver();
+    return status == STRATA_SUCCESS ? strata_capture_frees_flush(&stack->capture_frees, stream) : status;
 }
 
 strata_status strata_stack_destroy(strata_stack *stack)
 {
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (!stack || status != STRATA_SUCCESS)
         return status;
     if (atomic_load(&stack->owned))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the stack \"%s\" belongs to a runtime, which ends it",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "stack \"%s\" belongs to a runtime and is destroyed with it",
                            stack->text);
     return strata_stack_close(stack);
 }
@@ -106,11 +120,11 @@ strata_status strata_resource_destroy(strata_resource *resource)
     if (!resource)
         return STRATA_SUCCESS;
     if (resource->stack)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the layer \"%s\" is part of a stack, which ends it",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "layer \"%s\" belongs to a stack and is destroyed with it",
                            resource->ops->name);
     if (!resource->ops || !resource->ops->destroy)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a layer without ops or destroy cannot be ended");
-    strata_status status = strata_not_forked();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_resource_destroy: ops or ops->destroy is NULL");
+    strata_status status = strata_check_not_forked();
     if (status == STRATA_SUCCESS)
         resource->ops->destroy(resource);
     return status;
@@ -120,14 +134,14 @@ strata_resource *strata_stack_top(strata_stack *stack)
 {
     if (stack)
         return stack->layers[0];
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_top: the stack is NULL");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_top: stack is NULL");
     return NULL;
 }
 
 strata_resource *strata_stack_layer(strata_stack *stack, const char *name, size_t which)
 {
     if (!stack || !name) {
-        strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_layer: the stack or the name is NULL");
+        strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_layer: stack or name is NULL");
         return NULL;
     }
     for (size_t i = 0; i < stack->count; i++)
@@ -140,8 +154,8 @@ strata_status strata_stack_visit_blocks(strata_stack *stack, void (*visit)(const
                                         void *data)
 {
     if (!stack || !visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a visit of blocks without a stack or a function");
-    strata_status status = strata_not_forked();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_visit_blocks: stack or visit is NULL");
+    strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
     const uint32_t end = strata_table_slot_limit(stack->head.table);
@@ -159,7 +173,7 @@ int strata_stack_device(const strata_stack *stack)
 {
     if (stack)
         return stack->device->ordinal;
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_device: the stack is NULL");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_device: stack is NULL");
     return -1;
 }
 
@@ -167,6 +181,6 @@ const char *strata_stack_text(const strata_stack *stack)
 {
     if (stack)
         return stack->text;
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_text: the stack is NULL");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_text: stack is NULL");
     return "";
 }

@@ -1,4 +1,4 @@
-/* A stack: its layers with every operation filled in, its table of blocks, and the receivers of completions. */
+/* A stack: its layers with every operation filled in, its table of blocks, the receivers of completions. */
 #ifndef STRATA_CORE_STACK_STACK_H
 #define STRATA_CORE_STACK_STACK_H
 
@@ -18,39 +18,51 @@ typedef struct strata_completion_sink {
 struct strata_stack {
     strata_stack_head head;
     strata_device *device;
-    strata_capture_frees deferred;
+    strata_capture_frees capture_frees;
     char *text;
     size_t count;
-    strata_resource_ops *ops;                 /* filled copies, one a layer */
-    strata_resource **layers;                 /* outermost first */
-    strata_completion_sink *completion_sinks; /* layers with a `completed`, lowest first; ended by one without */
+    strata_resource_ops *ops; /* filled copies, one a layer */
+    struct {
+        strata_status (*allocate)(strata_resource *self, const strata_request *request, strata_block *out);
+        strata_status (*deallocate)(strata_resource *self, const strata_block *block, CUstream stream);
+    } unannounced;                            /* of the outermost layer, if regions.c stands in front of it */
+    strata_resource **layers;                 /* outermost first, branch after branch */
+    uint32_t *ends;                           /* by position: behind the layers below */
+    strata_completion_sink *completion_sinks; /* lowest first; ended by one without `completed` */
     size_t completion_sink_count;
-    const strata_resource *reporter;   /* the owner at the bottom, if its reports go to all of those; else NULL */
+    const strata_resource *reporter;   /* the owner at the bottom, if all of those get its reports; else NULL */
     strata_resource **internal_owners; /* layers with an `owns_internally`, lowest first */
     size_t internal_owner_count;
-    uint32_t facts_from; /* layers from this position down see blocks as the table has them */
+    uint32_t facts_from; /* layers from here down see blocks as the table has them */
     _Atomic bool owned;  /* by a runtime, which destroys it: claimed once, released by that runtime only */
 };
 
-/* Whether the layer sees blocks as the table has them: all layers below it, down to the owner, are transparent. */
+/* All layers below it, down to the owner, are transparent. */
 static inline bool strata_resource_sees_table(const strata_resource *resource)
 {
     return resource->position >= resource->stack->facts_from;
 }
 
+/* For walks over `from` and all layers below, of every branch: the one after `layer`. NULL: none. */
+static inline strata_resource *strata_resource_next_below(const strata_resource *from, const strata_resource *layer)
+{
+    const strata_stack *stack = layer->stack;
+    return stack && layer->position + 1 < stack->ends[from->position] ? stack->layers[layer->position + 1] : NULL;
+}
+
 /* The first layer from `resource` down that does not forward `charge`. */
 strata_resource *strata_resource_charging(strata_resource *resource);
 
-/* Gives a stack to a runtime; false if it has one. */
+/* For a runtime; false if the stack has one. */
 bool strata_stack_claim(strata_stack *stack);
 
 /* Raises BUSY while the stack has live blocks; `what` holds them: "the runtime". SUCCESS also if it cannot be told. */
-strata_status strata_stack_refuse_live(strata_stack *stack, const char *what);
+strata_status strata_check_stack_empty(strata_stack *stack, const char *what);
 
 /* strata_stack_destroy, also for a runtime's own stack. */
 strata_status strata_stack_close(strata_stack *stack);
 
-/* For a stack whose layers are destroyed or disconnected. */
+/* The layers are destroyed or disconnected. */
 void strata_stack_free(strata_stack *stack);
 
 #endif

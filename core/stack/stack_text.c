@@ -1,16 +1,20 @@
-/* Stacks from texts. The text is read completely before anything is created:
+/* The text is read completely before anything is created:
  *
  *     stack  = layer { "," layer }
  *     layer  = word [ "(" [ option { "," option } ] ")" ]
+ *            | word "(" stack "|" stack { "|" stack } ")"    with branches
  *     option = word "=" value
  *     value  = word | '"' any text '"' */
 #include "core/stack/stack_text.h"
 
+#include "core/base/characters.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
 #include "core/stack/build.h"
 #include "core/stack/layers.h"
+
+#include <strata/types.h>
 
 #include <ctype.h>
 #include <stdarg.h>
@@ -20,19 +24,22 @@
 #include <string.h>
 #include <strings.h>
 
-enum { TEXT_LAYERS = 32, STRING_OPTION = 256 };
+enum { TEXT_LAYERS = 32, STRING_OPTION = 256, SHOWN = 24 /* characters of a message */ };
 
 typedef struct layer_text {
     const strata_layer *layer;
     void *options;
-    uint64_t given; /* options set so far, one bit each: STRATA_LAYER_OPTIONS */
-    size_t position;
+    uint64_t given;       /* options so far, one bit each: STRATA_LAYER_OPTIONS */
+    size_t position, end; /* of its own text, without branches */
+    size_t after;         /* index behind the layers of its branches: the next layer of its chain, unless `last` */
+    bool last;            /* of its chain */
+    bool is_left_out, is_replaced; /* in sanitizer mode */
 } layer_text;
 
 typedef struct reader {
     const char *text;
     size_t at;
-    layer_text layers[TEXT_LAYERS];
+    layer_text layers[TEXT_LAYERS]; /* as in the text: branches behind their layer */
     size_t count;
 } reader;
 
@@ -51,8 +58,9 @@ static strata_status refuse(const reader *in, size_t position, const char *forma
     va_start(arguments, format);
     vsnprintf(what, sizeof what, format, arguments);
     va_end(arguments);
-    return strata_fail(STRATA_ERROR_SYNTAX, "stack text, character %zu (\"%.24s\"): %s", position + 1,
-                       in->text + position, what);
+    const char *from = in->text + position;
+    return strata_fail(STRATA_ERROR_SYNTAX, "stack text, character %zu (\"%.*s\"): %s",
+                       strata_character_at(in->text, position), (int)strata_characters_bytes(from, SHOWN), from, what);
 }
 
 /* `more`: further characters of such words */
@@ -91,7 +99,7 @@ static strata_status read_value(reader *in, word *out)
     while (in->text[in->at] && in->text[in->at] != '"')
         in->at++;
     if (!in->text[in->at])
-        return refuse(in, start - 1, "the quoted text has no end; expected '\"'");
+        return refuse(in, start - 1, "unterminated text; expected '\"'");
     *out = (word){.text = in->text + start, .length = in->at - start, .position = start};
     in->at++;
     return STRATA_SUCCESS;
@@ -110,7 +118,7 @@ static strata_status store_bool(const reader *in, const word *value, void *field
                                                                  : refuse(in, value->position, "expected on or off");
 }
 
-/* The index of a word among choices; -1: none. */
+/* -1: none. */
 static int position_among(const char *choices, const char *text, size_t text_length)
 {
     for (int position = 0;; position++) {
@@ -149,7 +157,7 @@ static strata_status store_uint(const reader *in, const strata_option *option, c
 static strata_status store_string(const reader *in, const word *value, void *field)
 {
     if (value->length >= STRING_OPTION)
-        return refuse(in, value->position, "expected at most %d characters", STRING_OPTION - 1);
+        return refuse(in, value->position, "expected at most %d bytes", STRING_OPTION - 1);
     memcpy(field, value->text, value->length);
     ((char *)field)[value->length] = '\0';
     return STRATA_SUCCESS;
@@ -166,7 +174,7 @@ static strata_status store_amount(const reader *in, const word *value, void *fie
     return STRATA_SUCCESS;
 }
 
-/* `none`: zero is accepted. For most options 0 means not set. */
+/* `none`: zero is accepted, as STRATA_NEVER. In an option 0 means not set. */
 static strata_status store_duration(const reader *in, const word *value, bool none, void *field)
 {
     uint64_t nanoseconds;
@@ -177,7 +185,22 @@ static strata_status store_duration(const reader *in, const word *value, bool no
         return refuse(in, value->position,
                       "expected a duration such as 20ms, 5us or 1s, of more than 0; leave the option out for its "
                       "default");
+    nanoseconds = nanoseconds ? nanoseconds : STRATA_NEVER;
     memcpy(field, &nanoseconds, sizeof nanoseconds);
+    return STRATA_SUCCESS;
+}
+
+static strata_status store_mode(const reader *in, const word *value, void *field)
+{
+    uint64_t bits = 0;
+    bool valid = value->length <= 4;
+    for (size_t i = 0; i < value->length && valid; i++) {
+        valid = value->text[i] >= '0' && value->text[i] <= '7';
+        bits = 8 * bits + (uint64_t)(value->text[i] - '0');
+    }
+    if (!valid || !bits || bits > 0777)
+        return refuse(in, value->position, "expected permissions of a file in octal digits, such as 0640");
+    memcpy(field, &bits, sizeof bits);
     return STRATA_SUCCESS;
 }
 
@@ -192,19 +215,24 @@ static strata_status store_value(const reader *in, const strata_option *option, 
         return store_uint(in, option, value, field);
     case STRATA_OPTION_STRING:
         return store_string(in, value, field);
+    case STRATA_OPTION_NAME:
+        if (!value->length)
+            return refuse(in, value->position, "expected a name, not an empty text");
+        return store_string(in, value, field);
     case STRATA_OPTION_AMOUNT:
         return store_amount(in, value, field);
     case STRATA_OPTION_SIZE:
         if (strata_read_size(value->text, value->length, field))
             return STRATA_SUCCESS;
-        return refuse(in, value->position,
-                      "expected a size such as 8GiB, 512MB or 4096; from one byte to below 2^64, or 0");
+        return refuse(in, value->position, "expected a size such as 8GiB, 512MB or 4096, below 2^64 bytes");
     case STRATA_OPTION_DURATION:
         return store_duration(in, value, false, field);
     case STRATA_OPTION_INTERVAL:
         return store_duration(in, value, true, field);
+    case STRATA_OPTION_MODE:
+        return store_mode(in, value, field);
     }
-    return refuse(in, value->position, "the layer describes this option wrongly");
+    return refuse(in, value->position, "invalid type in the layer's option table");
 }
 
 /* ---- layers ---- */
@@ -232,10 +260,10 @@ static strata_status read_option(reader *in, layer_text *layer, bool first)
     while (which < kind->option_count && !word_is(&name, kind->options[which].name))
         which++;
     if (which == kind->option_count)
-        return refuse(in, name.position, "%s has no option \"%.*s\"; expected %s", kind->name, (int)name.length,
+        return refuse(in, name.position, "%s: unknown option \"%.*s\"; expected %s", kind->name, (int)name.length,
                       name.text, names);
     if (layer->given >> which & 1)
-        return refuse(in, name.position, "the option %s is given twice", kind->options[which].name);
+        return refuse(in, name.position, "duplicate option %s", kind->options[which].name);
     layer->given |= UINT64_C(1) << which;
     if (skip_space(in) != '=')
         return refuse(in, in->at, "expected '=' and a value for %s", kind->options[which].name);
@@ -267,6 +295,29 @@ static strata_status read_options(reader *in, layer_text *layer)
     }
 }
 
+static strata_status read_chain(reader *in, bool branch);
+
+static strata_status read_branches(reader *in, const strata_layer *kind)
+{
+    uint32_t count = 0;
+    char next = skip_space(in);
+    if (next != '(')
+        return refuse(in, in->at, "expected '(' and the branches of %s, as in \"%s(pool(max_size=8GiB) | managed)\"",
+                      kind->name, kind->name);
+    for (; next != ')'; next = in->text[in->at++]) {
+        in->at += next == '(';
+        if (count == strata_layer_branches(kind))
+            return refuse(in, in->at, "expected at most %u branches of %s", count, kind->name);
+        strata_status status = read_chain(in, true);
+        if (status != STRATA_SUCCESS)
+            return status;
+        count++;
+        if (count < 2 && in->text[in->at] == ')')
+            return refuse(in, in->at, "expected '|' and another branch of %s", kind->name);
+    }
+    return STRATA_SUCCESS;
+}
+
 static strata_status read_layer(reader *in)
 {
     char known[256];
@@ -277,7 +328,7 @@ static strata_status read_layer(reader *in)
         return status;
     const strata_layer *kind = strata_layer_find(name.text, name.length);
     if (!kind)
-        return refuse(in, name.position, "there is no layer \"%.*s\"; expected %s", (int)name.length, name.text, known);
+        return refuse(in, name.position, "unknown layer \"%.*s\"; expected %s", (int)name.length, name.text, known);
     if (in->count == TEXT_LAYERS)
         return refuse(in, name.position, "expected at most %d layers", TEXT_LAYERS);
     layer_text *layer = &in->layers[in->count++];
@@ -285,7 +336,16 @@ static strata_status read_layer(reader *in)
     layer->options = strata_host_zalloc(kind->options_size ? kind->options_size : 1);
     if (!layer->options)
         return strata_fail_host_memory("a layer's options");
-    return read_options(in, layer);
+    layer->end = in->at;
+    if (strata_layer_branches(kind)) {
+        status = read_branches(in, kind);
+    } else {
+        status = read_options(in, layer);
+        if (in->text[in->at - 1] == ')')
+            layer->end = in->at;
+    }
+    layer->after = in->count;
+    return status;
 }
 
 /* Whether an owner can also stand over another layer. */
@@ -294,52 +354,108 @@ static bool stands_over(const strata_layer *layer)
     return layer->size >= offsetof(strata_layer, over) + sizeof layer->over && layer->over;
 }
 
-static strata_status check_order(const reader *in)
+/* Of the chain that begins at `first` and has just been read. */
+static strata_status check_order(reader *in, size_t first)
 {
-    for (size_t i = 0; i < in->count; i++) {
-        bool last = i + 1 == in->count;
+    for (size_t i = first; i < in->count; i = in->layers[i].after) {
+        const bool last = in->layers[i].last = in->layers[i].after == in->count;
         const strata_layer *kind = in->layers[i].layer;
         if (last && !kind->owner)
-            return refuse(in, in->layers[i].position,
-                          "%s owns no memory, so it cannot stand last; expected ', ' and a layer that does after it",
-                          kind->name);
+            return refuse(
+                in, in->layers[i].position,
+                "%s owns no memory and cannot be the last layer; expected ', ' and a layer that does, such as pool",
+                kind->name);
         if (!last && kind->owner && !stands_over(kind))
-            return refuse(in, in->layers[i].position,
-                          "%s owns its memory, so it must stand last; nothing can come after it", kind->name);
+            return refuse(in, in->layers[i].position, "%s owns memory and must be the last layer", kind->name);
     }
     return STRATA_SUCCESS;
 }
 
-static strata_status read_stack(reader *in)
+/* Ends before what follows. The recursion is bounded by TEXT_LAYERS. */
+static strata_status read_chain(reader *in, bool branch)
 {
+    const size_t first = in->count;
     for (;;) {
         strata_status status = read_layer(in);
         if (status != STRATA_SUCCESS)
             return status;
         char next = skip_space(in);
-        if (!next)
-            return check_order(in);
+        if (branch ? next == '|' || next == ')' : !next)
+            return check_order(in, first);
         if (next != ',')
-            return refuse(in, in->at, "expected ',' and another layer, or the end");
+            return refuse(in, in->at, "expected ',' and another layer, or %s", branch ? "'|' or ')'" : "the end");
         in->at++;
     }
 }
 
-static strata_status make_layers(const reader *in, int ordinal, const char *text, strata_stack **out)
+static strata_status read_stack(reader *in)
 {
+    return read_chain(in, false);
+}
+
+/* ---- making ---- */
+
+/* The resources of some layers. */
+typedef struct made_layers {
     strata_resource *resources[TEXT_LAYERS];
-    size_t made = 0;
+    size_t count;
+} made_layers;
+
+static void destroy_layers(const made_layers *made)
+{
+    for (size_t i = 0; i < made->count; i++)
+        made->resources[i]->ops->destroy(made->resources[i]);
+}
+
+static strata_status make_chain(const reader *in, size_t first, int ordinal, made_layers *made, size_t *behind);
+
+static strata_status make_branches(const reader *in, size_t which, int ordinal, strata_resource **out)
+{
+    const layer_text *layer = &in->layers[which];
+    made_layers made = {.count = 0};
+    strata_branch branches[TEXT_LAYERS];
+    size_t count = 0;
     strata_status status = STRATA_SUCCESS;
-    while (made < in->count && status == STRATA_SUCCESS) {
-        const layer_text *layer = &in->layers[made];
-        status = layer->layer->create(ordinal, layer->options, &resources[made]);
-        if (status == STRATA_SUCCESS)
-            made++;
+    for (size_t at = which + 1; at < layer->after && status == STRATA_SUCCESS; count++) {
+        const size_t first = made.count;
+        status = make_chain(in, at, ordinal, &made, &at);
+        branches[count] = (strata_branch){&made.resources[first], made.count - first};
     }
     if (status == STRATA_SUCCESS)
-        status = strata_stack_build_named(resources, made, ordinal, text, out);
-    for (size_t i = 0; i < made && status != STRATA_SUCCESS; i++)
-        resources[i]->ops->destroy(resources[i]);
+        status = layer->layer->create_over(ordinal, branches, count, out);
+    if (status != STRATA_SUCCESS)
+        destroy_layers(&made);
+    return status;
+}
+
+/* Appends to `made`. *behind: the index behind the chain. */
+static strata_status make_chain(const reader *in, size_t first, int ordinal, made_layers *made, size_t *behind)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = first; status == STRATA_SUCCESS; i = in->layers[i].after) {
+        const layer_text *layer = &in->layers[i];
+        strata_resource **out = &made->resources[made->count];
+        if (layer->after > i + 1)
+            status = make_branches(in, i, ordinal, out);
+        else if (!layer->is_left_out)
+            status = layer->layer->create(ordinal, layer->options, out);
+        made->count += status == STRATA_SUCCESS && !layer->is_left_out;
+        *behind = layer->after;
+        if (layer->last)
+            return status;
+    }
+    return status;
+}
+
+static strata_status make_layers(const reader *in, int ordinal, const char *text, strata_stack **out)
+{
+    made_layers made = {.count = 0};
+    size_t behind;
+    strata_status status = make_chain(in, 0, ordinal, &made, &behind);
+    if (status == STRATA_SUCCESS)
+        status = strata_stack_build_named(made.resources, made.count, ordinal, text, out);
+    if (status != STRATA_SUCCESS)
+        destroy_layers(&made);
     return status;
 }
 
@@ -350,7 +466,7 @@ static _Atomic int chosen = -1; /* strata_mode; -1: the environment says */
 strata_status strata_set_mode(strata_mode mode)
 {
     if ((unsigned)mode > STRATA_MODE_SANITIZER)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no mode %d", (int)mode);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid mode %d", (int)mode);
     atomic_store(&chosen, (int)mode);
     return STRATA_SUCCESS;
 }
@@ -358,7 +474,7 @@ strata_status strata_set_mode(strata_mode mode)
 strata_status strata_mode_now(strata_mode *mode)
 {
     int now = atomic_load(&chosen);
-    const char *environment = getenv("STRATA_MODE");
+    const char *environment = secure_getenv("STRATA_MODE");
     *mode = now < 0 ? STRATA_MODE_NORMAL : (strata_mode)now;
     if (now >= 0 || !environment || !*environment || strcmp(environment, "normal") == 0)
         return STRATA_SUCCESS;
@@ -374,28 +490,17 @@ static const char *name_in_sanitizer_mode(const strata_layer *layer)
     return layer->size >= needed ? layer->in_sanitizer_mode : NULL;
 }
 
-/* Whether a layer takes memory for many blocks at once from the layer below. */
-static bool is_left_out(const reader *in, size_t which)
+/* The layer takes memory for many blocks at once from the layer below. */
+static bool is_left_out(const layer_text *layer)
 {
-    const strata_layer *layer = in->layers[which].layer;
-    return which + 1 < in->count && stands_over(layer) && name_in_sanitizer_mode(layer);
+    return !layer->last && stands_over(layer->layer) && name_in_sanitizer_mode(layer->layer);
 }
 
-/* Appends a layer's text. */
-static void append_layer(char *text, const reader *in, size_t which)
+static strata_status replace_owner(layer_text *owner, const char *name)
 {
-    const size_t from = in->layers[which].position;
-    const size_t end = which + 1 < in->count ? in->layers[which + 1].position : strlen(in->text);
-    strncat(text, in->text + from, end - from);
-}
-
-static strata_status replace_owner(reader *in, const char *name)
-{
-    layer_text *owner = &in->layers[in->count - 1];
     const strata_layer *other = strata_layer_find(name, strlen(name));
-    if (!other || !other->owner)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "in sanitizer mode \"%s\" would take the place of \"%s\", and is not known", name,
+    if (!other || !other->owner || strata_layer_branches(other))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "sanitizer mode: unknown layer \"%s\" in place of \"%s\"", name,
                            owner->layer->name);
     void *options = strata_host_zalloc(other->options_size ? other->options_size : 1);
     if (!options)
@@ -403,7 +508,28 @@ static strata_status replace_owner(reader *in, const char *name)
     strata_host_free(owner->options);
     owner->layer = other;
     owner->options = options;
+    owner->is_replaced = true;
     return STRATA_SUCCESS;
+}
+
+/* Returns the index behind the chain. */
+static size_t append_chain(char *text, const reader *in, size_t first)
+{
+    for (size_t i = first;; i = in->layers[i].after) {
+        const layer_text *layer = &in->layers[i];
+        if (layer->is_replaced)
+            strcat(text, layer->layer->name);
+        else if (!layer->is_left_out)
+            strncat(text, in->text + layer->position,
+                    (layer->last ? layer->end : in->layers[layer->after].position) - layer->position);
+        for (size_t branch = i + 1; branch < layer->after;) {
+            strcat(text, branch == i + 1 ? "(" : " | ");
+            branch = append_chain(text, in, branch);
+        }
+        strcat(text, layer->after > i + 1 ? ")" : "");
+        if (layer->last)
+            return layer->after;
+    }
 }
 
 /* In sanitizer mode every block is an allocation of its own: layers that take memory for many blocks at once are left
@@ -412,29 +538,26 @@ static strata_status follow_mode(reader *in, char **text)
 {
     strata_mode mode;
     strata_status status = strata_mode_now(&mode);
-    const char *name = name_in_sanitizer_mode(in->layers[in->count - 1].layer);
-    size_t kept = 0;
     *text = NULL;
     if (status != STRATA_SUCCESS || mode != STRATA_MODE_SANITIZER)
         return status;
-    char *made = strata_host_zalloc(strlen(in->text) + (name ? strlen(name) : 0) + 1);
+    size_t size = strlen(in->text) + 1;
+    for (size_t i = 0; i < in->count && status == STRATA_SUCCESS; i++) {
+        layer_text *layer = &in->layers[i];
+        const char *name = layer->last ? name_in_sanitizer_mode(layer->layer) : NULL;
+        layer->is_left_out = is_left_out(layer);
+        if (name)
+            status = replace_owner(layer, name);
+        size += (name ? strlen(name) : 0) + strlen(" | )");
+    }
+    if (status != STRATA_SUCCESS)
+        return status;
+    char *made = strata_host_zalloc(size);
     if (!made)
         return strata_fail_host_memory("a stack");
-    if (name)
-        status = replace_owner(in, name);
-    for (size_t i = 0; i < in->count; i++)
-        if (!is_left_out(in, i) && (i + 1 < in->count || !name))
-            append_layer(made, in, i);
-    strcat(made, name ? name : "");
-    for (size_t i = 0; i < in->count; i++) {
-        if (is_left_out(in, i))
-            strata_host_free(in->layers[i].options);
-        else
-            in->layers[kept++] = in->layers[i];
-    }
-    in->count = kept;
+    append_chain(made, in, 0);
     *text = made;
-    return status;
+    return STRATA_SUCCESS;
 }
 
 static strata_status make_stack(reader *in, int ordinal, strata_stack **out)
@@ -462,7 +585,7 @@ static void close_reader(reader *in)
     strata_host_free(in);
 }
 
-strata_status strata_stack_check_text(const char *text)
+strata_status strata_check_stack_text(const char *text)
 {
     reader *in = open_reader(text);
     if (!in)
@@ -475,7 +598,7 @@ strata_status strata_stack_check_text(const char *text)
 strata_status strata_stack_create_from_text(const char *text, int ordinal, strata_stack **out)
 {
     if (!text || !out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a stack is built without a text or a place to put it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_stack_create: text or out is NULL");
     *out = NULL;
     reader *in = open_reader(text);
     if (!in)

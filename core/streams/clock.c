@@ -1,4 +1,4 @@
-/* Clocks: sorted arrays of points, merged like sorted lists. */
+/* Sorted arrays of points, merged like sorted lists. */
 #include "core/streams/clock.h"
 
 #include "core/base/host_memory.h"
@@ -35,7 +35,7 @@ bool strata_clock_covers(const strata_clock *clock, strata_point point)
     return false;
 }
 
-/* Appends `point`, or raises the last entry if that is of the same timeline. Points arrive in ascending order. */
+/* If the last entry is of the point's timeline, raises it. Points arrive in ascending order. */
 static void append(strata_clock *clock, strata_point point)
 {
     if (clock->count) {

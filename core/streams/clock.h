@@ -1,12 +1,12 @@
 /* Points and clocks: how far streams are, and what they come after.
  *
- * Each stream has a timeline. Its *epoch* advances when an event is recorded on the stream: the event that ended epoch
- * n covers the work submitted in epoch n and before. A *point* is a timeline's number and an epoch in one word, "all
- * work submitted to that stream up to here". Epochs of a number never repeat, so a point of a destroyed stream compares
- * as complete.
+ * Each stream has a timeline. Its *epoch* advances when an event is recorded on the stream, or the stream is queried
+ * or waited for: what ended epoch n covers the work submitted in epoch n and before. A *point* is a timeline's number
+ * and an epoch in one word, "all work submitted to that stream up to here". Epochs of a number never repeat, so a point
+ * of a destroyed stream compares as complete.
  *
- * A *clock* is what a stream has waited for: at most one point for each other timeline. It is immutable once shared,
- * and counts its references. */
+ * A *clock* is what a stream has waited for: at most one point for each timeline. It is immutable once shared,
+ * and reference-counted. */
 #ifndef STRATA_CORE_STREAMS_CLOCK_H
 #define STRATA_CORE_STREAMS_CLOCK_H
 
@@ -53,8 +53,8 @@ void strata_clock_unref(strata_clock *clock);
 /* Whether a stream with this clock comes after `point`. */
 bool strata_clock_covers(const strata_clock *clock, strata_point point);
 
-/* A new clock with the points of `a`, `b` and `point`, except those that forget(point) drops. NULL without host memory:
- * a smaller clock is always correct. */
+/* A new clock with the points of `a`, `b` and `point` for which forget(point) is false. NULL without host memory: a
+ * smaller clock is always correct. */
 strata_clock *strata_clock_merge(const strata_clock *a, const strata_clock *b, strata_point point,
                                  bool (*forget)(strata_point point));
 

@@ -2,6 +2,7 @@
 #include "core/streams/device.h"
 
 #include "core/base/host_memory.h"
+#include "core/streams/stream_map.h"
 #include "core/streams/timeline.h"
 
 #include <string.h>
@@ -19,7 +20,6 @@ static int attribute(CUdevice handle, CUdevice_attribute which, CUresult *failur
     return result == CUDA_SUCCESS ? value : 0;
 }
 
-/* As attribute(), for a capability that an older driver may not know. */
 static bool can(CUdevice device, CUdevice_attribute which)
 {
     int value = 0;
@@ -66,9 +66,8 @@ static strata_status open_device(int ordinal, strata_device **out)
     strata_driver_facts driver;
     strata_driver_describe(&driver);
     if (ordinal < 0 || ordinal >= driver.device_count || ordinal >= STRATA_DEVICE_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "there is no device %d: the driver has %d device%s, counted from 0", ordinal,
-                           driver.device_count, driver.device_count == 1 ? "" : "s");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "invalid device %d: the driver has %d device%s, counted from 0",
+                           ordinal, driver.device_count, driver.device_count == 1 ? "" : "s");
     strata_device *device = strata_host_zalloc(sizeof *device);
     if (!device)
         return strata_fail_host_memory("a device");
@@ -89,6 +88,9 @@ static strata_status open_device(int ordinal, strata_device **out)
         goto refuse;
     }
     retained = true;
+    if (strata_cu.CtxGetId && strata_cu.CtxGetId(device->context, &device->context_id) != CUDA_SUCCESS)
+        device->context_id = 0;
+    strata_error_on_lost_context(strata_devices_look);
     if ((status = strata_timeline_open_legacy(device, &device->legacy)) != STRATA_SUCCESS)
         goto refuse;
     *out = device;
@@ -101,6 +103,17 @@ refuse:
     return status;
 }
 
+/* Replaces a lost device. Streams of the new context may have the handles of old ones, which are forgotten first. The
+ * lock is held. */
+static strata_status reopen_device(strata_device *lost, strata_device **out)
+{
+    strata_streams_forget(lost);
+    const strata_status status = open_device(lost->ordinal, out);
+    if (status == STRATA_SUCCESS) /* the reference that the reset left */
+        strata_cu.DevicePrimaryCtxRelease(lost->handle);
+    return status;
+}
+
 strata_status strata_device_get(int ordinal, strata_device **out)
 {
     *out = NULL;
@@ -109,15 +122,23 @@ strata_status strata_device_get(int ordinal, strata_device **out)
         return status;
     if (ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT) {
         *out = atomic_load_explicit(&strata_devices[ordinal], memory_order_acquire);
-        if (*out)
+        if (*out && strata_device_has_its_context(*out))
             return STRATA_SUCCESS;
+        if (*out)
+            strata_devices_look();
     }
+    strata_error_suppress_begin(); /* the log callback is the program's: until the lock is released */
     strata_lock_take(&devices_lock);
     bool in_range = ordinal >= 0 && ordinal < STRATA_DEVICE_LIMIT;
     strata_device *device = in_range ? atomic_load_explicit(&strata_devices[ordinal], memory_order_relaxed) : NULL;
-    if (!device && (status = open_device(ordinal, &device)) == STRATA_SUCCESS)
-        atomic_store_explicit(&strata_devices[ordinal], device, memory_order_release);
+    strata_device *lost = device && strata_device_is_lost(device) ? device : NULL;
+    if (!device || lost) {
+        status = lost ? reopen_device(lost, &device) : open_device(ordinal, &device);
+        if (status == STRATA_SUCCESS)
+            atomic_store_explicit(&strata_devices[ordinal], device, memory_order_release);
+    }
     strata_lock_release(&devices_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     *out = status == STRATA_SUCCESS ? device : NULL;
     return status;
 }
@@ -125,11 +146,12 @@ strata_status strata_device_get(int ordinal, strata_device **out)
 size_t strata_device_free_bytes(strata_device *device)
 {
     size_t free_bytes = 0, total = 0;
-    strata_scope scope;
-    if (strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+        STRATA_SUCCESS)
         return 0;
     if (strata_cu.MemGetInfo(&free_bytes, &total) != CUDA_SUCCESS)
         free_bytes = 0;
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return free_bytes;
 }

@@ -1,10 +1,10 @@
-/* A device as the whole process shares it: its primary context, capabilities, legacy stream and events. */
+/* A device as the process shares it: primary context, capabilities, legacy stream and events. */
 #ifndef STRATA_CORE_STREAMS_DEVICE_H
 #define STRATA_CORE_STREAMS_DEVICE_H
 
 #include "core/base/driver_state.h"
 #include "core/base/lock.h"
-#include "core/streams/scope.h"
+#include "core/streams/call_scope.h"
 
 #include <strata/info.h>
 
@@ -15,29 +15,54 @@ struct strata_timeline;
 struct strata_device {
     int ordinal;
     CUdevice handle;
-    CUcontext context; /* the primary one, retained until the process ends */
+    CUcontext context;             /* the primary one, retained until the process ends or it is reset */
+    unsigned long long context_id; /* of the context, which is another after a reset; 0: the driver gives none */
+    _Atomic bool lost;             /* the context was reset: its streams, events and memory are gone; any thread */
     strata_device_info info;
-    struct strata_timeline *legacy; /* the timeline of stream 0 */
+    struct strata_timeline *legacy;
 
     strata_lock events_lock;
     CUevent *events; /* free ones; guarded by events_lock */
     size_t event_count, event_capacity;
 };
 
-/* The device `ordinal`, opened on first use: later calls take no lock. Opens the driver too.
- * Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN, FORKED, OUT_OF_HOST_MEMORY. */
+/* Opened on first use, with the driver; later calls take no lock. Errors: INVALID_VALUE, DRIVER_NOT_FOUND, DRIVER,
+ * SHUT_DOWN, FORKED, OUT_OF_HOST_MEMORY. */
 strata_status strata_device_get(int ordinal, strata_device **out);
 
-/* By ordinal. Set once each, under a lock of device.c; never freed. */
+/* Whether the context was reset, as far as is known. */
+static inline bool strata_device_is_lost(const strata_device *device)
+{
+    return __builtin_expect(atomic_load_explicit(&device->lost, memory_order_acquire), 0);
+}
+
+/* Whether the driver can be called for objects of the device. */
+static inline bool strata_device_is_usable(const strata_device *device)
+{
+    return strata_driver_is_open() && !strata_device_is_lost(device);
+}
+
+/* SUCCESS, or DEVICE_RESET. The first asks nothing; the second asks the driver. Before stored handles are used: on
+ * handles of streams from before a reset a driver may crash once the context has begun anew
+ * (tests/answers/h200.txt, "primary_reset.anew."). */
+strata_status strata_check_device(const strata_device *device);
+strata_status strata_check_device_now(strata_device *device);
+
+/* Asks the driver and raises nothing: whether the context is the one that was retained; whether a device was newly
+ * found to be lost, which marks it. No lock is taken. */
+bool strata_device_has_its_context(const strata_device *device);
+bool strata_devices_look(void);
+
+/* By ordinal; replaced after a reset. Written under a lock of device.c; never freed. */
 extern _Atomic(strata_device *) strata_devices[STRATA_DEVICE_LIMIT] __attribute__((visibility("hidden")));
 
-/* The device if it was opened before, else NULL. */
+/* NULL: not opened. */
 static inline strata_device *strata_device_if_open(int ordinal)
 {
     return atomic_load_explicit(&strata_devices[ordinal], memory_order_acquire);
 }
 
-/* Free bytes according to the driver; 0 if it does not say. */
+/* 0 if the driver does not say. */
 size_t strata_device_free_bytes(strata_device *device);
 
 #endif

@@ -1,4 +1,4 @@
-/* Events of a device: a stack of free ones under its lock. */
+/* A stack of free events under its lock. */
 #include "core/streams/events.h"
 
 #include "core/base/host_memory.h"
@@ -14,12 +14,12 @@ strata_status strata_device_take_event(strata_device *device, CUevent *out)
     strata_lock_release(&device->events_lock);
     if (*out)
         return STRATA_SUCCESS;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT);
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.EventCreate(out, CU_EVENT_DISABLE_TIMING);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     *out = NULL;

@@ -1,4 +1,4 @@
-/* Waiting for in-flight frees that may have found a stream which is about to end. */
+/* Waiting for in-flight frees. */
 #include "core/streams/inflight_frees.h"
 
 #include "core/base/lock.h"
@@ -8,11 +8,11 @@ _Atomic uint32_t strata_inflight_frees_stateless;
 static _Atomic uint64_t waits; /* how many have begun */
 
 typedef struct wait_state {
-    uint64_t wait; /* whose number */
-    bool busy;     /* a thread is still in a free that it was in then */
+    uint64_t wait; /* its number */
+    bool busy;     /* a thread is still in a free that it was in at the first look */
 } wait_state;
 
-/* A look for one wait also serves the waits that began before it. The threads' lock is held. */
+/* A look for one wait also serves earlier waits. The threads' lock is held. */
 static void look_at_thread(strata_thread *thread, void *data)
 {
     wait_state *at = data;

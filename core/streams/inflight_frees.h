@@ -1,20 +1,19 @@
 /* In-flight frees, and the end of their stream.
  *
- * strata_runtime_deallocate finds the block's allocation stream known, and the layers pass it to the driver. Meanwhile
- * another thread may unregister and destroy that stream. So a free counts itself in a word of its thread before it
- * looks the stream up, and unregistering waits, once the stream is out of the map, for all frees that may have found
- * it. The proof is that of core/base/busy_flag.h, with the removal in place of `excluded`. */
+ * While a free passes the block's allocation stream, found known, to the driver, another thread may unregister and
+ * destroy that stream. So a free counts itself in a word of its thread before it looks the stream up; unregistering,
+ * once the stream is out of the map, waits for all frees that may have found it. Proof as in core/base/busy_flag.h,
+ * with the removal in place of `excluded`. */
 #ifndef STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 #define STRATA_CORE_STREAMS_INFLIGHT_FREES_H
 
 #include "core/base/asymmetric.h"
 #include "core/base/thread.h"
 
-/* A thread's word: the depth of its in-flight frees (a layer's callback may free), and how often the depth left zero.
- */
+/* A thread's word: the depth of its in-flight frees (a layer's callback may free), and how often it left zero. */
 enum { STRATA_INFLIGHT_FREES_DEPTH = 0xffff, STRATA_INFLIGHT_FREES_INCARNATION = 0x10000 };
 
-/* In-flight frees of threads without a state. Any thread. */
+/* Frees of threads without a state. Any thread. */
 extern _Atomic uint32_t strata_inflight_frees_stateless __attribute__((visibility("hidden")));
 
 /* `thread`: the calling thread's state, or NULL. */

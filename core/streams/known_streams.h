@@ -1,7 +1,7 @@
 /* Known streams by handle, without a lock: on the path of every allocation and use.
  *
- * An open-addressing table that only grows. Keys stay, since handles are reused; only their timelines change. Growing
- * drops keys without a timeline. Outgrown tables stay readable for the life of the process. */
+ * An open-addressing table that only grows. Handles are reused: a key stays when its stream is unregistered, until
+ * the table grows; its timeline changes. Outgrown tables stay readable for the life of the process. */
 #ifndef STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 #define STRATA_CORE_STREAMS_KNOWN_STREAMS_H
 
@@ -22,7 +22,7 @@ typedef struct strata_known_table {
 extern _Atomic(strata_known_table *) strata_known_streams
     __attribute__((visibility("hidden"))); /* changed under the map's lock, read by any thread */
 
-/* Counts streams that became known or unknown: a lookup's result holds while this is unchanged. Read before the lookup,
+/* Counts streams that became known or unknown: a lookup's result holds while this is unchanged. Read before the lookup;
  * changed after the table, under the map's lock. */
 extern _Atomic uint64_t strata_known_changes;
 
@@ -31,7 +31,6 @@ static inline size_t strata_known_hash(uintptr_t handle)
     return (size_t)((uint64_t)handle * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-/* NULL if there is none. */
 static inline strata_known_stream *strata_known_find(strata_known_table *table, uintptr_t handle)
 {
     if (__builtin_expect(!table, 0))
@@ -46,7 +45,7 @@ static inline strata_known_stream *strata_known_find(strata_known_table *table, 
     }
 }
 
-/* For use with `device`; NULL if the stream is unknown. */
+/* NULL if the stream is unknown. */
 static inline strata_timeline *strata_known_timeline(const strata_device *device, CUstream handle)
 {
     if ((uintptr_t)handle <= (uintptr_t)CU_STREAM_LEGACY)
@@ -55,5 +54,18 @@ static inline strata_timeline *strata_known_timeline(const strata_device *device
         strata_known_find(atomic_load_explicit(&strata_known_streams, memory_order_acquire), (uintptr_t)handle);
     return stream ? atomic_load_explicit(&stream->timeline, memory_order_acquire) : NULL;
 }
+
+bool strata_stream_is_known(CUstream handle);
+
+/* ---- under the map's lock ---- */
+
+/* Created if missing; NULL without host memory. */
+strata_known_stream *strata_known_enter(uintptr_t handle);
+
+/* NULL: unknown from now on. */
+void strata_known_set(strata_known_stream *stream, strata_timeline *timeline);
+
+/* After the reset of a device's context: its streams are unknown and complete. */
+void strata_known_forget(const strata_device *lost);
 
 #endif

@@ -1,8 +1,11 @@
-/* Timelines: recording events, waiting, polling.
+/* Timelines: taking and retiring them, recording and querying their events, waiting for their points.
  *
  * Why an epoch may be read without a lock: a use reads it after its work was submitted, and recording an event or
- * querying a stream advances it before the driver call. So if a use read epoch n, its work was submitted before the
- * call that ends epoch n, which covers it. If it read n + 1, a later event does. */
+ * querying a stream advances it before the driver call. So if a use read epoch n, its work precedes the call that ends
+ * epoch n, which covers it. If it read n + 1, a later event does.
+ *
+ * Errors under a timeline's lock are suppressed until it is released: the log callback is the program's, and other
+ * threads spin. */
 #include "core/streams/timeline.h"
 
 #include "core/streams/events.h"
@@ -15,7 +18,8 @@ _Atomic(strata_timeline *) strata_timelines[STRATA_TIMELINE_LIMIT];
 const char strata_no_stream = 0;
 _Atomic bool strata_timelines_uncovered;
 static strata_timeline *free_timelines; /* guarded by the stream map's lock */
-static uint32_t timeline_count = 1;     /* number 0 is unused; guarded by the stream map's lock */
+/* Number 0 is unused. Changes under the stream map's lock; any thread, relaxed. */
+static _Atomic uint32_t timeline_count = 1;
 
 static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 {
@@ -28,26 +32,27 @@ static void raise_completed(strata_timeline *timeline, uint64_t epoch)
 
 strata_status strata_fail_no_timeline(void)
 {
-    if (timeline_count <= STRATA_TIMELINE_LAST)
+    if (atomic_load_explicit(&timeline_count, memory_order_relaxed) <= STRATA_TIMELINE_LAST)
         return strata_fail_host_memory("a stream's timeline");
     return strata_fail(STRATA_ERROR_BUSY,
-                       "%d streams have work pending or blocks that live, more than can be told apart; free blocks or "
-                       "wait for streams",
+                       "too many streams with pending work or live blocks: %d; free blocks or wait for streams",
                        STRATA_TIMELINE_LAST);
 }
 
 static strata_timeline *make_timeline(void)
 {
-    if (timeline_count > STRATA_TIMELINE_LAST)
+    const uint32_t number = atomic_load_explicit(&timeline_count, memory_order_relaxed);
+    if (number > STRATA_TIMELINE_LAST)
         return NULL;
     strata_timeline *timeline = strata_host_zalloc_aligned(64, sizeof *timeline);
     if (!timeline)
         return NULL;
     strata_spin_init(&timeline->lock, STRATA_RANK_TIMELINE);
-    timeline->number = (uint16_t)timeline_count;
+    timeline->number = (uint16_t)number;
     atomic_init(&timeline->epoch, 1);
     atomic_init(&timeline->known_as, STRATA_NO_STREAM);
-    atomic_store_explicit(&strata_timelines[timeline_count++], timeline, memory_order_release);
+    atomic_store_explicit(&strata_timelines[number], timeline, memory_order_release);
+    atomic_store_explicit(&timeline_count, number + 1, memory_order_relaxed);
     return timeline;
 }
 
@@ -68,7 +73,7 @@ strata_timeline *strata_timeline_take(strata_device *device, strata_timeline_kin
     return timeline;
 }
 
-/* The newest event of an earlier epoch, or NULL. The lock is held. */
+/* NULL: none. The lock is held. */
 static strata_event *event_before(const strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *newest = NULL;
@@ -105,13 +110,17 @@ bool strata_timeline_is_known(uint16_t number, uint32_t incarnation)
     return known;
 }
 
+/* Raises nothing. */
 static CUresult query_event(strata_timeline *timeline, CUevent event)
 {
-    strata_scope scope;
-    if (strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+    strata_call_scope scope;
+    strata_error_suppress_begin();
+    const strata_status status = strata_call_scope_enter(&scope, timeline->device, STRATA_CALL_SCOPE_RELAXED);
+    strata_error_suppress_end(false);
+    if (status != STRATA_SUCCESS)
         return CUDA_ERROR_UNKNOWN;
     CUresult result = strata_cu.EventQuery(event);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result;
 }
 
@@ -185,6 +194,7 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
     uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
     const strata_event *newest = newest_event(timeline);
     bool done = timeline->kind == STRATA_TIMELINE_UNKNOWN && !timeline->recording_batches && !timeline->uncovered &&
+                !timeline->host_waits &&
                 (!newest || newest->epoch <= completed || query_event(timeline, newest->handle) == CUDA_SUCCESS);
     done = done && !(keep_with_blocks && has_live_blocks(timeline));
     for (size_t i = 0; done && i < STRATA_TIMELINE_EVENTS; i++)
@@ -197,6 +207,19 @@ bool strata_timeline_retire(strata_timeline *timeline, bool keep_with_blocks)
         free_timelines = timeline;
     }
     return done;
+}
+
+void strata_timeline_forget(strata_timeline *timeline)
+{
+    strata_spin_take(&timeline->lock);
+    atomic_store_explicit(&timeline->known_as, STRATA_NO_STREAM, memory_order_release);
+    timeline->uncovered = false;
+    detach_stream(timeline);
+    strata_spin_release(&timeline->lock);
+    if (timeline == timeline->device->legacy)
+        return; /* the lost device keeps it */
+    timeline->next_free = free_timelines;
+    free_timelines = timeline;
 }
 
 /* ---- recording ---- */
@@ -212,8 +235,8 @@ static void replace_oldest(strata_timeline *timeline, strata_event *event)
     timeline->next_event = (timeline->next_event + 1) % STRATA_TIMELINE_EVENTS;
 }
 
-/* The event to record: the oldest, or a new one if a thread waits for the oldest or the stream is of another device. It
- * takes the oldest's place once it is recorded: until then the oldest covers its epochs. The lock is held. */
+/* The oldest event, or a new one if a thread waits for the oldest or the stream is of another device. Once recorded it
+ * takes the oldest's place, which covers its epochs until then. The lock is held. */
 static strata_status pick_event(strata_timeline *timeline, strata_event **out)
 {
     strata_event *event = timeline->events[timeline->next_event];
@@ -224,7 +247,7 @@ static strata_status pick_event(strata_timeline *timeline, strata_event **out)
     return status;
 }
 
-/* The picked event could not be recorded. The lock is held. */
+/* Recording has failed. The lock is held. */
 static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, strata_event *event)
 {
     if (event && event != timeline->events[timeline->next_event])
@@ -233,12 +256,12 @@ static __attribute__((cold)) void drop_picked(const strata_timeline *timeline, s
 
 static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
 {
-    strata_scope scope;
-    const strata_status status = strata_scope_enter(&scope, device, strata_scope_for(handle));
+    strata_call_scope scope;
+    const strata_status status = strata_call_scope_enter(&scope, device, strata_call_scope_for(handle));
     if (status != STRATA_SUCCESS) /* a capture may just have begun that includes the legacy stream */
         return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = strata_cu.EventRecord(event, handle);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result;
 }
 
@@ -252,8 +275,8 @@ static void cover(strata_timeline *timeline, strata_event *event, uint64_t epoch
     timeline->uncovered = false;
 }
 
-/* Finds the device of an unknown stream that was first used with another device, and records one of its events: a
- * stream accepts only events of its own context. The lock is held. */
+/* A stream accepts only events of its own context: finds the device of an unknown stream that was first used with
+ * another one, and records one of its events. The lock is held. */
 static __attribute__((cold)) CUresult record_elsewhere(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
@@ -297,7 +320,7 @@ static inline CUresult record_event(strata_timeline *timeline, strata_event *eve
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
 {
     strata_event *event;
-    strata_status status = strata_scope_check(timeline->device, strata_scope_for(handle));
+    strata_status status = strata_check_call_scope(timeline->device, strata_call_scope_for(handle));
     if (status == STRATA_SUCCESS)
         status = pick_event(timeline, &event);
     if (status != STRATA_SUCCESS)
@@ -306,11 +329,11 @@ strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle)
     atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
     CUresult result = record_event(timeline, event, true, epoch, handle);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, "cuEventRecord", "marking how far a stream is%s",
+                                  : strata_fail_driver(result, "cuEventRecord", "recording an event on a stream%s",
                                                        strata_stream_hint(result));
 }
 
-/* Ends the epoch of an event that is about to be used: it must not cover later work. */
+/* An event that is about to be used must not cover later work. */
 static void close_open_epoch(strata_timeline *timeline, const strata_event *event)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -325,7 +348,7 @@ void strata_timeline_close(strata_timeline *timeline)
         close_open_epoch(timeline, event);
 }
 
-/* No event could be recorded: waits on the host for all work submitted. The lock is held. */
+/* No event could be recorded. The lock is held. */
 static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *timeline, CUstream handle)
 {
     uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
@@ -343,7 +366,7 @@ static __attribute__((cold)) strata_status synchronize_instead(strata_timeline *
     return status;
 }
 
-/* The first event of an unknown stream's current epoch. The lock is held. */
+/* For an unknown stream. The lock is held. */
 static __attribute__((noinline)) bool open_epoch(strata_timeline *timeline, uint64_t epoch, CUstream handle)
 {
     strata_event *event;
@@ -363,7 +386,7 @@ strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream han
     return synchronize_instead(timeline, handle);
 }
 
-/* The earliest event that covers `epoch`, or NULL. The lock is held. */
+/* The earliest, or NULL. The lock is held. */
 static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
 {
     strata_event *best = NULL;
@@ -375,16 +398,15 @@ static strata_event *covering_event(strata_timeline *timeline, uint64_t epoch)
     return best;
 }
 
-/* Whether the calling thread is in a recording batch on this timeline, and so has the stream's handle. */
+/* Then the calling thread has the stream's handle. */
 static bool in_own_batch(const strata_timeline *timeline)
 {
     const strata_thread *thread = strata_thread_current;
     return thread && thread->batch.timeline == timeline && thread->batch.recording;
 }
 
-/* The last event of a stream that was known, for a later point: the use was recorded, and its work submitted, before
- * the stream was unregistered and this event recorded. NULL if no event is left: the point is complete. The lock is
- * held. */
+/* The last event of a stream that was known covers later points too: their work was submitted before the stream was
+ * unregistered and this event recorded. NULL if no event is left: the point is complete. The lock is held. */
 static __attribute__((cold)) strata_event *last_event_for(strata_timeline *timeline, uint64_t epoch)
 {
     if (atomic_load_explicit(&timeline->epoch, memory_order_relaxed) == epoch)
@@ -401,20 +423,60 @@ static bool all_recorded(const strata_timeline *timeline)
     return timeline->kind != STRATA_TIMELINE_KNOWN && !timeline->recording_batches && !timeline->uncovered;
 }
 
-/* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
- * if the point is complete. */
-static strata_status event_for(strata_point point, strata_event **out, uint64_t *covered)
+/* To be called before the stream is queried or waited for, see the top. Returns the old epoch. The lock is held. */
+static uint64_t advance_epoch(strata_timeline *timeline)
 {
-    *out = NULL;
-    strata_timeline *timeline = strata_timeline_of(point);
-    uint64_t epoch = strata_point_epoch(point);
-    strata_status status = STRATA_SUCCESS;
-    strata_event *event;
+    const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
+    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
+    return epoch;
+}
+
+/* For want of an event, waits on the host for all work submitted to the stream. The lock is held, but not during the
+ * wait: strata_timeline_await_host_waits keeps the handle valid. */
+static __attribute__((cold)) strata_status wait_on_host(strata_timeline *timeline, CUstream handle)
+{
+    strata_device *device = timeline->device;
+    const uint64_t epoch = advance_epoch(timeline);
+    timeline->host_waits++;
+    strata_spin_release(&timeline->lock);
+    const strata_status status = strata_stream_synchronize(device, handle);
+    if (status == STRATA_SUCCESS)
+        raise_completed(timeline, epoch);
     strata_spin_take(&timeline->lock);
+    timeline->host_waits--;
+    return status;
+}
+
+void strata_timeline_await_host_waits(strata_timeline *timeline)
+{
+    unsigned spins = 0;
+    strata_spin_take(&timeline->lock);
+    while (timeline->host_waits) {
+        strata_spin_release(&timeline->lock);
+        strata_backoff(&spins);
+        strata_spin_take(&timeline->lock);
+    }
+    strata_spin_release(&timeline->lock);
+}
+
+/* Records an event, or waits until there is nothing to record. The lock is held; the wait releases it meanwhile. Errors
+ * are suppressed. */
+static strata_status record_or_wait(strata_timeline *timeline, CUstream handle)
+{
+    const strata_status status = strata_timeline_record(timeline, handle);
+    return __builtin_expect(strata_lacks_memory(status), 0) ? wait_on_host(timeline, handle) : status;
+}
+
+/* As event_for. The lock is held, but not throughout, and errors are suppressed. */
+static strata_status event_for_locked(strata_timeline *timeline, strata_point point, bool may_wait, strata_event **out,
+                                      uint64_t *covered)
+{
+    uint64_t epoch = strata_point_epoch(point);
+    strata_event *event;
     for (unsigned spins = 0;;) {
-        /* Acquire: the caller may read host memory that the work wrote; another thread may have waited for it. */
+        /* Acquire: another thread may have waited, and the caller may read host memory that the work wrote. */
         if (epoch <= atomic_load_explicit(&timeline->completed, memory_order_acquire))
-            goto unlock;
+            return STRATA_SUCCESS;
         event = covering_event(timeline, epoch);
         if (event || timeline->kind == STRATA_TIMELINE_KNOWN || !timeline->recording_batches || in_own_batch(timeline))
             break;
@@ -426,25 +488,35 @@ static strata_status event_for(strata_point point, strata_event **out, uint64_t 
     if (!event && nameable) {
         CUstream handle =
             timeline->kind == STRATA_TIMELINE_KNOWN ? timeline->stream : strata_thread_current->batch.handle;
-        status = strata_timeline_record(timeline, handle);
-        if (status != STRATA_SUCCESS)
-            goto unlock;
+        strata_status status = may_wait ? record_or_wait(timeline, handle) : strata_timeline_record(timeline, handle);
+        if (status != STRATA_SUCCESS || strata_point_seen_complete(point))
+            return status;
         event = covering_event(timeline, epoch);
     }
-    if (!event && !all_recorded(timeline)) {
-        status =
-            strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                        "work on a stream that is gone was never marked by an event, because recording it had failed");
-        goto unlock;
-    }
+    if (!event && !all_recorded(timeline))
+        return strata_fail(
+            STRATA_ERROR_STREAM_MISUSE,
+            "the completion of work on a stream that is gone is unknown: recording its event had failed");
     if (!event && !(event = last_event_for(timeline, epoch)))
-        goto unlock;
+        return STRATA_SUCCESS;
     close_open_epoch(timeline, event);
     *covered = event->epoch > epoch ? event->epoch : epoch;
     atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
     *out = event;
-unlock:
+    return STRATA_SUCCESS;
+}
+
+/* An event that covers `point`, with a reference; recorded if needed and possible. *covered: up to where. *out is NULL
+ * if the point is complete. `may_wait`: for want of an event the thread waits on the host. */
+static strata_status event_for(strata_point point, bool may_wait, strata_event **out, uint64_t *covered)
+{
+    strata_timeline *timeline = strata_timeline_of(point);
+    *out = NULL;
+    strata_error_suppress_begin();
+    strata_spin_take(&timeline->lock);
+    const strata_status status = event_for_locked(timeline, point, may_wait, out, covered);
     strata_spin_release(&timeline->lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 
@@ -452,7 +524,7 @@ strata_status strata_timeline_close_epoch(strata_point point)
 {
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, &event, &covered);
+    strata_status status = event_for(point, false, &event, &covered);
     if (event)
         drop_event(event);
     return status;
@@ -460,7 +532,7 @@ strata_status strata_timeline_close_epoch(strata_point point)
 
 /* ---- waiting ---- */
 
-/* Whether the timeline is still that stream's. The lock is held. */
+/* The lock is held. */
 static bool belongs_to(const strata_stream_ref *stream)
 {
     const strata_timeline *timeline = stream->timeline;
@@ -492,7 +564,7 @@ bool strata_timeline_follows(const strata_stream_ref *stream, const strata_clock
            strata_clock_covers(clock, point);
 }
 
-/* The stream now comes after the event. No effect if another stream has the timeline now. */
+/* The stream now comes after the event. No effect if another stream has the timeline. */
 static void merge_clock(const strata_stream_ref *stream, strata_point covered, const strata_event *event)
 {
     strata_timeline *timeline = stream->timeline;
@@ -520,14 +592,14 @@ strata_status strata_timeline_wait(const strata_stream_ref *stream, strata_point
         return STRATA_SUCCESS;
     strata_event *event;
     uint64_t epoch;
-    strata_status status = event_for(point, &event, &epoch);
+    strata_status status = event_for(point, false, &event, &epoch);
     if (!event)
         return status;
-    strata_scope scope;
-    status = strata_scope_enter(&scope, stream->device, strata_scope_for(stream->handle));
+    strata_call_scope scope;
+    status = strata_call_scope_enter(&scope, stream->device, strata_call_scope_for(stream->handle));
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.StreamWaitEvent(stream->handle, event->handle, CU_EVENT_WAIT_DEFAULT);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
         strata_point covered = strata_point_make(strata_point_timeline(point), epoch);
         if (result == CUDA_SUCCESS)
             merge_clock(stream, covered, event);
@@ -558,14 +630,14 @@ bool strata_point_query(strata_point point)
     return strata_point_known_complete(point);
 }
 
-/* Whether all events are complete. The lock is held. */
+/* The lock is held. */
 static bool is_past_its_events(const strata_timeline *timeline)
 {
     const strata_event *newest = newest_event(timeline);
     return !newest || newest->epoch <= atomic_load_explicit(&timeline->completed, memory_order_relaxed);
 }
 
-/* Queries events from the newest on until one is complete. The lock is held, the capture mode relaxed. */
+/* From the newest on until one is complete. The lock is held, the capture mode relaxed. */
 static void poll_events(strata_timeline *timeline)
 {
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
@@ -581,28 +653,22 @@ static void poll_events(strata_timeline *timeline)
 
 void strata_timeline_poll(strata_timeline *timeline)
 {
-    strata_scope scope;
+    strata_call_scope scope;
+    strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
     if (!is_past_its_events(timeline) &&
-        strata_scope_enter(&scope, timeline->device, STRATA_SCOPE_RELAXED) == STRATA_SUCCESS) {
+        strata_call_scope_enter(&scope, timeline->device, STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS) {
         poll_events(timeline);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     strata_spin_release(&timeline->lock);
+    strata_error_suppress_end(false);
 }
 
 /* A query of a default stream does not cover the streams that it is ordered after. */
 static bool is_created_stream(CUstream handle)
 {
     return (uintptr_t)handle > (uintptr_t)CU_STREAM_PER_THREAD;
-}
-
-/* To be called before the stream is queried, see the top. Returns the old epoch. The lock is held. */
-static uint64_t advance_epoch(strata_timeline *timeline)
-{
-    const uint64_t epoch = atomic_load_explicit(&timeline->epoch, memory_order_relaxed);
-    atomic_store_explicit(&timeline->epoch, epoch + 1, memory_order_seq_cst);
-    return epoch;
 }
 
 /* Whether a known stream is idle. The lock is held, the capture mode relaxed. */
@@ -617,6 +683,7 @@ static CUresult query_stream(strata_timeline *timeline)
 
 void strata_timeline_poll_up_to_now(strata_timeline *timeline)
 {
+    strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
     poll_events(timeline);
     if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
@@ -627,20 +694,21 @@ void strata_timeline_poll_up_to_now(strata_timeline *timeline)
             poll_events(timeline);
     }
     strata_spin_release(&timeline->lock);
+    strata_error_suppress_end(false);
 }
 
 strata_status strata_point_synchronize(strata_point point)
 {
     strata_event *event;
     uint64_t covered;
-    strata_status status = event_for(point, &event, &covered);
+    strata_status status = event_for(point, true, &event, &covered);
     if (!event)
         return status;
-    strata_scope scope;
-    status = strata_scope_enter(&scope, event->device, STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    status = strata_call_scope_enter(&scope, event->device, STRATA_CALL_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         CUresult result = strata_cu.EventSynchronize(event->handle);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
         if (result == CUDA_SUCCESS)
             raise_completed(strata_timeline_of(point), covered);
         else
@@ -648,6 +716,16 @@ strata_status strata_point_synchronize(strata_point point)
     }
     drop_event(event);
     return status;
+}
+
+strata_status strata_timeline_order(const strata_stream_ref *stream, strata_point point)
+{
+    if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))
+        return STRATA_SUCCESS;
+    strata_error_suppress_begin();
+    const strata_status status = strata_timeline_wait(stream, point);
+    strata_error_suppress_end(status != STRATA_SUCCESS && !strata_lacks_memory(status));
+    return __builtin_expect(strata_lacks_memory(status), 0) ? strata_point_synchronize(point) : status;
 }
 
 /* Whether the handle still names the stream that has the timeline. The lock is held. */
@@ -661,6 +739,7 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
 {
     strata_timeline *timeline = stream->timeline;
     strata_status status = STRATA_SUCCESS;
+    strata_error_suppress_begin();
     if (!held)
         strata_spin_take(&timeline->lock);
     const bool created = is_created_stream(stream->handle), known = is_handle_of(stream);
@@ -668,8 +747,9 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
     if (known && created)
         advance_epoch(timeline);
     else if (known)
-        status = strata_timeline_record(timeline, stream->handle);
+        status = record_or_wait(timeline, stream->handle);
     strata_spin_release(&timeline->lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status != STRATA_SUCCESS)
         return status;
     if (known && !created)

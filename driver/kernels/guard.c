@@ -1,23 +1,25 @@
-/* Loading the guard's kernels, and launching them. */
+/* Loads and launches the guard's kernels. */
 #include "driver/kernels/guard.h"
 
 #include "driver/driver.h"
 
 enum { THREADS = 256, GRID_LIMIT = 4096, BYTES_A_THREAD = 16 };
 
-/* The text of guard.ptx, ended by a zero byte: see driver/CMakeLists.txt. */
+/* Ended by a zero byte: driver/CMakeLists.txt. */
 static const char guard_ptx[] = {
 #include "guard_ptx.inc"
 };
 
-CUresult strata_guard_kernel_load(strata_guard_kernel *kernel)
+CUresult strata_guard_kernel_load(strata_guard_kernel *kernel, const char **call)
 {
     *kernel = (strata_guard_kernel){0};
+    *call = "cuModuleLoadData";
     CUresult result = strata_cu.ModuleLoadData(&kernel->module, guard_ptx);
     if (result != CUDA_SUCCESS) {
         kernel->module = NULL;
         return result;
     }
+    *call = "cuModuleGetFunction";
     result = strata_cu.ModuleGetFunction(&kernel->check, kernel->module, "strata_guard_check");
     if (result == CUDA_SUCCESS)
         result = strata_cu.ModuleGetFunction(&kernel->fill, kernel->module, "strata_guard_fill");
@@ -40,7 +42,7 @@ CUresult strata_guard_kernel_check(const strata_guard_kernel *kernel, const stra
     return strata_cu.LaunchKernel(kernel->check, count, 1, 1, THREADS, 1, 1, 0, stream, (void *[]){&from, &to}, NULL);
 }
 
-/* One thread for 16 bytes, up to a full device; the kernel loops over the rest. */
+/* One thread for 16 bytes, up to a full device; the kernel loops. */
 CUresult strata_guard_kernel_fill(const strata_guard_kernel *kernel, const strata_guard_extents *extents, unsigned how,
                                   CUstream stream)
 {

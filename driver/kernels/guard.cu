@@ -1,7 +1,6 @@
-/* The guard's kernels. One fills a block and the red zones around it. The other looks whether pieces of memory still hold
- * the byte that they were filled with: many red zones, and freed blocks, in one launch. There a block of threads looks at
- * one piece and alone writes its verdict, so nothing has to be set up before the launch. guard.ptx is made from this file by driver/kernels/build; the simulated
- * driver has the same kernels in C. */
+/* The guard's kernels: one fills a block and the red zones around it; the other checks pieces of memory for the byte
+ * that they were filled with. There a block of threads checks one piece and alone writes its verdict, so nothing is set
+ * up before the launch. driver/kernels/build makes guard.ptx; the simulated driver has the same kernels in C. */
 #include <stdint.h>
 
 struct piece { /* strata_guard_piece */
@@ -30,7 +29,7 @@ static __device__ __forceinline__ void look(uint64_t difference, uint64_t offset
     }
 }
 
-/* Launched with a block of threads for each of the pieces that begin at `pieces`. */
+/* Launched with one block of threads a piece. */
 extern "C" __global__ void strata_guard_check(uint64_t pieces, uint64_t verdicts)
 {
     __shared__ unsigned long long all_wrong, all_first;
@@ -77,7 +76,6 @@ extern "C" __global__ void strata_guard_check(uint64_t pieces, uint64_t verdicts
     }
 }
 
-/* Fills `bytes` bytes from `address` on. */
 static __device__ __forceinline__ void fill(uint64_t address, uint64_t bytes, uint8_t value)
 {
     uint64_t thread = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -98,8 +96,8 @@ static __device__ __forceinline__ void fill(uint64_t address, uint64_t bytes, ui
         *(uint8_t *)(address + n) = value;
 }
 
-/* A zone of `front` bytes from `address` on, the block behind it, a zone of `back` bytes behind that. `how`: the byte of
- * the zones, that of the block shifted by 8, and bits of strata_guard_fill_how. */
+/* A zone of `front` bytes at `address`, the block, a zone of `back` bytes. `how`: the zones' byte, the block's byte
+ * shifted by 8, and bits of strata_guard_fill_how. */
 extern "C" __global__ void strata_guard_fill(uint64_t address, uint64_t front, uint64_t bytes, uint64_t back,
                                              uint64_t how)
 {

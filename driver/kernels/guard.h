@@ -1,12 +1,12 @@
-/* The kernels that fill and check the guard's red zones, many in a launch. Carried as PTX (driver/kernels/guard.ptx);
- * the simulated driver runs C functions of the same names. */
+/* Kernels that fill and check the guard's red zones, many in a launch. Carried as PTX; the simulated driver runs C
+ * functions of the same names. */
 #ifndef STRATA_DRIVER_KERNELS_GUARD_H
 #define STRATA_DRIVER_KERNELS_GUARD_H
 
 #include <cuda.h>
 #include <stdint.h>
 
-enum { STRATA_GUARD_SHOWN = 32 }; /* changed bytes that a verdict shows */
+enum { STRATA_GUARD_SHOWN = 32 }; /* bytes that a verdict shows */
 
 /* In memory that the device can read. */
 typedef struct strata_guard_piece {
@@ -18,8 +18,8 @@ typedef struct strata_guard_piece {
 /* Written as a whole, except `found` if no byte is wrong. */
 typedef struct strata_guard_verdict {
     uint64_t wrong;                          /* bytes that differ */
-    uint64_t first;                          /* offset of the first of them */
-    unsigned char found[STRATA_GUARD_SHOWN]; /* from there on; zeros after the piece's end */
+    uint64_t first;                          /* offset of the first */
+    unsigned char found[STRATA_GUARD_SHOWN]; /* from there on; zeros after the piece */
 } strata_guard_verdict;
 
 typedef struct strata_guard_kernel {
@@ -27,22 +27,20 @@ typedef struct strata_guard_kernel {
     CUfunction check, fill;
 } strata_guard_kernel;
 
-/* A block between two zones. */
 typedef struct strata_guard_extents {
-    uint64_t address; /* of the front red zone */
+    uint64_t address; /* of the front zone */
     uint64_t front, bytes, back;
 } strata_guard_extents;
 
-/* Bits of `how` above the two bytes. The last two change no memory: a simulated driver passes them on to memory
- * debuggers. */
+/* Bits of `how`. The last two change no memory: a simulated driver passes them to memory debuggers. */
 enum strata_guard_fill_how {
     STRATA_GUARD_FILL_BLOCK = 0x10000,  /* the block too */
     STRATA_GUARD_FILL_DEAD = 0x20000,   /* the block is freed */
-    STRATA_GUARD_FILL_SILENT = 0x40000, /* no memory debugger is told */
+    STRATA_GUARD_FILL_SILENT = 0x40000, /* memory debuggers are not told */
 };
 
-/* Into the current context; nothing is left on failure. */
-CUresult strata_guard_kernel_load(strata_guard_kernel *kernel);
+/* Into the current context; nothing is left on failure. *call: the entry point of the result. */
+CUresult strata_guard_kernel_load(strata_guard_kernel *kernel, const char **call);
 
 /* No launch may be in flight. */
 void strata_guard_kernel_unload(strata_guard_kernel *kernel);
@@ -51,8 +49,8 @@ void strata_guard_kernel_unload(strata_guard_kernel *kernel);
 CUresult strata_guard_kernel_check(const strata_guard_kernel *kernel, const strata_guard_piece *pieces, unsigned count,
                                    strata_guard_verdict *verdicts, CUstream stream);
 
-/* Fills red zones, and with FILL_BLOCK the block, on `stream`. `how`: the red zones' byte, the block's byte shifted by
- * 8, and bits. */
+/* Fills the zones, with FILL_BLOCK the block too, on `stream`. `how`: the zones' byte, the block's byte shifted by 8,
+ * and bits. */
 CUresult strata_guard_kernel_fill(const strata_guard_kernel *kernel, const strata_guard_extents *extents, unsigned how,
                                   CUstream stream);
 

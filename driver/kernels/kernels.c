@@ -1,4 +1,4 @@
-/* Loading the kernels once for each context, and launching them. */
+/* Loads the kernels once for each context, and launches them. */
 #include "driver/kernels/kernels.h"
 
 #include "driver/driver.h"
@@ -7,7 +7,7 @@
 
 enum { CONTEXT_LIMIT = 64, THREADS = 256, GRID_LIMIT = 4096, BYTES_A_THREAD = 16 };
 
-/* The text of pattern.ptx, ended by a zero byte: see driver/CMakeLists.txt. */
+/* Ended by a zero byte: driver/CMakeLists.txt. */
 static const char pattern_ptx[] = {
 #include "pattern_ptx.inc"
 };
@@ -17,7 +17,7 @@ typedef struct loaded {
     CUfunction fill, check;
 } loaded;
 
-/* Entries are written once under `loading`, before `count` covers them; read by any thread. */
+/* Entries are written once under `loading`, before `count` covers them; any thread reads. */
 static loaded contexts[CONTEXT_LIMIT];
 static _Atomic unsigned count;
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
@@ -60,7 +60,6 @@ static CUresult load(CUcontext context, const loaded **out)
     return result;
 }
 
-/* The kernels of the current context. */
 static CUresult current(const loaded **out)
 {
     CUcontext context = NULL;
@@ -73,7 +72,7 @@ static CUresult current(const loaded **out)
     return *out ? CUDA_SUCCESS : load(context, out);
 }
 
-/* One thread for 16 bytes, up to a full device; the kernels loop over the rest. */
+/* One thread for 16 bytes, up to a full device; the kernels loop. */
 static CUresult launch(CUfunction function, size_t bytes, CUstream stream, void **parameters)
 {
     size_t grid = bytes / (THREADS * BYTES_A_THREAD) + 1;

@@ -1,5 +1,5 @@
-/* Strata's own kernels. Carried as PTX (driver/kernels/pattern.ptx), loaded once for each context; the simulated driver
- * runs C functions of the same names. Any thread, with a context that is current.
+/* Strata's own kernels, carried as PTX and loaded once for each context; the simulated driver runs C functions of the
+ * same names. Any thread, with a context that is current.
  *
  * The pattern: the byte at offset i of a piece is byte i % 8, little endian, of mix(seed + i / 8), where mix is a
  * bijection of 64 bits that spreads every bit. Pieces with different seeds differ in nearly every byte. */
@@ -13,14 +13,13 @@
 /* In memory that the device can write: 16 bytes, aligned to 8. Checks add to it. */
 typedef struct strata_pattern_result {
     uint64_t wrong; /* bytes that differ; starts at 0 */
-    uint64_t first; /* offset of the first of them; starts at STRATA_PATTERN_NONE */
+    uint64_t first; /* offset of the first; starts at STRATA_PATTERN_NONE */
 } strata_pattern_result;
 
 #define STRATA_PATTERN_NONE UINT64_MAX
 
-/* Loads the kernels into the current context, as the launches below would: earlier, with the delay or the failure. The
- * module stays until the context ends, which must last as long as the process, as a primary context that is never
- * released. */
+/* Loads the kernels into the current context, as the launches below would. The module stays until the context ends,
+ * which must last as long as the process, as a primary context that is never released. */
 CUresult strata_kernels_load(void);
 
 /* Fills bytes with the pattern of `seed`, on `stream`. Zero bytes: no work. */

@@ -1,8 +1,5 @@
-/* Kernels that fill a piece of memory with a pattern and check it: how a replay notices that two blocks share a byte.
- *
- * The byte at offset i is byte i % 8, little endian, of mix(seed + i / 8), so each piece of a block can be told from every
- * other one by itself and nothing is kept on the side. pattern.ptx is made from this file by driver/kernels/build and is
- * what the library carries; the simulated driver has the same two kernels in C. */
+/* Kernels that fill memory with the pattern of kernels.h and check it: how a replay notices that two blocks share a
+ * byte. driver/kernels/build makes pattern.ptx; the simulated driver has the same kernels in C. */
 #include <stdint.h>
 
 static __device__ __forceinline__ uint64_t mix(uint64_t x)
@@ -15,7 +12,7 @@ static __device__ __forceinline__ uint64_t mix(uint64_t x)
     return x;
 }
 
-/* The eight bytes of the pattern that begin at `offset`, which need not be a multiple of eight. */
+/* The pattern's eight bytes from `offset`, any number. */
 static __device__ __forceinline__ uint64_t eight_bytes(uint64_t seed, uint64_t offset)
 {
     uint64_t index = offset / 8;
@@ -31,11 +28,11 @@ static __device__ __forceinline__ uint8_t one_byte(uint64_t seed, uint64_t offse
     return (uint8_t)(mix(seed + offset / 8) >> (offset % 8 * 8));
 }
 
-/* A piece of memory as bytes up to an address that is a multiple of 16, then vectors of 16 bytes, then bytes again. */
+/* Bytes up to a multiple of 16, vectors of 16 bytes, and bytes again. */
 struct split {
-    uint64_t head;    /* bytes */
-    uint64_t vectors; /* of 16 bytes */
-    uint64_t tail;    /* bytes */
+    uint64_t head;
+    uint64_t vectors;
+    uint64_t tail;
 };
 
 static __device__ __forceinline__ split split_at_16(uint64_t address, uint64_t bytes)
@@ -49,7 +46,7 @@ static __device__ __forceinline__ split split_at_16(uint64_t address, uint64_t b
     return parts;
 }
 
-/* The first and the last bytes: the offset of the n-th of them. */
+/* The offset of the n-th byte of head and tail. */
 static __device__ __forceinline__ uint64_t edge_offset(split parts, uint64_t n)
 {
     return n < parts.head ? n : n + parts.vectors * 16;
@@ -72,8 +69,8 @@ extern "C" __global__ void strata_pattern_fill(uint64_t address, uint64_t bytes,
     }
 }
 
-/* How many bytes of `difference`, the exclusive or of eight bytes and what they should be, are not zero. `first` becomes
- * the offset of the first of them if that is smaller. */
+/* Counts the bytes of `difference`, an exclusive or, that are not zero; `first` sinks to the offset of the first of
+ * them. */
 static __device__ __forceinline__ unsigned count_wrong(uint64_t difference, uint64_t offset, uint64_t *first)
 {
     unsigned wrong = 0;
@@ -87,7 +84,7 @@ static __device__ __forceinline__ unsigned count_wrong(uint64_t difference, uint
     return wrong;
 }
 
-/* result[0] grows by the number of bytes that differ; result[1] sinks to the offset of the first one. */
+/* result[0] grows by the number of bytes that differ; result[1] sinks to the offset of the first. */
 extern "C" __global__ void strata_pattern_check(uint64_t address, uint64_t bytes, uint64_t seed, uint64_t result_address)
 {
     split parts = split_at_16(address, bytes);

@@ -1,4 +1,4 @@
-/* Blocks: ranges of device memory with an identity that outlives them. */
+/* Blocks: ranges of memory with an identity that outlives them. */
 #ifndef STRATA_BLOCK_H
 #define STRATA_BLOCK_H
 
@@ -11,27 +11,26 @@ extern "C" {
 /* A name for the purpose of memory, interned for the life of the process; 0: no tag. */
 typedef uint32_t strata_tag;
 
-/* Interns `name` (not NULL, at most 255 bytes). Equal names give equal tags. Any thread. Errors: INVALID_VALUE,
- * OUT_OF_HOST_MEMORY. */
+/* Interns `name` (at most 255 bytes). Equal names give equal tags. Errors: OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_tag_intern(const char *name, strata_tag *tag);
 
-/* The name of a tag; "" for 0 and for an unknown tag. Any thread; lives as long as the process. */
+/* "" for 0 and an unknown tag. Lives as long as the process. */
 STRATA_API const char *strata_tag_name(strata_tag tag);
 
-/* The identity of a block: an entry in its stack's table of blocks, and the generation of the block in that entry. A
- * generation is used for one block only, so a stale identity is always recognised. */
+/* The identity of a block: its entry in the stack's table of blocks, and its generation there. No generation is used
+ * twice, so a stale identity is always recognised. */
 typedef struct strata_block_id {
     uint32_t table;
     uint32_t slot;
     uint64_t generation; /* 0 names no block */
 } strata_block_id;
 
-/* A block's facts, fixed at its allocation. Copies are valid as long as the identity is. An allocation of zero bytes
- * gives an empty block: all zero; freeing it does nothing. */
+/* A block's facts, fixed at its allocation; copies are valid as long as the identity. An allocation of zero bytes gives
+ * an empty block: all zero; freeing it does nothing. */
 typedef struct strata_block {
     CUdeviceptr address;
-    size_t bytes;     /* usable, at least `requested` */
-    size_t requested; /* asked for */
+    size_t bytes; /* usable, at least `requested` */
+    size_t requested;
     size_t alignment; /* of the address, a power of two */
     int device;       /* ordinal */
     strata_tag tag;
@@ -42,13 +41,12 @@ typedef struct strata_block {
 typedef enum strata_block_state {
     STRATA_BLOCK_FREED = 0,   /* the memory is free, or the identity is stale */
     STRATA_BLOCK_LIVE,        /* allocated */
-    STRATA_BLOCK_RETIRED,     /* freed in stream order; neither known to be complete nor reused */
+    STRATA_BLOCK_RETIRED,     /* freed in stream order, not known to be complete, not reused */
     STRATA_BLOCK_QUARANTINED, /* freed by its user and held by a layer */
 } strata_block_state;
 
-/* The access of work to a block. */
 typedef enum strata_access {
-    STRATA_ACCESS_NONE = 0, /* finish only: the prepared work was not submitted */
+    STRATA_ACCESS_NONE = 0, /* finish only: not submitted */
     STRATA_ACCESS_READ = 1,
     STRATA_ACCESS_WRITE = 2,
     STRATA_ACCESS_READ_WRITE = 3,

@@ -1,7 +1,5 @@
-/* `callback`: memory from two functions of the program, as another allocator below Strata. Strata adds identities,
- * checked frees, search by address, and the order of uses across streams.
- *
- * Made by hand only: a stack text cannot name functions. */
+/* `callback`: memory from two functions of the program. Strata adds identities, checked frees, search by address, and
+ * the order of uses across streams. A stack text cannot name it. */
 #ifndef STRATA_CALLBACK_H
 #define STRATA_CALLBACK_H
 
@@ -11,41 +9,36 @@
 extern "C" {
 #endif
 
-/* Gets `bytes` (at least 1) of memory at a multiple of `alignment` (a power of two, at least 256) that work submitted
- * to `stream` may use at once, and writes its address to *address. A status other than SUCCESS becomes the
- * allocation's; SUCCESS with address 0 counts as OUT_OF_MEMORY. */
+/* Writes to *address `bytes` (at least 1) of memory at a multiple of `alignment` (a power of two, at least 256) that
+ * work submitted to `stream` may use at once. Another status than SUCCESS becomes the allocation's; SUCCESS with
+ * address 0 counts as OUT_OF_MEMORY. */
 typedef strata_status (*strata_callback_allocate)(CUdeviceptr *address, size_t bytes, size_t alignment, CUstream stream,
                                                   void *data);
 
-/* Takes back memory of the first function, with the same bytes and alignment. Unless it answers SUCCESS, the block
- * stays live. */
+/* Takes memory back, with the same bytes and alignment. Unless it answers SUCCESS, the block stays live. */
 typedef strata_status (*strata_callback_deallocate)(CUdeviceptr address, size_t bytes, size_t alignment,
                                                     CUstream stream, void *data);
 
-/* Both functions are called on the allocating or freeing thread, possibly by several threads at once, with the device's
+/* Both functions are called on the allocating or freeing thread, perhaps by several threads at once, with the device's
  * primary context current, the thread's capture mode relaxed, and no lock held. Stream 0 is the legacy default stream.
  * They may call Strata, but not this stack. */
 typedef struct strata_callback_options {
-    uint32_t size; /* sizeof(strata_callback_options), or 0 */
+    uint32_t size;
     strata_callback_allocate allocate;
     strata_callback_deallocate deallocate;
     void *data; /* passed to both */
 
-    /* Whether deallocate is ordered by its stream: it may then be called while work on the block is pending, and reused
-     * memory is ordered after the earlier work of `stream`. A free makes the freeing stream wait for every recorded use
-     * and does not block. Otherwise (false, the default) a free waits on the host until no work can touch the block,
-     * and `stream` is for information. After a free with STRATA_STREAM_GONE nothing is pending, and stream is 0. */
+    /* True: deallocate is ordered by its stream. It may be called while work on the block is pending; reused memory is
+     * ordered after the earlier work of `stream`; a free makes the freeing stream wait for every recorded use and does
+     * not block. False: a free waits on the host until no work can touch the block; `stream` is for information. After
+     * a free with STRATA_STREAM_GONE nothing is pending, and stream is 0. */
     bool stream_ordered;
 
-    bool host_memory; /* the memory is the host's: STRATA_CAPABILITY_DEVICE_MEMORY is not claimed */
+    bool host_memory; /* STRATA_CAPABILITY_DEVICE_MEMORY is not claimed */
 } strata_callback_options;
 
-/* Makes a resource of the two functions, both required, for the device with this ordinal, to be built into a stack.
- *
- * An address that is not aligned, or at which a live block begins, makes the allocation fail with INVALID_VALUE; a
- * misaligned one is given back.
- *
- * Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND, DRIVER. */
+/* Makes the layer; both functions are required. An address that is misaligned (then given back) or at which a live
+ * block begins makes the allocation fail with INVALID_VALUE. */
 STRATA_API strata_status strata_callback_create(int ordinal, const strata_callback_options *options,
                                                 strata_resource **out);
 

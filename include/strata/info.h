@@ -1,4 +1,4 @@
-/* Information about the driver in use and its devices. */
+/* The driver in use and its devices. */
 #ifndef STRATA_INFO_H
 #define STRATA_INFO_H
 
@@ -9,25 +9,25 @@ extern "C" {
 #endif
 
 /* Sets the driver that the process uses unless STRATA_DRIVER is set: "cuda" (the library's default), "sim", "auto" (the
- * GPU if there is one, else the simulated driver), or the path, with a '/' in it, of a library with the driver's
- * interface. Call it before the driver is opened, which the first call that needs it does. `choice` is copied. Errors:
- * INVALID_VALUE, BUSY (a different driver is open).
+ * GPU if there is one, else the simulated driver), or a library's path, with a '/'. Call it before the first call that
+ * needs the driver. `choice` is copied. Errors: BUSY (a different driver is open).
  *
  * The simulated driver is libstrata-sim.so.0. It is looked for beside the library or program that contains Strata, then
  * in ../lib from there, then where the loader looks. The environment's STRATA_SIM_LIBRARY, a path, replaces all three.
- */
+ * A relative path means the folder of this call, one of the environment the folder in which the program began. A
+ * program with more privileges than its user ignores the environment, and takes no library from its own folder. */
 STRATA_API strata_status strata_driver_choose(const char *choice);
 
 typedef struct strata_driver_info {
-    const char *choice;  /* the requested driver, such as "auto" */
+    const char *choice;  /* as requested: "auto" */
     const char *library; /* the opened library */
-    bool simulated;      /* the driver is Strata's simulated driver */
-    int version;         /* as cuDriverGetVersion: 1000 * major + 10 * minor */
+    bool simulated;
+    int version; /* as cuDriverGetVersion: 1000 * major + 10 * minor */
     int device_count;
 } strata_driver_info;
 
-/* Opens the driver if necessary and describes it. Strings live as long as the process. Any thread. Errors:
- * DRIVER_NOT_FOUND, DRIVER, SHUT_DOWN, FORKED. */
+/* Opens the driver if necessary and describes it. Strings live as long as the process. Errors: DRIVER_NOT_FOUND,
+ * DRIVER. */
 STRATA_API strata_status strata_driver_get_info(strata_driver_info *info);
 
 typedef struct strata_device_info {
@@ -36,29 +36,36 @@ typedef struct strata_device_info {
     unsigned char uuid[16];
     int compute_major, compute_minor;
     size_t total_bytes;
-    size_t free_bytes;   /* now, as the driver reports it */
+    size_t free_bytes;   /* now, by the driver */
     bool memory_pools;   /* stream-ordered memory: `async` */
     bool virtual_memory; /* cuMemCreate and its family */
     bool managed_memory; /* concurrent managed access */
-    bool fabric_handles; /* memory pools can export fabric handles: `async` */
-    bool fd_handles;     /* memory pools can export file descriptors: `async` */
-    bool stream_ids;     /* cuStreamGetId: identifies unknown streams */
+    bool fabric_handles; /* `async`: pools can export fabric handles */
+    bool fd_handles;     /* `async`: pools can export file descriptors */
+    bool stream_ids;     /* cuStreamGetId, for unknown streams */
     bool gpu_direct_rdma;
-    bool mapped_fabric_handles; /* cuMemCreate memory can be exported as fabric handles: `pool` */
-    bool mapped_fd_handles;     /* cuMemCreate memory can be exported as file descriptors: `pool` */
+    bool mapped_fabric_handles; /* `pool`: cuMemCreate memory exports fabric handles */
+    bool mapped_fd_handles;     /* `pool`: cuMemCreate memory exports file descriptors */
 } strata_device_info;
 
-/* Describes a device; retains its primary context. Any thread. Errors: INVALID_VALUE (no such device), and as above. */
+/* Describes a device; retains its primary context. Errors: INVALID_VALUE (no such device), and as above. */
 STRATA_API strata_status strata_device_get_info(int ordinal, strata_device_info *info);
+
+/* Asks the driver whether the primary context of the device was reset (cuDevicePrimaryCtxReset, cudaDeviceReset) since
+ * Strata began to use it: SUCCESS, or DEVICE_RESET, which the runtimes and stacks of the device then answer to all
+ * calls but frees and destruction, which succeed. New ones use the new context. Strata looks by itself when a driver
+ * call fails for that reason, and before it uses streams of its own; a hit of a pool asks no driver. So a program that
+ * goes on after a reset calls this. */
+STRATA_API strata_status strata_device_check(int device);
 
 /* ---- counting driver calls ---- */
 
-/* Starts counting Strata's own driver calls by entry point, for the rest of the process. Call it before the driver is
- * opened. Costs a few nanoseconds a call. Errors: BUSY (the driver is open). */
+/* Counts Strata's driver calls by entry point, for the rest of the process. Costs a few nanoseconds a call. Errors:
+ * BUSY (the driver is open). */
 STRATA_API strata_status strata_driver_count_calls(void);
 
-/* Calls `visit` with the name ("cuMemAlloc") and count of every entry point that was called, in the order of the entry
- * point list. Does nothing if counting was not started. */
+/* Calls `visit` with name ("cuMemAlloc") and count of every entry point that was called, in a fixed order; not at all
+ * if counting was not started. */
 STRATA_API void strata_driver_visit_calls(void (*visit)(const char *name, uint64_t count, void *data), void *data);
 
 #ifdef __cplusplus

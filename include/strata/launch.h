@@ -1,17 +1,6 @@
-/* The launch recorder: brackets one kernel or copy.
- *
- *     strata_launch launch;
- *     strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT);
- *     strata_launch_use(&launch, &input, STRATA_ACCESS_READ);
- *     strata_launch_use(&launch, &output, STRATA_ACCESS_WRITE);
- *     if (strata_launch_preflight(&launch) == STRATA_SUCCESS) {
- *         cuLaunchKernel(..., stream, ...);
- *         strata_launch_commit(&launch);
- *     }
- *     strata_launch_end(&launch);
- *
- * Work on a block's own stream is recorded too, unless no other stream uses or frees the block. A recorder belongs to
- * one thread from begin to end. */
+/* The launch recorder brackets one kernel or copy: begin, use for each block, preflight; if that succeeds, submit the
+ * work and commit; end. Work on a block's own stream is recorded too, unless no other stream uses or frees the block. A
+ * recorder belongs to one thread from begin to end. */
 #ifndef STRATA_LAUNCH_H
 #define STRATA_LAUNCH_H
 
@@ -22,8 +11,8 @@ extern "C" {
 #endif
 
 typedef enum strata_launch_mode {
-    STRATA_LAUNCH_STRICT = 0, /* memory that cannot be tracked is refused */
-    STRATA_LAUNCH_PERMISSIVE, /* memory that cannot be tracked is skipped */
+    STRATA_LAUNCH_STRICT = 0, /* untrackable memory is refused */
+    STRATA_LAUNCH_PERMISSIVE, /* untrackable memory is skipped */
 } strata_launch_mode;
 
 typedef struct strata_launch_entry {
@@ -33,29 +22,28 @@ typedef struct strata_launch_entry {
 
 #define STRATA_LAUNCH_INLINE 8 /* blocks without host memory */
 
-/* The caller provides the storage; the members are private. A recorder may be copied or returned by value; then only
- * the copy is used and ended. */
+/* The caller provides the storage; members are private. After a copy, only the copy is used and ended. */
 typedef struct strata_launch {
     strata_runtime *runtime;
     CUstream stream;
     strata_launch_mode mode;
     int state;
-    strata_status failed; /* the first failed strata_launch_use; preflight reports it */
+    strata_status failed; /* status of the first failed use; preflight reports it */
     size_t count;
     size_t capacity;
-    size_t skipped;               /* uses skipped in permissive mode */
+    size_t skipped;               /* uses, in permissive mode */
     strata_launch_entry *entries; /* NULL while `storage` suffices */
-    uint32_t *buckets;            /* positions of entries plus one, by block; NULL while there are few */
+    uint32_t *buckets;            /* positions of entries plus one, by block; NULL while few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];
 } strata_launch;
 
-/* Starts a recorder for one piece of work on `stream`. Errors: INVALID_VALUE. */
+/* Starts a recorder for work on `stream`. */
 STRATA_API strata_status strata_launch_begin(strata_launch *launch, strata_runtime *runtime, CUstream stream,
                                              strata_launch_mode mode);
 
-/* Names a block that the work reads, writes, or both. Repeated blocks merge: a read and a write make READ_WRITE. An
- * empty block is ignored. preflight returns an error of this call again. Errors: INVALID_VALUE, USE_AFTER_FREE,
- * FOREIGN_POINTER (in permissive mode only for what was never a block of this stack); in strict mode STREAM_MISUSE. */
+/* Names a block that the work reads, writes, or both; a read and a write of one block make READ_WRITE. An empty block
+ * is ignored. preflight returns an error of this call again. Errors: USE_AFTER_FREE, FOREIGN_POINTER (in permissive
+ * mode only for what was never a block of this stack); in strict mode STREAM_MISUSE. */
 STRATA_API strata_status strata_launch_use(strata_launch *launch, const strata_block *block, strata_access access);
 
 /* As strata_launch_use, for the block that contains `address`. */
@@ -65,14 +53,14 @@ STRATA_API strata_status strata_launch_use_address(strata_launch *launch, CUdevi
  * pinned, and the work must not be submitted. */
 STRATA_API strata_status strata_launch_preflight(strata_launch *launch);
 
-/* Records that the work was submitted. Records at most one event for all blocks. */
+/* Records that the work was submitted, with at most one event for all blocks. */
 STRATA_API strata_status strata_launch_commit(strata_launch *launch);
 
 /* Undoes a successful preflight: the work was not submitted. */
 STRATA_API strata_status strata_launch_cancel(strata_launch *launch);
 
-/* Ends the recorder. If it was prepared and neither committed nor cancelled, the work counts as submitted, and
- * NOT_COMMITTED is returned and reported. */
+/* Ends the recorder. Work that was prepared and neither committed nor cancelled counts as submitted; NOT_COMMITTED is
+ * returned and reported. */
 STRATA_API strata_status strata_launch_end(strata_launch *launch);
 
 #ifdef STRATA_PER_THREAD_STREAMS

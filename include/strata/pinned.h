@@ -1,10 +1,7 @@
 /* `pinned`: page-locked host memory, which the device accesses over the bus at the host's address (CUDA Driver API,
- * cuMemHostAlloc and "Unified Addressing"). Every block is an allocation of its own.
- *
- * deallocate waits on the host for the freeing stream and every recorded use, then frees, as `direct` does. Strata does
- * not know the host's own accesses: they must be over. Alignment up to 256 bytes. Text:
- *
- * - pinned(portable=on|off, mapped=on|off, write_combined=on|off) */
+ * cuMemHostAlloc and "Unified Addressing"). Every block is an allocation of its own. deallocate waits on the host for
+ * the freeing stream and every recorded use, then frees. The host's own accesses are unknown to Strata and must be
+ * over. Alignment up to 256 bytes.  */
 #ifndef STRATA_PINNED_H
 #define STRATA_PINNED_H
 
@@ -15,17 +12,15 @@ extern "C" {
 #endif
 
 /* With unified addressing, which every supported device has, all page-locked memory is portable and mapped; the flags
- * are passed on for tools. */
+ * are for tools. */
 typedef struct strata_pinned_options {
-    uint32_t size;       /* sizeof(strata_pinned_options), or 0 */
+    uint32_t size;
     bool portable;       /* CU_MEMHOSTALLOC_PORTABLE */
     bool mapped;         /* CU_MEMHOSTALLOC_DEVICEMAP */
     bool write_combined; /* CU_MEMHOSTALLOC_WRITECOMBINED: faster over the bus, very slow for host reads */
 } strata_pinned_options;
 
-/* Makes a pinned resource for the device with this ordinal, to be built into a stack. NULL options: the defaults.
- * OUT_OF_MEMORY of an allocation means host memory. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, DRIVER_NOT_FOUND,
- * DRIVER. */
+/* Makes the layer. OUT_OF_MEMORY of an allocation means host memory. */
 STRATA_API strata_status strata_pinned_create(int ordinal, const strata_pinned_options *options, strata_resource **out);
 
 #ifdef __cplusplus

@@ -1,10 +1,8 @@
 /* `prefetch`: moves managed memory to where it will be used, in the order of the using stream (CUDA Driver API,
- * cuMemPrefetchAsync). Over other memory it forwards everything and does nothing.
+ * cuMemPrefetchAsync). Over other memory it does nothing.
  *
  * Each block is moved at its allocation, on the request's stream, and with `on_use` at each prepare_use, on that stream
- * after its waits. A move changes no bytes; it is recorded as a read, so that a free follows it. Text:
- *
- * - prefetch(to=device|host, on_use=on|off) */
+ * after its waits. A move is recorded as a read: it changes no bytes, and a free follows it.  */
 #ifndef STRATA_PREFETCH_H
 #define STRATA_PREFETCH_H
 
@@ -20,19 +18,16 @@ typedef enum strata_prefetch_to {
 } strata_prefetch_to;
 
 typedef struct strata_prefetch_options {
-    uint32_t size; /* sizeof(strata_prefetch_options), or 0 */
+    uint32_t size;
     strata_prefetch_to to;
     bool on_use; /* also at each prepare_use */
 } strata_prefetch_options;
 
-/* Makes the layer for the device with this ordinal, to be built into a stack. NULL options: the defaults.
- *
- * A refused prefetch fails no call and is counted. On a capturing stream nothing is moved.
+/* Makes the layer. A refused prefetch is counted and fails no call. On a capturing stream nothing is moved.
  *
  * Values: prefetches, failed_prefetches, skipped_prefetches (capturing streams), on_use (writable).
  *
- * Errors: INVALID_VALUE, UNSUPPORTED (the driver lacks cuMemPrefetchAsync of CUDA 12.2), OUT_OF_HOST_MEMORY,
- * DRIVER_NOT_FOUND, DRIVER. */
+ * Errors: INVALID_VALUE, UNSUPPORTED (the driver lacks cuMemPrefetchAsync of CUDA 12.2). */
 STRATA_API strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options *options,
                                                 strata_resource **out);
 

@@ -12,6 +12,7 @@
 #include <strata/direct.h>
 #include <strata/emitter.h>
 #include <strata/failure_callback.h>
+#include <strata/fallback.h>
 #include <strata/fault.h>
 #include <strata/fixed.h>
 #include <strata/guard.h>

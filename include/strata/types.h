@@ -1,10 +1,15 @@
-/* Types that the options of several layers share. */
+/* Types that options of several layers share. */
 #ifndef STRATA_TYPES_H
 #define STRATA_TYPES_H
+
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Of a duration option: never. Zero means the default. */
+#define STRATA_NEVER UINT64_MAX
 
 typedef enum strata_switch {
     STRATA_SWITCH_DEFAULT = 0, /* the driver's default: on */

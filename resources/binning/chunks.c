@@ -1,11 +1,14 @@
-/* Chunks: allocated below, given back, and searched by address.
+/* Chunks: allocated below, given back, searched by address.
  *
  * The chunk stream is internal and never waits for users' work: a user's stream may be gone when a chunk is freed. The
  * first user of a new chunk waits for it once. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
-#include "core/streams/stream_map.h"
+#include "core/stack/calls.h"
+#include "core/streams/internal_streams.h"
+#include "core/streams/known_streams.h"
 #include "resources/binning/internal.h"
 
 #include <string.h>
@@ -146,7 +149,7 @@ static void count_chunk(binning *self, const bin_chunk *chunk, bool comes)
     atomic_fetch_add_explicit(&chunk->bin->chunks, comes ? 1 : -1u, memory_order_relaxed);
 }
 
-/* The chunk is unused and in no list; after a failure in its bin's list. */
+/* The chunk is unused and in no list; after a failure, in its bin's. */
 static strata_status give_back(binning *self, bin_chunk *chunk)
 {
     CUstream stream = atomic_load_explicit(&self->stream, memory_order_acquire);
@@ -166,12 +169,12 @@ static strata_status give_back(binning *self, bin_chunk *chunk)
     return status;
 }
 
-/* Lower layers that hold freed blocks back release them only with REAP_WAIT. */
+/* Layers below may hold freed blocks back until REAP_WAIT. */
 static strata_status wait_for_chunk_stream(binning *self, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(self->timeline));
-    return status == STRATA_SUCCESS ? below(self)->ops->reap(below(self), mode, &bytes) : status;
+    return status == STRATA_SUCCESS ? strata_reap_internally(below(self), mode, &bytes) : status;
 }
 
 strata_status bins_give_back(binning *self, size_t enough, size_t *given)
@@ -240,7 +243,7 @@ static bin_chunk *make_chunk(bin *self, uint32_t slots)
     return chunk;
 }
 
-/* Quarantines the block under another id, so that no other layer sees it. */
+/* Quarantines the block under another id: no other layer sees it. */
 static strata_status hold(binning *self, bin_chunk *chunk, const strata_block *block)
 {
     strata_table *table = strata_resource_table(&self->resource);
@@ -271,7 +274,7 @@ static void chain_slots(bin_chunk *chunk)
     chunk->clean_count = chunk->count - 1;
 }
 
-/* If that fails it becomes an orphan. */
+/* After a failure the chunk is an orphan. */
 static void drop_chunk(binning *self, bin_chunk *chunk)
 {
     strata_error_suppress_begin();
@@ -326,7 +329,7 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
     return bytes <= (limited ? why->limit : self->resource.stack->device->info.total_bytes);
 }
 
-/* Without room gives chunks back and tries again, then tries a single slot, unless a slot is clean by then. */
+/* Without room: gives chunks back and tries again, then a single slot, unless a slot is clean by then. */
 static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
 {
     strata_status status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
@@ -341,7 +344,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
         if (given)
             status = take_chunk(self, of, of->chunk_bytes, of->slots, out);
         else if (why.status == status)
-            strata_error_raise_again(&why); /* over errors met meanwhile */
+            strata_error_raise_again(&why); /* over later errors */
         if (of->slots > 1 && (given || effort == BIN_POLL) &&
             bin_wants_room(self, status, strata_error_suppressed(), of->size))
             status = take_chunk(self, of, of->size, 1, out);
@@ -349,7 +352,6 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
     return status;
 }
 
-/* With the facts of the request. */
 static __attribute__((cold)) strata_status refuse(const binning *self, const bin *of, const strata_request *request,
                                                   strata_status status, const strata_error *why)
 {
@@ -362,8 +364,9 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
     *error = kept;
     error->requested = request->bytes;
     error->tag = request->tag;
-    return strata_error_raise(error, "%s: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.300s",
-                              self->resource.ops->name, of->size, strata_tag_name(request->tag), kept.message);
+    return strata_error_raise(error, "%s: no free block of %s (tag \"%.60s\"), and no new chunk: %.300s",
+                              self->resource.ops->name, strata_size_text(of->size).text, strata_tag_name(request->tag),
+                              kept.message);
 }
 
 strata_status bin_grow(binning *self, bin *of, const strata_request *request, bin_slot **out)

@@ -4,58 +4,58 @@
  *     | slot | slot  | slot    | slot    | slot | slot  | rest |
  *       live   clean   retired   retired   live   clean
  *
- * A slot is clean, live or retired: freed, with points that may not be complete. A retired block keeps its entry with
- * its uses' points, so what the slot waits for moves with it between streams.
+ * A slot is clean, live, or retired: freed, with points that may not be complete. A retired block keeps its entry and
+ * its uses' points.
  *
- * A bin has a free list for each stream, of retired slots that wait for that stream only; the stream reuses the newest
+ * A bin has for each stream a free list of retired slots that wait for that stream only, which reuses the newest
  * without a wait. Slots that wait for several streams are in the mixed list, clean slots in their chunks.
  *
  * A request tries: its stream's list; clean slots; slots known complete; slots complete after a poll; the oldest slot
  * of the longest list, with a wait; a new chunk.
  *
- * Blocks have entries of the stack's table that lower layers do not know. Chunks are blocks of the layer below in
- * quarantine, which no layer above sees, allocated and freed on an internal stream. */
+ * Blocks have entries that lower layers do not know. Chunks are blocks of the layer below in quarantine, unseen by
+ * layers above, allocated and freed on an internal stream. */
 #ifndef STRATA_RESOURCES_BINNING_INTERNAL_H
 #define STRATA_RESOURCES_BINNING_INTERNAL_H
 
 #include "core/base/counters.h"
 #include "core/stack/stack.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/timeline.h"
 
 enum {
     BINNING_VALUES = 12,
     BINS_MOST = 64,
-    BIN_GRANULE = 256,           /* of sizes; alignment of blocks */
+    BIN_GRANULE = 256,           /* of sizes; block alignment */
     BIN_SLOTS_MOST = 1 << 20,    /* per chunk */
-    BIN_LISTS_PER_ARRAY = 64,    /* lists of adjacent timeline numbers */
-    BIN_SCAN_LIMIT = 256,        /* slots of the mixed list */
-    BIN_LEAST_CHUNK = 2 << 20,   /* default bytes of a chunk, and at least */
-    BIN_LEAST_SLOTS = 8,         /* this many slots */
-    BIN_TRIES_TO_GIVE_BACK = 16, /* when the layer is destroyed */
+    BIN_LISTS_PER_ARRAY = 64,    /* for adjacent timeline numbers */
+    BIN_SCAN_LIMIT = 256,        /* of the mixed list */
+    BIN_LEAST_CHUNK = 2 << 20,   /* default bytes of a chunk, */
+    BIN_LEAST_SLOTS = 8,         /* at least this many slots */
+    BIN_TRIES_TO_GIVE_BACK = 16, /* at the layer's destruction */
 };
 
 struct bin;
 struct bin_chunk;
 
-/* Written by its owner only: its live block, its list, its chunk (clean), or the thread that took it. */
+/* Written by its owner: live block, list, chunk (clean), or the thread that took it. */
 typedef struct bin_slot {
     struct bin_slot *older, *newer; /* in a free list, guarded by its lock; `older` also if clean */
     struct bin_chunk *chunk;        /* constant */
-    strata_point freed;             /* retired: position of the freeing stream; 0: none */
-    _Atomic uint32_t entry_slot;    /* of its block; 0: clean. Lookups by address read it */
-    bool deferred;                  /* its free waits for a capture's end and is counted */
+    strata_point freed;             /* retired: the freeing stream's point; 0: none */
+    _Atomic uint32_t entry_slot;    /* of its block; 0: clean. Read by lookups by address */
+    bool deferred;                  /* its free waits for a capture's end, and is counted */
 } bin_slot;
 
 typedef struct bin_chunk {
-    struct bin *bin;                  /* constant, as are block, taken and count */
+    struct bin *bin;                  /* constant, as are block, taken, count */
     strata_block block;               /* the lower layer's view; quarantine id */
     uint64_t taken;                   /* live bytes that its owner counts */
     _Atomic strata_point point;       /* its allocation; 0: complete. Any thread */
     uint32_t count;                   /* slots */
-    struct bin_chunk *before, *after; /* guarded by the bin's lock; empty chunks use `after` only */
+    struct bin_chunk *before, *after; /* guarded by the bin's lock; `after` alone in empty chunks */
     bin_slot *clean;                  /* linked by `older`; guarded by the bin's lock, as is the count */
     uint32_t clean_count;
-    bool orphan; /* unusable, not yet given back; its slots are never used */
+    bool orphan; /* not yet given back; its slots are never used */
     bin_slot slots[];
 } bin_chunk;
 
@@ -64,7 +64,7 @@ typedef struct bin_free_list {
     _Alignas(64) strata_spin lock;
     _Atomic uint32_t count; /* written under the lock, read by any thread */
     bin_slot *oldest, *newest;
-    struct bin_free_list *next; /* of the bin's lists; constant once linked */
+    struct bin_free_list *next; /* constant once linked */
     uint16_t timeline;          /* 0: mixed list; constant */
     _Atomic bool made;          /* in the bin's list of lists; set once */
 } bin_free_list;
@@ -81,17 +81,17 @@ typedef struct bin {
     _Atomic(bin_free_list *) first_list;                                         /* of those made */
     bin_free_list mixed;
     strata_spin lock;
-    bin_chunk *first_chunk, *last_chunk; /* chunks with clean slots first; guarded by lock */
+    bin_chunk *first_chunk, *last_chunk; /* those with clean slots first; guarded by lock */
     bin_chunk *empty;                    /* clean chunks and orphans; guarded by lock */
     _Atomic uint32_t chunks;             /* with orphans; written under the lock, read by any thread */
     _Atomic bool growing;                /* a thread allocates a chunk; any thread */
     _Atomic uint32_t checked_out;        /* threads that own retired slots; any thread */
     _Atomic uint32_t scans;              /* threads that scan all lists, which holds up checkouts; any thread */
-    _Atomic uint64_t from_clean, waited; /* blocks not from the stream's own list; any thread, relaxed */
+    _Atomic uint64_t from_clean, waited; /* not from the stream's own list; any thread, relaxed */
 } bin;
 
 /* Own block: generation and slot. Chunk: 0 and the chunk. Lower layer's block: zeros. Written before the block is
- * visible; atomic, since a stale id may read them while the entry is reused. */
+ * visible; atomic: a stale id may read them while the entry is reused. */
 typedef struct bin_bytes {
     _Atomic uint64_t made;
     _Atomic(void *) where;
@@ -101,22 +101,21 @@ typedef struct binning {
     strata_resource resource;
     bin **bins; /* ascending sizes; constant, as are the next members */
     size_t bin_count;
-    uint8_t first_bin[65]; /* by bits of (bytes - 1): first candidate */
+    uint8_t first_bin[65]; /* by bits of (bytes - 1) */
     bool refuse_larger;
-    bool pass_all;  /* sanitizer mode: every request goes below */
+    bool pass_all;  /* sanitizer mode */
     strata_tag tag; /* of chunks */
 
     strata_lock making;
-    strata_timeline *timeline; /* of `stream`; written before it */
+    strata_timeline *timeline; /* written before `stream` */
     _Atomic(CUstream) stream;  /* for chunks; made on demand under `making` */
 
     strata_spin index_lock;
-    bin_chunk **index; /* chunks but orphans, by address; guarded by index_lock, as are the next two */
+    bin_chunk **index; /* chunks except orphans, by address; guarded by index_lock, as are the next two */
     size_t indexed, index_room;
 
-    /* Sums over chunks; any thread, relaxed. */
+    /* Sums over chunks; these and the next: any thread, relaxed. */
     _Atomic uint64_t taken_bytes, slot_bytes;
-    /* Any thread, relaxed. */
     _Atomic uint64_t grown, given_back, passed;
 } binning;
 
@@ -143,7 +142,7 @@ static inline strata_entry *bin_entry(const binning *self, const bin_slot *slot)
 bin *bin_make(size_t size, size_t chunk_bytes);
 void bin_destroy(bin *self);
 
-/* NULL if the timeline has no list yet. */
+/* NULL: no list yet. */
 static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
 {
     bin_free_list *lists = atomic_load_explicit(&self->lists[timeline / BIN_LISTS_PER_ARRAY], memory_order_acquire);
@@ -151,7 +150,7 @@ static inline bin_free_list *bin_free_list_of(bin *self, uint16_t timeline)
     return list && atomic_load_explicit(&list->made, memory_order_acquire) ? list : NULL;
 }
 
-/* Makes a missing list; without host memory the mixed one, which fits every slot. */
+/* Makes a missing list. Without host memory: the mixed one, which fits every slot. */
 bin_free_list *bin_free_list_make(bin *self, uint16_t timeline);
 
 static inline bool bin_free_list_is_empty(const bin_free_list *list)
@@ -198,65 +197,64 @@ static inline bin_slot *bin_free_list_take(bin_free_list *list)
 bin_slot *bin_free_list_take_oldest(bin_free_list *list);
 void bin_free_list_put_oldest(bin_free_list *list, bin_slot *slot);
 
-/* Brackets ownership of retired slots that the thread may put back or has yet to finish; waits for all frees include
- * them. Begin waits for scans. A hit needs no bracket. */
+/* Brackets ownership of retired slots that the thread may put back or has to finish; waits for all frees include them.
+ * Begin waits for scans. A hit needs no bracket. */
 void bin_checkout_begin(bin *self);
 static inline void bin_checkout_end(bin *self)
 {
     atomic_fetch_sub_explicit(&self->checked_out, 1, memory_order_release);
 }
 
-/* Visits each point that a retired slot may wait for, until a visit fails. */
+/* Each point that a retired slot may wait for, until a visit fails. */
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data);
 
 /* NULL if all lists are empty. */
 bin_free_list *bin_longest_free_list(bin *self);
 
-/* A clean slot, of a used chunk if possible; and back. */
+/* Of a used chunk if possible. */
 bin_slot *bin_take_clean(bin *self);
 void bin_put_clean(bin *self, bin_slot *slot);
 
-/* Adds a chunk; takes out an empty one or an orphan (NULL: none). */
+/* The second: an empty chunk or orphan, or NULL. */
 void bin_enter_chunk(bin *self, bin_chunk *chunk);
 bin_chunk *bin_take_empty_chunk(bin *self);
 
 /* The slot's block ends as finished; the slot becomes clean. */
 void bin_finish(const binning *layer, bin *self, bin_slot *slot);
 
-/* Finishes slots known complete, after a poll with `poll`; never waits. Returns bytes. */
+/* Finishes slots known complete, with `poll` after a poll; never waits. Returns bytes. */
 size_t bin_sweep(const binning *layer, bin *self, bool poll);
 
-/* Waits for all earlier frees and finishes them; other threads may share the work. Adds the bytes it finished itself.
- */
+/* Waits for all earlier frees and finishes them, perhaps with other threads. Adds the bytes it finished. */
 strata_status bin_wait(const binning *layer, bin *self, size_t *bytes);
 
-/* Polls every stream that retired slots wait for and finishes what is complete; never waits. Returns bytes. */
+/* Polls every stream that retired slots wait for, finishes what is complete; never waits. Returns bytes. */
 size_t bin_poll(const binning *layer, bin *self);
 
 void bin_count(const bin *self, size_t *live, size_t *retired);
 
 /* ---- chunks.c ---- */
 
-/* *out is a clean slot, owned by the caller. */
+/* *out: clean, owned by the caller. */
 strata_status bin_grow(binning *layer, bin *self, const strata_request *request, bin_slot **out);
 
-/* Gives empty chunks back, up to `enough` bytes; *given: bytes. Errors: the lower layer's. */
+/* Empty chunks, up to `enough` bytes; *given: bytes. Errors: the lower layer's. */
 strata_status bins_give_back(binning *self, size_t enough, size_t *given);
 
-/* Whether `status` is a lack of memory that freeing could cure; `why` is the lower layer's error. */
+/* Whether freeing could cure `status`; `why` is the lower layer's error. */
 bool bin_wants_room(const binning *self, strata_status status, const strata_error *why, size_t bytes);
 
-/* Without memory below, a request polls the streams first, then waits. */
+/* Without memory below, a request polls first, then waits. */
 typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
-/* Polls or waits, then gives empty chunks back; *given: bytes. */
+/* Then gives empty chunks back; *given: bytes. */
 void bins_make_room(binning *self, bin_effort effort, size_t *given);
 
 /* Every slot is clean. Gives all chunks back, waits for that, and destroys the stream. */
 void bins_close(binning *self);
 
-/* Finds the live block at an address; *of_chunk: a chunk has it. */
+/* The live block at an address; *of_chunk: a chunk has it. */
 bool bins_find(binning *self, CUdeviceptr address, bool *of_chunk, strata_block *out);
 
 /* ---- operations.c ---- */

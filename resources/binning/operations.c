@@ -1,9 +1,13 @@
-/* Operations of `fixed` and `binning`. Requests that fit no bin go to the layer below. */
+/* Operations of `fixed` and `binning`. Requests that fit no bin go below. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
+#include "core/streams/known_streams.h"
+#include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 #include "resources/binning/internal.h"
 
 static strata_table *table_of(const binning *self)
@@ -24,8 +28,7 @@ static inline bin *bin_for(const binning *self, const strata_request *request)
     return i < self->bin_count ? self->bins[i] : NULL;
 }
 
-/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block names it by another
- * generation than it was made with. */
+/* NULL for a lower layer's block or an invalid id. A layer above that quarantines a block changes its generation. */
 static inline strata_entry *own_entry(const binning *self, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table_of(self), id);
@@ -42,7 +45,6 @@ static inline void fill_facts(strata_block *block, const bin *of, const bin_slot
     strata_block_fill(block, request, bin_address(slot), of->size, BIN_GRANULE);
 }
 
-/* In an entry of its own. */
 static inline void publish(binning *self, bin_slot *slot, uint32_t entry_slot, strata_timeline *alloc_timeline,
                            bool alloc_known, strata_block *block)
 {
@@ -67,7 +69,7 @@ static __attribute__((cold)) void report_reused(const binning *self, const bin *
             .last = true});
 }
 
-/* The retired block of a slot ends when the slot is reused. */
+/* A slot's retired block ends at its reuse. */
 static inline void report_if_reused(const binning *self, const bin *of, const strata_entry *entry, uint32_t entry_slot)
 {
     if (__builtin_expect(self->resource.stack->completion_sink_count != 0, 0))
@@ -92,17 +94,17 @@ static inline bool hand_out_again(binning *self, bin *of, bin_slot *slot, strata
     return true;
 }
 
-/* A request on the slow path, and its slot. */
+/* A request on the slow path. */
 typedef struct search {
     const strata_request *request;
     strata_stream_ref stream; /* as resolved last */
     bin_slot *slot;
     bin_free_list *from; /* NULL: clean */
     bool waits;          /* the stream waits for other streams */
-    bool checked_out;    /* bin_checkout_begin was called */
+    bool checked_out;
 } search;
 
-/* Unknown streams were checked when they were resolved. */
+/* Unknown streams were checked before. */
 static bool is_captured(const binning *self, const search *for_it)
 {
     return for_it->stream.known &&
@@ -117,8 +119,8 @@ static bool follows(const strata_stream_ref *stream, strata_point point)
     return after;
 }
 
-/* A capturing stream cannot wait for a chunk's allocation, so the host waits; the chunk stream only allocates and
- * frees. */
+/* A capturing stream cannot wait for a chunk's allocation: the host does; the chunk stream only
+ * allocates and frees. */
 static inline __attribute__((always_inline)) strata_status follow_chunk(const binning *self, const search *found)
 {
     strata_point point = atomic_load_explicit(&found->slot->chunk->point, memory_order_relaxed);
@@ -132,11 +134,11 @@ static __attribute__((cold)) strata_status follow_slot(const binning *self, sear
     if (!found->from)
         return follow_chunk(self, found);
     found->waits = true;
-    return bin_slot_visit(self, found->from, found->slot, strata_point_order, &found->stream);
+    return bin_slot_visit(self, found->from, found->slot, strata_point_try_order, &found->stream);
 }
 
-/* An unknown stream's timeline may have been reused since it was resolved. The list or a skipped wait may then be
- * another stream's, so everything is waited for. */
+/* An unknown stream's timeline may have been reused since: the list or a skipped wait may be another stream's, so
+ * everything is waited for. */
 static strata_status begin_record(const binning *self, search *found, strata_use_record *record)
 {
     strata_status status = strata_use_record_begin_on(record, &found->stream);
@@ -209,7 +211,7 @@ static void put_back(bin *of, const search *found)
         bin_free_list_put(found->from, found->slot);
 }
 
-/* The oldest slot of the longest list, with a wait. False if the wait fails. */
+/* The oldest slot of the longest list. False if the wait fails. */
 static bool take_pending(const binning *self, bin *of, search *found)
 {
     bin_free_list *list = bin_longest_free_list(of);
@@ -223,7 +225,7 @@ static bool take_pending(const binning *self, bin *of, search *found)
     found->from = list;
     found->waits = found->checked_out = true;
     strata_error_suppress_begin();
-    strata_status status = bin_slot_visit(self, list, found->slot, strata_point_order, &found->stream);
+    strata_status status = bin_slot_visit(self, list, found->slot, strata_point_try_order, &found->stream);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS)
         return true;
@@ -240,7 +242,7 @@ static bool take_of_others(const binning *self, bin *of, search *found)
            (bin_sweep(self, of, true) && take_clean(of, found)) || take_pending(self, of, found);
 }
 
-/* One thread allocates a chunk, perhaps for all; a caller that waited long does, too. False: another thread was
+/* One thread allocates a chunk, perhaps for all; so does a caller that waited long. False: another thread was
  * allocating. */
 static bool begin_to_grow(bin *of)
 {
@@ -279,7 +281,7 @@ static void count_search(bin *of, const search *found)
         atomic_fetch_add_explicit(&of->from_clean, 1, memory_order_relaxed);
 }
 
-/* Slow path: any stream, any slot. */
+/* Any stream, any slot. */
 static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin *of, const strata_request *request,
                                                              strata_block *out)
 {
@@ -289,7 +291,7 @@ static __attribute__((noinline)) strata_status allocate_slow(binning *self, bin 
     strata_status status = strata_stream_resolve(stack->device, request->stream, &found.stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture_frees_try_flush_any(&stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&stack->capture_frees, request->stream);
     if ((status = find_slot(self, of, &found)) != STRATA_SUCCESS)
         return status;
     if (!found.from)
@@ -313,9 +315,10 @@ static __attribute__((cold)) strata_status refuse_larger(const binning *self, co
     error->limit = size;
     error->tag = request->tag;
     return strata_error_raise(error,
-                              "fixed: a block has at most %zu bytes, %zu were asked for (tag \"%.100s\"); with "
-                              "larger=pass such requests go to the layer below",
-                              size, request->bytes, strata_tag_name(request->tag));
+                              "fixed: request of %s (tag \"%.100s\") exceeds the block size of %s; larger=pass sends "
+                              "such requests to the layer below",
+                              strata_size_text(request->bytes).text, strata_tag_name(request->tag),
+                              strata_size_text(size).text);
 }
 
 /* If a request does not fit below, empty chunks make room. */
@@ -323,8 +326,11 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
 {
     strata_resource *below = self->resource.upstream;
     *out = (strata_block){0};
-    if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size)
-        return refuse_larger(self, request);
+    if (self->refuse_larger && request->bytes > self->bins[self->bin_count - 1]->size) {
+        const strata_status status = refuse_larger(self, request);
+        strata_request_refused(&self->resource, request, status);
+        return status;
+    }
     strata_error_suppress_begin();
     strata_status status = below->ops->allocate(below, request, out);
     for (bin_effort effort = BIN_POLL; effort < BIN_EFFORTS; effort++) {
@@ -392,7 +398,7 @@ static inline void count_free(bin *of, int64_t by)
     strata_counters_add(&of->counters, strata_thread_self(), BIN_FREED, by);
 }
 
-/* From then on any thread may take the slot. */
+/* Afterwards any thread may take the slot. */
 static void put_in_list(bin *of, bin_slot *slot, strata_point point, bin_free_list *list)
 {
     slot->freed = point;
@@ -441,8 +447,8 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     bin *of = slot->chunk->bin;
     slot->deferred = true;
     count_free(of, 1); /* before another thread can perform the free */
-    strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
+    strata_status status = strata_capture_frees_add(&self->resource.stack->capture_frees, &self->resource, perform_free,
+                                                    entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(of, -1);
@@ -450,12 +456,12 @@ static strata_status defer(binning *self, bin_slot *slot, strata_entry *entry, c
     return status;
 }
 
-/* Slow path, with a retired entry. */
+/* With a retired entry. */
 static __attribute__((noinline)) strata_status free_or_defer(binning *self, bin_slot *slot, strata_entry *entry,
                                                              const strata_block *block, CUstream stream)
 {
     strata_stack *stack = self->resource.stack;
-    strata_capture_frees_try_flush_any(&stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&stack->capture_frees, stream);
     strata_error_suppress_begin();
     strata_status status = free_in_order(slot->chunk->bin, slot, entry, block, stream, stack->device, false);
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -523,7 +529,7 @@ static strata_status binning_reap(strata_resource *resource, strata_reap_mode mo
 {
     binning *self = (binning *)resource;
     strata_resource *below = resource->upstream;
-    strata_capture_frees *deferred = &resource->stack->deferred;
+    strata_capture_frees *deferred = &resource->stack->capture_frees;
     strata_status status = STRATA_SUCCESS;
     size_t own = 0;
     *bytes = 0;
@@ -575,7 +581,7 @@ static strata_status binning_trim(strata_resource *resource, size_t keep_bytes, 
 
 static void binning_destroy_chunks(binning *self)
 {
-    if (self->resource.stack && strata_driver_state_now() == STRATA_DRIVER_OPEN)
+    if (self->resource.stack && strata_device_is_usable(self->resource.stack->device))
         bins_close(self);
 }
 
@@ -602,7 +608,7 @@ static strata_status binning_charge(strata_resource *resource, const strata_requ
     return STRATA_SUCCESS;
 }
 
-/* A request gets the newest slot of the stream's list. */
+/* It gets the newest slot of the stream's list. */
 static strata_status binning_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                       strata_block_id *of)
 {

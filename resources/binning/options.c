@@ -1,7 +1,8 @@
-/* Options of `fixed` (one bin) and `binning` (several), by hand and from stack texts. */
+/* Options of `fixed` (one bin) and `binning` (several). */
 #include <strata/binning.h>
 #include <strata/fixed.h>
 
+#include "core/base/characters.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
@@ -13,11 +14,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Defaults: those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
+/* Those of RMM's fixed_size_memory_resource, and of binning_memory_resource in its benchmarks. */
 static const uint64_t FIXED_BYTES = UINT64_C(1) << 20, BINNING_MIN = UINT64_C(256) << 10,
                       BINNING_MAX = UINT64_C(4) << 20;
 
-/* Above any device; smaller values cannot overflow when rounded or multiplied. */
+/* Above any device; cannot overflow when rounded or multiplied. */
 static const uint64_t MOST_BYTES = UINT64_C(1) << 46;
 
 /* ---- making ---- */
@@ -84,11 +85,11 @@ static strata_status make(const strata_resource_ops *ops, const uint64_t *sizes,
 static const char *problem_of(uint64_t size, uint64_t chunk)
 {
     if (!size)
-        return "a block has at least one byte";
+        return "the size must be above 0";
     if (size > MOST_BYTES || chunk > MOST_BYTES)
-        return "no device has 64 TiB";
+        return "expected less than 64 TiB";
     if (chunk_for(round_up(size), chunk) / round_up(size) > BIN_SLOTS_MOST)
-        return "a chunk has at most 1048576 blocks";
+        return "a chunk can have at most 1048576 blocks";
     return NULL;
 }
 
@@ -103,13 +104,12 @@ strata_status strata_fixed_create(const strata_fixed_options *given, strata_reso
     const uint64_t bytes = options.bytes ? options.bytes : FIXED_BYTES;
     const char *problem = problem_of(bytes, options.chunk);
     if (!problem && options.chunk && options.chunk < round_up(bytes))
-        problem = "a chunk has room for at least one block";
+        problem = "a chunk must have room for a block";
     if (!problem && (unsigned)options.larger > STRATA_FIXED_REFUSE)
-        problem = "larger is neither pass nor refuse";
+        problem = "invalid larger: expected pass or refuse";
     if (problem)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "fixed: blocks of %llu bytes in chunks of %llu (0: as usual): %s", (unsigned long long)bytes,
-                           (unsigned long long)options.chunk, problem);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fixed: blocks of %s in chunks of %s (0: default): %s",
+                           strata_size_text(bytes).text, strata_size_text(options.chunk).text, problem);
     return make(&strata_fixed_ops, &bytes, 1, options.chunk, options.larger == STRATA_FIXED_REFUSE, out);
 }
 
@@ -129,16 +129,16 @@ static strata_status sizes_between(const strata_binning_options *options, uint64
     if (!options->max && max < min)
         max = min;
     if (!is_power_of_two(min) || !is_power_of_two(max))
-        problem = "min and max are powers of two; other sizes go into bins";
+        problem = "min and max must be powers of two; bins takes other sizes";
     else if (min < BIN_GRANULE)
-        problem = "min is at least 256 bytes, to which blocks are aligned";
+        problem = "min must be at least 256 bytes, the alignment of blocks";
     else if (min > max)
-        problem = "min is larger than max";
+        problem = "min exceeds max";
     else if (max > MOST_BYTES)
-        problem = "no device has 64 TiB";
+        problem = "expected less than 64 TiB";
     if (problem)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins from %llu to %llu bytes: %s",
-                           (unsigned long long)min, (unsigned long long)max, problem);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins from %s to %s: %s", strata_size_text(min).text,
+                           strata_size_text(max).text, problem);
     for (uint64_t size = min; size <= max; size *= 2)
         sizes[(*count)++] = size;
     return STRATA_SUCCESS;
@@ -147,13 +147,13 @@ static strata_status sizes_between(const strata_binning_options *options, uint64
 static strata_status sizes_given(const strata_binning_options *options, uint64_t sizes[BINS_MOST], size_t *count)
 {
     if (!options->bins)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins is NULL, and bin_count %zu", options->bin_count);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins is NULL, but bin_count is %zu",
+                           options->bin_count);
     if (!options->bin_count || options->bin_count > BINS_MOST)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: 1 to %d bins, %zu are given", BINS_MOST,
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: expected 1 to %d bins, not %zu", BINS_MOST,
                            options->bin_count);
     if (options->min || options->max)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "binning: either bins, or powers of two from min to max: both are given");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins cannot be combined with min and max");
     *count = options->bin_count;
     memcpy(sizes, options->bins, *count * sizeof *sizes);
     return STRATA_SUCCESS;
@@ -164,10 +164,10 @@ static strata_status check_sizes(const uint64_t *sizes, size_t count, uint64_t c
     for (size_t i = 0; i < count; i++) {
         const char *problem = problem_of(sizes[i], chunk);
         if (!problem && i && round_up(sizes[i]) <= round_up(sizes[i - 1]))
-            problem = "bins stand in ascending order, each larger than the one before when rounded up to 256 bytes";
+            problem = "bins must be in ascending order, each larger than the one before when rounded up to 256 bytes";
         if (problem)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bin %zu of %zu, %llu bytes: %s", i + 1, count,
-                               (unsigned long long)sizes[i], problem);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bin %zu of %zu, %s: %s", i + 1, count,
+                               strata_size_text(sizes[i]).text, problem);
     }
     return STRATA_SUCCESS;
 }
@@ -189,14 +189,14 @@ strata_status strata_binning_create(const strata_binning_options *given, strata_
 /* ---- in stack texts ---- */
 
 static const strata_option fixed_texts[] = {
-    {"bytes", STRATA_OPTION_SIZE, offsetof(strata_fixed_options, bytes), NULL, "of each block"},
+    {"bytes", STRATA_OPTION_SIZE, offsetof(strata_fixed_options, bytes), NULL, "size of each block"},
     {"chunk", STRATA_OPTION_SIZE, offsetof(strata_fixed_options, chunk), NULL,
-     "bytes that are taken from the layer below at a time"},
+     "bytes taken from the layer below at a time"},
     {"larger", STRATA_OPTION_CHOICE, offsetof(strata_fixed_options, larger), "pass|refuse",
-     "what becomes of requests for more than a block"},
+     "larger requests: pass to the layer below, or refuse"},
 };
 
-/* Sanitizer mode: every block is the bottom owner's, so tools see its end. */
+/* Sanitizer mode: every block is the bottom owner's, for tools to see its end. */
 static strata_status in_mode(strata_status status, strata_resource **out)
 {
     strata_mode mode;
@@ -235,10 +235,19 @@ typedef struct binning_text {
 static const strata_option binning_texts[] = {
     {"min", STRATA_OPTION_SIZE, offsetof(binning_text, options.min), NULL, "the smallest bin, a power of two"},
     {"max", STRATA_OPTION_SIZE, offsetof(binning_text, options.max), NULL, "the largest bin, a power of two"},
-    {"bins", STRATA_OPTION_STRING, offsetof(binning_text, bins), NULL, "sizes instead of these: 1KiB;4KiB;64KiB"},
+    {"bins", STRATA_OPTION_STRING, offsetof(binning_text, bins), NULL,
+     "list of sizes, in place of min and max: 1KiB;4KiB;64KiB"},
     {"chunk", STRATA_OPTION_SIZE, offsetof(binning_text, options.chunk), NULL,
      "bytes that a bin takes from the layer below at a time"},
 };
+
+static strata_status refuse_size(const char *text, const char *at, const char *expected)
+{
+    enum { SHOWN = 24 };
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins, character %zu (\"%.*s\"): %s",
+                       strata_character_at(text, (size_t)(at - text)), (int)strata_characters_bytes(at, SHOWN), at,
+                       expected);
+}
 
 /* Sizes separated by ';'. */
 static strata_status read_sizes(const char *text, uint64_t sizes[BINS_MOST], size_t *count)
@@ -246,15 +255,13 @@ static strata_status read_sizes(const char *text, uint64_t sizes[BINS_MOST], siz
     const char *at = text;
     for (*count = 0;; at++) {
         size_t length = strcspn(at, ";");
-        if (*count == BINS_MOST)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "binning: bins, character %zu (\"%.24s\"): at most %d sizes",
-                               (size_t)(at - text) + 1, at, BINS_MOST);
+        if (*count == BINS_MOST) {
+            char most[32];
+            snprintf(most, sizeof most, "at most %d sizes", BINS_MOST);
+            return refuse_size(text, at, most);
+        }
         if (!strata_read_size(at, length, &sizes[*count]))
-            return strata_fail(
-                STRATA_ERROR_INVALID_VALUE,
-                "binning: bins, character %zu (\"%.24s\"): expected a size such as 64KiB, and ';' between "
-                "two",
-                (size_t)(at - text) + 1, at);
+            return refuse_size(text, at, "expected a size such as 64KiB, and ';' between two");
         ++*count;
         at += length;
         if (!*at)

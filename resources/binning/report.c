@@ -44,7 +44,7 @@ static size_t minus(size_t from, uint64_t by)
     return from > by ? from - (size_t)by : 0;
 }
 
-/* The lower layers count chunks as live. */
+/* Layers below count chunks as live. */
 strata_status binning_usage(strata_resource *resource, strata_usage *usage)
 {
     binning *self = (binning *)resource;
@@ -63,19 +63,19 @@ strata_status binning_usage(strata_resource *resource, strata_usage *usage)
 }
 
 const strata_value binning_values[BINNING_VALUES] = {
-    [VALUE_LIVE_BLOCKS] = {"live_blocks", STRATA_VALUE_COUNT, false, "blocks of the layer's own sizes that live"},
-    [VALUE_LIVE_BYTES] = {"live_bytes", STRATA_VALUE_BYTES, false, "their bytes, each in the size of its bin"},
+    [VALUE_LIVE_BLOCKS] = {"live_blocks", STRATA_VALUE_COUNT, false, "live blocks of the layer's own sizes"},
+    [VALUE_LIVE_BYTES] = {"live_bytes", STRATA_VALUE_BYTES, false, "their bytes, each rounded up to its bin"},
     [VALUE_RETIRED_BYTES] = {"retired_bytes", STRATA_VALUE_BYTES, false,
-                             "in blocks that were freed, neither known complete nor handed out again"},
-    [VALUE_FREE_BYTES] = {"free_bytes", STRATA_VALUE_BYTES, false, "in chunks, and in no block"},
-    [VALUE_CHUNKS] = {"chunks", STRATA_VALUE_COUNT, false, "held from the layer below"},
+                             "bytes of freed blocks neither known complete nor reused"},
+    [VALUE_FREE_BYTES] = {"free_bytes", STRATA_VALUE_BYTES, false, "bytes of chunks in no block"},
+    [VALUE_CHUNKS] = {"chunks", STRATA_VALUE_COUNT, false, "chunks held from the layer below"},
     [VALUE_CHUNK_BYTES] = {"chunk_bytes", STRATA_VALUE_BYTES, false, "their bytes"},
-    [VALUE_HITS] = {"hits", STRATA_VALUE_COUNT, false, "blocks that had been freed on the stream of the request"},
-    [VALUE_COMPLETE] = {"complete", STRATA_VALUE_COUNT, false, "fresh ones, and such as were known to be complete"},
-    [VALUE_WAITS] = {"waits", STRATA_VALUE_COUNT, false, "for which the stream of the request waits for others"},
-    [VALUE_GROWN] = {"grown", STRATA_VALUE_COUNT, false, "chunks that were taken"},
-    [VALUE_GIVEN_BACK] = {"given_back", STRATA_VALUE_COUNT, false, "chunks that were given back"},
-    [VALUE_PASSED] = {"passed", STRATA_VALUE_COUNT, false, "blocks that the layer below gave by itself"},
+    [VALUE_HITS] = {"hits", STRATA_VALUE_COUNT, false, "blocks reused from the stream of the request"},
+    [VALUE_COMPLETE] = {"complete", STRATA_VALUE_COUNT, false, "new blocks, and blocks known to be complete"},
+    [VALUE_WAITS] = {"waits", STRATA_VALUE_COUNT, false, "blocks for which the stream of the request waits for others"},
+    [VALUE_GROWN] = {"grown", STRATA_VALUE_COUNT, false, "chunks taken so far"},
+    [VALUE_GIVEN_BACK] = {"given_back", STRATA_VALUE_COUNT, false, "chunks given back so far"},
+    [VALUE_PASSED] = {"passed", STRATA_VALUE_COUNT, false, "blocks passed through from the layer below"},
 };
 
 strata_status binning_get_value(strata_resource *resource, size_t which, uint64_t *value)

@@ -156,7 +156,7 @@ static void unlink_slot(bin_free_list *list, bin_slot *slot)
 static bool try_checkout(bin *self)
 {
     atomic_fetch_add_explicit(&self->checked_out, 1,
-                              memory_order_seq_cst); /* before the read of scans; begin_scan does the reverse */
+                              memory_order_seq_cst); /* before the read of scans; begin_scan: the reverse */
     if (__builtin_expect(!atomic_load_explicit(&self->scans, memory_order_seq_cst), 1))
         return true;
     bin_checkout_end(self);
@@ -175,7 +175,7 @@ void bin_checkout_begin(bin *self)
         wait_for_scans(self);
 }
 
-/* Waits until no thread owns retired slots, and prevents new checkouts. */
+/* Waits until no thread owns retired slots; prevents new checkouts. */
 static void begin_scan(bin *self)
 {
     atomic_fetch_add_explicit(&self->scans, 1, memory_order_seq_cst);
@@ -209,7 +209,7 @@ static inline bool unlink_complete(const binning *layer, bin *self, bin_free_lis
     return true;
 }
 
-/* Linked by `older`, and checked out; NULL: none. */
+/* Linked by `older`, checked out; NULL: none. */
 static bin_slot *take_complete(const binning *layer, bin *self, bin_free_list *list)
 {
     bin_slot *chain = NULL;
@@ -336,7 +336,7 @@ void bin_finish(const binning *layer, bin *self, bin_slot *slot)
                                  .id = {.table = strata_table_id(table), .slot = entry_slot, .generation = generation},
                                  .bytes = self->size,
                                  .last = true});
-    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* uses of the slot came after it */
+    if (atomic_load_explicit(&slot->chunk->point, memory_order_relaxed)) /* uses of the slot came later */
         atomic_store_explicit(&slot->chunk->point, 0, memory_order_relaxed);
     atomic_store_explicit(&slot->entry_slot, 0, memory_order_relaxed);
     strata_entry_destroy(table, entry, entry_slot);
@@ -357,7 +357,7 @@ static size_t finish_chain(const binning *layer, bin *self, bin_slot *chain)
     return bytes;
 }
 
-/* Closes a known stream's epoch; after a failure a later poll tries again. */
+/* Closes a known stream's epoch. After a failure a later poll tries again. */
 static strata_status poll_point(strata_point point, void *data)
 {
     (void)data;
@@ -382,7 +382,7 @@ static strata_status collect(strata_point point, void *pending)
     return STRATA_SUCCESS;
 }
 
-/* Rotates the polled slots; they stay in the list for other threads. */
+/* Rotates the polled slots, which stay listed for other threads. */
 static void poll_mixed(const binning *layer, bin_free_list *list)
 {
     enum { MOST = 8 };
@@ -438,7 +438,7 @@ static strata_status complete_all(const binning *layer, bin *self,
 {
     strata_status status = STRATA_SUCCESS;
     strata_pending_points pending = {0};
-    do { /* each stream once, whatever is freed meanwhile */
+    do { /* each stream once, despite new frees */
         strata_pending_points_next(&pending);
         begin_scan(self);
         for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list;

@@ -1,5 +1,4 @@
-/* The list of a layer's accounts. A closed account is freed by the next open or close after its charges and pins are
- * gone. */
+/* The list of accounts. The next open or close frees closed accounts without charges and pins. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/host_memory.h"
@@ -20,7 +19,8 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
         memcpy(account->parent_name, parent->name, BUDGET_NAME);
     account->fast = !parent && !terms->shared;
     atomic_init(&account->limit, terms->limit);
-    atomic_init(&account->max_quota, budget_max_quota(terms->limit));
+    atomic_init(&account->counts, !terms->shared);
+    strata_spin_init(&account->counts_lock, STRATA_RANK_ACCOUNT_COUNTS);
     atomic_init(&account->free_quota, budget_capacity_of(terms->limit));
     atomic_init(&account->unreturned, terms->reservation ? terms->limit : 0);
     account->soft = terms->soft;
@@ -77,7 +77,7 @@ void budget_list_destroy(budget *self)
     }
 }
 
-/* The account may be gone: it is valid only if the list has it. */
+/* Valid only if the list has it: the account may be gone. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of)
 {
     const budget_record *record = budget_record_of(self, of);

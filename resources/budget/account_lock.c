@@ -1,4 +1,4 @@
-/* The lock of an account, and waiting for charges in flight. */
+/* The account's lock, and the wait for charges in flight. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/timestamp.h"
@@ -44,8 +44,8 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
     return atomic_load_explicit(&account->in_flight, memory_order_seq_cst) != 0;
 }
 
-/* Spins, yields, at last sleeps. *last_look: clock, 0: not read yet. Yields count, since they may take a time slice.
- * False: no time is left. */
+/* Spins, yields, then sleeps. *last_look: clock, 0 before the first read. A yield may take a time slice. False: no time
+ * is left. */
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left)
 {
     enum { PAUSES = 60, SHORT_WAITS = 256 }; /* PAUSES: before strata_backoff yields */

@@ -15,8 +15,8 @@ strata_status budget_read_terms(const strata_device *device, const char *name, c
 {
     for (size_t i = 0; i < 3; i++)
         if (amounts[i].percent != 0 && !(amounts[i].percent > 0 && amounts[i].percent <= 100))
-            return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                               "budget: a share of %g percent: expected above 0, at most 100", amounts[i].percent);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: invalid share %g%%: expected above 0, at most 100",
+                               amounts[i].percent);
     terms->name = name;
     terms->limit = strata_amount_bytes(&amounts[0], device->info.total_bytes);
     terms->soft = strata_amount_bytes(&amounts[1], device->info.total_bytes);
@@ -24,18 +24,18 @@ strata_status budget_read_terms(const strata_device *device, const char *name, c
     if (!terms->soft_low)
         terms->soft_low = terms->soft - terms->soft / 10;
     if (strlen(name) >= BUDGET_NAME)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: an account's name has at most %d bytes: \"%.64s...\"",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: account name longer than %d bytes: \"%.64s...\"",
                            BUDGET_NAME - 1, name);
     uint64_t highest = terms->limit > terms->soft ? terms->limit : terms->soft;
     if (highest > (uint64_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a limit or mark of %llu bytes is beyond 2^62",
-                           name, (unsigned long long)highest);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": limit or soft mark of %s is above 2^62 bytes",
+                           name, strata_size_text(highest).text);
     if ((terms->limit && terms->soft > terms->limit) || terms->soft_low > terms->soft)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "budget \"%s\": the soft mark (%llu) is above the limit (%llu), or the low one (%llu) above "
-                           "the soft mark",
-                           name, (unsigned long long)terms->soft, (unsigned long long)terms->limit,
-                           (unsigned long long)terms->soft_low);
+                           "budget \"%s\": the soft mark (%s) exceeds the limit (%s), or the low mark (%s) the soft "
+                           "mark",
+                           name, strata_size_text(terms->soft).text, strata_size_text(terms->limit).text,
+                           strata_size_text(terms->soft_low).text);
     return STRATA_SUCCESS;
 }
 
@@ -50,8 +50,8 @@ static strata_status open_account(strata_budget_account *parent, const budget_te
 {
     budget *self = parent->layer;
     if (parent->depth + 1 >= BUDGET_DEPTH)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": accounts nest at most %d deep", terms->name,
-                           BUDGET_DEPTH);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": accounts can be nested at most %d deep",
+                           terms->name, BUDGET_DEPTH);
     strata_budget_account *account = strata_host_zalloc_aligned(64, sizeof *account);
     if (!account)
         return strata_fail_host_memory("an account of a budget");
@@ -72,11 +72,11 @@ strata_status strata_budget_account_open(strata_budget_account *parent, const st
                                          strata_budget_account **out)
 {
     if (!parent || !out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "an account is opened without one above it or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_account_open: parent or out is NULL");
     *out = NULL;
     strata_budget_account_options read;
     budget_terms terms = {0};
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (status == STRATA_SUCCESS)
         status = strata_options_read(&read, sizeof read, options, "strata_budget_account_options");
     if (status != STRATA_SUCCESS)
@@ -93,17 +93,17 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
 {
     if (!parent || !out || !bytes || bytes > (size_t)INT64_MAX / 2)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a promise without an account above it or a place for it, or of zero bytes or beyond 2^62");
+                           "strata_budget_reserve: parent or out is NULL, or bytes is 0 or above 2^62");
     *out = NULL;
     budget *self = parent->layer;
     budget_terms terms = {0};
     const strata_amount amounts[] = {{.bytes = bytes}, {0}, {0}};
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
-        status = budget_read_terms(self->device, name ? name : "promise", amounts, &terms);
+        status = budget_read_terms(self->device, name ? name : "reservation", amounts, &terms);
     if (status == STRATA_SUCCESS && !self->resource.stack)
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": a promise before the layer is part of a stack",
-                             terms.name);
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "budget \"%s\": a reservation needs a budget that is part of a stack", terms.name);
     if (status != STRATA_SUCCESS)
         return status;
     terms.reservation = true;
@@ -121,25 +121,27 @@ strata_status strata_budget_reserve(strata_budget_account *parent, size_t bytes,
 
 strata_status strata_budget_account_close(strata_budget_account *account)
 {
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (!account || status != STRATA_SUCCESS)
         return status;
     if (!account->parent)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the base account of a budget ends with its layer");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "the base account of a budget cannot be closed; it ends with its layer");
     budget *self = account->layer;
     strata_budget_account *parent = account->parent;
     strata_lock_take(&self->lock);
     uint32_t children = account->children;
     strata_lock_release(&self->lock);
     if (children)
-        return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": %u accounts below it are open", account->name, children);
+        return strata_fail(STRATA_ERROR_BUSY, "budget \"%s\": accounts below it are still open: %u", account->name,
+                           children);
     budget_pin(account);
     atomic_store_explicit(&account->closed, true, memory_order_seq_cst);
     if (account->reservation)
         budget_return_to_parents(account);
     budget_unpin(account);
     strata_lock_take(&self->lock);
-    parent->children--; /* now it may be closed, too */
+    parent->children--; /* may be closed now */
     budget_list_sweep(self);
     strata_lock_release(&self->lock);
     budget_notify(self);
@@ -150,7 +152,7 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
 {
     if (!account)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_enter: account is NULL");
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
     budget *self = account->layer;
@@ -168,9 +170,9 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
 strata_status strata_budget_account_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
     if (!account || !usage)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's usage without an account or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_account_usage: account or usage is NULL");
     *usage = (strata_budget_usage){0};
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (status == STRATA_SUCCESS)
         budget_usage(account, usage);
     return status;
@@ -181,10 +183,10 @@ static strata_status change_limit(strata_budget_account *account, uint64_t limit
     if (account->shared)
         return shared_set_limit(account->shared, limit);
     bool taken = budget_account_lock(account);
+    budget_begin_to_count(account);
     int64_t change =
         budget_capacity_of(limit) - budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed));
     atomic_store_explicit(&account->limit, limit, memory_order_relaxed);
-    atomic_store_explicit(&account->max_quota, budget_max_quota(limit), memory_order_relaxed);
     atomic_fetch_add_explicit(&account->free_quota, change, memory_order_acq_rel);
     if (taken)
         budget_account_unlock(account);
@@ -194,9 +196,10 @@ static strata_status change_limit(strata_budget_account *account, uint64_t limit
 strata_status strata_budget_set_limit(strata_budget_account *account, size_t bytes)
 {
     if (!account || account->reservation)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a limit is set without an account, or for a promise");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_set_limit: account is NULL or a reservation");
     if (bytes > (size_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's limit of %zu bytes is beyond 2^62", bytes);
-    strata_status status = strata_not_forked();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: limit of %s is above 2^62 bytes",
+                           strata_size_text(bytes).text);
+    strata_status status = strata_check_not_forked();
     return status == STRATA_SUCCESS ? change_limit(account, bytes) : status;
 }

@@ -1,27 +1,36 @@
 /* Charging an account and its parents, and giving bytes back.
  *
- *     budget_charge  ->  the layer below allocates  ->  budget_finish  ...  budget_release
- *
- * Each account: from the thread's quota, or the free quota, or under the account's lock. */
+ *     budget_charge  ->  the layer below allocates  ->  budget_finish  ...  budget_release */
 #include "resources/budget/thread_quota.h"
 
 #include "resources/budget/shared.h"
 
-/* Under the account's lock. Only other processes, and earlier charges without a slot, compete. */
-static bool take_once(strata_budget_account *account, uint64_t bytes)
+static bool take_shared(budget_shared *shared, uint64_t bytes)
 {
-    if (account->shared) {
-        for (unsigned spins = 0; spins < 64 && shared_make_room(account->shared, bytes, 0);)
-            if (shared_take(account->shared, bytes))
-                return true;
-            else
-                strata_backoff(&spins);
-        return false;
-    }
-    return !bytes || budget_take_free_quota(account, bytes, bytes);
+    for (unsigned spins = 0; spins < 64 && shared_make_room(shared, bytes, 0);)
+        if (shared_take(shared, bytes))
+            return true;
+        else
+            strata_backoff(&spins);
+    return false;
 }
 
-/* Under the account's lock. Fails when no charge in flight is left that could be given back. */
+/* Under the lock; only other processes and earlier charges without a slot compete. */
+static bool take_once(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
+{
+    if (account->shared)
+        return take_shared(account->shared, bytes);
+    return slot ? !bytes || budget_take_free_quota(account, bytes, bytes) : budget_take_unslotted(account, bytes);
+}
+
+/* Not if it does not fit: it may be refused. */
+static void choose_for(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)
+{
+    if (!account->shared && atomic_load_explicit(&account->free_quota, memory_order_acquire) >= (int64_t)bytes)
+        budget_choose(account, slot, bytes);
+}
+
+/* Under the lock. Fails when no charge is in flight. */
 static bool take_when_returned(strata_budget_account *account, const budget_slot *self_slot, uint64_t bytes,
                                int64_t *wait_left)
 {
@@ -29,7 +38,8 @@ static bool take_when_returned(strata_budget_account *account, const budget_slot
     int64_t last_look = 0;
     for (;;) {
         bool idle = !budget_others_in_flight(account, self_slot);
-        if (take_once(account, bytes))
+        choose_for(account, self_slot, bytes);
+        if (take_once(account, self_slot, bytes))
             return true;
         if (idle || !budget_wait_briefly(&spins, &last_look, wait_left))
             return false;
@@ -42,12 +52,9 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
     if (bytes > (uint64_t)budget_boundless)
         return false;
     bool taken = budget_account_lock(account);
-    bool fits = taken ? take_when_returned(account, slot, bytes, wait_left) : take_once(account, bytes);
-    if (fits) {
-        if (account->shared)
-            budget_update_peak(account);
-        budget_flight_begin(account, slot);
-    }
+    bool fits = taken ? take_when_returned(account, slot, bytes, wait_left) : take_once(account, slot, bytes);
+    if (fits)
+        budget_flight_begin(account, slot, bytes);
     if (taken)
         budget_account_unlock(account);
     return fits;
@@ -62,10 +69,7 @@ static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *
 
 static void finish_one(strata_budget_account *account, uint64_t bytes, bool failed)
 {
-    budget_slot *slot = budget_slot_self(account);
-    if (failed)
-        budget_give_back(account, slot, bytes, true);
-    budget_flight_end(account, slot);
+    budget_flight_end(account, budget_slot_self(account), bytes, failed);
 }
 
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *wait_left, strata_budget_account **failing)
@@ -106,11 +110,11 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
     while (count-- > 0) {
         strata_budget_account *level = levels[count];
         if (!level->parent) {
-            budget_give_back(level, budget_slot_self(level), bytes, false);
+            budget_give_back(level, budget_slot_self(level), bytes);
             continue;
         }
-        budget_pin(level); /* for as long as it is used here */
-        budget_give_back(level, budget_slot_self(level), bytes, false);
+        budget_pin(level);
+        budget_give_back(level, budget_slot_self(level), bytes);
         if (level->reservation && atomic_load_explicit(&level->closed, memory_order_seq_cst))
             budget_return_to_parents(level);
         budget_unpin(level);
@@ -119,7 +123,7 @@ void budget_release(strata_budget_account *account, uint64_t bytes)
 
 /* ---- reuse of retired memory ---- */
 
-/* Whether `account` gets bytes of `source` back. An open reservation keeps its own. */
+/* Whether `account` gets bytes of `source` back; an open reservation keeps its own. */
 static bool returns_to(const strata_budget_account *source, const strata_budget_account *account)
 {
     while (source && source != account) {
@@ -137,7 +141,7 @@ static void unlock_accounts(strata_budget_account *account, const strata_budget_
 
 static bool has_room_for_reuse(strata_budget_account *account, uint64_t bytes, uint64_t back)
 {
-    if (account->shared) /* the rest would have to be leased until budget_reuse_end */
+    if (account->shared) /* the rest would have to be leased */
         return back >= bytes && shared_make_room(account->shared, bytes, back);
     int64_t least = bytes > back ? (int64_t)(bytes - back) : 0;
     return atomic_load_explicit(&account->free_quota, memory_order_acquire) >= least;
@@ -176,8 +180,10 @@ bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const st
             return false;
         }
     }
-    for (strata_budget_account *level = account; level; level = budget_above(level))
+    for (strata_budget_account *level = account; level; level = budget_above(level)) {
+        budget_begin_to_count(level);
         charge_for_reuse(level, bytes);
+    }
     return true;
 }
 
@@ -189,9 +195,12 @@ bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool faile
             budget_give_free_quota(level, bytes);
         if (!level->shared)
             atomic_fetch_sub_explicit(&level->reused_bytes, (int64_t)bytes, memory_order_relaxed);
-        fits &= is_within_limit(level);
-        if (!failed)
-            budget_update_peak(level);
+        const bool within = is_within_limit(level);
+        fits &= within;
+        if (!failed && level->shared)
+            budget_count_shared(level, bytes);
+        else if (!failed)
+            budget_count_reused(level, bytes, within);
     }
     if (fits && !failed)
         atomic_fetch_add_explicit(&account->reused, 1, memory_order_relaxed);

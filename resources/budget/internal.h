@@ -1,14 +1,24 @@
-/* The structs of a budget layer and its accounts.
+/* A budget layer and its accounts.
  *
- *     limit = in use + quotas of all threads + free quota
+ *     limit = in use + quotas of all threads + free quota        (while memory is reused, its bytes count twice)
+ *                                                                 in use: charges in flight too
  *
- * A thread takes quota from the account in advance and charges requests to it. If its quota and the free quota are too
- * small, it locks the account, recalls all quotas, waits for charges in flight, and then decides.
+ * A shared account has no quotas: shared.h.
  *
- * Each slot has a busy flag (core/base/busy_flag.h), and the lock's owner excludes the threads with `exclusive`.
+ * A thread takes quota in advance and charges requests to it. If its quota and the free quota are too small, it locks
+ * the account, recalls all quotas, waits for charges in flight, and decides. Each slot has a busy flag
+ * (core/base/busy_flag.h); the lock's owner excludes the threads with `exclusive`.
  *
- * Shared accounts have no thread quotas; see shared.h. Accounts are locked before their parents, and a request that
- * waits for memory holds no charge: there is no deadlock. */
+ * A request that waits for memory to be freed holds no charge. One that waits for charges in flight may hold those of
+ * the accounts below; accounts are locked before their parents.
+ *
+ *     lock                 guards
+ *     account (locked)     quotas and limit, while its owner decides; held across waits
+ *     account.state_lock   whether the account is locked, and its notifications; held briefly
+ *     account.counts_lock  counts by threads that are in no slot (free_quota.h); a leaf
+ *     budget.lock          the list of accounts
+ *     shared->lock         the file's record lock, among the threads of the process
+ *     record lock, byte 0  leases and slots of the file, among processes */
 #ifndef STRATA_RESOURCES_BUDGET_INTERNAL_H
 #define STRATA_RESOURCES_BUDGET_INTERNAL_H
 
@@ -16,29 +26,32 @@
 #include "core/base/per_thread.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
-#include "resources/budget/shared.h"
+#include "resources/budget/shared_retired.h"
 
 #include <strata/budget.h>
 
 enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_NOTIFICATIONS = 16 };
 
-/* The quota of a thread at an account. Used by the thread while it is busy, else under the account's lock. */
+/* Used by its thread while busy, else under the account's lock. */
 typedef struct budget_slot {
     _Atomic uint64_t quota;
-    _Atomic uint64_t lowest; /* since the last transfer: the free quota gave or got bytes */
     union {
         struct {
-            _Atomic uint32_t busy;      /* busy flag */
-            _Atomic uint32_t in_flight; /* unfinished charges; written by the thread alone */
+            _Atomic uint32_t busy;
+            _Atomic uint32_t in_flight; /* unfinished charges; written by the thread */
         };
-        _Atomic uint64_t state; /* both, for one store */
+        _Atomic uint64_t state; /* for one store */
     };
-    _Atomic uint64_t lowest_before; /* the last charge; UINT64_MAX after a transfer */
+    _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
+    _Atomic uint32_t steps; /* charges that the quota was too small for, since the account chose to count or not */
+    /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
+     * Written under counts_lock. */
+    _Atomic uint64_t late;
+    uint32_t late_flights;
 } budget_slot;
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the two halves of a slot's word");
 
-/* A crossing of the soft mark. */
 typedef struct budget_notification {
     bool above_mark;
     uint64_t in_use;
@@ -49,22 +62,36 @@ struct strata_budget_account {
     struct budget *layer;
     strata_budget_account *parent; /* NULL: the base */
     struct budget_shared *shared;  /* NULL: not shared */
-    bool reservation;              /* its parents were charged when it was opened */
-    bool fast;                     /* base, not shared: has the fast path */
+    bool reservation;              /* charged to its parents when opened */
+    bool fast;                     /* base, not shared */
     char name[BUDGET_NAME];
-    char parent_name[BUDGET_NAME]; /* a closed account may outlive its parent */
+    char parent_name[BUDGET_NAME]; /* the parent may be gone */
     uint32_t depth;
 
-    /* Written under the account's lock: limit, max_quota, exclusive, reused_bytes. The others: any thread. */
-    _Atomic int64_t free_quota;   /* below 0 if the limit was lowered below use, and during reuse */
+    /* limit, max_quota, exclusive, reused_bytes: written under the account's lock. Others: any thread. */
+    _Atomic int64_t free_quota;   /* below 0 during reuse, and if the limit was lowered below use */
+    _Atomic int64_t counted;      /* while it counts: in use and decided; below 0 before what is late is counted */
     _Atomic uint64_t limit;       /* 0: none */
     _Atomic uint64_t max_quota;   /* of a thread, for small blocks */
     _Atomic bool exclusive;       /* threads must not use their quotas */
-    _Atomic uint64_t peak;        /* upper bound */
+    _Atomic uint64_t peak;        /* never above what was in use at once */
     _Atomic int64_t reused_bytes; /* counted twice during reuse */
-    _Atomic uint32_t in_flight;   /* charges in flight of threads without a slot */
-    _Atomic uint32_t pins;        /* threads that use the account without a charge: keep it */
+    _Atomic uint32_t in_flight;   /* of threads without a slot */
+    _Atomic uint32_t pins;        /* uses by threads that have no charge there: keep the account */
     strata_per_thread slots;
+
+    /* free_quota.h. The first three: written under the account's lock and counts_lock; constant while a slot is busy.
+     */
+    _Atomic bool counts;
+    _Atomic int64_t kept_free; /* of the free quota; so that no new peak is reached uncounted; 0 while it counts */
+    _Atomic uint64_t slack;    /* that the peak may lack; 0 while it counts */
+    strata_spin counts_lock;
+    uint64_t undecided;    /* charges in flight without a slot; under counts_lock */
+    _Atomic uint64_t late; /* of all slots; written under counts_lock */
+
+    /* Shared accounts; any thread, relaxed. */
+    _Atomic uint64_t others; /* in use by other processes when last looked at */
+    _Atomic uint32_t looks;  /* charges so far; may lack some */
 
     strata_lock state_lock; /* held briefly; STRATA_RANK_ACCOUNT_LOCK */
     pthread_cond_t unlocked;
@@ -76,16 +103,16 @@ struct strata_budget_account {
     void *soft_data;
     /* Guarded by state_lock; above_mark is read without it. */
     _Atomic bool above_mark; /* set at soft, cleared at soft_low */
-    bool notifying;          /* a thread delivers, and continues with what is recorded meanwhile */
+    bool notifying;          /* a thread delivers, also what is recorded meanwhile */
     uint32_t delivered, recorded;
     budget_notification notifications[BUDGET_NOTIFICATIONS]; /* a ring */
 
     _Atomic uint64_t refused, waited, reused, recalls; /* any thread, relaxed: statistics */
 
     _Atomic bool closed;         /* set once */
-    _Atomic uint64_t unreturned; /* bytes of a closed reservation that its parents are charged for */
+    _Atomic uint64_t unreturned; /* of a closed reservation, still charged to its parents */
     /* Guarded by the layer's lock. */
-    uint32_t children; /* open ones */
+    uint32_t children; /* open */
     strata_budget_account *next;
 };
 
@@ -98,11 +125,23 @@ typedef struct budget_terms {
     struct budget_shared *shared;
 } budget_terms;
 
-/* The account that a thread entered; the base, if the serial is another one. Used by its thread alone. */
+/* Used by its thread alone. If the serial differs: the base. */
 typedef struct budget_thread_account {
     strata_budget_account *account;
     uint64_t serial;
 } budget_thread_account;
+
+/* A request that waits for live bytes; guarded by the layer's waiters_lock. */
+typedef struct budget_waiter {
+    struct budget_waiter *next;
+    uint64_t number;                /* from 1, in order; 0: not in the list */
+    uint64_t thread;                /* its serial */
+    strata_budget_account *failing; /* without room */
+    uint64_t tries;                 /* since stuck_since */
+    uint64_t stuck_since;           /* nanoseconds; 0: is not */
+    bool stuck;                     /* waits for stuck threads alone */
+    bool told;
+} budget_waiter;
 
 typedef struct budget {
     strata_resource resource;
@@ -110,27 +149,43 @@ typedef struct budget {
     strata_budget_wait wait;             /* constant */
     uint64_t timeout;                    /* nanoseconds; constant */
     _Atomic(strata_resource *) charging; /* computes charges; found at the first request */
+    _Atomic unsigned char retires;       /* whether frees are recorded; found at the first one of a shared budget */
     _Atomic bool has_marks;              /* an account has a soft mark; never cleared */
     _Atomic bool has_entered;            /* a thread has entered an account; never cleared */
+    bool finds_deadlocks;                /* constant */
+    _Atomic bool freed_by_others;        /* a thread has freed a block of another one; never cleared */
     strata_per_thread thread_accounts;   /* budget_thread_account */
-    strata_lock lock;                    /* guards the list and `children` of its accounts */
-    strata_budget_account *accounts;     /* open, charged or pinned; not the base */
+    strata_lock waiters_lock;            /* guards the next three */
+    budget_waiter *waiters;
+    uint64_t waits;                  /* so far */
+    uint64_t next_look;              /* nanoseconds */
+    strata_lock lock;                /* guards the list and its accounts' `children` */
+    strata_budget_account *accounts; /* open, charged or pinned; not the base */
     strata_budget_account base;
 } budget;
 
-/* The layer bytes of a block. Written before the block is returned, and by completions, one at a time. */
+/* In a block's layer bytes. Written before the block is returned, then by one completion at a time. */
 typedef struct budget_record {
     _Atomic(strata_budget_account *) account; /* read by any thread, for reuse */
     uint64_t charge;                          /* bytes left */
-    uint64_t tag_index;                       /* shared budgets only */
+    union {
+        struct { /* shared budgets only */
+            uint64_t tag_index;
+            _Atomic uint64_t ticket; /* of the free's record, shared_retired.h; 0: none */
+        };
+        struct {                     /* if the layer finds deadlocks; any thread reads */
+            _Atomic uint64_t holder; /* serial of the thread that allocated the block; 0: unknown, or freed */
+            _Atomic uint64_t held;   /* the charge */
+        };
+    };
 } budget_record;
 
-/* Capacity without a limit: above any device's, and safe from overflow. */
+/* No limit: above any device's capacity, safe from overflow. */
 static const int64_t budget_boundless = INT64_C(1) << 62;
 
 static inline int64_t budget_capacity_of(uint64_t limit)
 {
-    return limit ? (int64_t)limit : budget_boundless; /* limits are below 2^62 */
+    return limit ? (int64_t)limit : budget_boundless; /* below 2^62 */
 }
 
 static inline uint64_t budget_limit_of(const strata_budget_account *account)
@@ -139,7 +194,7 @@ static inline uint64_t budget_limit_of(const strata_budget_account *account)
                            : atomic_load_explicit(&account->limit, memory_order_relaxed);
 }
 
-/* Bytes in use and in thread quotas; of a shared account, in use by all processes. */
+/* In use and in thread quotas; of a shared account, in use by all processes. */
 static inline int64_t budget_granted(const strata_budget_account *account)
 {
     if (account->shared)
@@ -149,7 +204,7 @@ static inline int64_t budget_granted(const strata_budget_account *account)
            atomic_load_explicit(&account->reused_bytes, memory_order_relaxed);
 }
 
-/* The next account to charge: none above a reservation. */
+/* The next account to charge. */
 static inline strata_budget_account *budget_above(const strata_budget_account *account)
 {
     return account->reservation ? NULL : account->parent;
@@ -181,22 +236,23 @@ static inline void budget_record_charge(budget *self, const strata_block *block,
 {
     budget_record *record = budget_record_write(self, block, account, bytes);
     if (__builtin_expect(self->base.shared != NULL, 0)) {
+        atomic_store_explicit(&record->ticket, 0, memory_order_relaxed);
         record->tag_index = shared_tag_index(self->base.shared, block->tag);
-        shared_count(self->base.shared, (uint32_t)record->tag_index, (int64_t)bytes);
+        shared_count_tag(self->base.shared, (uint32_t)record->tag_index, (int64_t)bytes);
     }
 }
 
 /* ---- usage.c ---- */
 
-/* Call before each change of budget_granted(). */
-void budget_update_peak(strata_budget_account *account);
+/* A charge of a shared account that has succeeded. */
+void budget_count_shared(strata_budget_account *account, uint64_t bytes);
 
 uint64_t budget_in_use(strata_budget_account *account);
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 
 /* ---- account_lock.c ---- */
 
-/* False: the thread has the lock already, further up its stack. */
+/* False: the thread has the lock already. */
 bool budget_account_lock(strata_budget_account *account);
 void budget_account_unlock(strata_budget_account *account);
 
@@ -204,34 +260,34 @@ bool budget_others_in_flight(const strata_budget_account *account, const budget_
 
 bool budget_wait_briefly(unsigned *spins, int64_t *last_look, int64_t *wait_left);
 
-/* Of other threads; under the account's lock. False: no time is left. */
+/* For other threads; under the account's lock. False: no time is left. */
 bool budget_wait_until_finished(const strata_budget_account *account, const budget_slot *self_slot, int64_t *wait_left);
 
 /* ---- charge.c ---- */
 
-/* How long a request waits for charges in flight, over all retries. Longer than any driver call; a charge that takes
- * longer may itself wait, in a layer below, for the holder of this account's lock. */
+/* How long a request waits for charges in flight, over all retries. Longer than any driver call; a longer charge may
+ * itself wait, in a layer below, for the holder of this account's lock. */
 static const int64_t budget_in_flight_wait_ns = INT64_C(2000000000);
 
-/* Charges the account and its parents, or none of them; then *failing is the one without room. The charge is in flight
- * until budget_finish(). *wait_left: nanoseconds, decreases. */
+/* The account and its parents, or none; *failing: without room. In flight until budget_finish(). *wait_left:
+ * nanoseconds, decreases. */
 bool budget_charge(strata_budget_account *account, uint64_t bytes, int64_t *wait_left, strata_budget_account **failing);
 
 /* `failed`: gives the bytes back first. */
 void budget_finish(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* Gives freed bytes back. Short; takes leaf locks only. */
+/* Takes leaf locks only. */
 void budget_release(strata_budget_account *account, uint64_t bytes);
 
-/* Charges a request that retired memory will serve, for which `source` is charged. Succeeds if it fits once `reusable`
- * bytes are given back there; then the account and its parents are locked until budget_reuse_end(). */
+/* For a request that retired memory, charged to `source`, will serve. True: it fits once `reusable` bytes are given
+ * back there; the account and its parents are locked until budget_reuse_end(). */
 bool budget_reuse_begin(strata_budget_account *account, uint64_t bytes, const strata_budget_account *source,
                         uint64_t reusable, int64_t *wait_left);
 
-/* False: the memory was not reused, and an account is above its limit. `failed`: as in budget_finish(). */
+/* False: the memory was not reused, and an account exceeds its limit. `failed`: as in budget_finish(). */
 bool budget_reuse_end(strata_budget_account *account, uint64_t bytes, bool failed);
 
-/* The unused bytes of a closed reservation; with the last of them it may be freed. */
+/* Unused bytes of a closed reservation; with the last of them it may be freed. */
 void budget_return_to_parents(strata_budget_account *reservation);
 
 /* ---- account_list.c ---- */
@@ -240,7 +296,7 @@ void budget_account_init(strata_budget_account *account, budget *layer, strata_b
                          const budget_terms *terms);
 void budget_account_destroy(strata_budget_account *account);
 
-/* Frees closed accounts without charges and pins. Under the layer's lock. */
+/* Under the layer's lock. */
 void budget_list_sweep(budget *self);
 void budget_list_destroy(budget *self);
 
@@ -257,13 +313,13 @@ static inline void budget_unpin(strata_budget_account *account)
 /* The block's account, pinned; NULL if either is gone. */
 strata_budget_account *budget_pin_source(budget *self, strata_block_id of);
 
-/* A page of pinned accounts; zero before the first. */
+/* Pinned accounts; zero before the first. */
 typedef struct budget_page {
     size_t count;
     strata_budget_account *accounts[16];
 } budget_page;
 
-/* Pins the next page and unpins the last one. NULL: all accounts. False at the end. */
+/* Pins the next page, unpins the last one. `wanted` NULL: all accounts. False at the end. */
 bool budget_list_next(budget *self, bool (*wanted)(const strata_budget_account *account), budget_page *page);
 
 /* ---- notify.c ---- */
@@ -275,6 +331,17 @@ static inline void budget_notify(budget *self)
     if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
         budget_notify_all(self);
 }
+
+/* ---- retire.c ---- */
+
+typedef struct budget_retirement {
+    shared_free free; /* ticket NULL: not recorded */
+    const strata_timeline *timeline;
+} budget_retirement;
+
+/* Before a free, of a shared budget, and after its success. */
+void budget_retire_begin(budget *self, const strata_block *block, CUstream handle, budget_retirement *retirement);
+void budget_retire_end(budget *self, CUstream handle, const budget_retirement *retirement);
 
 /* ---- accounts.c ---- */
 
@@ -295,19 +362,20 @@ typedef struct budget_retry {
     strata_budget_account *account;
     const strata_request *request; /* NULL: a reservation */
     uint64_t bytes;
-    strata_budget_account *failing; /* account without room */
+    strata_budget_account *failing; /* without room */
     budget_retry_step next;
     bool waited;
     int64_t wait_left; /* nanoseconds, for charges in flight */
     uint64_t deadline; /* nanoseconds; 0: has not waited */
     long pause;        /* nanoseconds */
+    budget_waiter waiter;
 } budget_retry;
 
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done);
 
 /* ---- operations.c ---- */
 
-extern const strata_resource_ops budget_ops, budget_shared_ops;
+extern const strata_resource_ops budget_ops, budget_live_ops, budget_shared_ops;
 
 /* ---- report.c ---- */
 

@@ -1,9 +1,10 @@
-/* budget: a hard limit in bytes. Requests are charged to the thread's account and its parents; the owner's completions
- * give the bytes back. internal.h explains accounts. */
+/* budget: a hard limit in bytes. Requests are charged to the thread's account and its parents; completions give the
+ * bytes back. */
 #include "resources/budget/thread_quota.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/budget/deadlock.h"
 #include "resources/budget/shared.h"
 
 static strata_resource *find_charging(budget *self)
@@ -20,16 +21,23 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
         charging = find_charging(self);
     const strata_status status = charging->ops->charge(charging, request, bytes);
     if (__builtin_expect(status == STRATA_SUCCESS && !*bytes && request->bytes,
-                         0)) /* a charge of 0 would let the account be freed before the block */
+                         0)) /* with a charge of 0 the account could be freed before the block */
         *bytes = 1;
     return status;
 }
 
+/* Of the thread. */
 static inline strata_budget_account *current_account(budget *self)
 {
     return __builtin_expect(atomic_load_explicit(&self->has_entered, memory_order_relaxed), 0)
                ? budget_entered_account(self)
                : &self->base;
+}
+
+static inline strata_budget_account *account_for(budget *self, const strata_request *request)
+{
+    strata_budget_account *named = request->account;
+    return __builtin_expect(named != NULL, 0) && named->layer == self ? named : current_account(self);
 }
 
 /* ---- allocating ---- */
@@ -56,7 +64,7 @@ static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint
     return status;
 }
 
-/* As allocate_charged, for budget_charge_fast. */
+/* After budget_charge_fast. */
 static inline strata_status allocate_fast(budget *self, budget_slot *slot, const strata_request *request,
                                           uint64_t bytes, strata_block *out)
 {
@@ -86,7 +94,7 @@ static __attribute__((noinline)) strata_status allocate_slow(budget *self, budge
 static __attribute__((noinline)) strata_status allocate_general(budget *self, const strata_request *request,
                                                                 uint64_t bytes, strata_block *out)
 {
-    strata_budget_account *account = current_account(self), *failing;
+    strata_budget_account *account = account_for(self, request), *failing;
     int64_t wait_left = budget_in_flight_wait_ns;
     if (budget_charge(account, bytes, &wait_left, &failing)) {
         strata_status status = allocate_charged(self, account, request, bytes, out);
@@ -98,6 +106,22 @@ static __attribute__((noinline)) strata_status allocate_general(budget *self, co
     return allocate_slow(self, &retry, out);
 }
 
+static bool is_account_of(const strata_stack *stack, const strata_request *request)
+{
+    return request->account->layer->resource.stack == stack;
+}
+
+static __attribute__((cold)) strata_status refuse_account(budget *self, const strata_request *request,
+                                                          strata_block *out)
+{
+    *out = (strata_block){0};
+    strata_status status =
+        strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": the request names the account \"%s\" of another stack",
+                    self->base.name, request->account->name);
+    strata_request_refused(&self->resource, request, status);
+    return status;
+}
+
 static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     budget *self = (budget *)resource;
@@ -105,9 +129,12 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
     strata_status status = charge_of(self, request, &bytes);
     if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
         *out = (strata_block){0};
+        strata_request_refused(resource, request, status);
         return status;
     }
-    const bool base = current_account(self) == &self->base;
+    if (__builtin_expect(request->account != NULL, 0) && !is_account_of(resource->stack, request))
+        return refuse_account(self, request, out);
+    const bool base = account_for(self, request) == &self->base;
     budget_slot *slot = base ? budget_charge_fast(&self->base, bytes) : NULL;
     return __builtin_expect(slot != NULL, 1) ? allocate_fast(self, slot, request, bytes, out)
                                              : allocate_general(self, request, bytes, out);
@@ -115,7 +142,7 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
 
 /* ---- freeing ---- */
 
-/* For parts of blocks and shared budgets. */
+/* Parts of blocks, and shared budgets. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
@@ -124,14 +151,18 @@ static __attribute__((noinline)) void complete_general(budget *self, budget_reco
     if (!completion->last && completion->bytes < bytes)
         bytes = completion->bytes;
     record->charge -= bytes;
-    if (self->base.shared)
-        shared_count(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
+    if (self->base.shared) {
+        shared_count_tag(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
+        uint64_t ticket = atomic_exchange_explicit(&record->ticket, 0, memory_order_acq_rel);
+        if (ticket)
+            shared_retire_completed(self->base.shared, ticket);
+    }
     if (completion->last)
         atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     budget_release(account, bytes);
 }
 
-/* The last completion gives back the rest: charges are rounded up. */
+/* Charges are rounded up: the last completion gives back the rest. */
 static void budget_completed(strata_resource *resource, const strata_completion *completion)
 {
     budget *self = (budget *)resource;
@@ -150,12 +181,18 @@ static void budget_completed(strata_resource *resource, const strata_completion 
         budget_release(account, bytes);
 }
 
-static __attribute__((noinline)) strata_status deallocate_and_notify(budget *self, const strata_block *block,
-                                                                     CUstream stream)
+/* With a soft mark, or shared. */
+static __attribute__((noinline)) strata_status deallocate_general(budget *self, const strata_block *block,
+                                                                  CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
+    budget_retirement retirement;
+    if (self->base.shared)
+        budget_retire_begin(self, block, stream, &retirement);
     strata_status status = below->ops->deallocate(below, block, stream);
-    budget_notify_all(self);
+    if (self->base.shared && status == STRATA_SUCCESS)
+        budget_retire_end(self, stream, &retirement);
+    budget_notify(self);
     return status;
 }
 
@@ -163,8 +200,8 @@ static strata_status budget_deallocate(strata_resource *resource, const strata_b
 {
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
-    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
-        return deallocate_and_notify(self, block, stream);
+    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed) || self->base.shared, 0))
+        return deallocate_general(self, block, stream);
     return below->ops->deallocate(below, block, stream);
 }
 
@@ -179,7 +216,7 @@ static strata_status budget_reap(strata_resource *resource, strata_reap_mode mod
 
 /* ---- the table ---- */
 
-/* Of the account and its parents, the one with the least left. */
+/* Of the account with the least left. */
 static strata_status budget_snapshot(strata_resource *resource, strata_budget_snapshot *snapshot)
 {
     budget *self = (budget *)resource;
@@ -200,20 +237,41 @@ static void budget_destroy(strata_resource *resource)
     budget_account_destroy(&self->base);
     strata_per_thread_destroy(&self->thread_accounts);
     strata_lock_destroy(&self->lock);
+    strata_lock_destroy(&self->waiters_lock);
     strata_host_free(self);
 }
 
-#define BUDGET_OPS(bytes)                                                                                             \
+/* ---- with deadlocks found ---- */
+
+static strata_status live_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_status status = budget_allocate(resource, request, out);
+    if (status == STRATA_SUCCESS && out->id.generation)
+        budget_note_holder((budget *)resource, out);
+    return status;
+}
+
+static strata_status live_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
+{
+    budget *self = (budget *)resource;
+    const uint64_t holder = budget_forget_holder(self, block);
+    strata_status status = budget_deallocate(resource, block, stream);
+    budget_freed(self, block, holder, status == STRATA_SUCCESS);
+    return status;
+}
+
+#define BUDGET_OPS(bytes, prefix)                                                                                     \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
-        .allocate = budget_allocate, .deallocate = budget_deallocate, .reap = budget_reap, .budget = budget_snapshot, \
-        .completed = budget_completed, .destroy = budget_destroy, .values = budget_values,                            \
+        .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
+        .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
         .describe = budget_describe,                                                                                  \
     }
 
-const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index));
-const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record));
+const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index), budget);
+const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live);
+const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record), budget);
 
 /* ---- public calls ---- */
 
@@ -222,14 +280,14 @@ strata_budget_account *strata_budget_base(strata_resource *resource)
     /* stacks copy the table */
     if (resource && resource->ops && resource->ops->destroy == budget_destroy)
         return &((budget *)resource)->base;
-    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_base: the resource is no budget");
+    strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_base: the resource is not a budget");
     return NULL;
 }
 
 strata_status strata_budget_charge(strata_budget_account *account, size_t bytes, size_t *charge)
 {
     if (!account || !charge)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a budget's charge without an account or a place for it");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_budget_charge: account or charge is NULL");
     *charge = 0;
     if (!account->layer->resource.stack)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\" is not part of a stack", account->name);

@@ -1,4 +1,4 @@
-/* Options of the layer, as a struct and as text. */
+/* Options of the layer. */
 #include "resources/budget/internal.h"
 
 #include "core/base/error.h"
@@ -7,20 +7,34 @@
 #include "resources/budget/shared.h"
 #include "resources/builtin.h"
 
+#include <string.h>
+
 static strata_status check_options(const strata_budget_options *options)
 {
     if ((unsigned)options->wait > STRATA_BUDGET_WAIT_LIVE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: there is no wait %d", (int)options->wait);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: invalid wait %d", (int)options->wait);
     if (options->shared_group && !options->shared)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a group is for shared=NAME");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: shared_group needs shared=NAME");
     if (options->timeout && options->wait != STRATA_BUDGET_WAIT_LIVE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: a timeout is for wait=live");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget: timeout needs wait=live");
     return STRATA_SUCCESS;
 }
 
 static const char *name_of(const strata_budget_options *options)
 {
     return options->name ? options->name : options->shared ? options->shared : "budget";
+}
+
+/* Processes number devices differently: the file is named for the device's uuid. */
+static strata_status open_shared(const strata_device *device, const strata_budget_options *options, budget_terms *terms)
+{
+    static const unsigned char unknown[sizeof device->info.uuid];
+    const shared_terms shared = {options->shared, options->shared_group, device->info.uuid, terms->limit};
+    if (memcmp(device->info.uuid, unknown, sizeof unknown) == 0)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "budget: shared=%s needs the uuid of device %d, which the driver does not give",
+                           options->shared, device->ordinal);
+    return shared_open(&shared, &terms->shared);
 }
 
 static strata_status make(int ordinal, const strata_budget_options *options, strata_resource **out)
@@ -38,16 +52,14 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     budget *self = strata_host_zalloc_aligned(64, sizeof *self);
     if (!self)
         return strata_fail_host_memory("a budget");
-    if (options->shared) {
-        const shared_terms shared = {options->shared, options->shared_group, device->info.uuid, terms.limit};
-        if ((status = shared_open(&shared, &terms.shared)) != STRATA_SUCCESS) {
-            strata_host_free(self);
-            return status;
-        }
+    if (options->shared && (status = open_shared(device, options, &terms)) != STRATA_SUCCESS) {
+        strata_host_free(self);
+        return status;
     }
     terms.soft_callback = options->soft_callback;
     terms.soft_data = options->soft_data;
-    self->resource.ops = options->shared ? &budget_shared_ops : &budget_ops;
+    self->finds_deadlocks = options->wait == STRATA_BUDGET_WAIT_LIVE && !options->timeout && !options->shared;
+    self->resource.ops = options->shared ? &budget_shared_ops : self->finds_deadlocks ? &budget_live_ops : &budget_ops;
     self->device = device;
     self->wait = options->wait;
     self->timeout = options->timeout;
@@ -55,6 +67,7 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     strata_per_thread_init(&self->thread_accounts, sizeof(budget_thread_account));
     strata_per_thread_take_number(&self->thread_accounts);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);
+    strata_lock_init(&self->waiters_lock, STRATA_RANK_BUDGET_WAITERS);
     budget_account_init(&self->base, self, NULL, &terms);
     *out = &self->resource;
     return STRATA_SUCCESS;
@@ -67,7 +80,7 @@ strata_status strata_budget_create(int ordinal, const strata_budget_options *opt
     return status == STRATA_SUCCESS ? make(ordinal, &read, out) : status;
 }
 
-/* Options as a text has them, with storage for the strings. */
+/* Options with storage for the strings. */
 typedef struct budget_text {
     strata_budget_options options;
     char name[256], shared[256], shared_group[256];
@@ -84,16 +97,17 @@ static strata_status create_from_text(int ordinal, const void *text, strata_reso
 }
 
 static const strata_option option_texts[] = {
-    {"limit", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.limit), NULL, "the most that may be in use"},
-    {"soft", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft), NULL, "the soft mark"},
+    {"limit", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.limit), NULL, "hard limit"},
+    {"soft", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft), NULL,
+     "soft mark: above it a callback is called"},
     {"soft_low", STRATA_OPTION_AMOUNT, offsetof(budget_text, options.soft_low), NULL,
-     "where the soft mark is armed again"},
+     "below this the soft mark is armed again"},
     {"wait", STRATA_OPTION_CHOICE, offsetof(budget_text, options.wait), "retired|none|live",
-     "what a request waits for"},
-    {"timeout", STRATA_OPTION_DURATION, offsetof(budget_text, options.timeout), NULL, "how long, with wait=live"},
-    {"name", STRATA_OPTION_STRING, offsetof(budget_text, name), NULL, "for messages"},
-    {"shared", STRATA_OPTION_STRING, offsetof(budget_text, shared), NULL, "one limit for all processes that name it"},
-    {"shared_group", STRATA_OPTION_STRING, offsetof(budget_text, shared_group), NULL, "a group that may share it"},
+     "what a request over the limit waits for"},
+    {"timeout", STRATA_OPTION_DURATION, offsetof(budget_text, options.timeout), NULL, "longest wait, with wait=live"},
+    {"name", STRATA_OPTION_NAME, offsetof(budget_text, name), NULL, "name in messages"},
+    {"shared", STRATA_OPTION_NAME, offsetof(budget_text, shared), NULL, "one limit for all processes that name it"},
+    {"shared_group", STRATA_OPTION_NAME, offsetof(budget_text, shared_group), NULL, "group whose users may share it"},
 };
 
 const strata_layer strata_budget_layer = {

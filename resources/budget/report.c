@@ -4,15 +4,17 @@
 #include "core/base/error.h"
 
 const strata_value budget_values[BUDGET_VALUES] = {
-    [VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be in use; 0: no limit"},
-    [VALUE_IN_USE] = {"in_use", STRATA_VALUE_BYTES, false, "live, retired and promised"},
-    [VALUE_REMAINING] = {"remaining", STRATA_VALUE_BYTES, false, "what would still be granted; none without a limit"},
-    [VALUE_PEAK] = {"peak", STRATA_VALUE_BYTES, false, "never more than this was in use"},
+    [VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "limit; 0: none"},
+    [VALUE_IN_USE] = {"in_use", STRATA_VALUE_BYTES, false, "live, retired and reserved bytes"},
+    [VALUE_REMAINING] = {"remaining", STRATA_VALUE_BYTES, false,
+                         "bytes that would still be granted; none without a limit"},
+    [VALUE_PEAK] = {"peak", STRATA_VALUE_BYTES, false, "the most that was in use at once"},
     [VALUE_SOFT] = {"soft", STRATA_VALUE_BYTES, false, "the soft mark; 0: none"},
     [VALUE_REFUSED] = {"refused", STRATA_VALUE_COUNT, false, "requests that did not fit"},
-    [VALUE_WAITED] = {"waited", STRATA_VALUE_COUNT, false, "requests that waited for the device or for others"},
+    [VALUE_WAITED] = {"waited", STRATA_VALUE_COUNT, false,
+                      "requests that waited for frees to complete, or for others to free"},
     [VALUE_REUSED] = {"reused", STRATA_VALUE_COUNT, false, "requests served by memory that was retired at the time"},
-    [VALUE_RECALLS] = {"recalls", STRATA_VALUE_COUNT, false, "how often the credits of all threads were called in"},
+    [VALUE_RECALLS] = {"recalls", STRATA_VALUE_COUNT, false, "recalls of all thread quotas"},
 };
 
 strata_status budget_get_value(strata_resource *resource, size_t which, uint64_t *value)
@@ -27,7 +29,7 @@ strata_status budget_get_value(strata_resource *resource, size_t which, uint64_t
     };
     *value = all[which];
     if (which == VALUE_REMAINING && !usage.limit)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "nothing limits this budget, so that nothing remains of it");
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "budget.remaining: this budget has no limit");
     return STRATA_SUCCESS;
 }
 
@@ -54,7 +56,7 @@ static void describe_account(strata_emitter *to, strata_budget_account *account)
     strata_emit_object_end(to);
 }
 
-/* Holds no lock, because the writer may be slow. */
+/* Holds no lock: the writer may be slow. */
 void budget_describe(strata_resource *resource, strata_emitter *to)
 {
     strata_emit_list_begin(to, "accounts");

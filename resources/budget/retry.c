@@ -1,12 +1,15 @@
-/* What is tried for a request that does not fit. It holds no charge meanwhile, and each step ends with a new charge:
+/* Steps for a request that does not fit, and its refusal. Between the steps it holds no charge; each ends with a new
+ * charge.
  *
  *     finished frees -> reuse of retired memory -> what layers below hold back -> waiting
  *
- * Failures of a step are ignored. */
-#include "resources/budget/internal.h"
+ * Failures of a step are ignored, but for reuse: the owner's answer to that request is the result. */
+#include "resources/budget/deadlock.h"
 
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 #include "core/base/timestamp.h"
+#include "core/stack/calls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,16 +20,20 @@ static bool is_beyond(const strata_budget_account *account, uint64_t bytes)
     return bytes > (limit ? limit : (uint64_t)budget_boundless);
 }
 
-static const char *advice_for(const strata_budget_account *account, uint64_t bytes, bool timed_out)
+static const char *advice_for(const budget_retry *retry)
 {
+    const strata_budget_account *account = retry->failing;
+    const uint64_t bytes = retry->bytes;
     if (is_beyond(account, bytes))
-        return account->reservation       ? "It is more than was promised: promise more, or ask for less"
-               : budget_limit_of(account) ? "It is beyond the limit alone: raise that, or ask for less"
-                                          : "No account counts so much: ask for less";
+        return account->reservation       ? "The request exceeds the reservation; reserve more or request less"
+               : budget_limit_of(account) ? "The request alone exceeds the limit; raise the limit or request less"
+                                          : "Request less";
+    if (retry->waiter.told)
+        return "Deadlock: all threads with live blocks of it wait here too; free some of this thread's";
     if (account->reservation)
-        return "Free what was allocated from the promise, or promise more";
-    return timed_out ? "Nobody freed enough within the timeout: free memory, wait longer, or raise the limit"
-                     : "Free memory, let requests wait (wait=live), or raise the limit";
+        return "Free memory of the reservation, or reserve more";
+    return retry->deadline ? "Too little was freed within the timeout; free memory, wait longer or raise the limit"
+                           : "Free memory, let requests wait (wait=live) or raise the limit";
 }
 
 static void reap_below(budget *self, strata_reap_mode mode)
@@ -34,7 +41,7 @@ static void reap_below(budget *self, strata_reap_mode mode)
     size_t bytes;
     strata_resource *below = self->resource.upstream;
     strata_error_suppress_begin();
-    below->ops->reap(below, mode, &bytes);
+    strata_reap_internally(below, mode, &bytes);
     strata_error_suppress_end(false);
 }
 
@@ -44,11 +51,11 @@ static void trim_below(budget *self)
     size_t bytes;
     strata_resource *below = self->resource.upstream;
     strata_error_suppress_begin();
-    below->ops->trim(below, SIZE_MAX, &bytes);
+    strata_trim_internally(below, SIZE_MAX, &bytes);
     strata_error_suppress_end(false);
 }
 
-/* False after the timeout. */
+/* False after the timeout, and in a deadlock. */
 static bool wait_for_others(budget *self, budget_retry *retry)
 {
     enum { SHORTEST = 20000, LONGEST = 1000000 };
@@ -58,17 +65,17 @@ static bool wait_for_others(budget *self, budget_retry *retry)
             retry->deadline = UINT64_MAX;
         retry->pause = SHORTEST / 2;
     }
-    if (now >= retry->deadline)
+    if (now >= retry->deadline || budget_wait_is_in_vain(self, &retry->waiter, retry->failing))
         return false;
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
     reap_below(self, STRATA_REAP_FINISHED);
-    if (retry->pause >= LONGEST / 2) /* layers below may hold back what was freed */
+    if (retry->pause >= LONGEST / 2) /* layers below may hold back freed memory */
         trim_below(self);
     return true;
 }
 
-/* False: nothing is left to wait for. */
+/* False: nothing to wait for. */
 static bool wait_by_option(budget *self, budget_retry *retry)
 {
     if (self->wait == STRATA_BUDGET_WAIT_NONE || (self->wait == STRATA_BUDGET_WAIT_RETIRED && retry->waited))
@@ -93,7 +100,7 @@ static bool free_suppressed(budget *self, strata_block *block, CUstream stream)
     return status == STRATA_SUCCESS;
 }
 
-/* Asks the owner again under the accounts' locks, as another thread may have taken the memory. False: not served. */
+/* Asks the owner again under the accounts' locks: another thread may have taken the memory. False: not served. */
 static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out, strata_status *status)
 {
     size_t reusable = 0;
@@ -125,31 +132,42 @@ static __attribute__((cold)) strata_status refuse(const budget_retry *retry)
 {
     strata_budget_account *failing = retry->failing;
     strata_budget_usage usage;
-    const char *advice = advice_for(failing, retry->bytes, retry->deadline != 0);
+    if (failing->shared && shared_is_lost(failing->shared))
+        return shared_fail_lost(failing->shared);
+    const char *advice = advice_for(retry);
     budget_usage(failing, &usage);
     atomic_fetch_add_explicit(&failing->refused, 1, memory_order_relaxed);
     strata_tag tag = retry->request ? retry->request->tag : 0;
-    strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_BUDGET);
+    strata_error *error = strata_error_begin(retry->waiter.told ? STRATA_ERROR_DEADLOCK : STRATA_ERROR_OUT_OF_BUDGET);
     error->requested = retry->request ? retry->request->bytes : (size_t)retry->bytes;
     error->in_use = usage.in_use;
     error->remaining = usage.remaining;
     error->limit = usage.limit;
     error->tag = tag;
-    char limits[80] = "no limit"; /* for budget_boundless, or a limit just removed */
+    char state[192];
+    snprintf(state, sizeof state, "%s", is_beyond(failing, retry->bytes) ? "request too large" : "limit just removed");
+    char charged[80] = "", where[96] = "";
     if (usage.limit)
-        snprintf(limits, sizeof limits, "limit %zu, in use %zu, remaining %zu", usage.limit, usage.in_use,
-                 usage.remaining);
-    return strata_error_raise(error,
-                              "budget \"%s\": %s of %zu bytes (tag \"%.100s\"), charged as %llu, does not fit: %s. %s",
-                              failing->name, retry->request ? "a request" : "a promise", error->requested,
-                              strata_tag_name(tag), (unsigned long long)retry->bytes, limits, advice);
+        snprintf(state, sizeof state, "limit %s, in use %s, remaining %s", strata_size_text(usage.limit).text,
+                 strata_size_text(usage.in_use).text, strata_size_text(usage.remaining).text);
+    if (retry->bytes != error->requested)
+        snprintf(charged, sizeof charged, ", charged as %s", strata_size_text(retry->bytes).text);
+    if (failing->shared) {
+        char name[SHARED_NAME];
+        shared_write_name(failing->shared, name);
+        snprintf(where, sizeof where, ". `strata budget %s` lists the processes", name);
+    }
+    return strata_error_raise(error, "budget \"%s\": %s of %s (tag \"%.60s\")%s refused: %s. %s%s", failing->name,
+                              retry->request ? "request" : "reservation", strata_size_text(error->requested).text,
+                              strata_tag_name(tag), charged, state, advice, where);
 }
 
-/* Whether the request alone exceeds a limit. */
+/* Whether the request alone exceeds a limit, or a shared limit is lost. */
 static bool never_fits(budget_retry *retry)
 {
     for (strata_budget_account *level = retry->account; level; level = budget_above(level)) {
-        if (!is_beyond(level, retry->bytes))
+        bool lost = level->shared && shared_is_lost(level->shared);
+        if (!lost && !is_beyond(level, retry->bytes))
             continue;
         retry->failing = level;
         return true;
@@ -180,16 +198,20 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
     return wait_by_option(self, retry);
 }
 
-/* SUCCESS without *done: the request is charged. Limits may change meanwhile. */
+/* SUCCESS without *done: charged. Limits may change meanwhile. */
 strata_status budget_retry_charge(budget *self, budget_retry *retry, strata_block *out, bool *done)
 {
     strata_status status = STRATA_SUCCESS;
     *done = false;
     while (!never_fits(retry) && try_next(self, retry, out, &status, done)) {
-        if (*done)
-            return status;
-        if (budget_charge(retry->account, retry->bytes, &retry->wait_left, &retry->failing))
-            return STRATA_SUCCESS;
+        if (*done || budget_charge(retry->account, retry->bytes, &retry->wait_left, &retry->failing)) {
+            budget_wait_leave(self, &retry->waiter);
+            return *done ? status : STRATA_SUCCESS;
+        }
     }
-    return refuse(retry);
+    budget_wait_leave(self, &retry->waiter);
+    status = refuse(retry);
+    if (retry->request)
+        strata_request_refused(&self->resource, retry->request, status);
+    return status;
 }

@@ -3,13 +3,15 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/report.h"
+#include "core/base/size_text.h"
 
+#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_SHARED_FILES);
-static budget_shared *files; /* of this process; guarded by files_lock */
+static budget_shared *files; /* guarded by files_lock */
 
 static void record_file(budget_shared *shared, const struct stat *about)
 {
@@ -17,16 +19,40 @@ static void record_file(budget_shared *shared, const struct stat *about)
     shared->inode = about->st_ino;
 }
 
+static strata_status find_limit(budget_shared *shared, const shared_terms *terms, bool grouped, gid_t group)
+{
+    if (grouped)
+        return shared_limit_open(shared, terms, group);
+    shared->limit = &shared->file->limit;
+    shared->sets_limit = true;
+    return STRATA_SUCCESS;
+}
+
+/* Another process may remove the file before it is locked. */
+static strata_status open_locked(budget_shared *shared, bool grouped, gid_t group)
+{
+    for (;;) {
+        struct stat about;
+        strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor, &about);
+        if (status != STRATA_SUCCESS)
+            return status;
+        record_file(shared, &about);
+        if (!shared_lock_byte(shared->descriptor, 0, true))
+            return shared_file_refuse(shared->path, "locked");
+        if (!shared_file_was_removed(shared->descriptor))
+            return STRATA_SUCCESS;
+        close(shared->descriptor);
+    }
+}
+
 static strata_status attach(budget_shared *shared, const shared_terms *terms, bool grouped, gid_t group)
 {
-    struct stat about;
-    strata_status status = shared_file_open(shared->path, grouped, group, &shared->descriptor, &about);
+    strata_status status = open_locked(shared, grouped, group);
     if (status != STRATA_SUCCESS)
         return status;
-    record_file(shared, &about);
-    if (!shared_lock_byte(shared->descriptor, 0, true))
-        return shared_file_refuse(shared->path, "locked");
     status = shared_file_map(shared->descriptor, shared->path, terms, &shared->file);
+    if (status == STRATA_SUCCESS)
+        status = find_limit(shared, terms, grouped, group);
     if (status == STRATA_SUCCESS)
         status = shared_take_slot(shared, terms);
     shared_unlock_byte(shared->descriptor, 0);
@@ -35,9 +61,10 @@ static strata_status attach(budget_shared *shared, const shared_terms *terms, bo
 
 static void detach(budget_shared *shared)
 {
+    shared_limit_close(shared);
     if (shared->file)
-        munmap(shared->file, sizeof *shared->file);
-    if (shared->descriptor >= 0)
+        shared_file_unmap(shared->file);
+    if (shared->descriptor >= 0 && (!shared->inode || shared_file_has_descriptor(shared)))
         close(shared->descriptor);
     strata_lock_destroy(&shared->lock);
     strata_host_free(shared);
@@ -49,8 +76,9 @@ static budget_shared *make_shared(const char *path)
     if (!shared)
         return NULL;
     memcpy(shared->path, path, strnlen(path, SHARED_PATH - 1));
-    shared->descriptor = -1;
+    shared->descriptor = shared->limit_descriptor = -1;
     strata_lock_init(&shared->lock, STRATA_RANK_SHARED);
+    strata_spin_init(&shared->retired_lock, STRATA_RANK_SHARED_RETIRED);
     return shared;
 }
 
@@ -77,19 +105,23 @@ static strata_status open_new(const shared_terms *terms, const char *path, bool 
     return status;
 }
 
-/* For a file that was opened for a visit. */
+/* For a file opened for a visit. */
 static strata_status join(budget_shared *shared, const shared_terms *terms)
 {
-    strata_status status = shared_lock_byte(shared->descriptor, 0, true) ? shared_take_slot(shared, terms)
-                                                                         : shared_file_refuse(shared->path, "locked");
-    shared_unlock_byte(shared->descriptor, 0);
+    strata_status status;
+    if (shared_lock_file(shared)) {
+        status = shared_take_slot(shared, terms);
+        shared_unlock_file(shared);
+    } else {
+        status = shared_file_refuse(shared->path, "locked");
+    }
     if (status != STRATA_SUCCESS)
         shared->users--;
     return status;
 }
 
-/* *out: the open file with this path, with one more user; NULL: none. Also compares identities, as directories may be
- * renamed. A second name is refused: opening and closing that file would drop the process's locks. */
+/* *out: the open file with this path, with one more user, or NULL. Compares identities too, as directories may be
+ * renamed. A second name is refused: closing that file would drop the process's locks. */
 static strata_status find_open(const char *path, budget_shared **out)
 {
     struct stat about;
@@ -102,10 +134,41 @@ static strata_status find_open(const char *path, budget_shared **out)
     if (!shared)
         return STRATA_SUCCESS;
     if (strcmp(strrchr(shared->path, '/'), strrchr(path, '/')) != 0)
-        return shared_file_refuse_for(path, "is no plain file with one name");
+        return shared_file_refuse_for(path, "is not a regular file with one link");
     shared->users++;
     *out = shared;
     return STRATA_SUCCESS;
+}
+
+/* A finding: the budget is usable. No call returns it, so that it is written where findings go. */
+static void report_other_limit(const budget_shared *shared, const shared_terms *terms)
+{
+    char text[sizeof((strata_error *)0)->message];
+    uint64_t limit = shared_limit(shared);
+    int length =
+        snprintf(text, sizeof text, "the shared budget \"%s\" has %s%s; the limit %s of this process is not used. ",
+                 terms->name, limit ? "the limit " : "no limit", limit ? strata_size_text(limit).text : "",
+                 strata_size_text(terms->limit).text);
+    if (shared->sets_limit)
+        snprintf(text + length, sizeof text - (size_t)length, "To change it: strata budget %s --limit %llu",
+                 terms->name, (unsigned long long)terms->limit);
+    else
+        snprintf(text + length, sizeof text - (size_t)length, "Only user %s, its maker, can change it",
+                 shared_limit_maker(shared).text);
+    if (strata_report_is_wanted(strata_error_has_log_callback(), false))
+        strata_report_line("budget", text);
+    strata_error *error = strata_error_begin_finding(STRATA_ERROR_INVALID_VALUE);
+    error->limit = (size_t)limit;
+    error->requested = (size_t)terms->limit;
+    strata_error_raise_finding(error, "%s", text);
+}
+
+/* The path is FOLDER/strata-u1000-NAME-UUID. */
+void shared_write_name(const budget_shared *shared, char name[SHARED_NAME])
+{
+    const char *file = strrchr(shared->path, '/'), *owner = file ? strchr(file, '-') : NULL;
+    const char *begin = owner ? strchr(owner + 1, '-') : NULL, *end = begin ? strrchr(begin + 1, '-') : NULL;
+    snprintf(name, SHARED_NAME, "%.*s", end ? (int)(end - begin - 1) : 0, end ? begin + 1 : "");
 }
 
 strata_status shared_open(const shared_terms *terms, budget_shared **out)
@@ -116,11 +179,11 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     bool grouped = terms->group && *terms->group;
     if (!shared_name_is_good(terms->name))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "\"%.64s\" is no name for a shared budget: letters, digits, '.', '_' and '-', at most 48, "
-                           "and no '.' first",
+                           "invalid name of a shared budget: \"%.64s\"; expected at most 48 letters, digits, '.', '_' "
+                           "and '-', and no '.' first",
                            terms->name);
     if (grouped && !shared_find_group(terms->group, &group))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "there is no group \"%.64s\" for a shared budget", terms->group);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "shared budget: unknown group \"%.64s\"", terms->group);
     strata_status status = shared_file_path(terms, grouped, group, path);
     if (status != STRATA_SUCCESS)
         return status;
@@ -131,6 +194,8 @@ strata_status shared_open(const shared_terms *terms, budget_shared **out)
     else if (*out && !shared_slot_of(*out) && (status = join(*out, terms)) != STRATA_SUCCESS)
         *out = NULL;
     strata_lock_release(&files_lock);
+    if (status == STRATA_SUCCESS && terms->limit && terms->limit != shared_limit(*out))
+        report_other_limit(*out, terms);
     return status;
 }
 
@@ -144,6 +209,8 @@ static strata_status open_existing(const char *path, bool grouped, gid_t group, 
     strata_status status = shared_file_open_existing(path, grouped, group, &shared->descriptor, &about);
     if (status == STRATA_SUCCESS)
         status = shared_file_map(shared->descriptor, path, NULL, &shared->file);
+    if (status == STRATA_SUCCESS)
+        status = find_limit(shared, NULL, grouped, group);
     if (status == STRATA_SUCCESS) {
         record_file(shared, &about);
         *out = add_file(shared);
@@ -174,8 +241,10 @@ void shared_close(budget_shared *shared)
         at = &(*at)->next;
     if (last)
         *at = shared->next;
-    if (last && shared_slot_of(shared))
+    if (last && shared_slot_of(shared)) {
+        shared_words_unmap(shared);
         shared_leave_slot(shared);
+    }
     if (last)
         detach(shared);
     strata_lock_release(&files_lock);

@@ -1,4 +1,4 @@
-/* The layout of a shared budget's file, and what a process keeps of it. "With the lock": the file's lock. */
+/* A shared budget's file, and a process's own data. "With the lock": the file's lock. */
 #ifndef STRATA_RESOURCES_BUDGET_SHARED_INTERNAL_H
 #define STRATA_RESOURCES_BUDGET_SHARED_INTERNAL_H
 
@@ -10,15 +10,16 @@
 
 enum {
     SHARED_SLOTS = 1024,
-    SHARED_TAGS = 24, /* of a process; first: no tag, last: tags that came too late */
+    SHARED_TAGS = 24, /* of a process; first: no tag, last: late tags */
     SHARED_TAG_NAME = 40,
     SHARED_PATH = 256,
+    SHARED_RETIRED = 127, /* records of a process; with the head, a page */
     TAG_INDEXES = 1024,
 };
 
 typedef struct shared_tag {
     char name[SHARED_TAG_NAME];
-    _Atomic uint64_t in_use; /* any thread of the process, relaxed: display */
+    _Atomic uint64_t in_use; /* any thread of the process, relaxed */
 } shared_tag;
 
 /* Written with the lock, except in_use and tags. */
@@ -30,8 +31,24 @@ typedef struct shared_slot {
     _Atomic uint64_t started; /* ticks since boot */
     _Atomic uint64_t pid_namespace;
     _Atomic uint64_t seen_dead; /* nanoseconds since boot; 0: alive */
+    _Atomic uint64_t image;     /* of the program, see shared_identity; 0: unknown */
+    _Atomic uint64_t settling;  /* returned to the process after other processes claimed it; written by the process */
     _Alignas(64) shared_tag tags[SHARED_TAGS];
 } shared_slot;
+
+/* Retired bytes that other processes may claim; shared_retired.h. */
+typedef struct shared_record {
+    _Atomic uint64_t word;  /* written by a stream: the ticket, once the frees are complete */
+    _Atomic uint64_t state; /* ticket << 3 | shared_record_state */
+    _Atomic uint64_t bytes; /* written before the state is PENDING */
+    uint64_t unused;
+} shared_record;
+
+typedef struct shared_retired_page {
+    _Alignas(4096) _Atomic uint32_t used; /* later records were never taken; written by the process */
+    uint32_t unused[7];
+    shared_record records[SHARED_RETIRED];
+} shared_retired_page;
 
 typedef struct shared_file {
     uint64_t magic;
@@ -39,22 +56,47 @@ typedef struct shared_file {
     unsigned char device[16];
     char name[64];
     uint64_t checksum;                   /* of the constant members before it */
-    _Alignas(64) _Atomic uint64_t limit; /* 0: none; written with the lock */
+    _Alignas(64) _Atomic uint64_t limit; /* of a user's budget; 0: none; written with the lock */
     _Atomic uint32_t used_slots;         /* later slots were never taken; written with the lock */
     shared_slot slots[SHARED_SLOTS];
+    shared_retired_page retired[SHARED_SLOTS]; /* of the slots; holes for slots that were never taken */
 } shared_file;
 
+_Static_assert(sizeof(shared_retired_page) == 4096, "a page, which the driver maps for the device");
+_Static_assert(offsetof(shared_slot, tags) == 64, "a process's own words are one cache line");
+
+/* Frees on one stream that are recorded together; guarded by retired_lock. */
+typedef struct shared_batch {
+    uint64_t ticket; /* 0: none */
+    uint64_t bytes;
+    uint64_t stream;
+} shared_batch;
+
+enum { SHARED_BATCHES = 16 };
+
 struct budget_shared {
-    shared_file *file;               /* constant */
+    shared_file *file;               /* constant, like the next four */
+    _Atomic uint64_t *limit;         /* 0: none; in the file, or in one that only the group's maker of it can write */
+    void *limit_map;                 /* NULL: in the file */
+    int limit_descriptor;            /* -1: in the file */
+    bool sets_limit;                 /* whether this process can write it */
     _Atomic(shared_slot *) own_slot; /* NULL: opened for a visit; set once, before the slot's pid */
-    int descriptor; /* closed last: closing any descriptor of the file drops the process's record locks */
+    int descriptor;                  /* closed last: closing any drops the process's record locks */
     char path[SHARED_PATH];
     dev_t device; /* identity of the file; constant */
     ino_t inode;
-    strata_lock lock; /* the file's lock among threads */
-    uint32_t users;   /* layers and visits; guarded by files_lock */
+    _Atomic int64_t counted; /* of all stacks: bytes whose charges have succeeded; any thread */
+    strata_lock lock;        /* the file's lock among threads */
+    uint32_t users;          /* layers and visits; guarded by files_lock */
     budget_shared *next;
     _Atomic unsigned char tag_indexes[TAG_INDEXES]; /* of a tag, 0: unknown; any thread */
+    _Atomic(const char *) problem;                  /* of the file, found with its lock; never cleared */
+    strata_spin retired_lock;
+    uint64_t last_ticket; /* guarded by retired_lock */
+    shared_batch batches[SHARED_BATCHES];
+    _Atomic uint64_t words;   /* the page's address on the device; 0: not yet, or the driver does not map it */
+    _Atomic bool words_asked; /* the driver was asked; set once */
+    struct strata_device *device_of_words; /* whose context mapped them; written before words */
 };
 
 static inline shared_slot *shared_slot_of(const budget_shared *shared)
@@ -64,23 +106,72 @@ static inline shared_slot *shared_slot_of(const budget_shared *shared)
 
 /* ---- shared.c ---- */
 
-/* For visits: takes no slot. Shares a file that is open already, because closing a second descriptor would drop its
- * locks. Errors: IO. */
+/* For visits: takes no slot. Shares an open file: closing a second descriptor would drop its locks. Errors: IO. */
 strata_status shared_open_existing(const char *path, bool grouped, unsigned group, budget_shared **out);
 
-/* ---- shared_lease.c ---- */
+/* ---- shared_lock.c ---- */
 
-/* Byte 0: the file's lock. */
+/* Byte 0: the file's lock, among processes. */
 bool shared_lock_byte(int descriptor, off_t byte, bool wait);
 void shared_unlock_byte(int descriptor, off_t byte);
 
-/* With the lock. */
+/* By another process: own locks do not show. */
+bool shared_byte_is_held(int descriptor, off_t byte);
+
+/* The lock of the file, also among the threads of this process. */
+bool shared_lock_file(budget_shared *shared);
+void shared_unlock_file(budget_shared *shared);
+
+/* ---- shared_slot.c ---- */
+
+/* What a slot's process may not use again; what its slot takes of the limit, with the file's lock. */
+uint64_t shared_used_by(const shared_slot *slot);
+uint64_t shared_held_by_all(const budget_shared *shared);
+uint64_t shared_lease_of(const shared_slot *slot);
+uint32_t shared_used_slots(const shared_file *file);
+
+/* Without what other processes claimed. */
+uint64_t shared_in_use_of(const budget_shared *shared, const shared_slot *slot);
+
+/* With the file's lock. */
 strata_status shared_take_slot(budget_shared *shared, const shared_terms *terms);
+void shared_free_dead_slots(const budget_shared *shared);
+
+/* Takes the file's lock. If that fails, the lease is left: other processes can take it. */
 void shared_leave_slot(budget_shared *shared);
+
+/* Removes the file, of which no process may have a slot. Errors: BUSY, IO. */
+strata_status shared_remove(budget_shared *shared);
 
 bool shared_slot_is_alive(const budget_shared *shared, const shared_slot *slot);
 
+/* ---- shared_retired.c ---- */
+
+/* Bytes of the slot that other processes claimed. With the lock: stable. */
+uint64_t shared_claimed(const budget_shared *shared, const shared_slot *slot);
+
+/* Claims what the slot's streams have completed. With the lock. */
+void shared_claim_complete(const budget_shared *shared, const shared_slot *slot);
+
+/* Lowers the own lease by what was claimed and has been returned to this process. With the lock. */
+void shared_settle(budget_shared *shared);
+
+void shared_retired_clear(const shared_file *file, const shared_slot *slot);
+
+/* ---- shared_words.c ---- */
+
+void shared_words_unmap(budget_shared *shared);
+
 /* ---- shared_file.c ---- */
+
+/* With the file's lock. Errors: IO. */
+strata_status shared_file_remove(const char *path);
+
+/* Whether the file has its name no more. */
+bool shared_file_was_removed(int descriptor);
+
+/* The pages of a slot that is taken. False: no room. */
+bool shared_file_fill(int descriptor, const shared_file *file, const shared_slot *slot);
 
 /* STRATA_SHARED_DIR, else /dev/shm. */
 const char *shared_directory(void);
@@ -91,8 +182,8 @@ bool shared_find_group(const char *name, gid_t *group);
 
 strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t group, char path[SHARED_PATH]);
 
-/* Follows no links; checks owner and permissions. shared_file_open makes a missing file. After a failure, the caller
- * closes *descriptor unless it is -1. Errors: IO. */
+/* Follows no links; checks owner and permissions. shared_file_open makes a missing file. On failure the caller closes
+ * *descriptor unless it is -1. Errors: IO. */
 strata_status shared_file_open(const char *path, bool grouped, gid_t group, int *descriptor, struct stat *about);
 strata_status shared_file_open_existing(const char *path, bool grouped, gid_t group, int *descriptor,
                                         struct stat *about);
@@ -100,11 +191,41 @@ strata_status shared_file_open_existing(const char *path, bool grouped, gid_t gr
 /* Maps the file and checks its head. With `terms`, initializes a new or unfinished file; needs the lock. Errors: IO. */
 strata_status shared_file_map(int descriptor, const char *path, const shared_terms *terms, shared_file **out);
 
+/* The limit of a group's budget, which members read: the first process makes the file, and its user alone can write it.
+ * With `terms`, makes a missing one, with the lock. Also undoes what a failed open left. Errors: IO, INVALID_VALUE. */
+strata_status shared_limit_open(budget_shared *shared, const shared_terms *terms, gid_t group);
+void shared_limit_close(budget_shared *shared);
+bool shared_limit_is_sound(const budget_shared *shared);
+strata_status shared_limit_refuse(const budget_shared *shared);
+
+typedef struct shared_user {
+    char text[64];
+} shared_user;
+
+/* Of a group's limit. */
+shared_user shared_limit_maker(const budget_shared *shared);
+
+#define SHARED_LIMIT_SUFFIX ".limit"
+
 /* IO: the file cannot be `what`, by errno. */
 strata_status shared_file_refuse(const char *path, const char *what);
 
 /* IO: the file `what`. */
 strata_status shared_file_refuse_for(const char *path, const char *what);
+
+void shared_file_unmap(shared_file *file);
+
+/* False: the file was removed, replaced, truncated or overwritten while it was used; *what says which. */
+/* False if the program has closed the descriptor, which may by now be another file's. */
+bool shared_file_has_descriptor(const budget_shared *shared);
+
+bool shared_file_is_sound(int descriptor, const shared_file *file, const char **what);
+
+/* ---- shared_bus.c ---- */
+
+/* Truncating the file does not end the process. Under files_lock. */
+void shared_bus_protect(void *begin, size_t bytes);
+void shared_bus_forget(const void *begin);
 
 /* ---- shared_process.c ---- */
 
@@ -112,16 +233,21 @@ typedef struct shared_identity {
     int32_t pid;
     uint64_t started;       /* ticks since boot */
     uint64_t pid_namespace; /* inode */
+    uint64_t image;         /* address of the main thread's stack, which exec changes; 0: unknown */
 } shared_identity;
 
 void shared_process_self(shared_identity *self);
 
-/* CLOCK_BOOTTIME, in nanoseconds: one clock of all processes. */
+/* CLOCK_BOOTTIME, nanoseconds: shared by all processes. */
 uint64_t shared_clock(void);
 
 /* Whether the driver has a dead process's memory back. The kernel releases locks before it closes the GPU's files;
  * these are closed when the process is gone or a zombie without other threads. In another pid namespace: after some
- * seconds since `seen_dead`. */
+ * seconds since `seen_dead`. After an exec the process lives on, but its memory is gone. */
 bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead);
+
+/* Whether a process of this pid namespace certainly does not map the file with this inode. One that holds a lease does,
+ * even if it has closed all files; one that has executed the same program again does not. */
+bool shared_process_lacks_file(const shared_identity *identity, ino_t inode);
 
 #endif

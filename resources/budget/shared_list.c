@@ -1,4 +1,4 @@
-/* Visits of all shared budgets of the user and the user's groups. */
+/* Visits of the shared budgets of the user and its groups. */
 #include <strata/budget.h>
 
 #include "core/base/driver_state.h"
@@ -16,10 +16,11 @@
 typedef struct file_view {
     strata_shared_process processes[SHARED_SLOTS];
     strata_shared_tag tags[SHARED_SLOTS * 4]; /* of all processes; further ones are left out */
+    char names[SHARED_SLOTS * 4][SHARED_TAG_NAME];
     size_t tag_count;
 } file_view;
 
-/* From the name: "strata-u1000-..." or "strata-g100-...". */
+/* From the name: "strata-u1000-..." or "strata-g100-...". False for other files, and for the limits of groups. */
 static bool read_owner(const char *name, bool *grouped, unsigned long *number)
 {
     char *end;
@@ -27,7 +28,9 @@ static bool read_owner(const char *name, bool *grouped, unsigned long *number)
         return false;
     *grouped = name[7] == 'g';
     *number = strtoul(name + 8, &end, 10);
-    return *end == '-' && *number <= UINT32_MAX;
+    size_t length = strlen(name), suffix = sizeof SHARED_LIMIT_SUFFIX - 1;
+    bool limit = length > suffix && strcmp(name + length - suffix, SHARED_LIMIT_SUFFIX) == 0;
+    return *end == '-' && *number <= UINT32_MAX && !limit;
 }
 
 static bool is_in_group(gid_t group)
@@ -47,16 +50,23 @@ static bool is_accessible(bool grouped, unsigned long number)
     return grouped ? is_in_group((gid_t)number) : number == geteuid();
 }
 
-static void view_tags(file_view *view, strata_shared_process *process, const shared_slot *slot)
+/* Returns their bytes. */
+static size_t view_tags(file_view *view, strata_shared_process *process, const shared_slot *slot)
 {
+    size_t sum = 0;
     process->tags = &view->tags[view->tag_count];
     for (size_t i = 0; i < SHARED_TAGS; i++) {
         size_t in_use = (size_t)atomic_load_explicit(&slot->tags[i].in_use, memory_order_relaxed);
         if (!in_use || view->tag_count == sizeof view->tags / sizeof view->tags[0])
             continue;
-        view->tags[view->tag_count++] = (strata_shared_tag){.name = slot->tags[i].name, .in_use = in_use};
+        char *name = view->names[view->tag_count]; /* a damaged file's name has no end */
+        memcpy(name, slot->tags[i].name, SHARED_TAG_NAME - 1);
+        name[SHARED_TAG_NAME - 1] = '\0';
+        view->tags[view->tag_count++] = (strata_shared_tag){.name = name, .in_use = in_use};
         process->tag_count++;
+        sum += in_use;
     }
+    return sum;
 }
 
 static void view_shared(file_view *view, const budget_shared *shared, strata_shared_budget *out)
@@ -76,11 +86,16 @@ static void view_shared(file_view *view, const budget_shared *shared, strata_sha
             .pid = pid,
             .alive = shared_slot_is_alive(shared, slot),
             .leased = (size_t)atomic_load_explicit(&slot->lease, memory_order_relaxed),
-            .in_use = (size_t)atomic_load_explicit(&slot->in_use, memory_order_relaxed),
+            .in_use = (size_t)shared_in_use_of(shared, slot),
         };
-        view_tags(view, process, slot);
+        size_t tagged = view_tags(view, process, slot), claimed = (size_t)shared_claimed(shared, slot);
+        size_t more = tagged > process->in_use ? tagged - process->in_use : 0; /* returned claims are in no tag */
+        process->freed = more < claimed ? more : claimed;
         out->leased += process->leased;
-        out->in_use += process->in_use;
+        if (process->alive)
+            out->in_use += process->in_use;
+        else
+            out->dead_in_use += process->in_use;
     }
     out->processes = view->processes;
 }
@@ -114,8 +129,8 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
 strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data), void *data)
 {
     if (!visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "shared budgets are visited without a callback");
-    strata_status status = strata_not_forked();
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_shared_budget_visit: visit is NULL");
+    strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
     file_view *view = strata_host_zalloc(sizeof *view);
@@ -123,8 +138,9 @@ strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budge
         return strata_fail_host_memory("a view of a shared budget");
     DIR *folder = opendir(shared_directory());
     if (!folder) {
+        status = shared_file_refuse(shared_directory(), "looked through"); /* by errno */
         strata_host_free(view);
-        return shared_file_refuse(shared_directory(), "looked through");
+        return status;
     }
     for (const struct dirent *entry; (entry = readdir(folder));)
         visit_file(entry->d_name, view, visit, data);
@@ -133,22 +149,38 @@ strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budge
     return STRATA_SUCCESS;
 }
 
-strata_status strata_shared_budget_set_limit(const char *path, size_t bytes)
+/* The shared budget with this path, as visits give it. */
+static strata_status open_path(const char *path, budget_shared **out)
 {
     bool grouped;
     unsigned long number;
     const char *name = path ? strrchr(path, '/') : NULL;
-    if (!name || !read_owner(name + 1, &grouped, &number) || bytes > (size_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "\"%.100s\" is no path of a shared budget, or the limit is beyond 2^62 bytes",
-                           path ? path : "");
+    if (!name || !read_owner(name + 1, &grouped, &number))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "\"%.100s\" is no path of a shared budget", path ? path : "");
+    strata_status status = strata_check_not_forked();
+    return status == STRATA_SUCCESS ? shared_open_existing(path, grouped, (unsigned)number, out) : status;
+}
+
+strata_status strata_shared_budget_set_limit(const char *path, size_t bytes)
+{
     budget_shared *shared;
-    strata_status status = strata_not_forked();
-    if (status == STRATA_SUCCESS)
-        status = shared_open_existing(path, grouped, (unsigned)number, &shared);
+    if (bytes > (size_t)INT64_MAX / 2)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a shared budget's limit of %zu bytes is beyond 2^62", bytes);
+    strata_status status = open_path(path, &shared);
     if (status != STRATA_SUCCESS)
         return status;
     status = shared_set_limit(shared, bytes);
+    shared_close(shared);
+    return status;
+}
+
+strata_status strata_shared_budget_remove(const char *path)
+{
+    budget_shared *shared;
+    strata_status status = open_path(path, &shared);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = shared_remove(shared);
     shared_close(shared);
     return status;
 }

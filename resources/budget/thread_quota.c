@@ -5,30 +5,12 @@
 
 static const uint64_t min_refill = UINT64_C(64) << 10;
 
-enum {
-    QUOTA_SHARE = 8,      /* a thread keeps at most 1 / 8 of the limit, */
-    QUOTA_MAX = 16 << 20, /* and at most 16 MiB, */
-    QUOTA_BLOCKS = 4,     /* or four of the blocks that it frees */
-};
-
-/* After a transfer. */
-static void set_quota(budget_slot *slot, uint64_t quota)
-{
-    atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
-    atomic_store_explicit(&slot->lowest, quota, memory_order_relaxed);
-    atomic_store_explicit(&slot->lowest_before, UINT64_MAX, memory_order_relaxed);
-}
-
-/* A charge that failed was never in use. */
-static void forget_charge(budget_slot *slot, uint64_t bytes)
-{
-    const uint64_t before = atomic_load_explicit(&slot->lowest_before, memory_order_relaxed);
-    const uint64_t least = atomic_load_explicit(&slot->lowest, memory_order_relaxed) + bytes;
-    atomic_store_explicit(&slot->lowest, least < before ? least : before, memory_order_relaxed);
-}
+/* A thread keeps at most max(the account's max_quota, min(limit / 8, 4 * its last freed block)); a refill takes at most
+ * 1 / 16 of the free quota. */
+enum { QUOTA_BLOCKS = 4 };
 
 /* Near and above its soft mark an account gives no quotas, so that crossings are seen at once. Called with the slot
- * busy, so after the recall by the thread that crossed the mark. */
+ * busy: the thread that crosses the mark has recalled the quotas before. */
 static bool near_mark(const strata_budget_account *account, uint64_t more)
 {
     if (!account->soft)
@@ -38,72 +20,86 @@ static bool near_mark(const strata_budget_account *account, uint64_t more)
            (uint64_t)now + more > account->soft;
 }
 
-/* Small: quota that may have been used counts towards the peak. */
-uint64_t budget_max_quota(uint64_t limit)
-{
-    const uint64_t share = (uint64_t)budget_capacity_of(limit) / QUOTA_SHARE;
-    return share < QUOTA_MAX ? share : QUOTA_MAX;
-}
-
-/* For a thread that freed `bytes`, and will want some again. */
+/* For a thread that freed `bytes`. */
 static uint64_t max_quota_after(const strata_budget_account *account, uint64_t bytes)
 {
     const uint64_t most = atomic_load_explicit(&account->max_quota, memory_order_relaxed);
     const uint64_t share =
-        (uint64_t)budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / QUOTA_SHARE;
+        (uint64_t)budget_capacity_of(atomic_load_explicit(&account->limit, memory_order_relaxed)) / BUDGET_QUOTA_SHARE;
     const uint64_t wanted = bytes < share / QUOTA_BLOCKS ? bytes * QUOTA_BLOCKS : share;
     return wanted > most ? wanted : most;
 }
 
-/* Takes `least` to `most` bytes, or 0. */
-uint64_t budget_take_free_quota(strata_budget_account *account, uint64_t least, uint64_t most)
+/* The thread's charges before are decided. */
+void budget_slot_flight_begin(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    uint64_t taken;
-    if (account->shared)
-        return shared_take(account->shared, least) ? least : 0;
-    int64_t now = atomic_load_explicit(&account->free_quota, memory_order_acquire);
-    do {
-        if (now <= 0 || (uint64_t)now < least)
-            return 0;
-        taken = (uint64_t)now < most ? (uint64_t)now : most;
-    } while (!atomic_compare_exchange_weak_explicit(&account->free_quota, &now, now - (int64_t)taken,
-                                                    memory_order_acq_rel, memory_order_acquire));
-    return taken;
+    const uint32_t flights = atomic_load_explicit(&slot->in_flight, memory_order_relaxed);
+    if (!flights && atomic_load_explicit(&slot->late, memory_order_relaxed))
+        budget_count_own_late(account, slot);
+    if (flights)
+        bytes += atomic_load_explicit(&slot->flight_bytes, memory_order_relaxed);
+    atomic_store_explicit(&slot->flight_bytes, bytes, memory_order_relaxed);
+    atomic_store_explicit(&slot->in_flight, flights + 1, memory_order_relaxed);
 }
 
-void budget_give_free_quota(strata_budget_account *account, uint64_t bytes)
-{
-    if (account->shared)
-        shared_give(account->shared, bytes);
-    else
-        atomic_fetch_add_explicit(&account->free_quota, (int64_t)bytes, memory_order_acq_rel);
-}
-
-void budget_flight_begin(strata_budget_account *account, budget_slot *slot)
+void budget_flight_begin(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     if (slot)
-        budget_slot_flight_begin(slot);
+        budget_slot_flight_begin(account, slot, bytes);
     else
         atomic_fetch_add_explicit(&account->in_flight, 1, memory_order_seq_cst);
 }
 
-/* The slot may be newer than the charge. The thread has no other charge: calls of layers below have returned. */
-void budget_flight_end(strata_budget_account *account, budget_slot *slot)
+static void end_slot_flight(budget_slot *slot, uint64_t bytes)
 {
-    if (slot && atomic_load_explicit(&slot->in_flight, memory_order_relaxed))
-        budget_slot_flight_end(slot);
-    else
-        atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
+    atomic_store_explicit(&slot->flight_bytes, atomic_load_explicit(&slot->flight_bytes, memory_order_relaxed) - bytes,
+                          memory_order_relaxed);
+    budget_slot_flight_end(slot);
 }
 
-/* The slot is busy. Takes quota in advance. */
+static void decide_in_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed)
+{
+    if (!failed && !budget_counts(account))
+        return;
+    if (!budget_slot_enter(account, slot)) {
+        (failed ? budget_drop_charge_locked : budget_count_charge_locked)(account, slot, bytes);
+        return;
+    }
+    if (!budget_counts(account)) {
+        if (failed)
+            budget_give_free_quota(account, bytes);
+    } else if (failed)
+        budget_drop_charge(account, slot, bytes);
+    else
+        budget_count_charge(account, slot, bytes);
+    budget_slot_leave(slot);
+}
+
+/* The slot may be newer than the charge. The thread has no other charge: calls below have returned. */
+void budget_flight_end(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed)
+{
+    if (slot && atomic_load_explicit(&slot->in_flight, memory_order_relaxed)) {
+        decide_in_slot(account, slot, bytes, failed);
+        end_slot_flight(slot, bytes);
+        return;
+    }
+    if (!account->shared)
+        (failed ? budget_drop_charge_locked : budget_count_charge_locked)(account, NULL, bytes);
+    else if (failed)
+        budget_give_free_quota(account, bytes);
+    else
+        budget_count_shared(account, bytes);
+    atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
+}
+
+/* Takes quota in advance. The slot is busy, and the account grants. */
 static bool charge_with_refill(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
     uint64_t missing = bytes - quota;
-    int64_t left = atomic_load_explicit(&account->free_quota, memory_order_relaxed);
+    int64_t left = budget_free_to_take(account);
     const uint64_t half = atomic_load_explicit(&account->max_quota, memory_order_relaxed) / 2;
-    uint64_t share = left > 0 ? (uint64_t)left / (2 * QUOTA_SHARE) : 0;
+    uint64_t share = left > 0 ? (uint64_t)left / (2 * BUDGET_QUOTA_SHARE) : 0;
     share = share < half ? share : half;
     uint64_t refill = bytes < min_refill ? min_refill : bytes;
     refill = refill > share / 4 ? share : refill * 4;
@@ -112,69 +108,79 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
     uint64_t most;
     if (__builtin_add_overflow(missing, refill, &most))
         return false;
-    budget_update_peak(account);
     uint64_t taken = budget_take_free_quota(account, missing, most);
-    if (!taken)
-        return false;
-    set_quota(slot, quota + taken - bytes);
-    return true;
+    if (taken)
+        atomic_store_explicit(&slot->quota, quota + taken - bytes, memory_order_relaxed);
+    return taken != 0;
+}
+
+/* The slot is busy, and its quota too small. */
+static bool charge_beyond_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
+{
+    const uint32_t steps = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+    atomic_store_explicit(&slot->steps, steps + 1, memory_order_relaxed);
+    if (!budget_counts(account))
+        return charge_with_refill(account, slot, bytes);
+    return !budget_wants_quotas(account, steps + 1, bytes) && budget_take_free_quota(account, bytes, bytes);
 }
 
 bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    budget_slot_flight_begin(slot);
+    budget_slot_flight_begin(account, slot, bytes);
     bool fits = false;
     if (budget_slot_enter(account, slot)) {
         uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
         fits = quota >= bytes;
         if (fits)
-            budget_use_quota(slot, quota - bytes);
+            atomic_store_explicit(&slot->quota, quota - bytes, memory_order_relaxed);
         else
-            fits = charge_with_refill(account, slot, bytes);
+            fits = charge_beyond_quota(account, slot, bytes);
         budget_slot_leave(slot);
     }
     if (!fits)
-        budget_slot_flight_end(slot);
+        end_slot_flight(slot, bytes);
     return fits;
 }
 
-/* Either the lock's owner sees this charge in flight, or this thread sees `exclusive`. */
+/* Either the lock's owner sees this charge, or this thread sees `exclusive`. */
 bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
 {
-    budget_flight_begin(account, NULL);
+    budget_flight_begin(account, NULL, bytes);
     bool fits = !atomic_load_explicit(&account->exclusive, memory_order_seq_cst) &&
-                (!bytes || budget_take_free_quota(account, bytes, bytes));
+                (account->shared ? !bytes || budget_take_free_quota(account, bytes, bytes)
+                                 : budget_take_unslotted(account, bytes));
     if (!fits)
-        budget_flight_end(account, NULL);
+        atomic_fetch_sub_explicit(&account->in_flight, 1, memory_order_release);
     return fits;
 }
 
-/* Lowers `lowest` first: other threads compute no less than what is in use. */
-static void give_excess(strata_budget_account *account, budget_slot *slot, uint64_t quota, uint64_t excess)
+/* The slot is busy, and the account grants. */
+static void keep_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    budget_update_peak(account);
-    if (quota - excess < atomic_load_explicit(&slot->lowest, memory_order_relaxed))
-        atomic_store_explicit(&slot->lowest, quota - excess, memory_order_relaxed);
-    budget_give_free_quota(account, excess);
-    set_quota(slot, quota - excess);
+    uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
+    const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, bytes);
+    if (quota > most) {
+        budget_give_free_quota(account, quota - most / 2);
+        quota = most / 2;
+    }
+    atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
 }
 
-void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes, bool failed)
+void budget_give_back(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    if (!slot || !budget_slot_enter(account, slot)) {
-        if (!account->shared && !failed)
-            budget_update_peak(account); /* before in_use falls */
+    if (account->shared) {
+        shared_count(account->shared, -(int64_t)bytes);
         budget_give_free_quota(account, bytes);
         return;
     }
-    if (failed)
-        forget_charge(slot, bytes);
-    const uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
-    const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, bytes);
-    if (quota > most)
-        give_excess(account, slot, quota, quota - most / 2);
+    if (!slot || !budget_slot_enter(account, slot)) {
+        budget_count_release_locked(account, bytes);
+        return;
+    }
+    if (budget_counts(account))
+        budget_count_release(account, bytes);
     else
-        atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
+        keep_quota(account, slot, bytes);
     budget_slot_leave(slot);
 }
 
@@ -184,11 +190,10 @@ void budget_recall_quotas(strata_budget_account *account)
     uint64_t all = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
         strata_busy_await(&slot->busy);
-    budget_update_peak(account);
     position = 0;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
         all += atomic_load_explicit(&slot->quota, memory_order_relaxed);
-        set_quota(slot, 0);
+        atomic_store_explicit(&slot->quota, 0, memory_order_relaxed);
     }
     if (all)
         budget_give_free_quota(account, all);

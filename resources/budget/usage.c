@@ -1,32 +1,7 @@
-/* What an account has in use, and its peak. */
-#include "resources/budget/internal.h"
+/* Bytes in use, and their peak. */
+#include "resources/budget/free_quota.h"
 
-/* Quota that stayed unused since the last transfer. */
-static uint64_t never_used(const strata_budget_account *account)
-{
-    uint32_t position = 0;
-    uint64_t all = 0;
-    for (const budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
-        all += atomic_load_explicit(&slot->lowest, memory_order_relaxed);
-    return all;
-}
-
-/* The peak is what was granted since the last change, less quota that stayed unused. Charges of other threads meanwhile
- * count next time; bytes that the caller gives back count as freed already. Shared accounts come here on slow paths
- * only: adding up all processes takes long. */
-void budget_update_peak(strata_budget_account *account)
-{
-    const uint64_t unused = never_used(account);
-    const int64_t all = budget_granted(account);
-    const uint64_t limit = budget_limit_of(account); /* during reuse, bytes may be counted twice */
-    uint64_t now = all > 0 && (uint64_t)all > unused ? (uint64_t)all - unused : 0;
-    now = limit && now > limit ? limit : now;
-    uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
-    while (now > peak)
-        if (atomic_compare_exchange_weak_explicit(&account->peak, &peak, now, memory_order_relaxed,
-                                                  memory_order_relaxed))
-            return;
-}
+#include "resources/budget/shared.h"
 
 uint64_t budget_in_use(strata_budget_account *account)
 {
@@ -38,9 +13,42 @@ uint64_t budget_in_use(strata_budget_account *account)
     return all > 0 && (uint64_t)all > quotas ? (uint64_t)all - quotas : 0;
 }
 
+static __attribute__((noinline)) void look_at_others(strata_budget_account *account, int64_t own)
+{
+    const uint64_t limit = shared_limit(account->shared);
+    uint64_t others = 0;
+    if (shared_others_at_once(account->shared, &others))
+        atomic_store_explicit(&account->others, others, memory_order_relaxed);
+    const int64_t all = own - (int64_t)shared_own_claimed(account->shared) + (int64_t)others;
+    budget_raise_peak(account, limit && all > (int64_t)limit ? (int64_t)limit : all);
+}
+
+/* Looks at the other processes when they may have helped to a new peak, and now and then, as they may have grown. */
+void budget_count_shared(strata_budget_account *account, uint64_t bytes)
+{
+    enum { OFTEN = 64 };
+    const int64_t own = shared_count(account->shared, (int64_t)bytes);
+    const int64_t all = own + (int64_t)atomic_load_explicit(&account->others, memory_order_relaxed);
+    const uint32_t looks = atomic_load_explicit(&account->looks, memory_order_relaxed) + 1;
+    atomic_store_explicit(&account->looks, looks, memory_order_relaxed);
+    if (all > (int64_t)atomic_load_explicit(&account->peak, memory_order_relaxed) || looks % OFTEN == 0)
+        look_at_others(account, own);
+}
+
+/* While the account grants, `in_use` may be above it by the slack. */
+static uint64_t peak_of(strata_budget_account *account, uint64_t in_use)
+{
+    if (account->shared)
+        look_at_others(account, shared_count(account->shared, 0));
+    budget_count_late(account);
+    const uint64_t slack = atomic_load_explicit(&account->slack, memory_order_relaxed);
+    const uint64_t peak = atomic_load_explicit(&account->peak, memory_order_relaxed);
+    const uint64_t more = in_use > peak ? in_use - peak : 0;
+    return peak + (more < slack ? more : slack);
+}
+
 void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
 {
-    budget_update_peak(account);
     uint64_t limit = budget_limit_of(account);
     bool closed = account->reservation && atomic_load_explicit(&account->closed, memory_order_acquire);
     uint64_t in_use =
@@ -51,7 +59,7 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage)
         .remaining = !limit           ? SIZE_MAX
                      : limit > in_use ? (size_t)(limit - in_use)
                                       : 0,
-        .peak = (size_t)atomic_load_explicit(&account->peak, memory_order_relaxed),
+        .peak = (size_t)peak_of(account, in_use),
         .refused = atomic_load_explicit(&account->refused, memory_order_relaxed),
         .waited = atomic_load_explicit(&account->waited, memory_order_relaxed),
         .reused = atomic_load_explicit(&account->reused, memory_order_relaxed),

@@ -1,13 +1,14 @@
-/* aligned: requests a larger block from below and shows its user the part that begins at a multiple of the alignment.
+/* aligned: requests a larger block from below and shows its user the part at a multiple of the alignment.
  *
- * The user's facts differ from the facts below by an offset of the address and of the two sizes. The offsets are in the
- * block's entry, with the generation they belong to. They are applied to the facts that the user passes, so that wrong
- * facts stay wrong below, and the owner refuses them. */
+ * The user's facts differ from those below by offsets of the address and the two sizes, kept in the block's entry with
+ * their generation. They are applied to the facts that the user passes: wrong facts stay wrong, and the owner refuses
+ * them. */
 #include <strata/aligned.h>
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "core/stack/stack.h"
 #include "resources/builtin.h"
 
@@ -40,11 +41,11 @@ static strata_status refuse_size(const strata_request *request, size_t alignment
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
     error->requested = request->bytes;
     error->tag = request->tag;
-    return strata_error_raise(error, "aligned: no device has room for %zu bytes (tag \"%.100s\") aligned to %zu",
-                              request->bytes, strata_tag_name(request->tag), alignment);
+    return strata_error_raise(error, "aligned: request too large: %s (tag \"%.100s\") aligned to %zu",
+                              strata_size_text(request->bytes).text, strata_tag_name(request->tag), alignment);
 }
 
-/* The request for the layer below. *alignment is what this layer makes; 0: forwarded unchanged. */
+/* *alignment is what this layer makes; 0: the request is forwarded unchanged. */
 static strata_status request_below(const aligned *self, const strata_request *request, strata_request *below,
                                    size_t *alignment)
 {
@@ -69,8 +70,7 @@ static void remember(strata_resource *resource, const strata_block *below, uint6
     atomic_store_explicit(&kept->generation, below->id.generation, memory_order_release);
 }
 
-/* The offsets of the block of an identity; NULL for a stale or unknown identity. A layer above that holds a block uses
- * a different generation than the allocation's. */
+/* NULL for a stale or unknown identity. A layer above that holds a block uses another generation. */
 static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
 {
     const offsets *kept = strata_block_layer_bytes(resource, id);
@@ -80,7 +80,7 @@ static const offsets *offsets_of(strata_resource *resource, strata_block_id id)
     return strata_table_names(strata_resource_table(resource), id, made) ? kept : NULL;
 }
 
-/* The block as the layer below knows it. A freed block is forwarded unchanged and refused below. */
+/* A freed block is forwarded unchanged and refused below. */
 static strata_block as_below(strata_resource *resource, const strata_block *block)
 {
     const offsets *kept = offsets_of(resource, block->id);
@@ -113,6 +113,8 @@ static strata_status aligned_allocate(strata_resource *resource, const strata_re
     strata_status status = request_below((aligned *)resource, request, &below, &alignment);
     if (status == STRATA_SUCCESS)
         status = up->ops->allocate(up, &below, out);
+    else
+        strata_request_refused(resource, request, status);
     if (status != STRATA_SUCCESS || !out->id.generation)
         return status;
     uint64_t over = alignment ? out->address & (alignment - 1) : 0;
@@ -213,7 +215,7 @@ strata_status strata_aligned_create(const strata_aligned_options *options, strat
     strata_aligned_options read;
     strata_status status = strata_options_begin("aligned", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS && (read.alignment & (read.alignment - 1)))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "aligned: an alignment of %llu bytes is not a power of two",
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "aligned: alignment of %llu bytes is not a power of two",
                              (unsigned long long)read.alignment);
     if (status != STRATA_SUCCESS)
         return status;
@@ -227,13 +229,11 @@ strata_status strata_aligned_create(const strata_aligned_options *options, strat
     return STRATA_SUCCESS;
 }
 
-/* ---- stack texts: a text fills the options struct ---- */
-
 static const strata_option aligned_texts[] = {
     {"alignment", STRATA_OPTION_SIZE, offsetof(strata_aligned_options, alignment), NULL,
-     "what addresses are multiples of, a power of two"},
+     "alignment of addresses, a power of two"},
     {"threshold", STRATA_OPTION_SIZE, offsetof(strata_aligned_options, threshold), NULL,
-     "smallest block that is aligned so; all by default"},
+     "smallest block that is aligned; default: all"},
 };
 
 static strata_status make_aligned(int device, const void *options, strata_resource **out)
@@ -245,7 +245,7 @@ static strata_status make_aligned(int device, const void *options, strata_resour
 const strata_layer strata_aligned_layer = {
     .size = sizeof(strata_layer),
     .name = "aligned",
-    .help = "addresses at larger multiples",
+    .help = "larger alignments",
     .options = aligned_texts,
     .option_count = sizeof aligned_texts / sizeof aligned_texts[0],
     .options_size = sizeof(strata_aligned_options),

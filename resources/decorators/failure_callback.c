@@ -1,12 +1,13 @@
 /* failure_callback: retries after the program, or the layer itself, has made room.
  *
- * Errors of each try are suppressed until the outcome is known. Retries are bounded, and failures inside a callback are
- * not caught, so a callback that needs memory cannot be called by its own failure. */
+ * Errors of a try are suppressed until the outcome is known. A layer does not catch failures inside its own callback:
+ * its own failure cannot call it. Other layers, of this stack and of others, do. */
 #include <strata/failure_callback.h>
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/stack/calls.h"
 #include "resources/builtin.h"
 
 #include <stdatomic.h>
@@ -18,19 +19,34 @@ typedef struct failure_callback {
     strata_failure_callback callback; /* callback, data, statuses: constant */
     void *data;
     uint64_t statuses;
-    _Atomic uint64_t retries; /* set by any thread; an allocation reads it once */
-    /* Any thread, relaxed: statistics. */
+    _Atomic uint64_t retries; /* any thread; an allocation reads it once */
+    /* Any thread, relaxed. */
     _Atomic uint64_t caught, retried, recovered;
 } failure_callback;
 
-static _Thread_local bool in_callback; /* inside a callback of a layer of this kind */
+/* A call of the program's callback, on its thread's stack. */
+typedef struct callback_call {
+    const failure_callback *of;
+    const struct callback_call *around;
+} callback_call;
+
+static _Thread_local const callback_call *innermost_call; /* NULL: the thread is in no callback */
+
+/* Callbacks of other layers count apart: theirs may have room to make where this one has none. */
+static bool in_callback_of(const failure_callback *self)
+{
+    const callback_call *call = innermost_call;
+    while (call && call->of != self)
+        call = call->around;
+    return call != NULL;
+}
 
 static void count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
 
-/* One try; *why receives the failure, which is not reported. */
+/* *why receives the failure, which is not reported. */
 static strata_status try_once(strata_resource *resource, const strata_request *request, strata_block *out,
                               strata_error *why)
 {
@@ -44,14 +60,14 @@ static strata_status try_once(strata_resource *resource, const strata_request *r
     return status;
 }
 
-/* Makes room without the program. Errors are ignored: the next try shows them. */
+/* Without the program. Errors are ignored: the next try shows them. */
 static bool make_room(strata_resource *resource)
 {
     size_t bytes;
     strata_resource *up = resource->upstream;
     strata_error_suppress_begin();
-    up->ops->reap(up, STRATA_REAP_WAIT, &bytes);
-    up->ops->trim(up, 0, &bytes);
+    strata_reap_internally(up, STRATA_REAP_WAIT, &bytes);
+    strata_trim_internally(up, 0, &bytes);
     strata_error_suppress_end(false);
     return true;
 }
@@ -61,10 +77,11 @@ static bool ask(failure_callback *self, const strata_request *request, const str
     if (!self->callback)
         return make_room(&self->resource);
     strata_error_aside aside;
-    strata_error_set_aside(&aside); /* this may be a suppressed try of a layer above */
-    in_callback = true;
+    strata_error_set_aside(&aside); /* may be a suppressed try of a layer above */
+    const callback_call call = {self, innermost_call};
+    innermost_call = &call;
     bool again = self->callback(request, why, self->data);
-    in_callback = false;
+    innermost_call = call.around;
     strata_error_take_back(&aside);
     return again;
 }
@@ -78,7 +95,7 @@ static strata_status failure_callback_allocate(strata_resource *resource, const 
                                                strata_block *out)
 {
     failure_callback *self = (failure_callback *)resource;
-    if (in_callback)
+    if (__builtin_expect(innermost_call != NULL, 0) && in_callback_of(self))
         return resource->upstream->ops->allocate(resource->upstream, request, out);
     strata_error why;
     uint64_t left = atomic_load_explicit(&self->retries, memory_order_relaxed);
@@ -128,10 +145,10 @@ static void failure_callback_destroy(strata_resource *resource)
 }
 
 static const strata_value failure_callback_values[] = {
-    [VALUE_RETRIES] = {"retries", STRATA_VALUE_COUNT, true, "most further tries of one request; 0: none"},
-    [VALUE_CAUGHT] = {"caught", STRATA_VALUE_COUNT, false, "failures that were caught"},
-    [VALUE_RETRIED] = {"retried", STRATA_VALUE_COUNT, false, "further tries that were made"},
-    [VALUE_RECOVERED] = {"recovered", STRATA_VALUE_COUNT, false, "requests that a further try has served"},
+    [VALUE_RETRIES] = {"retries", STRATA_VALUE_COUNT, true, "most retries of one request; 0: none"},
+    [VALUE_CAUGHT] = {"caught", STRATA_VALUE_COUNT, false, "failures caught"},
+    [VALUE_RETRIED] = {"retried", STRATA_VALUE_COUNT, false, "retries made"},
+    [VALUE_RECOVERED] = {"recovered", STRATA_VALUE_COUNT, false, "requests served by a retry"},
 };
 
 static const strata_resource_ops failure_callback_ops = {
@@ -153,8 +170,7 @@ static strata_status check_statuses(uint64_t statuses)
     STRATA_STATUS_MAP(ADD_BIT)
 #undef ADD_BIT
     if ((statuses & ~known) || (statuses & STRATA_FAILURE_BIT(STRATA_SUCCESS)))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "failure_callback: statuses 0x%llx has bits that belong to no failure",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "failure_callback: invalid bits in statuses: 0x%llx",
                            (unsigned long long)statuses);
     return STRATA_SUCCESS;
 }
@@ -181,8 +197,6 @@ strata_status strata_failure_callback_create(const strata_failure_callback_optio
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts ---- */
-
 typedef struct failure_callback_text {
     uint64_t retries;
     int caught;
@@ -190,9 +204,9 @@ typedef struct failure_callback_text {
 
 static const strata_option failure_callback_texts[] = {
     {"retries", STRATA_OPTION_UINT, offsetof(failure_callback_text, retries), NULL,
-     "most further tries of one request; 1 by default"},
+     "most retries of one request; default: 1"},
     {"catch", STRATA_OPTION_CHOICE, offsetof(failure_callback_text, caught), "both|out_of_memory|out_of_budget",
-     "which failures are tried again"},
+     "failures that are retried"},
 };
 
 static strata_status make_failure_callback(int device, const void *given, strata_resource **out)
@@ -202,7 +216,7 @@ static strata_status make_failure_callback(int device, const void *given, strata
                                       STRATA_FAILURE_BIT(STRATA_ERROR_OUT_OF_BUDGET)};
     const failure_callback_text *text = given;
     if (text->retries > UINT32_MAX)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "failure_callback: retries is at most %u", UINT32_MAX);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "failure_callback: retries: at most %u", UINT32_MAX);
     const strata_failure_callback_options options = {
         .retries = (uint32_t)text->retries,
         .statuses = caught[text->caught],
@@ -213,7 +227,7 @@ static strata_status make_failure_callback(int device, const void *given, strata
 const strata_layer strata_failure_callback_layer = {
     .size = sizeof(strata_layer),
     .name = "failure_callback",
-    .help = "makes room and tries again",
+    .help = "calls back when a request fails, and retries",
     .options = failure_callback_texts,
     .option_count = sizeof failure_callback_texts / sizeof failure_callback_texts[0],
     .options_size = sizeof(failure_callback_text),

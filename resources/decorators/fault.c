@@ -17,9 +17,9 @@ typedef struct fault {
     strata_fault_operation operation; /* operation, status, seed: constant */
     strata_status status;
     uint64_t seed;
-    /* Rules and counts. Any thread; a call in flight while a rule is set follows the old or the new rule. */
+    /* Any thread; a call in flight while a rule is set follows the old or the new one. */
     _Atomic uint64_t values[VALUES];
-    _Atomic uint64_t start; /* calls numbered before the current numbering; any thread */
+    _Atomic uint64_t start; /* calls before the current numbering; any thread */
 } fault;
 
 static uint64_t value_of(const fault *self, size_t which)
@@ -27,7 +27,7 @@ static uint64_t value_of(const fault *self, size_t which)
     return atomic_load_explicit(&self->values[which], memory_order_relaxed);
 }
 
-/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): the n-th number of a seed. */
+/* splitmix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014): a seed's n-th number. */
 static uint64_t dice(uint64_t seed, uint64_t number)
 {
     uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
@@ -61,7 +61,6 @@ static void remember(strata_resource *resource, const strata_request *request, s
     atomic_store_explicit(&kept->generation, id.generation, memory_order_release);
 }
 
-/* The operation and bytes of a call. */
 typedef struct subject {
     strata_fault_operation operation;
     const char *name;
@@ -113,6 +112,8 @@ static strata_status fault_allocate(strata_resource *resource, const strata_requ
     strata_status status = check_call((fault *)resource, &call);
     if (status == STRATA_SUCCESS)
         status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    else
+        strata_request_refused(resource, request, status);
     if (status == STRATA_SUCCESS && out->id.generation)
         remember(resource, request, out->id);
     return status;
@@ -160,7 +161,7 @@ static strata_status check_per_million(uint64_t per_million)
 {
     if (per_million <= MILLION)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: per_million is %llu, and can be a million at most",
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: per_million is %llu; expected at most 1000000",
                        (unsigned long long)per_million);
 }
 
@@ -181,12 +182,12 @@ static void fault_destroy(strata_resource *resource)
 }
 
 static const strata_value fault_values[VALUES] = {
-    [VALUE_NTH] = {"nth", STRATA_VALUE_COUNT, true, "this call fails; 0: none"},
-    [VALUE_EVERY] = {"every", STRATA_VALUE_COUNT, true, "calls whose number is a multiple fail; 0: none"},
-    [VALUE_PER_MILLION] = {"per_million", STRATA_VALUE_COUNT, true, "so many of a million calls fail"},
-    [VALUE_LARGER_THAN] = {"larger_than", STRATA_VALUE_BYTES, true, "only calls about more bytes are numbered"},
-    [VALUE_CALLS] = {"calls", STRATA_VALUE_COUNT, false, "calls that were numbered"},
-    [VALUE_FAILED] = {"failed", STRATA_VALUE_COUNT, false, "calls that failed on purpose"},
+    [VALUE_NTH] = {"nth", STRATA_VALUE_COUNT, true, "number of the call that fails; 0: none"},
+    [VALUE_EVERY] = {"every", STRATA_VALUE_COUNT, true, "every call with a multiple of this number fails; 0: none"},
+    [VALUE_PER_MILLION] = {"per_million", STRATA_VALUE_COUNT, true, "failures in a million calls"},
+    [VALUE_LARGER_THAN] = {"larger_than", STRATA_VALUE_BYTES, true, "only calls for more bytes than this are counted"},
+    [VALUE_CALLS] = {"calls", STRATA_VALUE_COUNT, false, "calls counted"},
+    [VALUE_FAILED] = {"failed", STRATA_VALUE_COUNT, false, "failures injected"},
 };
 
 static const strata_resource_ops fault_ops = {
@@ -209,9 +210,9 @@ static const strata_resource_ops fault_ops = {
 static strata_status check_options(const strata_fault_options *options)
 {
     if ((unsigned)options->operation > STRATA_FAULT_ALL)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: there is no operation %d", (int)options->operation);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: invalid operation %d", (int)options->operation);
     if (strcmp(strata_status_name(options->status), "STRATA_ERROR_UNKNOWN") == 0)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: there is no status %d", (int)options->status);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "fault: invalid status %d", (int)options->status);
     return check_per_million(options->per_million);
 }
 
@@ -238,8 +239,6 @@ strata_status strata_fault_create(const strata_fault_options *options, strata_re
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts ---- */
-
 typedef struct fault_text {
     strata_fault_options options;
     int status; /* among those that a text can name */
@@ -247,16 +246,16 @@ typedef struct fault_text {
 
 static const strata_option fault_texts[] = {
     {"operation", STRATA_OPTION_CHOICE, offsetof(fault_text, options.operation),
-     "allocate|deallocate|prepare|reap|trim|all", "which calls may fail"},
-    {"nth", STRATA_OPTION_UINT, offsetof(fault_text, options.nth), NULL, "this call fails"},
-    {"every", STRATA_OPTION_UINT, offsetof(fault_text, options.every), NULL, "calls whose number is a multiple fail"},
-    {"per_million", STRATA_OPTION_UINT, offsetof(fault_text, options.per_million), NULL,
-     "so many of a million calls fail"},
-    {"seed", STRATA_OPTION_UINT, offsetof(fault_text, options.seed), NULL, "of the dice for per_million"},
+     "allocate|deallocate|prepare|reap|trim|all", "calls that may fail"},
+    {"nth", STRATA_OPTION_UINT, offsetof(fault_text, options.nth), NULL, "number of the call that fails"},
+    {"every", STRATA_OPTION_UINT, offsetof(fault_text, options.every), NULL,
+     "every call with a multiple of this number fails"},
+    {"per_million", STRATA_OPTION_UINT, offsetof(fault_text, options.per_million), NULL, "failures in a million calls"},
+    {"seed", STRATA_OPTION_UINT, offsetof(fault_text, options.seed), NULL, "seed for per_million"},
     {"larger_than", STRATA_OPTION_SIZE, offsetof(fault_text, options.larger_than), NULL,
-     "only calls about more bytes are numbered"},
+     "only calls for more bytes than this are counted"},
     {"status", STRATA_OPTION_CHOICE, offsetof(fault_text, status), "out_of_memory|out_of_budget|driver",
-     "what a failure answers"},
+     "status of a failure"},
 };
 
 static strata_status make_fault(int device, const void *given, strata_resource **out)
@@ -273,7 +272,7 @@ static strata_status make_fault(int device, const void *given, strata_resource *
 const strata_layer strata_fault_layer = {
     .size = sizeof(strata_layer),
     .name = "fault",
-    .help = "fails chosen calls on purpose",
+    .help = "makes chosen calls fail, for tests",
     .options = fault_texts,
     .option_count = sizeof fault_texts / sizeof fault_texts[0],
     .options_size = sizeof(fault_text),

@@ -1,11 +1,11 @@
 /* nvtx: names of blocks, and blocks as regions of NVTX's memory extension.
  *
- * A tool knows a block that is a driver allocation of its own; the layer gives it a name. compute-sanitizer 2025.3
- * refuses regions of the whole address space, so blocks inside a larger driver allocation (cuMemGetAddressRange) are
- * regions of a heap. A heap lives from the first block in it to the last: the layer does not learn when the owner frees
- * the allocation, and memory without a region in it is not accessible. Heaps are few and kept in an array; a block's
- * entry has the index of its heap. Blocks in allocations that cannot be heaps are not reported: the tool takes no names
- * for them (docs/measurements.md, "compute-sanitizer"). */
+ * A block that is a driver allocation of its own is known to the tool; it gets a name. compute-sanitizer 2025.3 refuses
+ * regions of the whole address space: blocks inside a larger driver allocation (cuMemGetAddressRange) are regions of a
+ * heap. A heap lives from its first block to its last, since the layer does not learn when the owner frees the
+ * allocation, and memory outside regions is not accessible. A block's entry has its heap's index. Blocks in allocations
+ * that cannot be heaps are not reported: the tool takes no names for them (docs/measurements.md, "compute-sanitizer").
+ */
 #include <strata/nvtx.h>
 
 #include "core/base/error.h"
@@ -16,8 +16,13 @@
 #include "resources/builtin.h"
 
 #ifdef STRATA_HAVE_NVTX
+#include <stdlib.h>
+
+/* Functions in NVTX's headers load the library that the environment names, also in a set-uid program. */
+#define getenv secure_getenv
 #define NVTX_AS_SYSTEM_HEADER
 #include <nvtx3/nvToolsExtMem.h>
+#undef getenv
 
 #include <string.h>
 
@@ -30,7 +35,7 @@ typedef struct nvtx_heap {
     nvtxMemHeapHandle_t handle;
 } nvtx_heap;
 
-/* Held around each call of NVTX: the first one loads the tool, which is not thread-safe. */
+/* Held around each NVTX call: the first one loads the tool, which is not thread-safe. */
 static strata_lock nvtx_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_GUARD);
 
 typedef struct nvtx_layer {
@@ -38,20 +43,20 @@ typedef struct nvtx_layer {
     strata_device *device;
     strata_nvtx_options options; /* constant, like domain */
     nvtxDomainHandle_t domain;
-    nvtx_heap *heaps; /* these four are guarded by nvtx_lock */
+    nvtx_heap *heaps; /* guarded by nvtx_lock, like the next three */
     size_t heap_room;
     size_t heap_count;
     size_t regions;
 } nvtx_layer;
 
-/* A block's region, in its entry; zero in a new block. Guarded by `nvtx_lock`, and changed only while the entry is
- * locked or no free is in flight: after a free the entry may be another block's. */
+/* In a block's entry; zero in a new block. Guarded by `nvtx_lock`, and changed only while the entry is locked or no
+ * free is in flight: after a free the entry may be another block's. */
 typedef struct nvtx_region {
-    CUdeviceptr address; /* 0: no region recorded yet */
+    CUdeviceptr address; /* 0: no region yet */
     size_t bytes;
     strata_tag tag;
-    uint32_t heap;  /* index of its heap plus one; 0: none, only a name */
-    uint32_t frees; /* frees in flight; after refused ones, the last reports the region again */
+    uint32_t heap;  /* index plus one; 0: none, only a name */
+    uint32_t frees; /* in flight; after refused ones, the last reports the region again */
     bool told;
 } nvtx_region;
 
@@ -66,20 +71,21 @@ static bool can_be_heap(CUdeviceptr start)
     return result == CUDA_SUCCESS && capable;
 }
 
-/* A guard's kernels read the zones around its blocks, which the tool would report. */
+/* A guard's kernels read the zones around blocks, which the tool would report. */
 static bool is_above_guard(const nvtx_layer *self)
 {
-    for (const strata_resource *below = self->resource.upstream; below; below = below->upstream)
+    const strata_resource *from = &self->resource;
+    for (const strata_resource *below = from; below; below = strata_resource_next_below(from, below))
         if (strata_has_zones(below))
             return true;
     return false;
 }
 
-/* The driver allocation that contains a block. */
+/* The driver allocation of a block. */
 typedef struct nvtx_origin {
     CUdeviceptr start;
-    size_t bytes;  /* 0: the block is a whole allocation, or unknown, or it can be no heap */
-    bool is_known; /* known to the tool, by itself or as a region */
+    size_t bytes;  /* 0: the block is a whole allocation, or unknown, or no heap is possible */
+    bool is_known; /* to the tool, by itself or as a region */
 } nvtx_origin;
 
 /* The context is current. */
@@ -96,12 +102,12 @@ static nvtx_origin query_origin(const nvtx_layer *self, const strata_block *bloc
     return origin;
 }
 
-/* Enters the scope of a report: compute-sanitizer takes no heap from a thread without a context. False without a
- * context: nothing is reported. Errors are ignored. */
-static bool report_begin(const nvtx_layer *self, strata_scope *scope)
+/* The scope of a report. False without a context: compute-sanitizer then takes no heap. Errors are ignored. */
+static bool report_begin(const nvtx_layer *self, strata_call_scope *scope)
 {
     strata_error_suppress_begin();
-    strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status =
+        strata_call_scope_enter(scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
@@ -115,7 +121,7 @@ static uint32_t find_heap(const nvtx_layer *self, CUdeviceptr start)
     return 0;
 }
 
-/* Index of an unused element plus one; 0 without host memory. The lock is held. */
+/* An unused element's index plus one; 0 without host memory. The lock is held. */
 static uint32_t find_unused_heap(nvtx_layer *self)
 {
     uint32_t heap_index = find_heap(self, 0);
@@ -149,8 +155,7 @@ static nvtxMemHeapHandle_t tell_heap(const nvtx_layer *self, CUdeviceptr start, 
     return nvtxMemHeapRegister(self->domain, &heap);
 }
 
-/* Adds a region to the heap there and reports the heap if it is the first. Returns the index plus one, or 0. The lock
- * is held. */
+/* Adds a region to the heap there; reports a new heap. Returns its index plus one, or 0. The lock is held. */
 static uint32_t enter_heap(nvtx_layer *self, CUdeviceptr start, size_t bytes)
 {
     uint32_t heap_index = find_heap(self, start);
@@ -168,7 +173,7 @@ static uint32_t enter_heap(nvtx_layer *self, CUdeviceptr start, size_t bytes)
     return heap_index;
 }
 
-/* Removes a region from its heap. The lock is held. */
+/* The lock is held. */
 static void leave_heap(nvtx_layer *self, uint32_t heap_index)
 {
     nvtx_heap *heap = &self->heaps[heap_index - 1];
@@ -236,7 +241,7 @@ static void report_region_end(const nvtx_layer *self, const nvtx_region *region)
 
 /* ---- regions ---- */
 
-/* The block's region with its entry locked; NULL if the block is gone. `nvtx_lock` is held. */
+/* With its entry locked; NULL if the block is gone. `nvtx_lock` is held. */
 static nvtx_region *lock_region(const nvtx_layer *self, const strata_block *block, strata_entry **entry)
 {
     *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
@@ -245,7 +250,7 @@ static nvtx_region *lock_region(const nvtx_layer *self, const strata_block *bloc
     return (nvtx_region *)(void *)((char *)*entry + self->resource.block_offset);
 }
 
-/* Reports the region. No free is in flight; a new one waits for `nvtx_lock`, which is held. */
+/* No free is in flight; a new one waits for `nvtx_lock`, which is held. */
 static void report_region(nvtx_layer *self, nvtx_region *region, const nvtx_origin *origin)
 {
     region->heap = origin->bytes ? enter_heap(self, origin->start, origin->bytes) : 0;
@@ -254,10 +259,10 @@ static void report_region(nvtx_layer *self, nvtx_region *region, const nvtx_orig
     self->regions += region->heap != 0;
 }
 
-/* A thread that finds the block by its address may free it at once. */
+/* A thread that finds the block by address may free it at once. */
 static void begin_region(nvtx_layer *self, const strata_block *block)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_entry *entry;
     nvtx_origin origin = {0};
     bool can_tell = report_begin(self, &scope);
@@ -276,13 +281,13 @@ static void begin_region(nvtx_layer *self, const strata_block *block)
         report_region(self, region, &origin);
     strata_lock_release(&nvtx_lock);
     if (can_tell)
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
 }
 
-/* Before a free: reports the end of the region. False if the block is not live, so that the free will be refused. */
+/* Before a free: the region ends. False: the block is not live, the free will be refused. */
 static bool begin_free(nvtx_layer *self, const strata_block *block)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_entry *entry;
     nvtx_region ended = {0};
     bool can_tell = report_begin(self, &scope);
@@ -302,11 +307,11 @@ static bool begin_free(nvtx_layer *self, const strata_block *block)
     }
     strata_lock_release(&nvtx_lock);
     if (can_tell)
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     return region != NULL;
 }
 
-/* The recorded facts of a live block. */
+/* Of a live block. */
 static strata_block recorded_block(nvtx_layer *self, const strata_block *block)
 {
     strata_entry *entry;
@@ -325,7 +330,7 @@ static strata_block recorded_block(nvtx_layer *self, const strata_block *block)
 static void end_free(nvtx_layer *self, const strata_block *block)
 {
     const strata_block noted = recorded_block(self, block);
-    strata_scope scope;
+    strata_call_scope scope;
     strata_entry *entry;
     nvtx_origin origin = {0};
     bool can_tell = report_begin(self, &scope);
@@ -340,7 +345,7 @@ static void end_free(nvtx_layer *self, const strata_block *block)
         report_region(self, region, &origin);
     strata_lock_release(&nvtx_lock);
     if (can_tell)
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
 }
 
 /* ---- operations ---- */
@@ -354,7 +359,7 @@ static strata_status nvtx_allocate(strata_resource *resource, const strata_reque
     return status;
 }
 
-/* The region ends before the free: afterwards the memory may be another block's. */
+/* The region ends first: after the free the memory may be another block's. */
 static strata_status nvtx_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     nvtx_layer *self = (nvtx_layer *)resource;
@@ -369,8 +374,8 @@ static strata_status nvtx_deallocate(strata_resource *resource, const strata_blo
 enum { VALUE_REGIONS, VALUE_HEAPS };
 
 static const strata_value nvtx_values[] = {
-    [VALUE_REGIONS] = {"regions", STRATA_VALUE_COUNT, false, "blocks that a tool was told of as parts of heaps"},
-    [VALUE_HEAPS] = {"heaps", STRATA_VALUE_COUNT, false, "the larger pieces of memory that these are"},
+    [VALUE_REGIONS] = {"regions", STRATA_VALUE_COUNT, false, "blocks announced as parts of heaps"},
+    [VALUE_HEAPS] = {"heaps", STRATA_VALUE_COUNT, false, "heaps announced"},
 };
 
 static strata_status nvtx_get_value(strata_resource *resource, size_t which, uint64_t *value)
@@ -434,7 +439,7 @@ strata_status strata_nvtx_create(int ordinal, const strata_nvtx_options *given, 
     strata_device *device;
     strata_status status = strata_options_begin("nvtx", out, &options, sizeof options, given);
     if (status == STRATA_SUCCESS && ((options.no_names | options.no_heaps) & ~1))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx: a switch that is neither 0 nor 1");
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "nvtx: invalid switch: expected 0 or 1");
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     return status == STRATA_SUCCESS ? make_layer(device, &options, out) : status;
@@ -445,7 +450,7 @@ strata_status strata_nvtx_create(int ordinal, const strata_nvtx_options *given, 
 static const strata_option nvtx_text_options[] = {
     {"names", STRATA_OPTION_CHOICE, offsetof(strata_nvtx_options, no_names), "on|off", "name blocks by their tags"},
     {"heaps", STRATA_OPTION_CHOICE, offsetof(strata_nvtx_options, no_heaps), "on|off",
-     "tell of the pieces that blocks are cut from"},
+     "announce the larger pieces that blocks are cut from"},
 };
 
 static strata_status make_nvtx(int device, const void *options, strata_resource **out)
@@ -456,7 +461,7 @@ static strata_status make_nvtx(int device, const void *options, strata_resource 
 const strata_layer strata_nvtx_layer = {
     .size = sizeof(strata_layer),
     .name = "nvtx",
-    .help = "tells compute-sanitizer and its like of every block",
+    .help = "announces every block to tools such as compute-sanitizer",
     .options = nvtx_text_options,
     .option_count = sizeof nvtx_text_options / sizeof nvtx_text_options[0],
     .options_size = sizeof(strata_nvtx_options),

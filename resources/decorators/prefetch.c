@@ -1,8 +1,7 @@
-/* prefetch: cuMemPrefetchAsync after each allocation, and after each prepare_use if requested.
+/* prefetch: cuMemPrefetchAsync after each allocation, and on request after each prepare_use.
  *
- * The driver is asked once, at the allocation, whether a block is managed memory; the answer is in its entry. A move is
- * work on the block, recorded as a read: by record_use after an allocation, by the matching finish after a prepare,
- * which then records at least a read. */
+ * The allocation asks the driver once whether the block is managed; its entry has the answer. A move is recorded as a
+ * read: by record_use after an allocation, after a prepare by the matching finish, which records at least a read. */
 #include <strata/prefetch.h>
 
 #include "core/base/counters.h"
@@ -19,15 +18,15 @@ typedef struct prefetch {
     strata_resource resource;
     strata_device *device;
     CUmemLocation to;         /* constant */
-    _Atomic bool on_use;      /* set by any thread; a concurrent prepare uses either value */
-    _Atomic bool ever_on_use; /* whether it was ever set; any thread */
+    _Atomic bool on_use;      /* any thread; a concurrent prepare uses either value */
+    _Atomic bool ever_on_use; /* any thread */
     strata_counters counters;
 } prefetch;
 
 /* In a block's entry. Written by the allocating thread before the block is shown to others. Atomic: a call with a stale
  * identity may read it while the entry becomes another block's. */
 typedef struct managed_block {
-    _Atomic uint64_t generation; /* of the block that is managed memory; 0: not managed */
+    _Atomic uint64_t generation; /* of the managed block; 0: not managed */
 } managed_block;
 
 static bool is_managed(strata_resource *resource, strata_block_id id)
@@ -44,15 +43,16 @@ static void count(prefetch *self, unsigned which)
 /* An address unknown to the driver is not managed. After a failed query nothing is moved. */
 static bool query_managed(prefetch *self, CUdeviceptr address)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     unsigned char managed = 0; /* a boolean of the driver */
     CUresult result = CUDA_ERROR_UNKNOWN;
     strata_error_suppress_begin();
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {
         result = strata_cu.PointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE)
         count(self, FAILED);
@@ -62,21 +62,21 @@ static bool query_managed(prefetch *self, CUdeviceptr address)
 /* Whether a move was submitted. */
 static bool move(prefetch *self, const strata_block *block, CUstream stream)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     if (strata_stream_is_capturing(self->device, stream, true)) {
         count(self, SKIPPED);
         return false;
     }
     strata_error_suppress_begin();
-    strata_status status = strata_scope_enter(&scope, self->device,
-                                              STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED | strata_scope_for(stream));
+    strata_status status = strata_call_scope_enter(
+        &scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED | strata_call_scope_for(stream));
     strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS) {
         count(self, status == STRATA_ERROR_STREAM_CAPTURE ? SKIPPED : FAILED);
         return false;
     }
     CUresult result = strata_cu.MemPrefetchAsync(block->address, block->bytes, self->to, 0, stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     count(self, result == CUDA_SUCCESS ? PREFETCHES : FAILED);
     return result == CUDA_SUCCESS;
 }
@@ -90,8 +90,8 @@ static bool give_back(strata_resource *up, const strata_block *block, CUstream s
     return status == STRATA_SUCCESS;
 }
 
-/* If the move cannot be recorded, the block is given back: a free could precede the move. A block that cannot be given
- * back stays live and counted below; the move is waited for as far as possible. */
+/* If the move cannot be recorded, the block is given back: a free could precede the move. If that fails it stays live
+ * and counted below; the move is waited for as far as possible. */
 static strata_status record_move(const prefetch *self, strata_block *block, CUstream stream)
 {
     strata_resource *up = self->resource.upstream;
@@ -126,7 +126,7 @@ static strata_status prefetch_prepare(strata_resource *resource, const strata_bl
 {
     prefetch *self = (prefetch *)resource;
     strata_status status = resource->upstream->ops->prepare_use(resource->upstream, block, stream, access);
-    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* acquire: finish then sees ever_on_use */
+    bool asked = atomic_load_explicit(&self->on_use, memory_order_acquire); /* finish then sees ever_on_use */
     if (status == STRATA_SUCCESS && asked && is_managed(resource, block->id))
         move(self, block, stream);
     return status;
@@ -168,10 +168,10 @@ static void prefetch_destroy(strata_resource *resource)
 }
 
 static const strata_value prefetch_values[] = {
-    [VALUE_PREFETCHES] = {"prefetches", STRATA_VALUE_COUNT, false, "moves that were submitted"},
-    [VALUE_FAILED] = {"failed_prefetches", STRATA_VALUE_COUNT, false, "moves that the driver refused"},
-    [VALUE_SKIPPED] = {"skipped_prefetches", STRATA_VALUE_COUNT, false, "moves left out because of a capture"},
-    [VALUE_ON_USE] = {"on_use", STRATA_VALUE_SWITCH, true, "whether each prepare_use moves its block"},
+    [VALUE_PREFETCHES] = {"prefetches", STRATA_VALUE_COUNT, false, "prefetches submitted"},
+    [VALUE_FAILED] = {"failed_prefetches", STRATA_VALUE_COUNT, false, "prefetches that the driver refused"},
+    [VALUE_SKIPPED] = {"skipped_prefetches", STRATA_VALUE_COUNT, false, "prefetches left out because of a capture"},
+    [VALUE_ON_USE] = {"on_use", STRATA_VALUE_SWITCH, true, "whether each prepared use prefetches its block"},
 };
 
 static const strata_resource_ops prefetch_ops = {
@@ -193,15 +193,14 @@ static strata_status check_options(const strata_prefetch_options *options)
 {
     if ((unsigned)options->to <= STRATA_PREFETCH_TO_HOST)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "prefetch: to is neither device nor host");
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "prefetch: invalid to: expected device or host");
 }
 
 static strata_status check_driver(void)
 {
     if (strata_cu.MemPrefetchAsync)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                       "prefetch: the driver does not have cuMemPrefetchAsync as of CUDA 12.2");
+    return strata_fail(STRATA_ERROR_UNSUPPORTED, "prefetch: the driver lacks cuMemPrefetchAsync of CUDA 12.2");
 }
 
 strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options *options, strata_resource **out)
@@ -230,11 +229,9 @@ strata_status strata_prefetch_create(int ordinal, const strata_prefetch_options 
     return STRATA_SUCCESS;
 }
 
-/* ---- stack texts: a text fills the options struct ---- */
-
 static const strata_option prefetch_texts[] = {
-    {"to", STRATA_OPTION_CHOICE, offsetof(strata_prefetch_options, to), "device|host", "where blocks are moved"},
-    {"on_use", STRATA_OPTION_BOOL, offsetof(strata_prefetch_options, on_use), NULL, "at each prepared use, too"},
+    {"to", STRATA_OPTION_CHOICE, offsetof(strata_prefetch_options, to), "device|host", "destination of blocks"},
+    {"on_use", STRATA_OPTION_BOOL, offsetof(strata_prefetch_options, on_use), NULL, "also at each prepared use"},
 };
 
 static strata_status make_prefetch(int device, const void *options, strata_resource **out)
@@ -245,7 +242,7 @@ static strata_status make_prefetch(int device, const void *options, strata_resou
 const strata_layer strata_prefetch_layer = {
     .size = sizeof(strata_layer),
     .name = "prefetch",
-    .help = "moves managed memory to where it will be used",
+    .help = "moves managed memory ahead of its use",
     .options = prefetch_texts,
     .option_count = sizeof prefetch_texts / sizeof prefetch_texts[0],
     .options_size = sizeof(strata_prefetch_options),

@@ -1,14 +1,15 @@
-/* The check at process exit: everything that is live or was freed, before the driver shuts down.
+/* The check at process exit: everything live or freed, before the driver shuts down.
  *
- * Layers of stacks that were made from a text and not ended are checked; the stack of strata_runtime_get never ends. A
- * layer that was made by hand may have a callback whose data is gone.
+ * It covers stacks made from a text and not ended; strata_runtime_get's never ends. A layer made by hand may have a
+ * callback whose data is gone.
  *
- * The exit handler is registered with the first log, after the driver's and Strata's own, so it runs before them and
- * after handlers that the program registers later. Another thread makes the check (core/stack/exit_look.h says why) and
- * leaves its findings in the exit list; the exiting thread reports them. With on_finding=exit the process ends with the
- * guard's status after all other handlers, when logs are written: in the library's last destructor. */
+ * The exit handler is registered with the first log, after the driver's and Strata's own: it runs before them, and
+ * after handlers that the program registers later. Another thread makes the check (core/stack/exit_look.h); the exiting
+ * thread reports its findings. With on_finding=exit the process ends with the guard's status in the library's last
+ * destructor, when logs are written. */
 #include "resources/findings/exit_list.h"
 
+#include "core/base/report.h"
 #include "core/stack/exit_look.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
@@ -33,12 +34,13 @@ static bool ends_process;    /* of the exiting thread */
  * device still has one, and a sampling guard reports candidates. */
 static bool has_context(strata_device *device)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     size_t free_bytes, total;
-    if (strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+    if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+        STRATA_SUCCESS)
         return false;
     CUresult result = strata_cu.MemGetInfo(&free_bytes, &total);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS || result == CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
@@ -47,31 +49,32 @@ static bool is_about_captures(CUresult result)
     return result >= CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED && result <= CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
 }
 
-/* The wait may end a capture, which no longer matters; the capture prevents the wait. The check meets other errors
+/* The wait may end a capture, which no longer matters; a capture prevents the wait. The check meets other errors
  * itself. */
 static void wait_for_device(strata_device *device)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     if (!strata_cu.CtxSynchronize ||
-        strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+            STRATA_SUCCESS)
         return;
     CUresult result = strata_cu.CtxSynchronize();
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (!is_about_captures(result))
         return;
-    strata_fail_driver(result, "cuCtxSynchronize",
-                       "guard: at the exit of the process a stream of device %d is being captured, so that work which "
-                       "Strata was not told of may not have been looked at",
-                       device->ordinal);
+    strata_fail_driver(
+        result, "cuCtxSynchronize",
+        "guard: a stream of device %d is being captured at exit; work unknown to Strata may be unchecked",
+        device->ordinal);
     exit_list_keep_failure();
 }
 
-/* Round 0 checks what can be checked at once. Round 1 waits for the device first, also for work that Strata was not
- * told of, which may never end. Findings are not repeated. */
+/* Round 1 waits for the device first, also for work unknown to Strata, which may never end. Findings are not repeated.
+ */
 static void check_layer(const findings_log *log, int round)
 {
     const strata_stack *stack = log->layer->stack;
-    if (!stack || !has_context(stack->device)) /* without a stack: another thread is making it */
+    if (!stack || !has_context(stack->device)) /* no stack: another thread is making it */
         return;
     if (round)
         wait_for_device(stack->device);
@@ -91,29 +94,39 @@ static void report_all(void)
     exit_finding one;
     size_t count = 0;
     while (exit_list_finding(count, &one)) {
-        findings_raise(&one.finding);
+        findings_raise(&one.finding, one.ends_process);
         count++;
     }
-    stderr_text text;
-    stderr_text_begin(&text);
+    strata_report_text text;
+    strata_report_text_begin(&text, true);
     for (size_t i = 0; i < count && exit_list_finding(i, &one); i++) {
         if (one.ends_process)
-            strata_guard_finding_print(&one.finding, stderr_text_add, &text);
+            strata_guard_finding_print(&one.finding, strata_report_text_add, &text);
         ends_process |= one.ends_process;
     }
-    stderr_text_end(&text);
+    strata_report_text_end(&text);
+}
+
+/* A check that could not be made is no error of the program's call, and else only the log callback would hear of it. */
+static void write_failure(void)
+{
+    if (!strata_report_has_place() && strata_report_is_wanted(strata_error_has_log_callback(), false))
+        strata_report_line(strata_status_name(strata_last_error()->status), strata_last_error()->message);
 }
 
 static void report_failure(bool complete)
 {
     strata_error kept = exit_list_failure();
-    if (kept.status != STRATA_SUCCESS)
+    if (kept.status != STRATA_SUCCESS) {
         strata_error_raise_again(&kept);
-    if (!complete)
-        strata_fail(STRATA_ERROR_BUSY,
-                    "guard: at the exit of the process not everything was looked at within %d s; the device may have "
-                    "work that does not end",
-                    TIMEOUT_MS / 1000);
+        write_failure();
+    }
+    if (complete)
+        return;
+    strata_fail(STRATA_ERROR_BUSY,
+                "guard: the checks at exit were not complete within %d s; the device may have work that does not end",
+                TIMEOUT_MS / 1000);
+    write_failure();
 }
 
 /* A forked child has no blocks. A program that exits from its log callback may hold locks of Strata. */
@@ -138,7 +151,7 @@ static void *flush(void *unused)
     return unused;
 }
 
-/* Writes the program's buffered output as exit would, but gives up if a thread keeps a FILE locked. */
+/* As exit would, but gives up if a thread keeps a FILE locked. */
 static void flush_output(void)
 {
     struct timespec end;
@@ -152,7 +165,7 @@ static void flush_output(void)
         ;
 }
 
-/* The library's last destructor: priority 101 follows those without a priority, which write logs and reports. */
+/* Priority 101: after destructors without a priority, which write logs and reports. */
 static __attribute__((destructor(101))) void end_process(void)
 {
     if (!ends_process || strata_driver_state_now() == STRATA_DRIVER_FORKED)
@@ -163,7 +176,7 @@ static __attribute__((destructor(101))) void end_process(void)
 
 /* ---- registration ---- */
 
-/* Without host memory for the handler there is no check at exit. */
+/* Without host memory there is no check at exit. */
 static bool register_handler(void)
 {
     return atexit(check_at_exit) == 0;

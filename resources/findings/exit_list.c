@@ -60,7 +60,7 @@ void exit_list_check(void (*visit)(const findings_log *log, int round), int time
     strata_lock_release(&list_lock);
 }
 
-/* Room for one more; false without host memory: strata_guard_take_finding still has the finding. The lock is held. */
+/* False without host memory: strata_guard_take_finding still has the finding. The lock is held. */
 static bool make_room(void)
 {
     if (found_count < found_room)

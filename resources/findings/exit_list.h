@@ -1,4 +1,4 @@
-/* The exit list: which layers are checked at process exit, and what the check finds. For at_exit.c. */
+/* The exit list: layers to check at process exit, and findings of the check. For at_exit.c. */
 #ifndef STRATA_RESOURCES_FINDINGS_EXIT_LIST_H
 #define STRATA_RESOURCES_FINDINGS_EXIT_LIST_H
 
@@ -10,18 +10,18 @@ typedef struct exit_finding {
     bool ends_process;
 } exit_finding;
 
-/* Adds a log; `begin` is called once, with the first one, under the list's lock, until it answers true. */
+/* Adds a log. `begin` is called under the list's lock, with the first log, until it answers true. */
 void exit_list_add(findings_log *self, bool (*begin)(void));
 bool exit_list_is_empty(void);
 
-/* Calls visit for each log, `times` over, under the list's lock. The findings of the calling thread go to the list from
- * then on. */
+/* Calls visit for each log, `times` over, under the list's lock. From then on the calling thread's findings go to the
+ * list. */
 void exit_list_check(void (*visit)(const findings_log *log, int round), int times);
 
-/* The finding at `index`; false if there is none. A check that was given up may still add some. */
+/* False: none at `index`. A check that was given up may still add some. */
 bool exit_list_finding(size_t index, exit_finding *out);
 
-/* Keeps the first failure of a check: the thread's suppressed error. */
+/* Keeps a check's first failure: the thread's suppressed error. */
 void exit_list_keep_failure(void);
 strata_error exit_list_failure(void);
 

@@ -1,15 +1,25 @@
-/* Keeping findings, and reporting them: to the callback, to the log callback, or by ending the process. */
+/* Keeping findings, and reporting them: to the callback or the log callback, or by ending the process. */
 #include "resources/findings/findings.h"
 
 #include "core/base/error.h"
+#include "core/base/report.h"
+#include "core/base/size_text.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
 /* ---- reporting ---- */
 
+static void write_finding(const strata_guard_finding *finding)
+{
+    strata_report_text text;
+    strata_report_text_begin(&text, false);
+    strata_guard_finding_print(finding, strata_report_text_add, &text);
+    strata_report_text_end(&text);
+}
+
 /* Refused frees and illegal accesses were raised by the call that met them. */
-void findings_raise(const strata_guard_finding *finding)
+static void raise_change(const strata_guard_finding *finding)
 {
     if (!finding_has_bytes(finding))
         return;
@@ -22,12 +32,19 @@ void findings_raise(const strata_guard_finding *finding)
     finding_describe_offset(finding, place, sizeof place);
     for (unsigned i = 0; i < finding->shown && i < 8; i++)
         snprintf(found + 3 * i, 4, " %02x", finding->found[i]);
-    strata_error_raise(
-        error, "%s: %llu byte%s changed at %s: block 0x%llx of %zu bytes (tag \"%s\", generation %llu, %s): found%s%s",
+    strata_error_raise_finding(
+        error, "%s: %llu byte%s changed at %s: block 0x%llx, %s (tag \"%s\", generation %llu, %s): found%s%s",
         finding_kind_name(finding->kind), (unsigned long long)finding->changed, finding->changed == 1 ? "" : "s", place,
-        (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
+        (unsigned long long)block->address, strata_size_text(block->requested).text, strata_tag_name(block->tag),
         (unsigned long long)block->id.generation, finding->freed ? "freed" : "live", found,
         finding->changed > 8 ? " ..." : "");
+}
+
+void findings_raise(const strata_guard_finding *finding, bool ends_process)
+{
+    if (strata_report_is_wanted(strata_error_has_log_callback(), ends_process))
+        write_finding(finding);
+    raise_change(finding);
 }
 
 void findings_init(findings_log *self, const strata_guard_options *options)
@@ -64,15 +81,15 @@ bool findings_take(findings_log *self, strata_guard_finding *out)
 
 _Noreturn static void end_process(const strata_guard_finding *findings, size_t count)
 {
-    stderr_text text;
-    stderr_text_begin(&text);
+    strata_report_text text;
+    strata_report_text_begin(&text, true);
     for (size_t i = 0; i < count; i++)
-        strata_guard_finding_print(&findings[i], stderr_text_add, &text);
-    stderr_text_end(&text);
+        strata_guard_finding_print(&findings[i], strata_report_text_add, &text);
+    strata_report_text_end(&text);
     _exit(STRATA_GUARD_EXIT_STATUS);
 }
 
-/* The call that found it may suppress errors, and may have failed already. */
+/* The caller may suppress errors, and may have failed already. */
 static void call_back(const findings_log *self, const strata_guard_finding *finding)
 {
     strata_error_aside aside;
@@ -97,13 +114,17 @@ void findings_report(const findings_log *self, const strata_guard_finding *findi
 {
     if (!count || exit_list_take_findings(self, findings, count))
         return;
+    const bool ends = self->options->on_finding == STRATA_GUARD_EXIT;
     for (size_t i = 0; i < count; i++) {
-        if (self->options->on_finding_call)
-            call_back(self, &findings[i]);
-        else
-            findings_raise(&findings[i]);
+        if (!self->options->on_finding_call) {
+            findings_raise(&findings[i], ends);
+            continue;
+        }
+        if (strata_report_is_wanted(true, ends))
+            write_finding(&findings[i]);
+        call_back(self, &findings[i]);
     }
-    if (self->options->on_finding == STRATA_GUARD_EXIT)
+    if (ends)
         end_process(findings, count);
 }
 
@@ -112,9 +133,8 @@ strata_status findings_fail_allocation(findings_log *self)
     if (self->options->on_finding != STRATA_GUARD_FAIL ||
         !atomic_exchange_explicit(&self->allocation_to_fail, false, memory_order_relaxed))
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_CORRUPTED,
-                       "guard: memory around a block, or of a freed one, was overwritten; this allocation fails to "
-                       "say so, and strata_guard_take_finding has the findings");
+    return strata_fail(STRATA_ERROR_CORRUPTED, "guard: memory around a block or of a freed block was overwritten "
+                                               "(on_finding=fail); strata_guard_take_finding returns the findings");
 }
 
 bool findings_is_refused_free(strata_status status)
@@ -137,6 +157,15 @@ void findings_report_refused(findings_log *self, const strata_block *block, stra
     };
     findings_record(self, &finding, 1);
     findings_report(self, &finding, 1);
+}
+
+void findings_report_refused_address(findings_log *self, CUdeviceptr address, int device, const freed_block *first,
+                                     uint32_t found_at)
+{
+    const strata_block argument = {.address = address, .device = device};
+    const bool twice = first->block.id.generation != 0;
+    findings_report_refused(self, &argument, twice ? STRATA_ERROR_DOUBLE_FREE : STRATA_ERROR_FOREIGN_POINTER, first,
+                            found_at);
 }
 
 /* ---- in a report ---- */

@@ -1,10 +1,10 @@
-/* Findings of the guard and the sampling guard: how they are kept, reported and printed, and the check at process exit.
+/* Findings of guard and sampling guard: keeping, reporting, printing, and the check at process exit.
  *
- *     guard, sampling ---> findings.c   keeps findings, calls the callback or the log callback
+ *     guard, sampling ---> findings.c   keeps findings, calls the callback or the log callback, or writes them
  *                          text.c       a finding as text
- *                          stderr_text.c, exit_list.c, at_exit.c: the last check, and the process's exit status
+ *                          exit_list.c, at_exit.c: the last check, and the process's exit status
  *
- * Each layer has a findings_log. A log that is to be checked at exit registers its layer's check function. */
+ * Each layer has a findings_log. */
 #ifndef STRATA_RESOURCES_FINDINGS_FINDINGS_H
 #define STRATA_RESOURCES_FINDINGS_FINDINGS_H
 
@@ -17,7 +17,7 @@ enum { FINDINGS_KEPT = 64 };
 /* Fill bytes; <strata/guard.h> documents them. */
 enum { FRESH_BYTE = 0xcd, RED_ZONE_BYTE = 0xbd, FREED_BYTE = 0xdd };
 
-/* Bytes in or around a block that must have one value. */
+/* Bytes that must have one value. */
 typedef struct checked_range {
     CUdeviceptr address;
     size_t bytes;
@@ -25,9 +25,9 @@ typedef struct checked_range {
     uint8_t kind; /* strata_guard_kind of a change */
 } checked_range;
 
-enum { RED_ZONES = 2 }; /* of a block: front and back */
+enum { RED_ZONES = 2 }; /* front and back */
 
-/* A freed block, remembered for a second free of it. */
+/* Remembered for a second free of it. */
 typedef struct freed_block {
     strata_block block;
     uint32_t allocated_at, freed_at; /* call stacks */
@@ -35,7 +35,7 @@ typedef struct freed_block {
 
 typedef struct findings_log {
     const strata_guard_options *options; /* constant */
-    strata_resource *layer;              /* set once by findings_check_at_exit; NULL: not checked at exit */
+    strata_resource *layer;              /* set once by findings_check_at_exit; else NULL */
     strata_status (*check)(strata_resource *layer);
     struct findings_log *next, *previous; /* in the exit list, guarded by its lock */
     strata_lock lock;
@@ -52,21 +52,22 @@ typedef struct findings_log {
 void findings_init(findings_log *self, const strata_guard_options *options);
 void findings_destroy(findings_log *self);
 
-/* Counts and keeps findings, before anything that other threads wait for: they then see them. */
+/* Counts and keeps findings. Called before threads that wait can go on: they then see them. */
 void findings_record(findings_log *self, const strata_guard_finding *findings, size_t count);
 
-/* Reports recorded findings to the callback or the log callback, all of them before on_finding=exit ends the process.
- * The caller holds no lock, and no thread waits for it: the callback may wait for a thread that calls the stack. */
+/* Reports recorded findings to the callback or the log callback, all before on_finding=exit ends the process. The
+ * caller holds no lock, and no thread waits for it: the callback may wait for a thread that calls the stack. */
 void findings_report(const findings_log *self, const strata_guard_finding *findings, size_t count);
 
 /* Reports a finding to the log callback, unless it is a refused free or an illegal access: those were raised already.
- */
-void findings_raise(const strata_guard_finding *finding);
+ * Writes it as text if nothing else says it, or STRATA_REPORT asks for it. `ends_process`: it is written to standard
+ * error anyway. */
+void findings_raise(const strata_guard_finding *finding, bool ends_process);
 
-/* Takes the oldest kept finding; false if there is none. */
+/* The oldest kept finding; false if there is none. */
 bool findings_take(findings_log *self, strata_guard_finding *out);
 
-/* Writes the kept findings as a list. */
+/* The kept findings as a list. */
 void findings_describe(findings_log *self, strata_emitter *to);
 
 /* With on_finding=fail: the error of one allocation after findings; else SUCCESS. */
@@ -75,46 +76,38 @@ strata_status findings_fail_allocation(findings_log *self);
 /* Whether the status of a free makes it a finding. */
 bool findings_is_refused_free(strata_status status);
 
-/* Records and reports such a free. `first`: the first free of the block; zero: unknown. */
+/* Records and reports a refused free. `first`: the block's first free; zero: unknown. */
 void findings_report_refused(findings_log *self, const strata_block *block, strata_status status,
                              const freed_block *first, uint32_t found_at);
+
+/* The same of a free by address. */
+void findings_report_refused_address(findings_log *self, CUdeviceptr address, int device, const freed_block *first,
+                                     uint32_t found_at);
 
 /* ---- text.c ---- */
 
 const char *finding_kind_name(strata_guard_kind kind);
 
-/* Whether the finding is about changed bytes. */
+/* Whether it is about changed bytes. */
 bool finding_has_bytes(const strata_guard_finding *finding);
 
-/* Describes the position of the first changed byte. */
+/* The position of the first changed byte. */
 void finding_describe_offset(const strata_guard_finding *finding, char *text, size_t room);
 
 /* As strata_guard_finding_print, for a block that an illegal access may be about, if there was one. */
 void findings_print_candidate(const strata_guard_finding *candidate, strata_write_callback write, void *data);
 
-/* ---- stderr_text.c ---- */
-
-/* Text for standard error, written to its descriptor: an interrupted thread may hold the lock of the FILE. */
-typedef struct stderr_text {
-    bool failed; /* nothing more is written */
-    size_t used;
-    char text[4096];
-} stderr_text;
-void stderr_text_begin(stderr_text *self);
-void stderr_text_add(const char *text, size_t length, void *self);
-void stderr_text_end(stderr_text *self);
-
 /* ---- at_exit.c ---- */
 
-/* Checks `layer` when the process exits, until exit_list_remove. */
+/* Checks `layer` at process exit, until exit_list_remove. */
 void findings_check_at_exit(findings_log *self, strata_resource *layer, strata_status (*check)(strata_resource *layer));
 
 /* ---- exit_list.c ---- */
 
-/* Removes a log from the exit list, if it is there. */
+/* Does nothing if the log is not in the list. */
 void exit_list_remove(findings_log *self);
 
-/* Keeps findings for the exiting thread. False if the calling thread is not the one that checks at exit. */
+/* Keeps findings for the exiting thread. False if the calling thread does not check at exit. */
 bool exit_list_take_findings(const findings_log *log, const strata_guard_finding *findings, size_t count);
 
 #endif

@@ -1,5 +1,7 @@
-/* A finding as text of several lines. */
+/* A finding as text. */
 #include "core/base/call_stack.h"
+#include "core/base/escape.h"
+#include "core/base/size_text.h"
 #include "resources/findings/findings.h"
 
 #include <stdarg.h>
@@ -98,7 +100,7 @@ static void print_stack(printer *to, const char *what, uint32_t stack)
     strata_call_stack_print(stack, print_frame, to);
 }
 
-/* An argument of a free that is no block has no state. */
+/* A foreign free's argument is no block: it has no state. */
 static const char *state_name(const strata_guard_finding *finding)
 {
     if (finding->kind == STRATA_GUARD_FOREIGN_FREE)
@@ -120,9 +122,11 @@ static void print_finding(const strata_guard_finding *finding, bool is_candidate
 {
     printer to = {.write = write, .data = data};
     const strata_block *block = &finding->block;
-    print(&to, "guard: %s: block 0x%llx, %zu bytes, tag \"%s\", generation %llu, device %d, %s\n",
-          is_candidate ? "suspect" : finding_kind_name(finding->kind), (unsigned long long)block->address,
-          block->requested, strata_tag_name(block->tag), (unsigned long long)block->id.generation, block->device,
+    char tag[256];
+    strata_escape(tag, sizeof tag, strata_tag_name(block->tag));
+    print(&to, "guard: %s: block 0x%llx, %s, tag \"%s\", generation %llu, device %d, %s\n",
+          is_candidate ? "fault candidate" : finding_kind_name(finding->kind), (unsigned long long)block->address,
+          strata_size_text(block->requested).text, tag, (unsigned long long)block->id.generation, block->device,
           state_name(finding));
     if (finding_has_bytes(finding))
         print_change(&to, finding);

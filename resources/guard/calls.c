@@ -9,12 +9,12 @@ static bool is_in_stack(const strata_resource *resource)
     return resource->ops && resource->stack;
 }
 
-/* The nearest guard from the given layer down; NULL: none. */
+/* From the given layer down; NULL: none. */
 static strata_resource *find_guard(strata_resource *resource)
 {
-    for (; resource; resource = resource->upstream)
-        if (is_in_stack(resource) && (guard_is_one(resource) || sampling_is_one(resource)))
-            return resource;
+    for (strata_resource *layer = resource; layer; layer = strata_resource_next_below(resource, layer))
+        if (is_in_stack(layer) && (guard_is_one(layer) || sampling_is_one(layer)))
+            return layer;
     return NULL;
 }
 
@@ -37,13 +37,12 @@ strata_status strata_guard_check(strata_resource *resource, size_t *findings)
 {
     if (findings)
         *findings = 0;
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
     strata_resource *found = find_guard(resource);
     if (!found)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_guard_check: there is no guard in this stack, from the "
-                                                       "given layer on");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_guard_check: no guard at or below this layer");
     status = check(found);
     size_t count = atomic_exchange_explicit(&log_of(found)->unseen, 0, memory_order_relaxed);
     if (findings)
@@ -57,14 +56,14 @@ strata_status strata_guard_check(strata_resource *resource, size_t *findings)
 bool strata_guard_take_finding(strata_resource *resource, strata_guard_finding *out)
 {
     strata_resource *found = find_guard(resource);
-    return found && out && strata_not_forked() == STRATA_SUCCESS && findings_take(log_of(found), out);
+    return found && out && strata_check_not_forked() == STRATA_SUCCESS && findings_take(log_of(found), out);
 }
 
 void strata_guard_fault_candidates_print(strata_resource *resource, strata_write_callback write, void *data)
 {
-    if (!write || strata_not_forked() != STRATA_SUCCESS)
+    if (!write || strata_check_not_forked() != STRATA_SUCCESS)
         return;
-    for (; resource; resource = resource->upstream)
-        if (is_in_stack(resource) && sampling_is_one(resource))
-            sampling_print_candidates(resource, write, data);
+    for (strata_resource *layer = resource; layer; layer = strata_resource_next_below(resource, layer))
+        if (is_in_stack(layer) && sampling_is_one(layer))
+            sampling_print_candidates(layer, write, data);
 }

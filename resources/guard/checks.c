@@ -1,18 +1,18 @@
-/* Checks: building a batch, launching it on the guard's stream, and reading its findings. */
+/* Building batches of checks, launching them on the guard's stream, reading their findings. */
 #include "resources/guard/internal.h"
 
 #include "core/base/error.h"
 #include "core/blocks/uses.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/timeline.h"
 
 #include <string.h>
 #include <time.h>
 
 enum {
     LAUNCH_AT = 24,             /* freed blocks, while other batches are in flight */
-    KERNEL_PIECE = 1 << 20,     /* bytes of a piece for the kernel */
-    COPY_PIECE = 128 << 10,     /* bytes of a piece that is copied */
-    PARTS = GUARD_BATCH_PIECES, /* most findings of a batch: one a piece */
+    KERNEL_PIECE = 1 << 20,     /* bytes, for the kernel */
+    COPY_PIECE = 128 << 10,     /* bytes, copied */
+    PARTS = GUARD_BATCH_PIECES, /* most findings of a batch */
 };
 
 /* ---- pieces ---- */
@@ -26,7 +26,7 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
                           checked_range extents[GUARD_RANGES])
 {
     CUdeviceptr end = shown->address + shown->requested, outer_end = below->address + below->bytes;
-    /* The zone also covers the padding up to the next multiple of 256. */
+    /* Also covers the padding up to the next multiple of 256. */
     size_t back = self->zone + (size_t)(-end & 255);
     extents[0] = (checked_range){
         .address = shown->address - self->zone,
@@ -48,7 +48,7 @@ void guard_checked_ranges(const guard *self, const strata_block *shown, const st
     };
 }
 
-/* Numbers of a block's ranges that are checked when it leaves, and before. */
+/* How many ranges are checked when the block leaves, and before. */
 static unsigned all_ranges(const guard *self, const guarded *block)
 {
     return block->unfilled ? 0 : self->options.no_poison ? RED_ZONES : GUARD_RANGES;
@@ -81,8 +81,7 @@ static void add_piece(guard_batch *batch, const checked_range *extent, uint64_t 
     batch->copied += bytes;
 }
 
-/* Adds pieces of a block's first `extents` ranges to a batch, from byte *taken on, which moves, while there is room.
- * True if all of it was added. */
+/* Adds pieces of the first `extents` ranges from byte *taken on, which moves, while there is room. True: all of it. */
 static bool add_pieces(const guard *self, guard_batch *batch, const guarded *block, unsigned extents, uint64_t *taken)
 {
     checked_range all[GUARD_RANGES];
@@ -122,8 +121,8 @@ static void add_subject(guard *self, guard_batch *batch, guarded *block, strata_
     block->busy += live;
 }
 
-/* Adds as much of a block as fits into a batch; with `whole`, all or nothing. True if all of it was added. A block
- * without pieces is added too: only blocks that were in a batch leave. */
+/* As much of a block as fits; with `whole`, all or nothing. True: all of it. Also adds blocks without pieces: only
+ * blocks that were in a batch leave. */
 static bool add_block(guard *self, guard_batch *batch, guarded *block, unsigned extents, uint64_t *taken, bool whole,
                       strata_access access)
 {
@@ -181,7 +180,7 @@ static uint32_t oldest_in_quarantine(const guard *self)
     return held ? held : self->lists[GUARD_FREED].first;
 }
 
-/* Moves blocks over the limits to LEAVING, and blocks with free numbers up to `until`. */
+/* Blocks over the limits, and those with free numbers up to `until`. */
 static void move_to_leaving(guard *self, uint64_t until)
 {
     for (uint32_t slot; (slot = oldest_in_quarantine(self));) {
@@ -192,7 +191,7 @@ static void move_to_leaving(guard *self, uint64_t until)
     }
 }
 
-/* The first leaving block from a slot on with a free number up to `until`; 0: none. The list is not sorted: blocks that
+/* The first leaving block from `slot` on with a free number up to `until`; 0: none. The list is not sorted: blocks that
  * could not be checked were appended again. */
 static uint32_t next_leaving(const guard *self, uint32_t slot, uint64_t until)
 {
@@ -225,7 +224,7 @@ static void add_freed(guard *self, guard_batch *batch)
     }
 }
 
-/* Position of a check of everything in the quarantine: a block, or the one after it if it has left. */
+/* Of a check of everything: a block, or its successor if it has left. */
 typedef struct quarantine_position {
     uint64_t number; /* of the block's free */
     uint64_t taken;
@@ -249,7 +248,7 @@ static void add_held(guard *self, guard_batch *batch, quarantine_position *at, u
     }
 }
 
-/* Adds live blocks that were not in this round yet; they are first in the list. */
+/* Live blocks not in this round yet; they are first in the list. */
 static void add_live(guard *self, guard_batch *batch, uint64_t round)
 {
     for (uint32_t slot; (slot = self->lists[GUARD_LIVE].first);) {
@@ -266,10 +265,11 @@ static void add_live(guard *self, guard_batch *batch, uint64_t round)
 
 static strata_status submit(guard *self, guard_batch *batch)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     if (!batch->piece_count)
         return STRATA_SUCCESS;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call = "cuLaunchKernel";
@@ -283,15 +283,14 @@ static strata_status submit(guard *self, guard_batch *batch)
         for (uint32_t i = 0; i < batch->piece_count && result == CUDA_SUCCESS; to += batch->pieces[i++].bytes)
             result = strata_cu.MemcpyDtoHAsync(to, batch->pieces[i].address, batch->pieces[i].bytes, self->checking);
     }
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, call, "checking the red zones of %u blocks", batch->subject_count);
 }
 
-/* Ends the preparation of the subjects from `first` on. Their use is not recorded: no block leaves the guard before its
- * batches were read, and nothing else writes the checked bytes. A half-failed submission is recorded, since no thread
- * will wait for it. */
+/* Uses are not recorded: no block leaves before its batches were read, and nothing else writes the checked bytes. A
+ * half-failed submission is recorded: no thread will wait for it. */
 static void finish_subjects(guard *self, const guard_batch *batch, uint32_t first, bool half_submitted)
 {
     strata_resource *below = self->resource.upstream;
@@ -303,14 +302,14 @@ static void finish_subjects(guard *self, const guard_batch *batch, uint32_t firs
     }
 }
 
-/* Records the point that completes the batch, with an event. */
+/* The point that completes the batch, with an event. */
 static void record_point(guard *self, guard_batch *batch)
 {
     batch->point = strata_timeline_now(self->timeline);
     batch->covered = strata_timeline_close_epoch(batch->point) == STRATA_SUCCESS;
 }
 
-/* Newest free first: its wait covers earlier frees on the same stream. */
+/* Newest free first: its wait covers earlier frees on the stream. */
 static strata_status prepare_and_submit(guard *self, guard_batch *batch)
 {
     strata_resource *below = self->resource.upstream;
@@ -331,7 +330,7 @@ static strata_status prepare_and_submit(guard *self, guard_batch *batch)
     return status;
 }
 
-/* Checks a leaving block again later; after GUARD_TRIES it leaves unchecked. The lock is held. */
+/* A leaving block is checked again; after GUARD_TRIES it leaves unchecked. The lock is held. */
 static void try_again(guard *self, guarded *block)
 {
     guard_list_remove(self, block);
@@ -345,7 +344,7 @@ static void try_again(guard *self, guarded *block)
 
 static strata_status finish_batch(guard *self, guard_batch *batch);
 
-/* Launches a built batch. A failure removes its blocks from it. */
+/* A failure removes the batch's blocks. */
 static strata_status launch(guard *self, guard_batch *batch)
 {
     strata_status status = prepare_and_submit(self, batch);
@@ -415,7 +414,7 @@ static strata_guard_finding make_finding(const guard_batch *batch, uint32_t piec
     return finding;
 }
 
-/* Merges changes in one range of one block into one finding. */
+/* One finding for all changes in one range of a block. */
 static size_t collect(const guard_batch *batch, strata_guard_finding findings[PARTS])
 {
     size_t count = 0;
@@ -432,7 +431,7 @@ static size_t collect(const guard_batch *batch, strata_guard_finding findings[PA
     return count;
 }
 
-/* Drops findings that were reported before, and records the others. */
+/* Drops findings that were reported before. */
 static size_t record_new(guard *self, strata_guard_finding *findings, size_t count)
 {
     size_t kept = 0;
@@ -449,8 +448,7 @@ static size_t record_new(guard *self, strata_guard_finding *findings, size_t cou
     return kept;
 }
 
-/* Frees a block in the layer below, or returns it to the quarantine. All its uses are complete, so the stream waits for
- * nothing. */
+/* Frees a block below, or returns it to the quarantine. Its uses are complete: the stream waits for nothing. */
 static strata_status give_back(guard *self, guarded *block)
 {
     strata_resource *below = self->resource.upstream;
@@ -472,7 +470,7 @@ static strata_status give_back(guard *self, guarded *block)
     return status;
 }
 
-/* Reads a complete batch, which the calling thread owns: reports findings and frees leaving blocks. */
+/* Reads a complete batch, owned by the calling thread: reports findings, frees leaving blocks. */
 static strata_status finish_batch(guard *self, guard_batch *batch)
 {
     strata_guard_finding findings[PARTS];
@@ -537,7 +535,7 @@ static void put_back(guard *self, guard_batch *batch)
     strata_lock_release(&self->lock);
 }
 
-/* Reads the oldest complete batches, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. */
+/* The oldest, at most GUARD_BATCHES: other threads may launch new ones for ever. Never waits. */
 static strata_status read_done(guard *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -556,7 +554,7 @@ static strata_status read_done(guard *self)
     return status;
 }
 
-/* Waits for all batches up to `number` and reads them. */
+/* Waits for batches up to `number` and reads them. */
 static strata_status wait_up_to(guard *self, uint64_t number)
 {
     strata_status status = STRATA_SUCCESS;
@@ -606,9 +604,9 @@ strata_status guard_wait_for_batches(guard *self, const guarded *block)
     return any ? wait_up_to(self, number) : STRATA_SUCCESS;
 }
 
-/* ---- what calls do ---- */
+/* ---- calls ---- */
 
-/* A batch of what is due, or NULL. */
+/* What is due, or NULL. */
 static guard_batch *build(guard *self)
 {
     guard_batch *batch = NULL;
@@ -637,7 +635,7 @@ void guard_poll(guard *self)
             return; /* the error was raised; the next call tries again */
 }
 
-/* Bytes of freed blocks that left the quarantine and wait for their last check. */
+/* Of freed blocks that left the quarantine for their last check. */
 static uint64_t unread_bytes(const guard *self)
 {
     uint64_t all = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
@@ -676,7 +674,7 @@ void guard_keep_unread_few(guard *self, uint64_t least)
         let_checks_come_back(self, most);
 }
 
-/* A batch of leaving blocks freed up to `until`; NULL if none is left (*due: or no batch is free). */
+/* Leaving blocks freed up to `until`; NULL: none is left (*due: or no batch is free). */
 static guard_batch *build_flush(guard *self, uint64_t until, bool *due)
 {
     guard_batch *batch = NULL;
@@ -704,7 +702,7 @@ strata_status guard_flush(guard *self)
     return status == STRATA_SUCCESS ? waited : status;
 }
 
-/* A batch of what a check of everything has not covered; NULL if all is covered (*more: or no batch is free). */
+/* What a check of everything has not covered; NULL: all is covered (*more: or no batch is free). */
 static guard_batch *build_check(guard *self, quarantine_position *at, uint64_t until, uint64_t round, bool *more)
 {
     strata_lock_take(&self->lock);

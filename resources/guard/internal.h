@@ -1,15 +1,15 @@
-/* The guard's data: its bytes of each block, and batches of checks.
+/* The guard's layer bytes of blocks, and batches of checks.
  *
- * A guarded block is in one list, linked through its layer bytes, or in none while one thread owns it:
+ * A guarded block is in one list, or in none while one thread owns it:
  *
  *     LIVE -> FREED -> HELD -> LEAVING -> (none) -> the layer below
  *
- * FREED and HELD are the quarantine, oldest first; zones of blocks in FREED are still to be checked. Blocks over the
- * limits go to LEAVING, are checked as a whole (large ones in several batches), and are freed in the layer below when
- * their last batch was read.
+ * FREED and HELD are the quarantine, oldest first; FREED blocks' zones are still to be checked. Blocks over the limits
+ * go to LEAVING, are checked as a whole (large ones in several batches), and are freed below when their last batch was
+ * read.
  *
- * A batch is the work of one launch. It is built under the guard's lock, and prepared, launched and read without it: no
- * lock is held around a call to the layer below. */
+ * A batch is one launch, built under the guard's lock, but prepared, launched and read without it: no lock is held
+ * around a call to the layer below. */
 #ifndef STRATA_RESOURCES_GUARD_INTERNAL_H
 #define STRATA_RESOURCES_GUARD_INTERNAL_H
 
@@ -40,35 +40,35 @@ typedef enum guard_list_name {
     GUARD_LISTS,
 } guard_list_name;
 
-/* The guard's bytes of a block. Guarded by the lock, except while one thread owns the block. */
+/* Guarded by the lock, except while one thread owns the block. */
 typedef struct guarded {
     strata_block shown; /* the user's view; constant while the user has it */
     strata_block below; /* the view of the layer below; in quarantine with the guard's identity */
     uint64_t number;    /* of its free: the order of the quarantine */
-    uint64_t round;     /* the last check of everything that covered it */
-    uint64_t taken;     /* LEAVING: bytes of it in batches so far */
+    uint64_t round;     /* last check of everything that covered it */
+    uint64_t taken;     /* LEAVING: bytes in batches so far */
     uint32_t next, previous;
     uint32_t allocated_at, freed_at; /* call stacks */
-    uint32_t batches;                /* batches in flight that check it; it leaves after they were read */
+    uint32_t batches;                /* in flight that check it; it leaves afterwards */
     uint32_t busy;                   /* threads that prepare or finish a check of the live block: a free waits */
     uint8_t list;
     uint8_t reported; /* bits of strata_guard_kind */
     uint8_t tries;    /* failed checks */
     bool leaves;      /* leaves with its last batch */
-    bool unfilled;    /* never filled, so nothing can be checked: its user never had it */
+    bool unfilled;    /* its user never had it, nothing can be checked */
 } guarded;
 
 typedef struct guard_list {
     uint32_t first, last, count;
 } guard_list;
 
-/* A block in a batch, as of the building of the batch. */
+/* When the batch was built. */
 typedef struct guard_subject {
     strata_block shown, below;
     uint32_t allocated_at, freed_at;
     strata_access access;
     bool live;
-    bool unfilled; /* nothing of it is checked */
+    bool unfilled; /* nothing is checked */
 } guard_subject;
 
 /* Origin of a piece. */
@@ -81,13 +81,13 @@ typedef struct piece_origin {
 typedef enum guard_batch_state { GUARD_BATCH_FREE = 0, GUARD_BATCH_TAKEN, GUARD_BATCH_LAUNCHED } guard_batch_state;
 
 typedef struct guard_batch {
-    guard_batch_state state;        /* guarded by the lock; the other members belong to the thread that has it TAKEN */
+    guard_batch_state state;        /* guarded by the lock; other members: by the thread that has it TAKEN */
     uint64_t number;                /* guarded by the lock */
     strata_point point;             /* its completion; constant while LAUNCHED */
-    bool covered;                   /* an event covers the point */
-    strata_guard_piece *pieces;     /* pinned memory */
-    strata_guard_verdict *verdicts; /* pinned memory */
-    unsigned char *copies;          /* pinned memory; NULL with a kernel */
+    bool covered;                   /* by an event */
+    strata_guard_piece *pieces;     /* pinned */
+    strata_guard_verdict *verdicts; /* pinned */
+    unsigned char *copies;          /* pinned; NULL with a kernel */
     size_t copied;
     uint32_t piece_count, subject_count;
     piece_origin origins[GUARD_BATCH_PIECES];
@@ -100,9 +100,11 @@ typedef struct guard {
     strata_guard_options options; /* constant, except the limits below */
     findings_log log;
     size_t zone;
-    CUstream checking, leaving; /* internal streams: for checks, and for frees */
+    CUstream checking, leaving; /* internal: for checks, for frees */
     strata_timeline *timeline;  /* of `checking` */
     strata_guard_kernel kernel;
+    CUresult kernel_result;  /* of loading it, like the next one constant */
+    const char *kernel_call; /* whose result that is; NULL: none was made */
     void *pinned;
 
     strata_lock lock;
@@ -128,8 +130,7 @@ static inline guarded *guard_bytes(const guard *self, uint32_t slot)
     return (guarded *)(void *)(entry + self->resource.block_offset);
 }
 
-/* Bytes of the owner's memory that a live block takes, with the zones of guards below: what the owner counts as live.
- */
+/* The owner's bytes of a live block, with zones of guards below, as the owner counts them. */
 static inline size_t guard_whole_bytes(const guard *self, const guarded *block)
 {
     const strata_entry *entry = strata_table_entry(strata_resource_table(&self->resource), block->below.id.slot);
@@ -144,29 +145,27 @@ void guard_list_remove(guard *self, guarded *block);
 
 /* ---- checks.c ---- */
 
-/* The checked ranges of a block: its red zones and itself. The back zone begins behind the requested bytes. */
+/* A block's red zones and itself. The back zone begins behind the requested bytes. */
 enum { GUARD_RANGES = RED_ZONES + 1 };
 
 void guard_checked_ranges(const guard *self, const strata_block *shown, const strata_block *below,
                           checked_range extents[GUARD_RANGES]);
 
-/* Reads complete batches, frees what leaves, and launches what is due. Never waits. Errors are raised, and the work is
- * tried again later. */
+/* Reads complete batches, frees what leaves, launches what is due. Never waits. Errors are raised, the work is retried
+ * later. */
 void guard_poll(guard *self);
 
-/* Bounds the freed blocks that wait for their last check, when the host runs far ahead of the device: above `least`
- * bytes and the quarantine's limit it waits a little, as long as batches complete. If none does, the device may be
- * waiting for this thread. */
+/* Bounds the freed blocks that wait for their last check. Above `least` bytes and the quarantine's limit it waits a
+ * little, as long as batches complete; if none does, the device may be waiting for this thread. */
 void guard_keep_unread_few(guard *self, uint64_t least);
 
-/* Empties the quarantine: checks it, waits, and frees it below. Blocks that could not be freed stay, and blocks freed
- * meanwhile. */
+/* Checks the quarantine, waits, frees it below. Blocks that could not be freed stay, and blocks freed meanwhile. */
 strata_status guard_flush(guard *self);
 
-/* Checks everything that was live or freed before the call, and waits. */
+/* Everything live or freed before the call; waits. */
 strata_status guard_check_everything(guard *self);
 
-/* Waits for the batches that check a block. */
+/* For the batches that check it. */
 strata_status guard_wait_for_batches(guard *self, const guarded *block);
 
 /* ---- operations.c ---- */
@@ -184,7 +183,7 @@ void guard_describe(strata_resource *resource, strata_emitter *to);
 
 /* ---- calls.c ---- */
 
-/* Registers the check of a guard of either kind at process exit. */
+/* For a guard of either kind. */
 void guard_check_at_exit(strata_resource *resource);
 
 #endif

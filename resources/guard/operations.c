@@ -1,14 +1,17 @@
-/* guard: red zones around each block, fill bytes that reveal writes, and a quarantine for freed blocks.
+/* guard: red zones around each block, fill bytes that reveal writes, a quarantine for freed blocks.
  *
- * A block takes front zone, bytes and back zone from the layer below; its user sees the bytes. A free takes the block
- * from its user (strata_block_quarantine), fills it on the freeing stream after every recorded use, and keeps it.
- * internal.h describes what follows. */
+ * A free takes the block from its user (strata_block_quarantine), fills it on the freeing stream after every recorded
+ * use, and keeps it. */
 #include "resources/guard/internal.h"
 
 #include "core/base/call_stack.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
+#include "core/stack/calls.h"
+#include "core/streams/internal_streams.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
 
 #include <string.h>
@@ -17,7 +20,7 @@ enum { DESTROY_TRIES = 2 }; /* as in resources/owners/async.c */
 
 /* ---- allocating ---- */
 
-/* The request for the layer below, and the offset of the block in it. */
+/* *front: the block's offset in the wider request. */
 static strata_status widen(const guard *self, const strata_request *request, strata_request *wider, size_t *front)
 {
     size_t alignment = request->alignment > GUARD_GRANULE ? request->alignment : GUARD_GRANULE;
@@ -31,8 +34,8 @@ static strata_status widen(const guard *self, const strata_request *request, str
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
     error->requested = request->bytes;
     error->tag = request->tag;
-    return strata_error_raise(error, "guard: %zu bytes and their red zones are more than addresses can count",
-                              request->bytes);
+    return strata_error_raise(error, "guard: request too large: %s with its red zones",
+                              strata_size_text(request->bytes).text);
 }
 
 static bool is_short_of_memory(strata_status status)
@@ -40,7 +43,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* When the layer below has no memory, empties the quarantine and tries again. */
+/* Without memory below, empties the quarantine and retries. */
 static strata_status allocate_below(guard *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -54,7 +57,7 @@ static strata_status allocate_below(guard *self, const strata_request *request, 
     size_t bytes;
     strata_error_suppress_begin();
     if (guard_flush(self) == STRATA_SUCCESS)
-        below->ops->reap(below, STRATA_REAP_WAIT, &bytes);
+        strata_reap_internally(below, STRATA_REAP_WAIT, &bytes);
     strata_error_suppress_end(false);
     return below->ops->allocate(below, request, out);
 }
@@ -88,16 +91,16 @@ static CUresult fill_by_memset(const guard *self, const checked_range *extents, 
     return result;
 }
 
-/* Fills a fresh block and its zones, or a freed block. A kernel runs only on a stream of the device's primary context;
- * on others a memset is used. */
+/* A fresh block and its zones, or a freed block. Kernels need a stream of the primary context; others get a memset. */
 static strata_status fill_block(guard *self, const strata_block *shown, const strata_block *view, bool dead,
                                 CUstream stream)
 {
     checked_range extents[GUARD_RANGES];
-    strata_scope scope;
+    strata_call_scope scope;
     guard_checked_ranges(self, shown, view, extents);
-    unsigned needs = strata_scope_for(stream) | STRATA_SCOPE_RELAXED | (self->kernel.module ? STRATA_SCOPE_CONTEXT : 0);
-    strata_status status = strata_scope_enter(&scope, self->device, needs);
+    unsigned needs = strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED |
+                     (self->kernel.module ? STRATA_CALL_SCOPE_CONTEXT : 0);
+    strata_status status = strata_call_scope_enter(&scope, self->device, needs);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
@@ -105,14 +108,14 @@ static strata_status fill_block(guard *self, const strata_block *shown, const st
         result = fill_with_kernel(self, extents, dead, stream);
     if (result != CUDA_SUCCESS)
         result = fill_by_memset(self, extents, dead, stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemsetD8Async", "filling %s 0x%llx",
                                                        dead ? "the freed block" : "the red zones of block",
                                                        (unsigned long long)shown->address);
 }
 
-/* The first use of a block, hidden from its user. */
+/* A block's first use, hidden from its user. */
 static strata_status fill_fresh(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -144,45 +147,42 @@ static void enter_live(guard *self, const strata_block *shown, const strata_bloc
     strata_lock_release(&self->lock);
 }
 
-/* Whether a stream is being captured: work submitted to it would be part of the program's graph. If that cannot be
- * queried, nothing is submitted. */
+/* Work submitted to a capturing stream would be part of the program's graph. If the query fails, nothing is submitted.
+ */
 static strata_status query_capture(guard *self, CUstream stream, bool *capturing)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     *capturing = false;
     strata_status status =
-        strata_scope_enter(&scope, self->device, strata_scope_for(stream) ? STRATA_SCOPE_CONTEXT : 0);
+        strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) ? STRATA_CALL_SCOPE_CONTEXT : 0);
     if (status != STRATA_SUCCESS)
         return status;
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
     CUresult result = strata_cu.StreamIsCapturing(stream, &capture);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     *capturing = result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT || capture != CU_STREAM_CAPTURE_STATUS_NONE;
     if (result == CUDA_SUCCESS || *capturing)
         return STRATA_SUCCESS;
-    return strata_fail_driver(result, "cuStreamIsCapturing", "asking whether a stream is being captured");
+    return strata_fail_driver(result, "cuStreamIsCapturing", "querying whether a stream is being captured");
 }
 
-/* Refuses a request before the layer below is called. */
+/* Before the layer below is called. */
 static strata_status check_request(guard *self, const strata_request *request)
 {
     strata_resource *below = self->resource.upstream;
     if (!(below->ops->capabilities(below) & STRATA_CAPABILITY_USE_TRACKING))
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "guard fills and checks blocks beside their users, so the layer below (%s) must track uses",
-                           below->ops->name);
+                           "guard needs use tracking, which the layer below (%s) does not support", below->ops->name);
     if (self->device != self->resource.stack->device)
-        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "guard was made for device %d and stands in a stack of device %d",
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "guard is for device %d, the stack for device %d",
                            self->device->ordinal, self->resource.stack->device->ordinal);
     bool capturing;
     strata_status status = query_capture(self, request->stream, &capturing);
     if (status != STRATA_SUCCESS)
         return status;
     if (capturing)
-        return strata_fail(
-            STRATA_ERROR_STREAM_CAPTURE,
-            "guard fills red zones in the order of the stream, and that is being captured: allocate before, "
-            "or on another stream");
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "guard cannot fill red zones while the stream is being "
+                                                        "captured; allocate before the capture or on another stream");
     return findings_fail_allocation(&self->log);
 }
 
@@ -191,12 +191,12 @@ static void enter_freed(guard *self, guarded *block)
     strata_lock_take(&self->lock);
     atomic_fetch_add_explicit(&self->quarantined_bytes, guard_whole_bytes(self, block), memory_order_relaxed);
     atomic_fetch_add_explicit(&self->quarantined_blocks, 1, memory_order_relaxed);
-    block->number = ++self->free_number; /* here, to keep the list sorted */
+    block->number = ++self->free_number; /* keeps the list sorted */
     guard_list_append(self, block, GUARD_FREED);
     strata_lock_release(&self->lock);
 }
 
-/* Frees a block that could not be filled. If the layer below refuses, the quarantine tries again. */
+/* It could not be filled. If the layer below refuses it, the quarantine tries again. */
 static void abandon(guard *self, const strata_block *shown, const strata_block *view, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -210,6 +210,13 @@ static void abandon(guard *self, const strata_block *shown, const strata_block *
         enter_freed(self, block);
     }
     strata_error_suppress_end(false);
+}
+
+/* Before the layer below has seen the request. */
+static __attribute__((cold)) strata_status refuse(guard *self, const strata_request *request, strata_status status)
+{
+    strata_request_refused(&self->resource, request, status);
+    return status;
 }
 
 static strata_status guard_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
@@ -227,8 +234,9 @@ static strata_status guard_allocate(strata_resource *resource, const strata_requ
     strata_status status = check_request(self, request);
     if (status == STRATA_SUCCESS)
         status = widen(self, request, &wider, &front);
-    if (status == STRATA_SUCCESS)
-        status = allocate_below(self, &wider, &view);
+    if (status != STRATA_SUCCESS)
+        return refuse(self, request, status);
+    status = allocate_below(self, &wider, &view);
     if (status != STRATA_SUCCESS)
         return status;
     const strata_block shown = as_shown(&view, request, front);
@@ -248,8 +256,7 @@ static freed_block *freed_block_at(guard *self, uint64_t number)
     return &self->remembered[number % GUARD_REMEMBERED];
 }
 
-/* Waits until no thread prepares a check of the live block with this identity, and returns its bytes; NULL if there is
- * none. The lock is held. */
+/* Waits until no thread prepares a check of the block; NULL: none is live. The lock is held. */
 static guarded *live_bytes(guard *self, const strata_block *block)
 {
     const strata_table *table = strata_resource_table(&self->resource);
@@ -266,11 +273,10 @@ static guarded *live_bytes(guard *self, const strata_block *block)
     return NULL;
 }
 
-/* Takes a block from its user. */
 static strata_status take_from_user(guard *self, const strata_block *block, uint32_t freed_at, guarded **out)
 {
     strata_block_id held;
-    strata_error_suppress_begin(); /* errors are raised after the lock is released */
+    strata_error_suppress_begin(); /* raised after the lock is released */
     strata_lock_take(&self->lock);
     guarded *bytes = live_bytes(self, block);
     strata_status status = strata_block_quarantine(&self->resource, block, bytes ? &bytes->shown : block, &held);
@@ -294,7 +300,7 @@ static void forget_free(guard *self, strata_block_id id)
             self->remembered[i] = (freed_block){0};
 }
 
-/* Undoes take_from_user: the free failed. */
+/* The free failed. */
 static void give_back_to_user(guard *self, guarded *block)
 {
     strata_lock_take(&self->lock);
@@ -306,7 +312,7 @@ static void give_back_to_user(guard *self, guarded *block)
     strata_lock_release(&self->lock);
 }
 
-/* Frees without quarantine: a capture allows no waits for the checks. */
+/* Without quarantine: a capture allows no waits for the checks. */
 static strata_status free_below(guard *self, guarded *block, CUstream stream)
 {
     strata_resource *below = self->resource.upstream;
@@ -321,7 +327,7 @@ static strata_status free_below(guard *self, guarded *block, CUstream stream)
     return status;
 }
 
-/* Orders the guard's stream after the block's unregistered allocation stream. */
+/* The guard's stream waits for the block's unregistered allocation stream. */
 static strata_status follow_alloc_stream(guard *self, const strata_block *view)
 {
     strata_point end;
@@ -330,21 +336,21 @@ static strata_status follow_alloc_stream(guard *self, const strata_block *view)
     strata_status status = strata_uses_end_of_alloc_stream(entry, view, &end);
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, self->checking, &checking);
-    return status == STRATA_SUCCESS && end ? strata_timeline_wait(&checking, end) : status;
+    return status == STRATA_SUCCESS && end ? strata_timeline_order(&checking, end) : status;
 }
 
-/* Records the event for this point now: the guard's stream waits for it later, when the stream may be capturing. */
+/* Records the event now: when the guard's stream waits for it, the stream may be capturing. */
 static void end_epoch(guard *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
     if (!timeline)
         return;
-    strata_error_suppress_begin(); /* after a failure, the event is recorded at the wait */
+    strata_error_suppress_begin(); /* after a failure the wait records the event */
     strata_timeline_close_epoch(strata_timeline_now(timeline));
     strata_error_suppress_end(false);
 }
 
-/* Fills a freed block after all its uses. *filled: the work was submitted; after an error it could not be recorded. */
+/* After all uses. *filled: the work was submitted; after an error it could not be recorded. */
 static strata_status fill_freed(guard *self, const guarded *block, CUstream stream, bool *filled)
 {
     strata_resource *below = self->resource.upstream;
@@ -363,18 +369,18 @@ static strata_status fill_freed(guard *self, const guarded *block, CUstream stre
     return *filled ? finished : status;
 }
 
-/* Puts a taken block into the quarantine. */
 static strata_status quarantine(guard *self, guarded *block, CUstream stream)
 {
     bool gone = stream == STRATA_STREAM_GONE, filled = false, capture = false;
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, stream);
     strata_error_suppress_begin();
     strata_status status = gone ? follow_alloc_stream(self, &block->below) : query_capture(self, stream, &capture);
     if (status == STRATA_SUCCESS && !capture)
         status = fill_freed(self, block, gone ? self->checking : stream, &filled);
     capture |= status == STRATA_ERROR_STREAM_CAPTURE;
-    strata_error_suppress_end(status != STRATA_SUCCESS && !capture);
-    if (capture || (status != STRATA_SUCCESS && filled))
+    const bool frees_below = capture || (status != STRATA_SUCCESS && filled);
+    strata_error_suppress_end(status != STRATA_SUCCESS && !frees_below);
+    if (frees_below)
         return free_below(self, block, stream);
     if (status != STRATA_SUCCESS) {
         give_back_to_user(self, block);
@@ -384,7 +390,7 @@ static strata_status quarantine(guard *self, guarded *block, CUstream stream)
     return STRATA_SUCCESS;
 }
 
-/* The remembered free of a block; zero if it was too long ago. */
+/* Zero if it was too long ago. */
 static freed_block remembered_free(guard *self, const strata_block *block)
 {
     freed_block found = {0};
@@ -397,6 +403,32 @@ static freed_block remembered_free(guard *self, const strata_block *block)
     }
     strata_lock_release(&self->lock);
     return found;
+}
+
+/* The latest remembered free of a block that began at the address; zero if there is none. */
+static freed_block remembered_free_at(guard *self, CUdeviceptr address)
+{
+    freed_block found = {0};
+    strata_lock_take(&self->lock);
+    uint64_t count = self->remembered_count < GUARD_REMEMBERED ? self->remembered_count : GUARD_REMEMBERED;
+    for (uint64_t i = 1; i <= count && !found.block.id.generation; i++) {
+        const freed_block *one = freed_block_at(self, self->remembered_count - i);
+        if (one->block.address == address)
+            found = *one;
+    }
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+static bool guard_address_refused(strata_resource *resource, CUdeviceptr address, bool freed)
+{
+    guard *self = (guard *)resource;
+    const freed_block first = freed ? remembered_free_at(self, address) : (freed_block){0};
+    if (freed && !first.block.id.generation)
+        return false;
+    findings_report_refused_address(&self->log, address, self->device->ordinal, &first,
+                                    self->options.no_stacks ? 0 : strata_call_stack_capture(0));
+    return true;
 }
 
 static void report_refused(guard *self, const strata_block *block, strata_status status, uint32_t freed_at)
@@ -424,7 +456,7 @@ static strata_status guard_deallocate(strata_resource *resource, const strata_bl
     return status;
 }
 
-/* ---- the rest of the interface ---- */
+/* ---- others ---- */
 
 static strata_status guard_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
@@ -484,7 +516,7 @@ static strata_status guard_reusable(strata_resource *resource, const strata_requ
     return status == STRATA_SUCCESS ? below->ops->reusable(below, &wider, bytes, of) : status;
 }
 
-/* The user's view of a block that was found below; false if the user does not have it. */
+/* Of a block found below; false if the user does not have it. */
 static bool show(guard *self, const strata_block *view, strata_block *out)
 {
     strata_lock_take(&self->lock);
@@ -511,12 +543,11 @@ static strata_status guard_find(strata_resource *resource, CUdeviceptr address, 
     if (!known)
         return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "no live block of this stack contains the address 0x%llx",
                            (unsigned long long)address);
-    return strata_fail(
-        STRATA_ERROR_FOREIGN_POINTER,
-        "the address 0x%llx lies %lld bytes from the start of block 0x%llx of %zu bytes (tag \"%s\"), in "
-        "its red zone",
-        (unsigned long long)address, (long long)(address - shown.address), (unsigned long long)shown.address,
-        shown.requested, strata_tag_name(shown.tag));
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                       "the address 0x%llx is in a red zone: offset %lld of block 0x%llx, %s (tag \"%s\")",
+                       (unsigned long long)address, (long long)(address - shown.address),
+                       (unsigned long long)shown.address, strata_size_text(shown.requested).text,
+                       strata_tag_name(shown.tag));
 }
 
 /* ---- the ops table ---- */
@@ -529,23 +560,23 @@ static void destroy_driver_objects(guard *self)
         for (int tries = 0; tries < DESTROY_TRIES && !ended; tries++)
             strata_internal_stream_destroy(self->device, streams[i], &ended);
     }
-    strata_scope scope;
+    strata_call_scope scope;
     bool entered = false;
     for (int tries = 0; tries < DESTROY_TRIES && !entered; tries++)
-        entered =
-            strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS;
+        entered = strata_call_scope_enter(&scope, self->device,
+                                          STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS;
     if (!entered)
         return;
     strata_guard_kernel_unload(&self->kernel);
     if (self->pinned)
         strata_cu.MemFreeHost(self->pinned);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
 }
 
 static void guard_destroy(strata_resource *resource)
 {
     guard *self = (guard *)resource;
-    if (strata_driver_state_now() == STRATA_DRIVER_OPEN)
+    if (strata_device_is_usable(self->device))
         destroy_driver_objects(self);
     findings_destroy(&self->log);
     strata_lock_destroy(&self->lock);
@@ -564,6 +595,7 @@ const strata_resource_ops guard_ops = {
     .usage = guard_usage,
     .charge = guard_charge,
     .find = guard_find,
+    .address_refused = guard_address_refused,
     .destroy = guard_destroy,
     .reusable = guard_reusable,
     .values = guard_values,
@@ -580,5 +612,5 @@ bool strata_has_zones(const strata_resource *resource)
 
 bool guard_is_one(const strata_resource *resource)
 {
-    return resource->ops->allocate == guard_allocate;
+    return resource->ops->destroy == guard_destroy;
 }

@@ -1,8 +1,9 @@
-/* Options of the guard: texts, defaults, and the layer that is made of them. sample=N makes a sampling guard. */
+/* Options of the guard. sample=N makes a sampling guard. */
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/internal_streams.h"
+#include "core/streams/known_streams.h"
 #include "resources/builtin.h"
 #include "resources/guard/internal.h"
 #include "resources/sampling/sampling.h"
@@ -15,19 +16,19 @@ static strata_status check_options(const strata_guard_options *options)
 {
     const char *problem = sampling_options_problem(options);
     if (options->zone > MOST_ZONE)
-        problem = "zone: a red zone has at most 64 KiB";
+        problem = "zone: at most 64 KiB";
     else if ((unsigned)options->on_finding > STRATA_GUARD_EXIT)
-        problem = "on_finding: there is no such action";
+        problem = "on_finding: invalid action";
     else if ((options->no_quarantine | options->no_poison | options->no_stacks | options->no_kernel |
               options->no_debuggers) &
              ~1)
-        problem = "a switch that is neither 0 nor 1";
+        problem = "invalid switch: expected 0 or 1";
     else if (options->no_quarantine && (options->quarantine_bytes || options->quarantine_blocks))
-        problem = "limits of a quarantine that is off";
+        problem = "quarantine limits need quarantine=on";
     return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "guard: %s", problem) : STRATA_SUCCESS;
 }
 
-/* Places the batches in the pinned memory. */
+/* In the pinned memory. */
 static void place_batches(guard *self)
 {
     char *at = self->pinned;
@@ -59,19 +60,19 @@ static strata_status allocate_pinned(guard *self)
 
 static strata_status make_driver_objects(guard *self)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_internal_stream_create(self->device, false, "a stream for checks", &self->checking);
     if (status == STRATA_SUCCESS)
         status = strata_internal_stream_create(self->device, false, "a stream for frees", &self->leaving);
     if (status == STRATA_SUCCESS)
-        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     self->timeline = strata_known_timeline(self->device, self->checking);
     if (!self->options.no_kernel)
-        strata_guard_kernel_load(&self->kernel); /* after a failure, checks copy */
+        self->kernel_result = strata_guard_kernel_load(&self->kernel, &self->kernel_call); /* else checks copy */
     status = allocate_pinned(self);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return status;
 }
 
@@ -121,7 +122,7 @@ strata_status strata_guard_create(int ordinal, const strata_guard_options *given
     return options.sample ? sampling_create(device, &options, out) : create(device, &options, out);
 }
 
-/* ---- stack texts: a text fills the options struct ---- */
+/* ---- stack texts ---- */
 
 #define SWITCH "on|off"
 
@@ -129,30 +130,30 @@ static const strata_option guard_text_options[] = {
     {"zone", STRATA_OPTION_SIZE, offsetof(strata_guard_options, zone), NULL, "bytes of each red zone"},
     {"poison", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_poison), SWITCH, "fill fresh and freed blocks"},
     {"quarantine", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_quarantine), SWITCH,
-     "hold freed blocks back"},
+     "quarantine freed blocks"},
     {"quarantine_bytes", STRATA_OPTION_SIZE, offsetof(strata_guard_options, quarantine_bytes), NULL,
-     "most bytes that are held back"},
+     "most bytes in quarantine"},
     {"quarantine_blocks", STRATA_OPTION_UINT, offsetof(strata_guard_options, quarantine_blocks), NULL,
-     "most blocks that are held back"},
+     "most blocks in quarantine"},
     {"stacks", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_stacks), SWITCH,
-     "call stacks of allocations and frees"},
-    {"kernel", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_kernel), SWITCH, "check with a kernel"},
+     "record call stacks of allocations and frees"},
+    {"kernel", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_kernel), SWITCH,
+     "check with a kernel, else with copies"},
     {"debuggers", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, no_debuggers), SWITCH,
-     "tell Valgrind of zones and freed blocks, on the simulated driver"},
+     "announce zones and freed blocks to Valgrind, on the simulated driver"},
     {"on_finding", STRATA_OPTION_CHOICE, offsetof(strata_guard_options, on_finding), "report|fail|exit",
-     "what follows when something was found"},
+     "action on a finding"},
     {"sample", STRATA_OPTION_UINT, offsetof(strata_guard_options, sample), NULL,
-     "one allocation in so many gets a mapping of its own, the others are left alone"},
+     "one allocation in so many gets a guarded mapping, the others none"},
     {"sample_blocks", STRATA_OPTION_UINT, offsetof(strata_guard_options, sample_blocks), NULL,
      "most sampled blocks at a time"},
     {"sample_bytes", STRATA_OPTION_SIZE, offsetof(strata_guard_options, sample_bytes), NULL,
      "most bytes of their mappings"},
     {"sample_range", STRATA_OPTION_SIZE, offsetof(strata_guard_options, sample_range), NULL,
-     "bytes of addresses that are reserved for them"},
-    {"sample_alignment", STRATA_OPTION_SIZE, offsetof(strata_guard_options, sample_alignment), NULL,
-     "what their addresses are a multiple of"},
+     "bytes of addresses reserved for them"},
+    {"sample_alignment", STRATA_OPTION_SIZE, offsetof(strata_guard_options, sample_alignment), NULL, "their alignment"},
     {"sample_seed", STRATA_OPTION_UINT, offsetof(strata_guard_options, sample_seed), NULL,
-     "the same choice of allocations each time"},
+     "seed of the choice of allocations"},
 };
 
 static strata_status make_guard(int device, const void *options, strata_resource **out)
@@ -166,7 +167,7 @@ static strata_status make_guard(int device, const void *options, strata_resource
 const strata_layer strata_guard_layer = {
     .size = sizeof(strata_layer),
     .name = "guard",
-    .help = "finds writes around blocks and to freed ones, and frees that should not be",
+    .help = "detects overruns, use after free and invalid frees",
     .options = guard_text_options,
     .option_count = sizeof guard_text_options / sizeof guard_text_options[0],
     .options_size = sizeof(strata_guard_options),

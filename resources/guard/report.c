@@ -1,5 +1,8 @@
 /* Values and report of the guard. */
+#include "driver/driver.h"
 #include "resources/guard/internal.h"
+
+#include <stdio.h>
 
 enum guard_value {
     VALUE_FINDINGS,
@@ -17,18 +20,17 @@ enum guard_value {
 _Static_assert(VALUE_KERNEL + 1 == GUARD_VALUES, "every value has a description");
 
 const strata_value guard_values[GUARD_VALUES] = {
-    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false, "what was found wrong, refused frees included"},
+    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false, "findings, refused frees included"},
     [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
-                             "of these, told and not kept for want of room"},
-    [VALUE_CHECKS] = {"checks", STRATA_VALUE_COUNT, false, "batches of checks that were launched"},
-    [VALUE_ZONES_CHECKED] = {"zones_checked", STRATA_VALUE_COUNT, false, "red zones that were looked at"},
+                             "findings reported but not kept, for lack of room"},
+    [VALUE_CHECKS] = {"checks", STRATA_VALUE_COUNT, false, "batches of checks launched"},
+    [VALUE_ZONES_CHECKED] = {"zones_checked", STRATA_VALUE_COUNT, false, "red zones checked"},
     [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks that went unchecked: captures, driver errors"},
-    [VALUE_QUARANTINED_BYTES] = {"quarantined_bytes", STRATA_VALUE_BYTES, false,
-                                 "freed and not given back, with zones"},
-    [VALUE_QUARANTINED_BLOCKS] = {"quarantined_blocks", STRATA_VALUE_COUNT, false, "freed and not given back"},
+    [VALUE_QUARANTINED_BYTES] = {"quarantined_bytes", STRATA_VALUE_BYTES, false, "bytes in quarantine, with zones"},
+    [VALUE_QUARANTINED_BLOCKS] = {"quarantined_blocks", STRATA_VALUE_COUNT, false, "blocks in quarantine"},
     [VALUE_MOST_BYTES] = {"quarantine_bytes", STRATA_VALUE_BYTES, true, "most bytes in quarantine"},
     [VALUE_MOST_BLOCKS] = {"quarantine_blocks", STRATA_VALUE_COUNT, true, "most blocks in quarantine"},
-    [VALUE_KERNEL] = {"kernel", STRATA_VALUE_SWITCH, false, "a kernel checks; 0: plain copies"},
+    [VALUE_KERNEL] = {"kernel", STRATA_VALUE_SWITCH, false, "checks by a kernel; 0: by copies"},
 };
 
 strata_status guard_get_value(strata_resource *resource, size_t which, uint64_t *value)
@@ -61,5 +63,12 @@ strata_status guard_set_value(strata_resource *resource, size_t which, uint64_t 
 
 void guard_describe(strata_resource *resource, strata_emitter *to)
 {
-    findings_describe(&((guard *)resource)->log, to);
+    guard *self = (guard *)resource;
+    if (self->kernel_result != CUDA_SUCCESS) {
+        char text[128];
+        snprintf(text, sizeof text, "%s returned %s (%d)", self->kernel_call,
+                 strata_driver_error_name(self->kernel_result), (int)self->kernel_result);
+        strata_emit_text(to, "kernel_error", text);
+    }
+    findings_describe(&self->log, to);
 }

@@ -1,4 +1,4 @@
-/* The encoder of binary logs, and their checksum. */
+/* The encoder, and its checksum. */
 #include "resources/logging/binary.h"
 
 #include "core/base/escape.h"
@@ -111,7 +111,6 @@ static void define_tag(log_encoder *self, output *to, strata_tag tag)
 
 /* ---- records ---- */
 
-/* The previous record of the batch. */
 typedef struct previous {
     uint64_t time, address;
     int thread_index, stream_index; /* -1: none */
@@ -184,7 +183,7 @@ static void put_stack(log_encoder *self, output *to, const char *text)
     self->text = true;
 }
 
-/* So that a batch can be read without those before it. */
+/* A batch can be read without those before it. */
 static void forget_definitions(log_encoder *self)
 {
     memset(self->threads, 0, sizeof self->threads);

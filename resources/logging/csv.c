@@ -1,5 +1,5 @@
-/* Records as CSV. In a tag, commas, quotes, backslashes and control characters are written as \x2c, so a line can be
- * split at its commas; invalid UTF-8 as U+FFFD. */
+/* In a tag, commas, quotes, backslashes and control characters are written as \x2c, so commas only separate columns;
+ * invalid UTF-8 as U+FFFD. */
 #include "resources/logging/csv.h"
 
 #include "core/base/escape.h"
@@ -31,7 +31,9 @@ static size_t put_tag(const char *tag, char *to)
     size_t length = 0, taken;
     for (const char *c = tag; *c; c += taken) {
         taken = strata_utf8_length(c);
-        if (taken > 1 || (taken && (unsigned char)*c >= ' ' && *c != 0x7f && !strchr(",\"\\", *c))) {
+        if (taken && strata_control_length(c)) {
+            length += (size_t)sprintf(to + length, "\\x%02x", strata_control_code(c));
+        } else if (taken > 1 || (taken && !strchr(",\"\\", *c))) {
             memcpy(to + length, c, taken);
             length += taken;
         } else if (taken) {

@@ -1,4 +1,4 @@
-/* A record as a CSV line: the columns of RMM's logging resource, then Strata's. For the sink and the tools. */
+/* A record as a CSV line: the columns of RMM's logging resource, then Strata's. */
 #ifndef STRATA_RESOURCES_LOGGING_CSV_H
 #define STRATA_RESOURCES_LOGGING_CSV_H
 
@@ -11,13 +11,12 @@
 
 enum { LOG_CSV_ROOM = 2048 }; /* bytes of a line */
 
-/* Writes the line with its '\n'; returns its length. */
+/* Writes the line and '\n'; returns its length. */
 size_t log_csv_line(const strata_log_record *record, const char *tag, char to[LOG_CSV_ROOM]);
 
-/* "allocate", "free", "complete", ...; a failure has " failure" behind it. */
+/* "allocate", ...; a failure has " failure" appended. */
 const char *log_kind_name(strata_log_kind kind);
 
-/* "", "read", "write", "read_write". */
 const char *log_access_name(strata_access access);
 
 #endif

@@ -1,13 +1,14 @@
 /* The file sink: rotation, and writing without gaps.
  *
- * A piece is a header or a batch. In a regular file it is written after the last complete piece, over what a failed
- * write (full disk) left. In a pipe the remainder of a partly written piece is kept and goes first; a piece that cannot
- * begin is dropped. So a reader sees whole pieces only.
+ * A piece is a header or a batch. In a regular file it goes after the last complete piece, over what a failed write
+ * (full disk) left. In a pipe the rest of a partly written piece is kept and goes first; a piece that cannot begin is
+ * dropped.
  *
  * An existing file is unchanged until the stack is built and there is something to write. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
+#include "core/base/output_file.h"
 #include "resources/logging/binary.h"
 #include "resources/logging/csv.h"
 #include "resources/logging/rotation.h"
@@ -37,30 +38,29 @@ typedef struct file_sink {
     log_path path;
     int descriptor; /* -1: a pipe without a reader; written with files_lock held */
     int next;       /* file to install; -1: none; written with files_lock held */
-    bool truncates; /* the existing file, before the first write */
-    bool made;      /* this sink created the file */
+    bool truncates; /* before the first write */
+    bool made;      /* created by this sink */
     bool csv;
-    bool regular;    /* regular file: has positions, can be renamed */
+    bool regular;    /* has positions, can be renamed */
     bool stuck;      /* the reader was too slow */
     uint64_t end;    /* bytes of complete pieces */
     uint64_t rotate; /* size limit; 0: never */
-    uint64_t retry;  /* size for another try after a failed rotation */
+    uint64_t retry;  /* size for the next try after a failed rotation */
     int device;
-    size_t remainder_at, remainder; /* unwritten part of a begun piece in the buffer */
+    size_t remainder_at, remainder; /* rest of a begun piece in the buffer */
     size_t remainder_records;       /* records in it */
-    struct file_sink *next_file;    /* list of all files; guarded by files_lock */
+    struct file_sink *next_file;    /* list; guarded by files_lock */
     log_encoder encoder;
     unsigned char buffer[LOG_BATCH_ROOM];
 } file_sink;
 
 /* ---- forks ---- */
 
-/* A forked child closes the files, or they would stay locked and pipes open. No thread forks while a descriptor
- * changes. */
+/* A forked child closes the files, or they would stay locked and pipes open. No fork while a descriptor changes. */
 static strata_lock files_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_FILES);
 static file_sink *files; /* guarded by files_lock */
 
-/* Outside of the lock ranks, as fork handlers have their own order. The lock's holder waits for nothing. */
+/* Bypasses lock ranks: fork handlers have their own order. The lock's holder waits for nothing. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&files_lock.mutex);
@@ -83,7 +83,7 @@ static void in_child(void)
         close_if_open(file->next);
         close_if_open(file->descriptor);
     }
-    files = NULL; /* all are the parent's */
+    files = NULL; /* the parent's */
     after_fork();
 }
 
@@ -104,7 +104,7 @@ static void leave_files(file_sink *self)
         *at = self->next_file;
 }
 
-/* ---- what is counted ---- */
+/* ---- counts ---- */
 
 static bool set_error(file_sink *self, int error)
 {
@@ -120,7 +120,7 @@ static void count_written(file_sink *self, size_t bytes)
 
 /* ---- signals ---- */
 
-/* Blocks and consumes the signal of a failed write, unless one was pending, so that the program does not get it. */
+/* Blocks and consumes the signal of a failed write, unless one was pending: the program does not get it. */
 typedef struct blocked_signal {
     sigset_t alone, before;
     bool pending;
@@ -168,7 +168,7 @@ static bool put_in_file(file_sink *self, const void *bytes, size_t count)
 
 /* ---- pipes and devices ---- */
 
-/* The next reader starts with a header. A named pipe is reopened: it still has what the last reader left. */
+/* The next reader starts with a header. A named pipe still has what the last reader left, so it is reopened. */
 static void lose_reader(file_sink *self, int error)
 {
     set_error(self, error);
@@ -178,7 +178,7 @@ static void lose_reader(file_sink *self, int error)
     self->encoder.text = false;
     struct stat is;
     if (error != EPIPE || fstat(self->descriptor, &is) != 0 || !S_ISFIFO(is.st_mode) ||
-        log_path_standard(&self->path) >= 0)
+        strata_output_descriptor(self->path.text) >= 0)
         return;
     strata_lock_take(&files_lock);
     close(self->descriptor);
@@ -195,8 +195,7 @@ static ssize_t write_without_sigpipe(int descriptor, const void *bytes, size_t c
     return wrote;
 }
 
-/* Returns what fitted; if less than `count`, errno is set. Writes at most what a ready pipe takes, so only poll waits.
- */
+/* Returns what fitted; if less, sets errno. Writes at most what a ready pipe takes: only poll waits. */
 static size_t write_to_stream(file_sink *self, const unsigned char *bytes, size_t count, int wait_ms)
 {
     size_t done = 0;
@@ -239,7 +238,6 @@ static bool put_remainder(file_sink *self, int wait_ms)
     return false;
 }
 
-/* All or nothing, in a reader's view. */
 static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size_t records)
 {
     size_t done = write_to_stream(self, bytes, count, WAIT_MS);
@@ -265,7 +263,7 @@ static bool put_in_stream(file_sink *self, const void *bytes, size_t count, size
 static int open_pipe(const file_sink *self)
 {
     struct stat is;
-    int descriptor = open(self->path.text, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    int descriptor = strata_output_open(self->path.text, O_WRONLY | O_NONBLOCK, 0);
     if (descriptor < 0 || (fstat(descriptor, &is) == 0 && S_ISFIFO(is.st_mode)))
         return descriptor;
     close(descriptor);
@@ -355,7 +353,7 @@ static bool rotate(file_sink *self)
     return false;
 }
 
-/* After a failure the log stays in the present file. */
+/* After a failure the log stays in its file. */
 static void rotate_if_full(file_sink *self)
 {
     if (!self->rotate || !self->regular || self->end < self->rotate || self->end < self->retry)
@@ -379,12 +377,21 @@ static bool install_next(file_sink *self)
     return put;
 }
 
+/* A replaced file is as a new one, unless another user owns it, and with it the choice of its readers. */
+static void set_mode(const file_sink *self)
+{
+    struct stat is;
+    if (fstat(self->descriptor, &is) == 0 && is.st_uid == geteuid())
+        (void)fchmod(self->descriptor, self->path.mode ? self->path.mode : S_IRUSR | S_IWUSR);
+}
+
 /* By the policy for existing files. */
 static bool claim_path(file_sink *self)
 {
     if (self->truncates) {
         if (ftruncate(self->descriptor, 0) != 0)
             return set_error(self, errno);
+        set_mode(self);
         self->truncates = false;
     }
     return self->next < 0 || install_next(self) || set_error(self, errno);
@@ -439,13 +446,12 @@ static size_t file_write(log_sink *sink, const strata_log_record *records, size_
     return taken;
 }
 
-/* If a reader leaves between writes, the next one starts with a header; the pipe is reopened for it before there are
- * records. */
+/* A reader that comes between writes gets a header: the pipe is reopened before there are records. */
 static void file_poll(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
     struct stat is;
-    if (self->regular || log_path_standard(&self->path) >= 0 || stat(self->path.text, &is) != 0 ||
+    if (self->regular || strata_output_descriptor(self->path.text) >= 0 || lstat(self->path.text, &is) != 0 ||
         !S_ISFIFO(is.st_mode))
         return;
     struct pollfd reader = {.fd = self->descriptor}; /* POLLERR: none */
@@ -455,7 +461,7 @@ static void file_poll(log_sink *sink)
         put_header(self);
 }
 
-/* Errors are ignored: the first record reports them. */
+/* Ignores errors: the first record reports them. */
 static void file_flush(log_sink *sink)
 {
     file_sink *self = (file_sink *)sink;
@@ -493,24 +499,31 @@ static strata_status refuse_file(const file_sink *self, int error)
 {
     char text[128];
     if (error == EBUSY)
-        return strata_fail(STRATA_ERROR_BUSY,
-                           "logging: %s: another log is writing to this file; put %%p (the process) or %%d (the "
-                           "device) into the name",
-                           self->path.text);
+        return strata_fail(
+            STRATA_ERROR_BUSY,
+            "logging: %s: another log is writing to this file; add %%p (the process) or %%d (the device) to the name",
+            self->path.text);
     if (error == ENXIO)
         return strata_fail(STRATA_ERROR_IO,
-                           "logging: %s: this is a pipe that nobody reads, or a device that is not there; start the "
-                           "reader first",
+                           "logging: %s: a pipe without a reader, or a missing device; start the reader first",
                            self->path.text);
-    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->path.text, strerror_r(error, text, sizeof text));
+    return strata_fail(STRATA_ERROR_IO, "logging: %s: %s", self->path.text,
+                       strata_output_error(error, text, sizeof text));
 }
 
 static strata_status refuse_existing(const file_sink *self)
 {
-    return strata_fail(STRATA_ERROR_IO,
-                       "logging: %s: there is such a file already; say existing=rotate or existing=replace, or put %%p "
-                       "(the process) into the name",
-                       self->path.text);
+    return strata_fail(
+        STRATA_ERROR_IO,
+        "logging: %s: the file exists; set existing=rotate or existing=replace, or add %%p (the process) to the name",
+        self->path.text);
+}
+
+/* To empty the file would empty it under the others, too. */
+static bool has_several_names(const file_sink *self)
+{
+    struct stat is;
+    return fstat(self->descriptor, &is) == 0 && is.st_nlink > 1;
 }
 
 /* For a regular file, open and locked. */
@@ -522,14 +535,13 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
         self->next = create_next(self);
         strata_lock_release(&files_lock);
         if (self->next < 0 && errno == EEXIST)
-            return strata_fail(
-                STRATA_ERROR_IO,
-                "logging: %s.new: File exists: the next file is made under this name; move away what has it",
-                self->path.text);
+            return strata_fail(STRATA_ERROR_IO,
+                               "logging: %s.new: File exists; rotation needs this name, move that file away",
+                               self->path.text);
         return self->next >= 0 ? STRATA_SUCCESS : refuse_file(self, errno);
     case STRATA_LOG_EXISTING_REPLACE:
         self->truncates = true;
-        return STRATA_SUCCESS;
+        return has_several_names(self) ? refuse_file(self, EMLINK) : STRATA_SUCCESS;
     default:
         return refuse_existing(self);
     }
@@ -537,7 +549,7 @@ static strata_status find_way_past(file_sink *self, strata_log_existing existing
 
 static int open_path(file_sink *self)
 {
-    int standard = log_path_standard(&self->path);
+    int standard = strata_output_descriptor(self->path.text);
     if (standard >= 0)
         return fcntl(standard, F_DUPFD_CLOEXEC, 3);
     int descriptor = log_path_create(&self->path);
@@ -571,7 +583,7 @@ static bool is_csv(const strata_logging_options *options)
     return options->format == STRATA_LOG_CSV || (options->format == STRATA_LOG_AUTO && named);
 }
 
-/* On the thread that creates the stack. */
+/* On the creating thread. */
 static strata_status put_first_header(file_sink *self)
 {
     blocked_signal without;
@@ -595,6 +607,7 @@ strata_status log_sink_file(const strata_logging_options *options, int device, l
     self->csv = is_csv(options);
     self->rotate = options->rotate;
     self->path.keep = options->keep ? options->keep : KEEP;
+    self->path.mode = (mode_t)options->mode;
     self->device = device;
     strata_status status = log_path_expand(&self->path, options->file, device);
     if (status == STRATA_SUCCESS)

@@ -1,9 +1,6 @@
-/* The binary log, `.slog`, for the sink and the tools; docs/formats/slog.md has it byte by byte.
+/* The binary log, `.slog`. docs/formats/slog.md has the layout of headers, batches and entries.
  *
- *     header | batch: header, entries | batch | ...
- *
- * Numbers are little endian. A batch is written by one call and has a checksum, so a truncated or damaged one is
- * recognised. An entry is a record, or defines a thread, stream or tag that later records name by index. */
+ * A batch is one write with a checksum, so truncation and damage show. */
 #ifndef STRATA_RESOURCES_LOGGING_FORMAT_H
 #define STRATA_RESOURCES_LOGGING_FORMAT_H
 
@@ -11,19 +8,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LOG_FILE_MAGIC  "\x89SLOG\r\n\x1a"   /* 8 bytes, without the terminating zero */
-#define LOG_BATCH_MAGIC UINT32_C(0x54424c53) /* "SLBT" */
+#define LOG_FILE_MAGIC  "\x89SLOG\r\n\x1a" /* 8 bytes, without the zero */
+#define LOG_BATCH_MAGIC UINT32_C(0x54424c53)
 
 enum {
     LOG_FILE_VERSION = 1,
 
-    /* Header of a file: magic[8], version u32, header bytes u32, CRC-32 of the rest u32, process u32, device i32, zero
-     * u32, wall clock u64. */
     LOG_FILE_HEADER = 40,
-    LOG_FILE_CHECKED = 20, /* from here on */
+    LOG_FILE_CHECKED = 20, /* the CRC-32 covers what follows */
 
-    /* Header of a batch: magic u32, entry bytes u32, CRC-32 of the rest u32, records u32, records dropped so far u64,
-     * monotonic time u64 (the first record's is relative to it), wall clock then u64. */
     LOG_BATCH_HEADER = 40,
     LOG_BATCH_CHECKED = 12,
     LOG_BATCH_BYTES = 1 << 20, /* most bytes of entries */
@@ -33,17 +26,16 @@ enum {
     LOG_STREAMS = 64,
     LOG_TAGS = 1024,
 
-    /* First byte of an entry: below 16 a record's kind, flags in the high half; else one of these. Numbers are LEB128;
-     * signed ones have the sign in the lowest bit. */
+    /* First byte of an entry: a record's flags << 4 | kind, or one of these. Numbers are LEB128, signed ones folded. */
     LOG_ENTRY_TEXT = 0x00,   /* length, bytes: text of the stack */
     LOG_ENTRY_THREAD = 0x10, /* index byte, number, system thread id */
     LOG_ENTRY_STREAM = 0x20, /* index byte, handle, stream id */
     LOG_ENTRY_TAG = 0x30,    /* tag, length, bytes */
 
-    /* Second byte of a record: which fields follow, in this order. */
-    LOG_HAS_THREAD = 0x01,   /* index byte; else the previous record's thread */
-    LOG_HAS_STREAM = 0x02,   /* index byte; else the previous record's stream */
-    LOG_HAS_NUMBER = 0x04,   /* else one more than the thread's previous record */
+    /* Second byte of a record: fields that follow, in this order. */
+    LOG_HAS_THREAD = 0x01,   /* index byte; else as the previous record */
+    LOG_HAS_STREAM = 0x02,   /* index byte; else as the previous record */
+    LOG_HAS_NUMBER = 0x04,   /* else the thread's previous one plus 1 */
     LOG_HAS_STATUS = 0x08,   /* byte: a failure */
     LOG_HAS_DURATION = 0x10, /* nanoseconds */
     LOG_HAS_BLOCK = 0x20,    /* address (signed, relative to the previous block), slot, generation */
@@ -53,7 +45,7 @@ enum {
      */
 };
 
-/* As in zlib and Ethernet; starts with 0, continues with its result. */
+/* CRC-32 of zlib; starts with 0, continues with its result. */
 uint32_t log_crc(uint32_t crc, const void *bytes, size_t count);
 
 static inline void log_put_u32(unsigned char *to, uint32_t value)
@@ -78,7 +70,7 @@ static inline uint64_t log_get_u64(const unsigned char *from)
     return log_get_u32(from) | (uint64_t)log_get_u32(from + 4) << 32;
 }
 
-/* Moves the sign to the lowest bit, so that small differences stay small. */
+/* Moves the sign to the lowest bit: small differences stay small. */
 static inline uint64_t log_fold(uint64_t difference)
 {
     return difference << 1 ^ (difference >> 63 ? UINT64_MAX : 0);

@@ -1,4 +1,4 @@
-/* The layer's structs, and what its files share. */
+/* Structs, and what the files share. */
 #ifndef STRATA_RESOURCES_LOGGING_INTERNAL_H
 #define STRATA_RESOURCES_LOGGING_INTERNAL_H
 
@@ -7,8 +7,8 @@
 
 enum { LOGGING_VALUES = 6 };
 
-/* This layer's view of a block, for completions that the owner reports. Atomic: an entry may be reused while it is
- * read; the values are then unused. */
+/* This layer's view of a block, for the owner's completions. Atomic: an entry may be reused while it is read; the
+ * values are then unused. */
 typedef struct block_facts {
     _Atomic uint64_t address, requested;
 } block_facts;
@@ -19,7 +19,8 @@ typedef struct logging {
     _Atomic bool enabled; /* any thread */
     _Atomic bool fast;    /* enabled, no durations, simple timestamps; written with `enabled` */
     bool duration;        /* constant */
-    bool stores_facts;    /* the layer's view of a block differs from the table's; set when the stack is built */
+    bool internal;        /* records reaps and trims that the program did not ask for; constant */
+    bool stores_facts;    /* this layer's view of a block differs from the table's; set in begin */
     log_writer writer;
 } logging;
 

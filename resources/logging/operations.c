@@ -1,9 +1,9 @@
 /* logging: the operations. A call costs a timestamp and a line of the thread's ring.
  *
  * An allocation takes its line after the call, a free before it (ring.h). A completion comes under the owner's lock, so
- * it only writes a line. Inside a call that gets the thread's next stamp: of the call's end, or of a call nested in it.
- */
+ * it only writes a line; inside a call the line gets the thread's next stamp. */
 #include "core/base/host_memory.h"
+#include "core/stack/calls.h"
 #include "core/streams/known_streams.h"
 #include "resources/logging/internal.h"
 
@@ -19,12 +19,12 @@ static inline block_facts *facts_in(const strata_resource *resource, strata_entr
     return (block_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
-static inline uint32_t stream_number(uint16_t number, uint32_t turn)
+static inline uint32_t stream_number(uint16_t number, uint32_t incarnation)
 {
-    return turn << 16 | number;
+    return incarnation << 16 | number;
 }
 
-/* 0 for an unknown stream, which only the driver could identify. */
+/* 0 for an unknown stream, which only the driver can identify. */
 static inline uint32_t stream_id(const logging *self, CUstream stream)
 {
     const strata_timeline *timeline = strata_known_timeline(self->device, stream);
@@ -33,7 +33,7 @@ static inline uint32_t stream_id(const logging *self, CUstream stream)
                : 0;
 }
 
-/* Caches the thread's last answer. */
+/* Caches the last answer. */
 static inline uint32_t freeing_stream_id(const logging *self, log_ring *ring, CUstream stream)
 {
     const uint64_t changes = atomic_load_explicit(&strata_known_changes, memory_order_acquire);
@@ -59,7 +59,7 @@ static inline uint64_t what(strata_log_kind kind, strata_status status, unsigned
 
 _Static_assert((uint64_t)STRATA_ENTRY_CHUNK *STRATA_ENTRY_CHUNKS <= UINT64_C(1) + LOG_SLOT_LIMIT, "a line has room");
 
-/* The table has the slot. An alignment of 0 is stored as 1. */
+/* For a slot in the table. Stores alignment 0 as 1. */
 static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     const uint64_t logarithm = 63 - (uint64_t)__builtin_clzll(alignment | 1);
@@ -67,7 +67,7 @@ static inline uint64_t where_in_table(strata_tag tag, uint32_t slot, strata_acce
            logarithm;
 }
 
-/* Slots beyond the table's limit come from invalid ids. */
+/* Larger slots come from invalid ids. */
 static inline uint64_t where(strata_tag tag, uint32_t slot, strata_access access, size_t alignment)
 {
     return where_in_table(tag, slot < LOG_SLOT_LIMIT ? slot : LOG_SLOT_LIMIT, access, alignment);
@@ -81,11 +81,10 @@ static inline uint32_t units_of(uint64_t ticks)
 
 /* ---- calls ---- */
 
-/* A call inside the layer. */
 typedef struct recorded_call {
-    log_ring *ring; /* NULL: the call is not recorded */
+    log_ring *ring; /* NULL: not recorded */
     uint64_t begun; /* stamp; with durations, or of a free */
-    uint8_t before; /* the ring's state; not 0 in a nested call */
+    uint8_t before; /* the ring's state; 0: not nested */
 } recorded_call;
 
 static inline bool enter(logging *self, recorded_call *call)
@@ -101,7 +100,7 @@ static inline bool enter(logging *self, recorded_call *call)
     return true;
 }
 
-/* For the fast path: no durations, not nested; else NULL. */
+/* For the fast path: no durations, not nested. */
 static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
@@ -110,7 +109,7 @@ static inline log_ring *fast_ring(logging *self)
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
-/* A free takes its line first and does not call this. */
+/* Not for a free: its line comes first. */
 static inline bool begin(logging *self, recorded_call *call)
 {
     if (!enter(self, call))
@@ -121,7 +120,7 @@ static inline bool begin(logging *self, recorded_call *call)
     return true;
 }
 
-/* For completions since the last stamp. */
+/* For completions without a stamp. */
 static __attribute__((noinline)) void stamp_reports(log_ring *ring, uint64_t end, uint64_t stamp)
 {
     for (uint64_t i = ring->unstamped; i != end; i++) {
@@ -212,6 +211,14 @@ static __attribute__((cold)) void record_refused(logging *self, const recorded_c
     publish(call);
 }
 
+static void logging_request_refused(strata_resource *resource, const strata_request *request, strata_status status)
+{
+    logging *self = (logging *)resource;
+    recorded_call call;
+    if (begin(self, &call))
+        record_refused(self, &call, request, status);
+}
+
 static __attribute__((noinline)) strata_status finish_allocation(logging *self, const recorded_call *call,
                                                                  const strata_request *request, strata_block *out,
                                                                  strata_status status)
@@ -265,7 +272,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     return STRATA_SUCCESS;
 }
 
-/* The allocation's tag; after a failure the entry may be another block's, and the caller's tag counts. */
+/* The allocation's tag. After a failed call the entry may be another block's: use the caller's tag. */
 static inline uint64_t where_is(const logging *self, const strata_block *block, strata_access access)
 {
     const strata_entry *entry = entry_of(&self->resource, block->id);
@@ -274,7 +281,6 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-/* All but the result. */
 static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
                              const strata_block *block, CUstream stream)
 {
@@ -322,7 +328,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
         stamp_reports(ring, ring->stored, after);
     if (__builtin_expect(line != NULL, 1)) {
         const bool good = status == STRATA_SUCCESS;
-        if (__builtin_expect(!good, 0)) /* the entry's tag may be another block's */
+        if (__builtin_expect(!good, 0)) /* the entry may be another block's */
             line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
         const unsigned flags = duration_flag(self) | (good && freed ? STRATA_LOG_FLAG_COMPLETE : 0);
         line->what = what(STRATA_LOG_DEALLOCATE, status, flags, generation);
@@ -333,11 +339,10 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
     return status;
 }
 
-/* For a free that left the fast path. */
 static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_line *line, const strata_block *block,
                                                            strata_status status, bool complete)
 {
-    if (status != STRATA_SUCCESS) /* the entry's tag may be another block's */
+    if (status != STRATA_SUCCESS) /* the entry may be another block's */
         line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
     if (ring->stored != ring->unstamped)
         stamp_reports(ring, ring->stored, strata_timestamp_now());
@@ -347,7 +352,6 @@ static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_l
     return status;
 }
 
-/* Fast path. */
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
@@ -429,7 +433,6 @@ static strata_status logging_record(strata_resource *resource, const strata_bloc
     return status;
 }
 
-/* Without a block; perhaps with a stream. */
 static void record_whole(logging *self, const recorded_call *call, strata_log_kind kind, CUstream stream,
                          uint64_t asked, uint64_t bytes, strata_status status)
 {
@@ -446,12 +449,18 @@ static void record_whole(logging *self, const recorded_call *call, strata_log_ki
     publish(call);
 }
 
+/* Of reaps and trims. */
+static bool begin_whole(logging *self, recorded_call *call)
+{
+    return (self->internal || !strata_call_is_internal()) && begin(self, call);
+}
+
 static strata_status logging_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
     recorded_call call;
-    if (!begin(self, &call))
+    if (!begin_whole(self, &call))
         return upstream->ops->reap(upstream, mode, bytes);
     strata_status status = upstream->ops->reap(upstream, mode, bytes);
     record_whole(self, &call, STRATA_LOG_REAP, NULL, (uint64_t)mode, *bytes, status);
@@ -463,7 +472,7 @@ static strata_status logging_trim(strata_resource *resource, size_t keep_bytes, 
     logging *self = (logging *)resource;
     strata_resource *upstream = resource->upstream;
     recorded_call call;
-    if (!begin(self, &call))
+    if (!begin_whole(self, &call))
         return upstream->ops->trim(upstream, keep_bytes, bytes);
     strata_status status = upstream->ops->trim(upstream, keep_bytes, bytes);
     record_whole(self, &call, STRATA_LOG_TRIM, NULL, keep_bytes, *bytes, status);
@@ -486,7 +495,6 @@ typedef struct reported_block {
     uint64_t address, requested;
 } reported_block;
 
-/* As this layer sees the block. */
 static reported_block about(const logging *self, strata_entry *entry)
 {
     if (!entry)
@@ -499,7 +507,7 @@ static reported_block about(const logging *self, strata_entry *entry)
                             atomic_load_explicit(&facts->requested, memory_order_relaxed)};
 }
 
-/* A separate record: the free has returned, or completes in parts. */
+/* The free has returned, or completes in parts. */
 static __attribute__((noinline)) void report(logging *self, const strata_completion *completion)
 {
     log_ring *ring = log_ring_self(&self->writer.rings);
@@ -525,7 +533,7 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         log_ring_publish(ring);
 }
 
-/* Perhaps under the owner's lock. A free that completes before it returns says so in its own record. */
+/* Perhaps under the owner's lock. A completion before the free returns only sets the free's flag. */
 static void logging_completed(strata_resource *resource, const strata_completion *completion)
 {
     logging *self = (logging *)resource;
@@ -565,7 +573,7 @@ void logging_destroy(strata_resource *resource)
     .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim,      \
     .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
     .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
-    .synchronize = logging_synchronize
+    .synchronize = logging_synchronize, .request_refused = logging_request_refused
 
 const strata_resource_ops logging_ops_without_uses = {LOGGING_OPS};
 

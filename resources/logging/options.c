@@ -1,4 +1,4 @@
-/* Making a logging layer: its options, by hand and from stack texts. */
+/* Options, in structs and in stack texts. */
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -24,21 +24,24 @@ static strata_status check_options(const strata_logging_options *options)
     bool calls = options->callback != NULL;
     bool filed = !calls && options->format < STRATA_LOG_MEMORY;
     if ((unsigned)options->format > STRATA_LOG_NULL || (unsigned)options->existing > STRATA_LOG_EXISTING_REPLACE)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: there is no format %d or no treatment %d of a file",
-                           options->format, options->existing);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: invalid format %d or existing %d", options->format,
+                           options->existing);
     if (calls && options->format != STRATA_LOG_AUTO)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a callback is given, and a format, too");
-    if (!filed && (*options->file || options->rotate || options->keep || options->existing))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: callback and format cannot be combined");
+    if (!filed && (*options->file || options->rotate || options->keep || options->existing || options->mode))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "logging: file, rotate, keep and existing are for the formats binary and csv");
+                           "logging: file, rotate, keep, existing and mode need format binary or csv");
+    if (options->mode > 0777)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: mode has other bits than permissions, such as 0640");
     if (strnlen(options->file, sizeof options->file) == sizeof options->file)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the name of the file has no end");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: the file name is not terminated");
     if (options->ring && (options->ring < RING_LEAST || options->ring > RING_MOST))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: a ring of %" PRIu64 " records; expected %d to %d",
                            options->ring, RING_LEAST, RING_MOST);
     if (options->memory > MEMORY_MOST || options->keep > KEEP_MOST)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "logging: memory may be %d records, and keep %d files, at most",
-                           MEMORY_MOST, KEEP_MOST);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "logging: expected at most %d records of memory, and %d files to keep", MEMORY_MOST,
+                           KEEP_MOST);
     if (options->interval && options->interval < INTERVAL_LEAST_NS)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "logging: an interval of %" PRIu64 " ns; expected at least %d ns", options->interval,
@@ -82,6 +85,7 @@ strata_status strata_logging_create(int ordinal, const strata_logging_options *g
     self->resource.ops = options.without_uses ? &logging_ops_without_uses : &logging_ops_with_uses;
     self->device = device;
     self->duration = options.duration;
+    self->internal = options.internal;
     strata_timestamp_start();
     logging_enable(self, !options.disabled);
     self->writer.resource = &self->resource;
@@ -106,26 +110,30 @@ static strata_status make_logging(int device, const void *options, strata_resour
 
 static const strata_option texts[] = {
     {"file", STRATA_OPTION_STRING, offsetof(strata_logging_options, file), NULL,
-     "where to; %p: the process, %d: the device, %n: a number; default: strata-%p.%n.slog"},
+     "file of the log; %p: process, %d: device, %n: number; default: strata-%p.%n.slog"},
     {"format", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, format), "auto|binary|csv|memory|null",
-     "of the file, or instead of one; auto: by its name"},
+     "format of the log; auto: by the file's name; memory and null need no file"},
     {"existing", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, existing), "auto|refuse|rotate|replace",
-     "what becomes of a file that is there already"},
-    {"ring", STRATA_OPTION_UINT, offsetof(strata_logging_options, ring), NULL, "records that a thread has room for"},
-    {"rotate", STRATA_OPTION_SIZE, offsetof(strata_logging_options, rotate), NULL, "bytes after which a file is full"},
-    {"keep", STRATA_OPTION_UINT, offsetof(strata_logging_options, keep), NULL, "full files to keep"},
+     "what to do with an existing file"},
+    {"mode", STRATA_OPTION_MODE, offsetof(strata_logging_options, mode), NULL,
+     "permissions of new files; default: 0600"},
+    {"ring", STRATA_OPTION_UINT, offsetof(strata_logging_options, ring), NULL, "records buffered for each thread"},
+    {"rotate", STRATA_OPTION_SIZE, offsetof(strata_logging_options, rotate), NULL, "size at which the file is rotated"},
+    {"keep", STRATA_OPTION_UINT, offsetof(strata_logging_options, keep), NULL, "rotated files to keep"},
     {"memory", STRATA_OPTION_UINT, offsetof(strata_logging_options, memory), NULL, "records that format=memory keeps"},
     {"interval", STRATA_OPTION_DURATION, offsetof(strata_logging_options, interval), NULL,
      "time between two collections"},
-    {"duration", STRATA_OPTION_BOOL, offsetof(strata_logging_options, duration), NULL, "record how long calls took"},
+    {"duration", STRATA_OPTION_BOOL, offsetof(strata_logging_options, duration), NULL, "record the duration of calls"},
     {"uses", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, without_uses), "on|off", "record uses"},
-    {"enabled", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, disabled), "on|off", "record from the start"},
+    {"internal", STRATA_OPTION_BOOL, offsetof(strata_logging_options, internal), NULL,
+     "record also the reaps and trims that Strata makes by itself"},
+    {"enabled", STRATA_OPTION_CHOICE, offsetof(strata_logging_options, disabled), "on|off", "start recording at once"},
 };
 
 const strata_layer strata_logging_layer = {
     .size = sizeof(strata_layer),
     .name = "logging",
-    .help = "every call on record, by a thread of its own",
+    .help = "records every call, through a thread of its own",
     .options = texts,
     .option_count = sizeof texts / sizeof texts[0],
     .options_size = sizeof(strata_logging_options),

@@ -1,4 +1,4 @@
-/* Values of the logging layer, and its part of a report of the stack. */
+/* Values and report. */
 #include "resources/logging/internal.h"
 
 #include <string.h>
@@ -6,11 +6,11 @@
 enum { RECORDS, DROPPED_RECORDS, LATE_RECORDS, WRITTEN_BYTES, WRITE_ERROR, ENABLED };
 
 const strata_value logging_values[LOGGING_VALUES] = {
-    [RECORDS] = {"records", STRATA_VALUE_COUNT, false, "records made, without those that were dropped"},
-    [DROPPED_RECORDS] = {"dropped_records", STRATA_VALUE_COUNT, false, "records that are nowhere"},
-    [LATE_RECORDS] = {"late_records", STRATA_VALUE_COUNT, false, "records that stand behind younger ones"},
+    [RECORDS] = {"records", STRATA_VALUE_COUNT, false, "records made, dropped ones excluded"},
+    [DROPPED_RECORDS] = {"dropped_records", STRATA_VALUE_COUNT, false, "records dropped"},
+    [LATE_RECORDS] = {"late_records", STRATA_VALUE_COUNT, false, "records written after younger ones"},
     [WRITTEN_BYTES] = {"written_bytes", STRATA_VALUE_BYTES, false, "bytes written to files"},
-    [WRITE_ERROR] = {"write_error", STRATA_VALUE_COUNT, false, "the last errno of a file, 0 for none"},
+    [WRITE_ERROR] = {"write_error", STRATA_VALUE_COUNT, false, "last errno of a file; 0: none"},
     [ENABLED] = {"enabled", STRATA_VALUE_SWITCH, true, "whether records are made"},
 };
 
@@ -47,7 +47,6 @@ void logging_enable(logging *self, bool enabled)
                           memory_order_relaxed);
 }
 
-/* Only the switch can be set. */
 strata_status logging_set(strata_resource *resource, size_t which, uint64_t value)
 {
     (void)which;

@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-/* Lines have their own allocation: zeroed pages are mapped at first touch, so a ring costs what was written. */
+/* Separate memory for lines: zeroed pages are mapped at first touch, so a ring costs what was written. */
 static log_ring *make_ring(uint64_t lines)
 {
     log_ring *ring = strata_host_zalloc_aligned(LOG_LINE_BYTES, sizeof *ring);
@@ -20,15 +20,31 @@ static log_ring *make_ring(uint64_t lines)
     return ring;
 }
 
+/* The heap's content is not kept. */
+static bool make_heap_room(log_rings *rings)
+{
+    enum { STEP = 64 };
+    if (rings->made < rings->heap_room)
+        return true;
+    log_ring **larger = strata_host_zalloc((rings->heap_room + STEP) * sizeof *larger);
+    if (!larger)
+        return false;
+    strata_host_free(rings->heap);
+    rings->heap = larger;
+    rings->heap_room += STEP;
+    return true;
+}
+
 bool log_rings_refill(log_rings *rings)
 {
     size_t wanted = LOG_SPARES + atomic_exchange_explicit(&rings->wanted, 0, memory_order_relaxed);
     for (size_t i = 0; i < LOG_MOST_SPARES && i < wanted; i++) {
         if (atomic_load_explicit(&rings->spares[i], memory_order_relaxed))
             continue;
-        log_ring *ring = make_ring(rings->lines);
+        log_ring *ring = make_heap_room(rings) ? make_ring(rings->lines) : NULL;
         if (!ring)
             return false;
+        rings->made++;
         atomic_store_explicit(&rings->spares[i], ring, memory_order_release);
     }
     return true;
@@ -61,6 +77,7 @@ void log_rings_destroy(log_rings *rings)
         next = ring->next;
         destroy_ring(ring);
     }
+    strata_host_free(rings->heap);
     sem_destroy(&rings->wake);
 }
 
@@ -116,7 +133,7 @@ static void store_control(log_ring *ring)
     add(&ring->controls, 1);
 }
 
-/* `limit` makes the next line check for room, and write a control line first. */
+/* `limit` makes the next line check for room and write a control line first. */
 static void hand_over(log_ring *ring, uint64_t serial)
 {
     ring->serial = serial;

@@ -3,16 +3,15 @@
  *     lines  [ collected | published | of the call in progress | free ]
  *                        tail        head                      stored
  *
- * A line is a cache line. A ring belongs to a thread number: only that thread writes lines and `head`, only the
- * collector reads lines and writes `tail`. Each reads the other's word only if it seems to have run out of lines.
- * Recording never allocates: a thread takes a spare ring at its first record. Without one, or if the ring is full,
- * records are dropped and counted.
+ * A ring belongs to a thread number: only that thread writes lines and `head`, only the collector reads lines and
+ * writes `tail`. Each reads the other's word only when it seems out of lines. Recording never allocates: a thread takes
+ * a spare ring at its first record. Without one, or if the ring is full, records are dropped and counted.
  *
  * A call publishes its lines at its end. A free takes its line first, so its completion follows and stamps ascend.
- * Lines of nested calls are published with the first call that ends while no free's line is incomplete.
+ * Nested calls' lines are published with the first call that ends while no free's line is incomplete.
  *
- * A control line names the thread of the next lines and the records dropped before them. It is written first, and after
- * each change. */
+ * A control line names the thread of the next lines and the records dropped before them: first, and after each change.
+ */
 #ifndef STRATA_RESOURCES_LOGGING_RING_H
 #define STRATA_RESOURCES_LOGGING_RING_H
 
@@ -26,18 +25,18 @@
 enum {
     LOG_KIND_CONTROL = 0, /* in place of a strata_log_kind */
     LOG_LINE_BYTES = 64,
-    LOG_SPARES = 8,         /* rings made in advance */
-    LOG_MOST_SPARES = 64,   /* at most, if many threads start at once */
-    LOG_DROP_RUN = 32,      /* dropped in a run when a ring is full */
+    LOG_SPARES = 8,         /* made in advance */
+    LOG_MOST_SPARES = 64,   /* if many threads start at once */
+    LOG_DROP_RUN = 32,      /* in a run when a ring is full */
     LOG_AHEAD = 16,         /* lines to prefetch */
     LOG_DURATION_SHIFT = 4, /* units of 16 ticks */
 };
 
 typedef struct log_line {
     uint64_t stamp;     /* CONTROL: unused */
-    uint64_t stream;    /* handle. CONTROL: serial of the thread */
+    uint64_t stream;    /* CONTROL: serial of the thread */
     uint64_t address;   /* CONTROL: records dropped before the next */
-    uint64_t requested; /* CONTROL: the system's thread id */
+    uint64_t requested; /* CONTROL: system thread id */
     uint64_t bytes;
     uint64_t what;  /* generation << 16 | flags << 12 | kind << 8 | status */
     uint64_t where; /* tag << 32 | slot << 8 | access << 6 | log2 of the alignment */
@@ -46,7 +45,7 @@ typedef struct log_line {
             uint32_t stream_id;
             uint32_t duration;
         };
-        uint64_t stream_alone; /* both in one store: stream_id and no duration */
+        uint64_t stream_alone; /* stream_id and no duration in one store */
     };
 } log_line;
 
@@ -57,13 +56,13 @@ enum { LOG_WHERE_ALIGNMENT = 0, LOG_WHERE_ACCESS = 6, LOG_WHERE_SLOT = 8, LOG_WH
 
 enum { LOG_SLOT_LIMIT = 0xffffff };
 
-/* State of a thread: in a call; in a free whose line is incomplete. */
+/* State: in a call; in a free whose line is incomplete. */
 enum { LOG_INSIDE = 1, LOG_FREE_OPEN = 2 };
 
 /* The innermost free in progress. */
 typedef struct log_freeing {
     uint64_t generation; /* of the block; 0: none */
-    uint64_t slot;       /* | LOG_FREED once it is reported complete */
+    uint64_t slot;       /* | LOG_FREED once reported complete */
 } log_freeing;
 
 #define LOG_FREED (UINT64_C(1) << 32)
@@ -76,28 +75,28 @@ static inline bool log_is_freed(const log_freeing *freeing)
 typedef struct log_ring {
     /* The thread's; the collector reads `head`. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t head; /* lines published */
-    uint64_t stored;                                /* lines written; beyond head inside a call */
-    uint64_t limit;                                 /* `stored` may reach this without a check of the tail */
-    uint64_t serial;                                /* of the owning thread */
-    uint64_t unstamped;                             /* first line without a stamp, inside a call */
-    uint64_t changes;                               /* strata_known_changes at that time */
-    const void *stream;                             /* strata_known_changes when the next two were stored */
+    uint64_t stored;                                /* lines written; beyond head in a call */
+    uint64_t limit;                                 /* `stored` may reach this without reading `tail` */
+    uint64_t serial;                                /* of the owner */
+    uint64_t unstamped;                             /* first line without a stamp in a call */
+    uint64_t changes;                               /* strata_known_changes when the next two were stored */
+    const void *stream;                             /* last stream freed on */
     uint32_t stream_id;                             /* its id in the log */
     log_freeing freeing;
     uint8_t state;       /* 0: not in the layer */
-    bool needs_control;  /* the owner has changed */
-    uint32_t drops_left; /* records to drop without a look at `tail` */
+    bool needs_control;  /* the owner changed */
+    uint32_t drops_left; /* records to drop without reading `tail` */
     uint64_t mask;       /* lines - 1; constant */
     log_line *lines;     /* constant */
     /* Written by the thread, seldom; any thread, relaxed. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t dropped; /* records */
     _Atomic uint64_t controls;                         /* control lines stored */
     _Atomic uint64_t gap;  /* records dropped since the last line; at the end the collector reads it */
-    struct log_ring *next; /* in the list of used rings; constant */
-    void *memory;          /* allocation of the lines; constant */
+    struct log_ring *next; /* list of used rings; constant */
+    void *memory;          /* of the lines; constant */
     /* The collector's; the thread reads `tail`. */
     _Alignas(LOG_LINE_BYTES) _Atomic uint64_t tail; /* lines collected */
-    uint64_t numbered;                              /* records of the thread, dropped ones included */
+    uint64_t numbered;                              /* the thread's records, dropped ones included */
     uint64_t writer_serial;                         /* thread of the lines collected now */
     uint32_t writer_id;                             /* its system id */
     uint64_t collected;                             /* ahead of tail until given back */
@@ -105,38 +104,40 @@ typedef struct log_ring {
 } log_ring;
 
 typedef struct log_thread_slot {
-    _Atomic(log_ring *) ring; /* written once, by the thread with that number; read by any */
-    uint64_t lost_serial;     /* of the thread that lost records; that thread only */
+    _Atomic(log_ring *) ring; /* written once, by that thread; any thread */
+    uint64_t lost_serial;     /* thread that lost records; that thread only */
     uint64_t lost;            /* records without a ring */
 } log_thread_slot;
 
 typedef struct log_rings {
     log_thread_slot slots[STRATA_THREAD_LIMIT];  /* by thread number; 0 is unused */
-    _Atomic(log_ring *) used;                    /* list that grows at its front; any thread */
-    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* filled by the collector, taken by threads */
+    _Atomic(log_ring *) used;                    /* pushed at the front; any thread */
+    _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* collector fills, threads take */
     _Atomic uint64_t unassigned;                 /* records dropped without a ring; any thread, relaxed */
-    _Atomic uint32_t wanted;                     /* rings that were missing; any thread */
+    _Atomic uint32_t wanted;                     /* missing rings; any thread */
     _Atomic bool asleep;                         /* waiting on `wake`; any thread */
     sem_t wake;
-    uint64_t lines; /* per ring; constant */
+    uint64_t lines;         /* per ring; constant */
+    log_ring **heap;        /* for merging, with room for all rings: no collection allocates; the collector's */
+    size_t made, heap_room; /* rings; the collector's */
 } log_rings;
 
-/* `lines` is a power of two. False without host memory. */
+/* `lines`: a power of two. False without host memory. */
 bool log_rings_init(log_rings *rings, uint64_t lines);
 
-/* No thread records any more. */
+/* Requires that no thread records. */
 void log_rings_destroy(log_rings *rings);
 
-/* Makes missing spares; not for recording threads. False without host memory. */
+/* Makes missing spares; between collections, not on recording threads. False without host memory. */
 bool log_rings_refill(log_rings *rings);
 
 /* Never blocks. */
 void log_rings_wake(log_rings *rings);
 
-/* Gives the thread a ring, or that of its number's last thread. NULL, with a record dropped, without a spare. */
+/* Gives the thread a ring, or its number's previous one. NULL without a spare; the record is dropped. */
 __attribute__((cold)) log_ring *log_ring_attach(log_rings *rings);
 
-/* False, with a record dropped, if the ring is full. Wakes the collector at three quarters if `may_wake` (a system call
+/* False if the ring is full; the record is dropped. If `may_wake`, wakes the collector at three quarters (a system call
  * of some microseconds). */
 __attribute__((cold)) bool log_ring_make_room(log_rings *rings, log_ring *ring, bool may_wake);
 
@@ -146,7 +147,7 @@ uint64_t log_rings_dropped(const log_rings *rings);
 /* Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
-/* `thread` is the calling one; NULL if it has no ring yet. */
+/* `thread`: the calling one. NULL without a ring. */
 static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
@@ -155,14 +156,13 @@ static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *threa
     return __builtin_expect(ring && ring->serial == thread->serial, 1) ? ring : NULL;
 }
 
-/* Attaches a missing ring. */
 static inline log_ring *log_ring_self(log_rings *rings)
 {
     log_ring *ring = log_ring_of(rings, strata_thread_current);
     return __builtin_expect(ring != NULL, 1) ? ring : log_ring_attach(rings);
 }
 
-/* NULL, with a record dropped, if the ring is full. */
+/* NULL if the ring is full; the record is dropped. */
 static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may_wake)
 {
     if (__builtin_expect(ring->stored == ring->limit, 0) && !log_ring_make_room(rings, ring, may_wake))
@@ -170,8 +170,8 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-/* The collector's core has read the line. Compilers emit the plain prefetch unless the target has prefetchw; that
- * fetches the line shared, and the write would fetch it again. */
+/* The collector's core has read the line. Unless the target has prefetchw, compilers emit a prefetch that fetches it
+ * shared; the write would fetch it again. */
 static inline void log_ring_own(log_line *line)
 {
 #if defined(__x86_64__)

@@ -1,8 +1,9 @@
-/* Names, locks and renaming of log files. */
+/* Names, locks and renaming. */
 #include "resources/logging/rotation.h"
 
 #include "core/base/error.h"
 #include "core/base/file_name.h"
+#include "core/base/output_file.h"
 #include "resources/logging/csv.h"
 #include "resources/logging/format.h"
 
@@ -27,13 +28,6 @@ strata_status log_path_expand(log_path *path, const char *given, int device)
         {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
     };
     return strata_file_name(path->text, sizeof path->text, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
-}
-
-int log_path_standard(const log_path *path)
-{
-    if (strcmp(path->text, "/dev/stdout") == 0)
-        return STDOUT_FILENO;
-    return strcmp(path->text, "/dev/stderr") == 0 ? STDERR_FILENO : -1;
 }
 
 static void numbered(const log_path *path, uint64_t number, char name[NUMBERED_ROOM])
@@ -63,7 +57,7 @@ static bool lock_file(int descriptor)
 static bool is_at(const char *path, int descriptor)
 {
     struct stat named, open;
-    return stat(path, &named) == 0 && fstat(descriptor, &open) == 0 && named.st_dev == open.st_dev &&
+    return lstat(path, &named) == 0 && fstat(descriptor, &open) == 0 && named.st_dev == open.st_dev &&
            named.st_ino == open.st_ino;
 }
 
@@ -76,15 +70,15 @@ static int refuse(int descriptor)
     return -1;
 }
 
-static int make_locked(const char *path)
+static int make_locked(const char *path, mode_t mode)
 {
-    int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    int descriptor = strata_output_open(path, O_WRONLY | O_CREAT | O_EXCL, mode);
     return descriptor < 0 || lock_file(descriptor) ? descriptor : refuse(descriptor);
 }
 
 int log_path_create(const log_path *path)
 {
-    return make_locked(path->text);
+    return make_locked(path->text, path->mode);
 }
 
 /* The file may be renamed between open and lock; then tries again. */
@@ -93,7 +87,7 @@ int log_path_open(const log_path *path, bool *regular)
     enum { TURNS = 100 };
     for (int turn = 0; turn < TURNS; turn++) {
         struct stat is;
-        int descriptor = open(path->text, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+        int descriptor = strata_output_open(path->text, O_WRONLY | O_NONBLOCK, 0);
         if (descriptor < 0)
             return -1;
         if (fstat(descriptor, &is) != 0)
@@ -113,7 +107,7 @@ int log_path_open(const log_path *path, bool *regular)
 
 /* ---- replacing ---- */
 
-/* Whether a file is a log's header, whole or in part, and nothing else. */
+/* Whether a file is only a log's header, whole or in part. */
 static bool is_header(int descriptor, off_t size)
 {
     static const char columns[] = LOG_CSV_HEADER "\n";
@@ -126,7 +120,7 @@ static bool is_header(int descriptor, off_t size)
            (size < (off_t)sizeof columns && memcmp(bytes, columns, count) == 0);
 }
 
-/* The leftover of a log that was killed: only a header, not locked. Other files stay. */
+/* Left by a killed log: only a header, not locked. Other files stay. */
 static bool remove_leftover(const char *path)
 {
     struct stat is;
@@ -150,9 +144,9 @@ int log_path_create_next(const log_path *path, const void *header, size_t bytes)
 {
     char name[NUMBERED_ROOM];
     next_name(path, name);
-    int descriptor = make_locked(name);
+    int descriptor = make_locked(name, path->mode);
     if (descriptor < 0 && errno == EEXIST && remove_leftover(name))
-        descriptor = make_locked(name);
+        descriptor = make_locked(name, path->mode);
     if (descriptor < 0)
         return -1;
     ssize_t wrote = pwrite(descriptor, header, bytes, 0);
@@ -172,7 +166,7 @@ static bool exists(const char *path)
     return lstat(path, &is) == 0;
 }
 
-/* Increments numbers up to the first free one. Stops at a failure, so that no file is overwritten. */
+/* Increments numbers up to the first free one. Stops at a failure: no file is overwritten. */
 static bool move_on(const log_path *path)
 {
     char from[NUMBERED_ROOM], to[NUMBERED_ROOM];
@@ -188,7 +182,7 @@ static bool move_on(const log_path *path)
     return true;
 }
 
-/* EEXIST instead of overwriting a new file, if kernel and file system can. */
+/* EEXIST instead of overwriting, if kernel and file system can. */
 static bool rename_to_free(const char *from, const char *to)
 {
     if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0)

@@ -1,43 +1,43 @@
-/* The path of a log file: its name, lock and rotation.
+/* The path of a log file: name, lock, rotation.
  *
  *     NAME.new -> NAME -> NAME.1 -> ... -> NAME.keep
  *
- * A log locks its file (flock) until the process ends; a locked file is never taken. NAME.new is made with its header
- * before any rename, so a failure moves nothing and NAME is always a whole file. */
+ * A log locks its file (flock) until the process ends; locked files are never taken. NAME.new has its header before any
+ * rename: a failure moves nothing, and NAME is always a whole file. */
 #ifndef STRATA_RESOURCES_LOGGING_ROTATION_H
 #define STRATA_RESOURCES_LOGGING_ROTATION_H
 
 #include <strata/logging.h>
+
+#include <sys/types.h>
 
 enum { LOG_NAME_ROOM = 512 };
 
 typedef struct log_path {
     char text[LOG_NAME_ROOM];
     uint64_t keep;
+    mode_t mode; /* of new files; 0: the default */
 } log_path;
 
 /* Expands the option `file`. Errors: INVALID_VALUE. */
 strata_status log_path_expand(log_path *path, const char *given, int device);
 
-/* Descriptor for "/dev/stdout" and "/dev/stderr"; -1 for other paths. */
-int log_path_standard(const log_path *path);
-
 /* Creates a locked file; -1 with errno: EEXIST; EBUSY if another log was first. */
 int log_path_create(const log_path *path);
 
 /* Opens an existing file to write, without waiting for a pipe's reader; a regular file is locked and has the name. -1
- * with errno: EBUSY if another log has it. */
+ * with errno: EBUSY if another log has it; those of strata_output_open. */
 int log_path_open(const log_path *path, bool *regular);
 
 /* Creates NAME.new, locked; -1 with errno and nothing left. */
 int log_path_create_next(const log_path *path, const void *header, size_t bytes);
 
-/* Moves NAME to NAME.1 and so on, and NAME.new to NAME. EEXIST if the file at NAME is not `descriptor`'s. False with
- * errno: NAME stays, or is at NAME.1 if the name was taken meanwhile. Only NAME.keep is lost, and only if all numbers
- * are in use. */
+/* Moves NAME to NAME.1 and so on, and NAME.new to NAME. False with errno: EEXIST if the file at NAME is not
+ * `descriptor`'s. After a failure NAME stays, or is at NAME.1 if the name was taken meanwhile. NAME.keep is lost only
+ * if all numbers are in use. */
 bool log_path_install_next(const log_path *path, int descriptor);
 
-/* Removes NAME if it is this file; NAME.new. */
+/* Removes NAME if it is `descriptor`'s; NAME.new. */
 void log_path_remove(const log_path *path, int descriptor);
 void log_path_remove_next(const log_path *path);
 

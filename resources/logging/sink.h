@@ -1,4 +1,5 @@
-/* Where records go. Only the layer's writer calls a sink. */
+/* Where records go. Only the layer's writer calls a sink; after its end at the process's exit, the thread that ends the
+ * layer. */
 #ifndef STRATA_RESOURCES_LOGGING_SINK_H
 #define STRATA_RESOURCES_LOGGING_SINK_H
 
@@ -15,10 +16,10 @@ typedef struct log_sink_ops {
     size_t (*write)(log_sink *self, const strata_log_record *records, size_t count);
     /* After each collection: checks the reader. May be NULL. */
     void (*poll)(log_sink *self);
-    /* With a built stack, a caller waits for all records, perhaps none: does what was put off. May be NULL. */
+    /* With a built stack, when a caller waits for all records, perhaps none: does what was put off. May be NULL. */
     void (*flush)(log_sink *self);
-    /* With a built stack, no more records come: flushes and completes what was begun; waits a second for a slow reader.
-     * May be NULL. */
+    /* With a built stack, after the last record: flushes, completes what was begun; waits a second for a slow reader.
+     * Again if there are records after the process's exit began. May be NULL. */
     void (*finish)(log_sink *self);
     /* Leaves nothing behind if the stack was never `built`. Any thread, after the writer's end. */
     void (*close)(log_sink *self, bool built);
@@ -27,7 +28,7 @@ typedef struct log_sink_ops {
 struct log_sink {
     const log_sink_ops *ops;
     _Atomic uint64_t written_bytes; /* the writer's; any thread reads, relaxed */
-    _Atomic uint64_t lost;          /* records taken, then overwritten; as above */
+    _Atomic uint64_t lost;          /* taken, then overwritten; as above */
     _Atomic int error;              /* last errno; as above */
     const char *stack_text;         /* of the logged stack; set before the first write */
     const char *path;               /* of a file, else NULL; constant */

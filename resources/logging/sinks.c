@@ -1,4 +1,4 @@
-/* Sinks without a file: a ring of the newest records in memory, and callbacks. */
+/* Sinks without a file. */
 #include "core/base/host_memory.h"
 #include "core/base/lock.h"
 #include "resources/logging/sink.h"

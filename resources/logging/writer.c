@@ -1,8 +1,9 @@
-/* Collects lines, merges them, and runs the writer's thread. */
+/* Collecting, merging, and the thread. */
 #include "resources/logging/writer.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/last_threads.h"
 #include "driver/driver.h"
 
 #include <strata/stack.h>
@@ -12,9 +13,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { SLACK_NS = 200000, HEAP_STEP = 64 };
+enum { SLACK_NS = 200000 };
 
-/* All writers of the process, for its exit; in a forked child they are the parent's. */
+/* For the exit; a forked child's are the parent's. */
 static strata_lock writers_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_LOG_LIST);
 static log_writer *writers; /* guarded by writers_lock */
 
@@ -35,17 +36,16 @@ static void write_batch(log_writer *self)
     self->sink->dropped = log_writer_dropped(self);
     size_t taken = self->sink->ops->write(self->sink, self->batch, self->batch_count);
     atomic_fetch_add_explicit(&self->lost, self->batch_count - taken, memory_order_relaxed);
-    atomic_store_explicit(&self->failing, taken != self->batch_count, memory_order_relaxed);
     self->batch_count = 0;
 }
 
-/* Converts the stamps of a collection to times. */
 typedef struct time_scale {
     const strata_timestamp_point *from, *to;
-    double rate, long_rate; /* nanoseconds a tick: between these points, and since the start */
+    double rate, long_rate; /* ns a tick: between the points; since the start */
 } time_scale;
 
-static uint64_t time_of(log_writer *self, const time_scale *scale, uint64_t stamp, bool late)
+/* Not before the last one: rounding must not reverse the order. */
+static uint64_t advance_time(log_writer *self, const time_scale *scale, uint64_t stamp, bool late)
 {
     double rate = stamp < scale->from->stamp ? scale->long_rate : scale->rate;
     uint64_t time = strata_timestamp_time(scale->from, rate, stamp);
@@ -53,7 +53,7 @@ static uint64_t time_of(log_writer *self, const time_scale *scale, uint64_t stam
         return time;
     if (time > self->newest_ns)
         self->newest_ns = time;
-    return self->newest_ns; /* rounding must not reverse the order */
+    return self->newest_ns;
 }
 
 static uint64_t duration_of(const time_scale *scale, uint32_t units)
@@ -68,7 +68,7 @@ static void add_record(log_writer *self, const time_scale *scale, log_ring *ring
         atomic_fetch_add_explicit(&self->late, 1, memory_order_relaxed);
     else
         self->newest_stamp = line->stamp;
-    uint64_t time = time_of(self, scale, line->stamp, late);
+    uint64_t time = advance_time(self, scale, line->stamp, late);
     uint32_t flags = (uint32_t)(line->what >> LOG_WHAT_FLAGS & 0xf);
     uint32_t alignment = (uint32_t)(line->where >> LOG_WHERE_ALIGNMENT & 0x3f);
     self->batch[self->batch_count++] = (strata_log_record){
@@ -111,8 +111,8 @@ static const log_line *current(const log_ring *ring)
     return &ring->lines[ring->collected & ring->mask];
 }
 
-/* Skips control lines; false if no record is left. */
-static bool has_record(log_ring *ring)
+/* Reads control lines on the way. False at the end. */
+static bool advance_to_record(log_ring *ring)
 {
     while (ring->collected != ring->end && (current(ring)->what >> LOG_WHAT_KIND & 0xf) == LOG_KIND_CONTROL)
         read_control(ring, &ring->lines[ring->collected++ & ring->mask]);
@@ -121,7 +121,7 @@ static bool has_record(log_ring *ring)
 
 static void sift_down(log_writer *self, size_t at)
 {
-    log_ring **heap = self->heap, *ring = heap[at];
+    log_ring **heap = self->rings.heap, *ring = heap[at];
     const uint64_t stamp = current(ring)->stamp;
     for (size_t child; (child = 2 * at + 1) < self->heap_count; at = child) {
         if (child + 1 < self->heap_count && current(heap[child + 1])->stamp < current(heap[child])->stamp)
@@ -133,22 +133,6 @@ static void sift_down(log_writer *self, size_t at)
     heap[at] = ring;
 }
 
-/* False without host memory; then the ring's lines wait. */
-static bool make_room(log_writer *self)
-{
-    if (self->heap_count < self->heap_capacity)
-        return true;
-    log_ring **larger = strata_host_zalloc((self->heap_capacity + HEAP_STEP) * sizeof *larger);
-    if (!larger)
-        return false;
-    if (self->heap)
-        memcpy(larger, self->heap, self->heap_count * sizeof *larger);
-    strata_host_free(self->heap);
-    self->heap = larger;
-    self->heap_capacity += HEAP_STEP;
-    return true;
-}
-
 /* Returns the most lines in a ring. */
 static uint64_t look_at_rings(log_writer *self)
 {
@@ -158,8 +142,8 @@ static uint64_t look_at_rings(log_writer *self)
         ring->end = atomic_load_explicit(&ring->head, memory_order_acquire);
         uint64_t lines = ring->end - ring->collected;
         most = lines > most ? lines : most;
-        if (has_record(ring) && make_room(self))
-            self->heap[self->heap_count++] = ring;
+        if (advance_to_record(ring))
+            self->rings.heap[self->heap_count++] = ring;
     }
     for (size_t i = self->heap_count / 2; i-- > 0;)
         sift_down(self, i);
@@ -175,7 +159,7 @@ static void give_lines_back(log_writer *self)
 static void merge(log_writer *self, const time_scale *scale, uint64_t newest)
 {
     while (self->heap_count) {
-        log_ring *ring = self->heap[0];
+        log_ring *ring = self->rings.heap[0];
         const log_line *line = current(ring);
         if (line->stamp > newest)
             break;
@@ -185,8 +169,8 @@ static void merge(log_writer *self, const time_scale *scale, uint64_t newest)
         }
         add_record(self, scale, ring, line);
         ring->collected++;
-        if (!has_record(ring))
-            self->heap[0] = self->heap[--self->heap_count];
+        if (!advance_to_record(ring))
+            self->rings.heap[0] = self->rings.heap[--self->heap_count];
         if (self->heap_count)
             sift_down(self, 0);
     }
@@ -194,7 +178,6 @@ static void merge(log_writer *self, const time_scale *scale, uint64_t newest)
     write_batch(self);
 }
 
-/* Returns the most lines in a ring. */
 static uint64_t collect(log_writer *self, bool all)
 {
     uint64_t half = self->rings.lines / 2;
@@ -213,21 +196,46 @@ static uint64_t collect(log_writer *self, bool all)
 
 /* ---- the thread ---- */
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* False after the time. */
+static bool wait_for_wake(log_writer *self, uint64_t until_ns)
+{
+    const struct timespec until = {(time_t)(until_ns / 1000000000), (long)(until_ns % 1000000000)};
+    return sem_clockwait(&self->rings.wake, CLOCK_MONOTONIC, &until) == 0;
+}
+
+/* The process may have no other thread left. */
+static void look_around(log_writer *self, uint64_t now)
+{
+    if (now < self->look_ns)
+        return;
+    self->look_ns = now + STRATA_LAST_THREADS_LOOK_MS * UINT64_C(1000000);
+    strata_last_threads_look(&self->program_mask);
+}
+
 static void sleep_until_needed(log_writer *self, bool busy)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    uint64_t end = (uint64_t)until.tv_nsec + (busy ? self->interval_ns / 8 : self->interval_ns);
-    until.tv_sec += (time_t)(end / 1000000000);
-    until.tv_nsec = (long)(end % 1000000000);
+    uint64_t now = now_ns();
+    const uint64_t pause = busy ? self->interval_ns / 8 : self->interval_ns;
+    const uint64_t end = pause < UINT64_MAX - now ? now + pause : UINT64_MAX;
     atomic_store(&self->rings.asleep, true);
-    if (!atomic_load(&self->stop) && atomic_load(&self->asked) == self->done)
-        sem_clockwait(&self->rings.wake, CLOCK_MONOTONIC, &until);
+    while (now < end && !atomic_load(&self->stop) && atomic_load(&self->asked) == self->done) {
+        look_around(self, now);
+        if (wait_for_wake(self, end < self->look_ns ? end : self->look_ns))
+            break;
+        now = now_ns();
+    }
     atomic_store(&self->rings.asleep, false);
 }
 
-/* With every core in use the writer gets a tenth of one, and full rings drop records: logging must not slow the program
- * down. */
+/* With every core busy the writer gets a tenth of one, and full rings drop records: logging must not slow the program.
+ */
 static void step_back(void)
 {
     enum { NICENESS = 10 };
@@ -238,11 +246,11 @@ static void set_done(log_writer *self, uint64_t done)
 {
     strata_lock_take(&self->lock);
     self->done = done;
+    self->lost_when_done = atomic_load_explicit(&self->lost, memory_order_relaxed);
     pthread_cond_broadcast(&self->finished);
     strata_lock_release(&self->lock);
 }
 
-/* The last collection. */
 static void finish(log_writer *self)
 {
     collect(self, true);
@@ -253,6 +261,7 @@ static void finish(log_writer *self)
 static void *run(void *data)
 {
     log_writer *self = data;
+    strata_last_threads_mark();
     step_back();
     for (;;) {
         if (atomic_load(&self->stop)) {
@@ -280,7 +289,7 @@ static void wake(log_writer *self)
         sem_post(&self->rings.wake);
 }
 
-bool log_writer_flush(log_writer *self, unsigned patience_s)
+bool log_writer_flush(log_writer *self, unsigned patience_s, uint64_t *lost)
 {
     if (pthread_equal(pthread_self(), self->thread))
         return false;
@@ -288,31 +297,42 @@ bool log_writer_flush(log_writer *self, unsigned patience_s)
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += patience_s;
     int waited = 0;
-    uint64_t mine = atomic_fetch_add(&self->asked, 1) + 1;
-    wake(self);
     strata_lock_take(&self->lock);
+    const uint64_t lost_before = self->lost_when_done;
+    const uint64_t mine = atomic_fetch_add(&self->asked, 1) + 1;
+    wake(self);
     while (self->done < mine && waited == 0)
         waited = patience_s ? pthread_cond_timedwait(&self->finished, &self->lock.mutex, &until)
                             : pthread_cond_wait(&self->finished, &self->lock.mutex);
     bool done = self->done >= mine;
+    *lost = self->lost_when_done - lost_before;
     strata_lock_release(&self->lock);
     return done;
 }
 
 /* ---- making and ending ---- */
 
-/* Signals are the program's: no thread of the library handles one. */
-static bool start_thread(log_writer *self)
+/* Signals are the program's. Returns an errno value. */
+static int start_thread(log_writer *self)
 {
-    sigset_t all, before;
+    sigset_t all;
     sigfillset(&all);
-    if (pthread_sigmask(SIG_SETMASK, &all, &before) != 0)
-        return false;
-    self->started = pthread_create(&self->thread, NULL, run, self) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (self->started)
-        pthread_setname_np(self->thread, "strata-log");
-    return self->started;
+    int error = pthread_sigmask(SIG_SETMASK, &all, &self->program_mask);
+    if (error)
+        return error;
+    error = pthread_create(&self->thread, NULL, run, self);
+    self->started = error == 0;
+    pthread_sigmask(SIG_SETMASK, &self->program_mask, NULL);
+    return error;
+}
+
+static strata_status refuse_thread(int error)
+{
+    char text[128];
+    return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY,
+                       "logging: no thread for the writer of a log: %s; see the limits of threads (ulimit -u, "
+                       "kernel.threads-max, a container's pids.max)",
+                       strerror_r(error, text, sizeof text));
 }
 
 static bool make_finished(log_writer *self)
@@ -328,6 +348,7 @@ static bool make_finished(log_writer *self)
 
 strata_status log_writer_start(log_writer *self, uint64_t lines)
 {
+    int error = 0;
     self->batch = strata_host_zalloc(LOG_BATCH * sizeof *self->batch);
     if (!self->batch)
         goto refuse;
@@ -339,7 +360,7 @@ strata_status log_writer_start(log_writer *self, uint64_t lines)
     strata_timestamp_start();
     strata_timestamp_take_point(&self->first);
     self->last = self->first;
-    if (!start_thread(self))
+    if ((error = start_thread(self)) != 0)
         goto end_finished;
     strata_lock_take(&writers_lock);
     self->next = writers;
@@ -355,7 +376,7 @@ end_rings:
 free_batch:
     strata_host_free(self->batch);
 refuse:
-    return strata_fail_host_memory("the writer of a log");
+    return error ? refuse_thread(error) : strata_fail_host_memory("the writer of a log");
 }
 
 static void leave_list(log_writer *self)
@@ -382,12 +403,11 @@ void log_writer_stop(log_writer *self)
     strata_lock_destroy(&self->lock);
     pthread_cond_destroy(&self->finished);
     log_rings_destroy(&self->rings);
-    strata_host_free(self->heap);
     strata_host_free(self->batch);
 }
 
-/* Logs live until the exit. Destructors run after all exit handlers, and the exit would cut the writers' output, so
- * they are joined here; only for a time, in case a sink is stuck. */
+/* Destructors run after all exit handlers, and the exit would cut the writers' output: joins them, with a limit in case
+ * a sink is stuck. */
 static __attribute__((destructor)) void write_everything(void)
 {
     enum { PATIENCE_S = 5 };
@@ -397,7 +417,7 @@ static __attribute__((destructor)) void write_everything(void)
     for (log_writer *writer = writers; writer; writer = writer->next) {
         struct timespec until;
         atomic_store(&writer->stop, true);
-        if (!log_writer_flush(writer, PATIENCE_S))
+        if (!log_writer_flush(writer, PATIENCE_S, &(uint64_t){0}))
             continue;
         clock_gettime(CLOCK_REALTIME, &until); /* for the thread's last steps */
         until.tv_sec += PATIENCE_S;

@@ -1,17 +1,21 @@
 /* async: the driver's stream-ordered pools.
  *
- * A free goes to the freeing stream. If other streams used the block and may still do so, the free goes to an internal
- * stream that waits for all of them: the memory becomes free later, and no stream of the program is delayed. */
+ * A free goes to the freeing stream. If uses on other streams may be pending, it goes to an internal stream that waits
+ * for all: the memory is free later, and no stream of the program is delayed. */
 #include <strata/async.h>
 
 #include "core/base/counters.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/stack.h"
+#include "core/streams/internal_streams.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/owners/pending_frees.h"
@@ -19,10 +23,10 @@
 enum {
     ALIGNMENT = 256,
     CHARGE_GRANULE = 512, /* granularity of a pool: tests/answers/h200.txt, "pool_size." */
-    DESTROY_TRIES = 3,    /* for operations without a later retry: host memory may be short once, one call may fail */
+    DESTROY_TRIES = 3,    /* without a later retry: host memory may be short, or a call fail, once */
 };
 
-/* A pool reserves in this granularity, and its maximum is rounded up to it: tests/answers/h200.txt, "pool.max_". */
+/* A pool reserves in this granularity, its maximum rounded up: tests/answers/h200.txt, "pool.max_". */
 static const uint64_t RESERVE_GRANULE = UINT64_C(32) << 20;
 
 typedef struct async {
@@ -30,24 +34,23 @@ typedef struct async {
     strata_device *device;
     CUmemoryPool pool;
     bool own_pool;
-    uint64_t limit; /* bytes that the pool may reserve; 0: the device's memory; constant */
+    uint64_t limit; /* bytes the pool may reserve; 0: the device's memory; constant */
     strata_pending_frees retired;
     strata_lock lock;
-    CUstream
-        waiting; /* internal stream for frees that wait for several streams; made when first needed, guarded by lock */
+    CUstream waiting; /* internal stream for frees that wait for several; made when needed, guarded by lock */
 } async;
 
 /* ---- allocating ---- */
 
 static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
 {
-    strata_scope scope;
-    strata_status status =
-        strata_scope_enter(&scope, self->device, strata_scope_for(request->stream) | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, self->device,
+                                                   strata_call_scope_for(request->stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (__builtin_expect(result == CUDA_SUCCESS, 1))
         return STRATA_SUCCESS;
     return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
@@ -60,31 +63,33 @@ static __attribute__((cold)) strata_status fail_free(CUresult result, CUdevicept
 
 static inline strata_status free_memory(async *self, CUdeviceptr address, CUstream stream)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFreeAsync(address, stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : fail_free(result, address);
 }
 
-/* Frees memory of a block that was not made. There is no later opportunity. */
+/* For a block that was not made. There is no later opportunity. */
 static __attribute__((cold)) void give_back(async *self, CUdeviceptr address, CUstream stream)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
     strata_error_suppress_begin();
     for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
-        status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+        status =
+            strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         strata_cu.MemFreeAsync(address, stream);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
 }
 
-/* Makes a block of memory from the driver. A use record of the stream is open. */
+/* A use record of the stream is open. */
 static inline bool enter_block(async *self, CUdeviceptr address, const strata_request *request,
                                strata_timeline *timeline, bool known, strata_block *out)
 {
@@ -100,18 +105,13 @@ static inline bool enter_block(async *self, CUdeviceptr address, const strata_re
     return true;
 }
 
-/* Allocates on any stream, with all checks. */
-static __attribute__((noinline)) strata_status allocate_slow(async *self, const strata_request *request,
-                                                             strata_block *out)
+/* Errors are suppressed, as an unknown stream's timeline is locked meanwhile. */
+static strata_status allocate_recorded(async *self, const strata_request *request, strata_block *out)
 {
-    *out = (strata_block){0};
-    strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
-    if (status != STRATA_SUCCESS || request->bytes == 0)
-        return status;
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
     strata_use_record record;
     CUdeviceptr address = 0;
-    if ((status = strata_use_record_begin(&record, self->device, request->stream)) != STRATA_SUCCESS)
+    strata_status status = strata_use_record_begin(&record, self->device, request->stream);
+    if (status != STRATA_SUCCESS)
         return status;
     if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
         strata_use_record_cancel(&record);
@@ -130,7 +130,21 @@ static __attribute__((noinline)) strata_status allocate_slow(async *self, const 
     return status;
 }
 
-/* Fast path: on a known stream with late events no record is needed. */
+static __attribute__((noinline)) strata_status allocate_slow(async *self, const strata_request *request,
+                                                             strata_block *out)
+{
+    *out = (strata_block){0};
+    strata_status status = strata_check_alignment(&self->resource, request, ALIGNMENT);
+    if (status != STRATA_SUCCESS || request->bytes == 0)
+        return status;
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, request->stream);
+    strata_error_suppress_begin();
+    status = allocate_recorded(self, request, out);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+/* Fast path: a known stream with late events needs no record. */
 static strata_status async_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     async *self = (async *)resource;
@@ -153,7 +167,6 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
 
 /* ---- freeing ---- */
 
-/* The internal stream that waits in place of the freeing stream. */
 static strata_status waiting_stream(async *self, CUstream *out)
 {
     strata_status status = STRATA_SUCCESS;
@@ -166,7 +179,7 @@ static strata_status waiting_stream(async *self, CUstream *out)
 }
 
 typedef struct pending {
-    const strata_stream_ref *stream; /* the freeing stream */
+    const strata_stream_ref *stream;
     const strata_clock *clock;
     bool any;
 } pending;
@@ -179,7 +192,7 @@ static strata_status find_pending(strata_point point, void *data)
     return STRATA_SUCCESS;
 }
 
-/* Whether a free on `stream` would precede a pending use on another stream. */
+/* Whether a free on `stream` would precede a pending use elsewhere. */
 static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref *stream)
 {
     strata_clock *clock = strata_timeline_clock(stream, false);
@@ -189,19 +202,46 @@ static bool has_pending_uses(const strata_entry *entry, const strata_stream_ref 
     return found.any;
 }
 
-/* Makes the internal stream wait for all that may touch the block, and frees on it. */
+/* Waits on the host for all that may touch the block, and frees it without a stream, which waits for nothing
+ * (tests/answers/h200.txt, "async.mem_free."). */
+static __attribute__((cold)) strata_status free_after_waiting(async *self, strata_entry *entry,
+                                                              const strata_block *block, strata_point upto, bool *reap)
+{
+    strata_call_scope scope;
+    strata_status status = strata_uses_visit(entry, strata_point_wait, NULL);
+    if (status == STRATA_SUCCESS && upto)
+        status = strata_point_synchronize(upto);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.MemFree(block->address);
+    strata_call_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);
+    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes,
+                                     strata_point_make(self->device->legacy->number, 0)); /* complete */
+    return STRATA_SUCCESS;
+}
+
+/* Makes the internal stream wait for all that may touch the block, and frees on it. Without memory for that stream the
+ * host waits. */
 static strata_status free_on_waiting_stream(async *self, strata_entry *entry, const strata_block *block,
                                             strata_point upto, bool *reap)
 {
     CUstream handle;
     strata_stream_ref waiting;
+    strata_error_suppress_begin();
     strata_status status = waiting_stream(self, &handle);
+    strata_error_suppress_end(status != STRATA_SUCCESS && !strata_lacks_memory(status));
+    if (__builtin_expect(strata_lacks_memory(status), 0))
+        return free_after_waiting(self, entry, block, upto, reap);
     if (status == STRATA_SUCCESS)
         status = strata_stream_resolve(self->device, handle, &waiting);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, strata_point_order, &waiting);
     if (status == STRATA_SUCCESS && upto)
-        status = strata_timeline_wait(&waiting, upto);
+        status = strata_timeline_order(&waiting, upto);
     if (status != STRATA_SUCCESS)
         return status;
     if ((status = free_memory(self, block->address, handle)) != STRATA_SUCCESS)
@@ -217,13 +257,17 @@ static strata_status free_on_unknown(async *self, strata_entry *entry, const str
     strata_status status = strata_use_record_begin_on(&record, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    if ((status = free_memory(self, block->address, stream->handle)) != STRATA_SUCCESS) {
+    strata_error_suppress_begin(); /* while the timeline is locked */
+    status = free_memory(self, block->address, stream->handle);
+    if (status == STRATA_SUCCESS) {
+        *reap =
+            strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(record.stream.timeline));
+        strata_use_record_end(&record); /* the free is done; a later event also shows completion */
+    } else {
         strata_use_record_cancel(&record);
-        return status;
     }
-    *reap = strata_pending_frees_add(&self->retired, entry, block->bytes, strata_timeline_now(record.stream.timeline));
-    strata_use_record_end(&record); /* the free is done; without this event a later event shows its completion */
-    return STRATA_SUCCESS;
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
 static inline strata_status free_on_known(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
@@ -256,7 +300,7 @@ static __attribute__((noinline)) strata_status free_in_order(async *self, strata
         return ref.known ? free_on_known(self, entry, block, stream, ref.timeline, reap)
                          : free_on_unknown(self, entry, block, &ref, reap);
     strata_point upto = 0;
-    if ((status = strata_scope_check(self->device, strata_scope_for(stream))) == STRATA_SUCCESS)
+    if ((status = strata_check_call_scope(self->device, strata_call_scope_for(stream))) == STRATA_SUCCESS)
         status = strata_stream_point(&ref, &upto);
     return status == STRATA_SUCCESS ? free_on_waiting_stream(self, entry, block, upto, reap) : status;
 }
@@ -270,11 +314,11 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
                     : free_in_order(self, entry, block, stream, &reap);
 }
 
-/* Slow path. A capture fails the attempt before anything is freed; the free is then deferred to the capture's end. */
+/* A capture fails the attempt before anything is freed; the free is then deferred to its end. */
 static strata_status free_or_defer(async *self, strata_entry *entry, const strata_block *block, CUstream stream,
                                    bool *reap)
 {
-    strata_capture_frees *deferred = &self->resource.stack->deferred;
+    strata_capture_frees *deferred = &self->resource.stack->capture_frees;
     strata_capture_frees_try_flush_any(deferred, stream);
     strata_error_suppress_begin();
     strata_status status = free_in_order(self, entry, block, stream, reap);
@@ -288,11 +332,11 @@ static strata_status free_or_defer(async *self, strata_entry *entry, const strat
     return status;
 }
 
-/* The timeline, if the block was used on this known stream alone: then no query is needed. */
+/* The timeline if only this known stream used the block: no query is needed. */
 static inline strata_timeline *used_only_on_known(async *self, const strata_entry *entry, CUstream stream)
 {
     strata_timeline *timeline = strata_known_timeline(self->device, stream);
-    return timeline && !strata_scope_for(stream) && strata_uses_only_on(entry, timeline) ? timeline : NULL;
+    return timeline && !strata_call_scope_for(stream) && strata_uses_only_on(entry, timeline) ? timeline : NULL;
 }
 
 static strata_status async_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
@@ -313,8 +357,7 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
         return status;
     }
     size_t bytes;
-    if (__builtin_expect(reap,
-                         0)) /* bounds the list of pending frees. Errors are ignored: the next wait reports them */
+    if (__builtin_expect(reap, 0)) /* bounds the list. Errors are ignored: the next wait reports them */
         strata_pending_frees_reap(&self->retired, STRATA_REAP_FINISHED, &bytes);
     return STRATA_SUCCESS;
 }
@@ -324,10 +367,11 @@ static strata_status async_deallocate(strata_resource *resource, const strata_bl
 static strata_status async_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     async *self = (async *)resource;
-    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->capture_frees, mode == STRATA_REAP_WAIT);
     strata_status status = strata_pending_frees_reap(&self->retired, mode, bytes);
-    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->deferred))
-        status = strata_capture_frees_refuse(&resource->stack->deferred);
+    if (status == STRATA_SUCCESS && mode == STRATA_REAP_WAIT &&
+        strata_capture_frees_any(&resource->stack->capture_frees))
+        status = strata_capture_frees_refuse(&resource->stack->capture_frees);
     return status;
 }
 
@@ -343,8 +387,9 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
 {
     async *self = (async *)resource;
     *bytes = 0;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     size_t before = 0, after = 0;
@@ -357,7 +402,7 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
     }
     bool told =
         result == CUDA_SUCCESS && pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &after) == CUDA_SUCCESS;
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, call, "giving memory back");
     *bytes = told && before > after ? before - after : 0;
@@ -370,8 +415,8 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
     *usage = (strata_usage){0};
     strata_pending_frees_usage(&self->retired, usage);
     usage->limit = (size_t)self->limit;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     size_t reserved = 0, peak = 0, used = 0;
@@ -380,9 +425,9 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
         result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH, &peak);
     if (result == CUDA_SUCCESS)
         result = pool_bytes(self, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemPoolGetAttribute", "asking how much the pool holds");
+        return strata_fail_driver(result, "cuMemPoolGetAttribute", "reading the size of the pool");
     usage->reserved_bytes = reserved;
     usage->reserved_peak = peak;
     const size_t in_blocks = used > usage->bytes_outstanding ? used : usage->bytes_outstanding;
@@ -394,12 +439,12 @@ static strata_status async_usage(strata_resource *resource, strata_usage *usage)
 static strata_status async_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* more cannot be rounded up, and exceeds any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
 
-/* The driver prefers memory that was freed on the requesting stream: docs/measurements.md. */
+/* The driver prefers memory freed on the requesting stream: docs/measurements.md. */
 static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                     strata_block_id *of)
 {
@@ -434,24 +479,25 @@ static int async_device(strata_resource *resource)
     return ((async *)resource)->device->ordinal;
 }
 
-/* Returns true once the driver was asked to destroy the pool. A failure before that is worth another try; a refusal by
- * the driver is not, since the handle may be gone. */
+/* True once the driver was asked. Earlier failures are worth another try; a refusal by the driver is not, since the
+ * handle may be gone. */
 static bool destroy_pool(async *self)
 {
-    strata_scope scope;
-    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) != STRATA_SUCCESS)
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+        STRATA_SUCCESS)
         return false;
     CUresult result = strata_cu.MemPoolDestroy(self->pool);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
-        strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
+        strata_fail_driver(result, "cuMemPoolDestroy", "destroying a pool, which remains until the process ends");
     return true;
 }
 
 static void async_destroy(strata_resource *resource)
 {
     async *self = (async *)resource;
-    if (strata_driver_state_now() == STRATA_DRIVER_OPEN) {
+    if (strata_driver_is_open()) { /* a pool outlives its context: tests/answers/h200.txt, "primary_reset." */
         bool stream_ended = !self->waiting, pool_ended = !self->own_pool;
         for (int i = 0; i < DESTROY_TRIES && !stream_ended; i++)
             strata_internal_stream_destroy(self->device, self->waiting, &stream_ended);
@@ -485,7 +531,7 @@ static const strata_resource_ops async_ops = {
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)
 {
-    bool is_async = resource && resource->ops->allocate == async_allocate;
+    bool is_async = resource && resource->ops->destroy == async_destroy;
     return is_async ? ((const async *)resource)->pool : NULL;
 }
 
@@ -506,7 +552,7 @@ static strata_status set_switch(CUmemoryPool pool, CUmemPool_attribute attribute
     return set_attribute(pool, attribute, &on, name);
 }
 
-/* Reserves `bytes` by allocating them once; the threshold keeps them in the pool. */
+/* Allocates `bytes` once; the threshold keeps them in the pool. */
 static strata_status prime(const async *self, uint64_t bytes)
 {
     CUdeviceptr address;
@@ -549,14 +595,14 @@ static strata_status configure(async *self, const strata_async_options *options)
     return status == STRATA_SUCCESS ? prime(self, options->initial_size) : status;
 }
 
-/* Destroys a pool after a failure. A further failure is logged; the first one stays the last error. */
+/* A further failure is logged; the first one stays the last error. */
 static void drop_pool(CUmemoryPool pool)
 {
     strata_error kept = *strata_error_in_force();
     CUresult result = strata_cu.MemPoolDestroy(pool);
     if (result == CUDA_SUCCESS)
         return;
-    strata_fail_driver(result, "cuMemPoolDestroy", "ending a pool, which stays until the process ends");
+    strata_fail_driver(result, "cuMemPoolDestroy", "destroying a pool, which remains until the process ends");
     *strata_error_begin(kept.status) = kept;
 }
 
@@ -588,8 +634,7 @@ static strata_status view_pool(async *self, const strata_async_options *options)
     if (options->release_threshold || options->release_all || options->initial_size || options->max_size ||
         options->follow_event_dependencies || options->opportunistic || options->internal_dependencies ||
         options->export_type)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "a view of a pool leaves it as it is: only pool=own takes options");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "options need pool=own: a view does not change its pool");
     CUresult result = CUDA_SUCCESS;
     if (options->pool == STRATA_ASYNC_POOL_GIVEN)
         self->pool = options->given;
@@ -600,8 +645,7 @@ static strata_status view_pool(async *self, const strata_async_options *options)
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuDeviceGetMemPool", "looking up a pool of device %d",
                                   self->device->ordinal);
-    return self->pool ? STRATA_SUCCESS
-                      : strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of a pool, and the pool is NULL");
+    return self->pool ? STRATA_SUCCESS : strata_fail(STRATA_ERROR_INVALID_VALUE, "async: pool is NULL");
 }
 
 static bool is_switch(strata_switch value)
@@ -613,19 +657,19 @@ static strata_status check_options(const strata_async_options *options)
 {
     const char *problem = NULL;
     if ((unsigned)options->pool > STRATA_ASYNC_POOL_GIVEN || (unsigned)options->export_type > STRATA_EXPORT_FABRIC)
-        problem = "pool or export type is none of those that there are";
+        problem = "invalid pool or export type";
     else if (!is_switch(options->follow_event_dependencies) || !is_switch(options->opportunistic) ||
              !is_switch(options->internal_dependencies))
-        problem = "a switch is neither default nor on nor off";
+        problem = "invalid switch: expected default, on or off";
     else if (options->given && options->pool != STRATA_ASYNC_POOL_GIVEN)
-        problem = "a pool is given, and another one is to be used: set pool to STRATA_ASYNC_POOL_GIVEN";
+        problem = "a pool is given but not chosen: set pool to STRATA_ASYNC_POOL_GIVEN";
     else if (options->release_all && options->release_threshold)
-        problem = "release_all is a release_threshold of zero: only one of the two can be set";
+        problem = "release_all and release_threshold cannot be combined";
     if (problem)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: %s", problem);
     if (options->max_size && options->initial_size > options->max_size)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: initial_size is %llu bytes and max_size only %llu",
-                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "async: initial_size (%s) exceeds max_size (%s)",
+                           strata_size_text(options->initial_size).text, strata_size_text(options->max_size).text);
     return STRATA_SUCCESS;
 }
 
@@ -636,8 +680,7 @@ static strata_status check_device(const strata_device *device, const strata_asyn
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "device %d has no memory pools; use direct", device->ordinal);
     if ((options->export_type == STRATA_EXPORT_POSIX_FD && !info->fd_handles) ||
         (options->export_type == STRATA_EXPORT_FABRIC && !info->fabric_handles))
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pools of device %d cannot be shared in this way",
-                           device->ordinal);
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "device %d does not support this export type", device->ordinal);
     return STRATA_SUCCESS;
 }
 
@@ -659,11 +702,11 @@ strata_status strata_async_create(int ordinal, const strata_async_options *given
         return strata_fail_host_memory("an async resource");
     self->resource.ops = &async_ops;
     self->device = device;
-    strata_scope scope;
-    status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    status = strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         status = options.pool == STRATA_ASYNC_POOL_OWN ? make_pool(self, &options) : view_pool(self, &options);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     if (status != STRATA_SUCCESS) {
         strata_host_free(self);
@@ -681,22 +724,22 @@ strata_status strata_async_create(int ordinal, const strata_async_options *given
 
 static const strata_option async_text_options[] = {
     {"pool", STRATA_OPTION_CHOICE, offsetof(strata_async_options, pool), "own|default|current",
-     "a pool of its own, or a view of the device's default or current one"},
+     "its own pool, or a view of the device's default or current one"},
     {"release_threshold", STRATA_OPTION_SIZE, offsetof(strata_async_options, release_threshold), NULL,
-     "bytes kept at a synchronization; everything by default"},
+     "bytes kept at a synchronization; default: all"},
     {"release_all", STRATA_OPTION_BOOL, offsetof(strata_async_options, release_all), NULL,
      "keep nothing at a synchronization"},
     {"initial_size", STRATA_OPTION_SIZE, offsetof(strata_async_options, initial_size), NULL,
-     "bytes reserved at the start"},
+     "bytes reserved when the layer is made"},
     {"max_size", STRATA_OPTION_SIZE, offsetof(strata_async_options, max_size), NULL, "most bytes reserved"},
     {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(strata_async_options, follow_event_dependencies),
-     SWITCHES, "reuse what an event has ordered"},
+     SWITCHES, "reuse memory that events have ordered"},
     {"opportunistic", STRATA_OPTION_CHOICE, offsetof(strata_async_options, opportunistic), SWITCHES,
-     "reuse what has finished"},
+     "reuse memory whose work has finished"},
     {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(strata_async_options, internal_dependencies), SWITCHES,
-     "let the driver add waits to reuse"},
+     "let the driver add waits in order to reuse"},
     {"export", STRATA_OPTION_CHOICE, offsetof(strata_async_options, export_type), "none|fd|fabric",
-     "handles for sharing between processes"},
+     "export handles for other processes"},
 };
 
 static strata_status make_async(int device, const void *options, strata_resource **out)

@@ -1,5 +1,5 @@
-/* callback: blocks from functions of the program. Their results are checked: a valid status, an address, its alignment,
- * and no live block at the address. */
+/* callback: blocks from functions of the program, whose results are checked: a valid status, an address, its alignment,
+ * and no live block there. */
 #include <strata/callback.h>
 
 #include "core/base/error.h"
@@ -21,8 +21,7 @@ static bool is_status(strata_status status)
     return strcmp(strata_status_name(status), "STRATA_ERROR_UNKNOWN") != 0;
 }
 
-/* Turns the status of the program's function into that of the call. The function's error record, if any, is replaced by
- * one that names the origin. */
+/* Returns the status of the call. Replaces the function's error record, if any, by one that names the origin. */
 static strata_status refuse_answer(const strata_block *block, strata_status answer, const char *which)
 {
     bool known = is_status(answer);
@@ -31,9 +30,9 @@ static strata_status refuse_answer(const strata_block *block, strata_status answ
     error->tag = block->tag;
     error->generation = block->id.generation;
     if (!known)
-        return strata_error_raise(error, "callback: the program's %s function answered %d, which is no status", which,
-                                  (int)answer);
-    return strata_error_raise(error, "callback: the program's %s function answered %s (%zu bytes, tag \"%.100s\")",
+        return strata_error_raise(error, "callback: the program's %s function returned %d, which is not a status",
+                                  which, (int)answer);
+    return strata_error_raise(error, "callback: the program's %s function returned %s (%zu bytes, tag \"%.100s\")",
                               which, strata_status_text(answer), block->requested, strata_tag_name(block->tag));
 }
 
@@ -44,7 +43,7 @@ static strata_status refuse_address(const strata_request *request, size_t alignm
     error->requested = request->bytes;
     error->tag = request->tag;
     return strata_error_raise(error,
-                              "callback: the program's allocate function gave the address 0x%llx for %zu bytes aligned "
+                              "callback: the program's allocate function returned address 0x%llx for %zu bytes aligned "
                               "to %zu (tag \"%.100s\"): %s",
                               (unsigned long long)address, request->bytes, alignment, strata_tag_name(request->tag),
                               what);
@@ -53,7 +52,7 @@ static strata_status refuse_address(const strata_request *request, size_t alignm
 static strata_status give_memory(strata_per_block *base, const strata_block *block, CUstream stream)
 {
     const strata_callback_options *options = &((callback *)base)->options;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(base, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
@@ -61,7 +60,7 @@ static strata_status give_memory(strata_per_block *base, const strata_block *blo
     strata_error_set_aside(&aside);
     status = options->deallocate(block->address, block->bytes, block->alignment, stream, options->data);
     strata_error_take_back(&aside);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return status == STRATA_SUCCESS ? status : refuse_answer(block, status, "deallocate");
 }
 
@@ -78,7 +77,7 @@ static strata_status take_memory(strata_per_block *self, const strata_request *r
                                  CUdeviceptr *address)
 {
     const strata_callback_options *options = &((callback *)self)->options;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
@@ -87,19 +86,19 @@ static strata_status take_memory(strata_per_block *self, const strata_request *r
     strata_error_set_aside(&aside);
     status = options->allocate(address, request->bytes, alignment, request->stream, options->data);
     strata_error_take_back(&aside);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (status != STRATA_SUCCESS) {
         const strata_block wanted = {.requested = request->bytes, .tag = request->tag};
         return refuse_answer(&wanted, status, "allocate");
     }
     if (*address == 0)
-        return refuse_address(request, alignment, 0, STRATA_ERROR_OUT_OF_MEMORY, "it had none");
+        return refuse_address(request, alignment, 0, STRATA_ERROR_OUT_OF_MEMORY, "the address is 0");
     if (*address & (alignment - 1)) {
         give_misaligned_back(self, request, alignment, *address);
-        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "that is not aligned");
+        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "it is not aligned");
     }
     if (strata_per_block_has(self, *address))
-        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "a live block is there");
+        return refuse_address(request, alignment, *address, STRATA_ERROR_INVALID_VALUE, "it is in a live block");
     return STRATA_SUCCESS;
 }
 
@@ -140,8 +139,8 @@ strata_status strata_callback_create(int ordinal, const strata_callback_options 
     strata_device *device;
     strata_status status = strata_options_begin("callback", out, &read, sizeof read, options);
     if (status == STRATA_SUCCESS && (!read.allocate || !read.deallocate))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "callback: the function %s is missing",
-                             read.allocate ? "deallocate" : "allocate");
+        status =
+            strata_fail(STRATA_ERROR_INVALID_VALUE, "callback: %s is NULL", read.allocate ? "deallocate" : "allocate");
     if (status == STRATA_SUCCESS)
         status = strata_device_get(ordinal, &device);
     if (status != STRATA_SUCCESS)

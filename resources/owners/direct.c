@@ -1,4 +1,4 @@
-/* direct: one cuMemAlloc for each block. A free waits on the host until no work can touch the block. */
+/* direct: one cuMemAlloc a block. A free waits on the host until no work can touch the block. */
 #include <strata/direct.h>
 
 #include "core/base/error.h"
@@ -9,20 +9,20 @@
 #include "resources/owners/per_block.h"
 
 enum {
-    ALIGNMENT = 256,      /* CUDA C++ Programming Guide, "Device Memory Accesses": at least 256 bytes */
-    CHARGE_GRANULE = 512, /* granularity of cuMemAlloc: tests/answers/h200.txt, "memory." */
+    ALIGNMENT = 256,      /* CUDA C++ Programming Guide, "Device Memory Accesses" */
+    CHARGE_GRANULE = 512, /* of cuMemAlloc: tests/answers/h200.txt, "memory." */
 };
 
 static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemAlloc(address, request->bytes);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     return strata_fail_allocation(&self->resource, request, result, "cuMemAlloc");
@@ -38,7 +38,7 @@ static const strata_per_block_source source = {
 static strata_status direct_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* larger requests cannot be rounded up, and exceed any device */
+    size_t most = ~(size_t)(CHARGE_GRANULE - 1); /* more cannot be rounded up, and exceeds any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + CHARGE_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
@@ -92,7 +92,7 @@ const strata_layer strata_direct_layer = {
     .size = sizeof(strata_layer),
     .owner = true,
     .name = "direct",
-    .help = "every block is a cuMemAlloc of its own",
+    .help = "one cuMemAlloc for each block",
     .options_size = sizeof(strata_direct_options),
     .create = make_direct,
 };

@@ -1,26 +1,26 @@
-/* managed: one cuMemAllocManaged for each block.
+/* managed: one cuMemAllocManaged a block.
  *
- * Room. Managed memory occupies the device only once it is touched there, so the driver never refuses an allocation;
- * the device pages instead. Without oversubscription the layer compares its claimed bytes with the device's free
- * memory. That is the room for its blocks only while it has none; later, blocks that have migrated to the device reduce
- * the free memory by an unknown amount. So the room is the answer from when there was no block, or a larger later one.
- */
+ * Room. The driver never refuses managed memory: it occupies the device only where touched, and the device pages.
+ * Without oversubscription the layer compares its claimed bytes with the device's free memory. That is the room for its
+ * blocks only while it has none; later, migrated blocks reduce the free memory by an unknown amount. So the room is the
+ * answer when there was no block, or a larger later one. */
 #include <strata/managed.h>
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/owners/per_block.h"
 
-enum { ALIGNMENT = 256 }; /* cuMemAllocManaged gives at least 512: tests/answers/h200.txt, "managed.alloc.1000" */
+enum { ALIGNMENT = 256 }; /* cuMemAllocManaged: at least 512: tests/answers/h200.txt, "managed.alloc.1000" */
 
 typedef struct managed {
     strata_per_block base;
     strata_managed_options options; /* constant */
     strata_lock room_lock;
-    size_t claimed; /* bytes of blocks that are live or being allocated; guarded by room_lock */
+    size_t claimed; /* bytes of blocks live or being allocated; guarded by room_lock */
     size_t room;    /* bytes that may be claimed; guarded by room_lock */
 } managed;
 
@@ -37,24 +37,26 @@ static strata_status refuse_room(const managed *self, const strata_request *requ
     error->device_free = device_free;
     error->tag = request->tag;
     return strata_error_raise(error,
-                              "managed: %zu bytes (tag \"%.100s\") are more than device %d has room for: live %zu, "
-                              "limit %zu, free on the device %zu. Free some, or allow more with oversubscribe=on",
-                              request->bytes, strata_tag_name(request->tag), self->base.device->ordinal, claimed, room,
-                              device_free);
+                              "managed: out of memory: request of %s (tag \"%.100s\") on device %d; live %s, limit %s, "
+                              "free on the device %s. Free memory, or set oversubscribe=on",
+                              strata_size_text(request->bytes).text, strata_tag_name(request->tag),
+                              self->base.device->ordinal, strata_size_text(claimed).text, strata_size_text(room).text,
+                              strata_size_text(device_free).text);
 }
 
 static strata_status query_device_free(strata_device *device, size_t *bytes)
 {
     size_t total;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemGetInfo(bytes, &total);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
-    return strata_fail_driver(result, "cuMemGetInfo", "managed: asking how much device %d has free", device->ordinal);
+    return strata_fail_driver(result, "cuMemGetInfo", "managed: reading the free memory of device %d", device->ordinal);
 }
 
 static strata_status claim_room(managed *self, const strata_request *request)
@@ -105,7 +107,7 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
 {
     const unsigned flags =
         self->options.attach == STRATA_MANAGED_ATTACH_HOST ? CU_MEM_ATTACH_HOST : CU_MEM_ATTACH_GLOBAL;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(&self->base, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
@@ -115,7 +117,7 @@ static strata_status allocate_memory(managed *self, const strata_request *reques
         call = "cuMemAdvise";
         strata_cu.MemFree(*address);
     }
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     return strata_fail_allocation(&self->base.resource, request, result, call);
@@ -187,22 +189,23 @@ static strata_status check_options(const strata_managed_options *options)
 {
     const char *problem = NULL;
     if ((unsigned)options->attach > STRATA_MANAGED_ATTACH_HOST)
-        problem = "attach is neither global nor host";
+        problem = "invalid attach: expected global or host";
     else if ((unsigned)options->preferred_location > STRATA_MANAGED_LOCATION_HOST)
-        problem = "preferred_location is neither none nor device nor host";
+        problem = "invalid preferred_location: expected none, device or host";
     return problem ? strata_fail(STRATA_ERROR_INVALID_VALUE, "managed: %s", problem) : STRATA_SUCCESS;
 }
 
 static strata_status check_device(const strata_device *device, const strata_managed_options *options)
 {
     if (!device->info.managed_memory || !strata_cu.MemAllocManaged)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "managed: device %d cannot use managed memory while the host does; use direct or pinned",
-                           device->ordinal);
+        return strata_fail(
+            STRATA_ERROR_UNSUPPORTED,
+            "managed: device %d does not support concurrent use of managed memory with the host; use direct or pinned",
+            device->ordinal);
     if ((options->preferred_location || options->read_mostly) && !strata_cu.MemAdvise)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "managed: the driver does not have cuMemAdvise as of CUDA 12.2, which preferred_location "
-                           "and read_mostly need");
+        return strata_fail(
+            STRATA_ERROR_UNSUPPORTED,
+            "managed: preferred_location and read_mostly need cuMemAdvise of CUDA 12.2, which the driver lacks");
     return STRATA_SUCCESS;
 }
 
@@ -233,13 +236,13 @@ strata_status strata_managed_create(int ordinal, const strata_managed_options *o
 
 static const strata_option managed_texts[] = {
     {"attach", STRATA_OPTION_CHOICE, offsetof(strata_managed_options, attach), "global|host",
-     "who may use a block at first"},
+     "initial attachment of a block"},
     {"preferred_location", STRATA_OPTION_CHOICE, offsetof(strata_managed_options, preferred_location),
-     "none|device|host", "where blocks had better be"},
+     "none|device|host", "preferred location of blocks"},
     {"read_mostly", STRATA_OPTION_BOOL, offsetof(strata_managed_options, read_mostly), NULL,
-     "blocks are read from several places, and seldom written"},
+     "blocks are mostly read, from several devices"},
     {"oversubscribe", STRATA_OPTION_BOOL, offsetof(strata_managed_options, oversubscribe), NULL,
-     "blocks may have more bytes than are free on the device"},
+     "allow more bytes than are free on the device"},
 };
 
 static strata_status make_managed(int device, const void *options, strata_resource **out)

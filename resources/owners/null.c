@@ -1,5 +1,5 @@
-/* null: blocks without memory. A block's address is computed from its slot, so that addresses are unique and any
- * address leads to its block without an index:
+/* null: blocks without memory. A block's address is computed from its slot: it is unique, and leads to the block
+ * without an index:
  *
  *     63 .. 56   55   54   53 ...... 30   29 ...... 0
  *         0    |  1 |  0 |     slot     |   offset       up to 1 GiB
@@ -7,19 +7,20 @@
  *       0x40 and more   61 ..... 38   37 ....... 0
  *                     |    slot     |   offset           up to 256 GiB, in a later slot
  *
- * Devices map nothing from 2^49 on, and operating systems map nothing from 2^47 on unless asked. An address index
- * (core/blocks/address_index.h), such as that of a pool over null, takes addresses below 2^56; the last form occurs
- * only with many blocks, large ones among them. */
+ * Devices map nothing from 2^49 on, operating systems nothing from 2^47 on unless asked. An address index
+ * (core/blocks/address_index.h), as in a pool over null, takes addresses below 2^56; the last form needs many blocks,
+ * large ones among them. */
 #include <strata/null.h>
 
 #include "core/base/counters.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "core/blocks/blocks.h"
 #include "core/stack/completions.h"
 #include "core/streams/known_streams.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 #include "resources/builtin.h"
 
 enum { SMALL_SHIFT = 30, LARGE_SHIFT = 38, LARGE_BIT = 54, FIRST_BIT = 55, BEYOND_BIT = 62, LEAST_ALIGNMENT = 256 };
@@ -40,7 +41,7 @@ static CUdeviceptr large_address(uint32_t slot)
     return at >> LARGE_BIT ? UINT64_C(1) << BEYOND_BIT | at : UINT64_C(3) << LARGE_BIT | at;
 }
 
-/* The slot of the block that would contain an address; 0: none. */
+/* 0: none. */
 static uint32_t slot_of(CUdeviceptr address)
 {
     const CUdeviceptr beyond = address - (UINT64_C(1) << BEYOND_BIT);
@@ -51,7 +52,7 @@ static uint32_t slot_of(CUdeviceptr address)
     return address >> LARGE_BIT == 3 ? (uint32_t)((address - (UINT64_C(3) << LARGE_BIT)) >> LARGE_SHIFT) : 0;
 }
 
-/* Totals since the start, counted in this order and read in reverse order, as in pending_frees.c. */
+/* Totals, as in pending_frees.c. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS };
 
 typedef struct null_resource {
@@ -78,8 +79,9 @@ static strata_status refuse_size(const strata_request *request)
     error->requested = request->bytes;
     error->limit = largest;
     error->tag = request->tag;
-    return strata_error_raise(error, "null: a block has at most %zu bytes, %zu were asked for, aligned to %zu", largest,
-                              request->bytes, request->alignment);
+    return strata_error_raise(error, "null: request too large: %s aligned to %zu; a block has at most %s",
+                              strata_size_text(request->bytes).text, request->alignment,
+                              strata_size_text(largest).text);
 }
 
 static strata_status null_allocate(strata_resource *resource, const strata_request *request, strata_block *out)

@@ -1,4 +1,4 @@
-/* Retired blocks: the index, and the two ways out of it (completion and reuse). */
+/* Retired blocks: the index, and both ways out of it (completion, reuse). */
 #include "resources/owners/pending_frees.h"
 
 #include "core/base/error.h"
@@ -8,12 +8,11 @@
 
 enum { REAP_EVERY = 256 };
 
-/* Totals since the start: live is allocated minus freed, retired is freed minus ended. A block is counted in this order
- * and the totals are read in reverse order, so that no difference is negative. */
+/* Totals: live is allocated minus freed, retired is freed minus ended. Counted in this order and read in reverse, so no
+ * difference is negative. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, ENDED_BYTES, ENDED_BLOCKS };
 
-/* Points of a block before its free was given to the driver: not counted as freed yet, and counted. No stream reaches
- * them. */
+/* Points before the driver has the free, not counted as freed and counted. No stream reaches them. */
 static const strata_point free_without_point = UINT64_MAX;
 static const strata_point deferred = UINT64_MAX - 1;
 
@@ -22,9 +21,8 @@ static inline bool is_settled(strata_point point)
     return point < deferred;
 }
 
-enum { UNIT = 256 }; /* granularity of addresses in the index */
+enum { UNIT = 256 }; /* of addresses in the index */
 
-/* The indexed part of a block. */
 typedef struct part {
     CUdeviceptr start;
     uint64_t length;
@@ -83,7 +81,7 @@ static __attribute__((cold)) void report(const strata_pending_frees *set, uint32
     strata_report_completion(set->owner, &completion);
 }
 
-/* Counts `amount` of a retired block's bytes as free; true with the last of them. The lock is held. */
+/* Counts `amount` bytes of a retired block as free; true with the last. The lock is held. */
 static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strata_pending_free *bytes, uint64_t amount,
                                  strata_stripe *mine, strata_completion_kind kind)
 {
@@ -96,7 +94,7 @@ static inline bool count_as_free(strata_pending_frees *set, uint32_t slot, strat
     return ends;
 }
 
-/* As count_as_free; ends the block, which has left the index, with its last bytes. */
+/* Also ends the block, which has left the index, with its last bytes. */
 static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, strata_completion_kind kind)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -104,7 +102,7 @@ static void release(strata_pending_frees *set, uint32_t slot, uint64_t amount, s
         strata_entry_destroy(table_of(set), strata_table_entry(table_of(set), slot), slot);
 }
 
-/* The indexed part of a retired block; empty for an unindexed one. The lock is held. */
+/* Empty for an unindexed block. The lock is held. */
 static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
 {
     const strata_pending_free *bytes = bytes_of(set, entry);
@@ -118,7 +116,7 @@ static inline part part_of(const strata_pending_frees *set, strata_entry *entry)
     return (part){.start = address + from, .length = end - from};
 }
 
-/* Marks a new block's part as the whole block. The lock is held. */
+/* The lock is held. */
 static inline void occupy(strata_pending_free *bytes, uint64_t length)
 {
     bytes->from = 0;
@@ -136,8 +134,7 @@ static void make_unindexed(strata_pending_frees *set, uint32_t slot, strata_pend
     set->unindexed = slot;
 }
 
-/* Keeps the part of a retired range outside [start, end), which is handed out: the larger side stays in the index, the
- * other is only counted. */
+/* Keeps the part of a retired range outside [start, end): the larger side in the index, the other only counted. */
 static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, CUdeviceptr end)
 {
     strata_entry *entry = strata_table_entry(table_of(set), slot);
@@ -151,7 +148,7 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
         bytes->end = (uint32_t)((start - address) / UNIT);
         return;
     }
-    if (had.start != start) /* else the new range takes this index entry */
+    if (had.start != start) /* else the new range takes the index entry */
         strata_index_remove(&set->index, had.start);
     if (right && (end - address) / UNIT < STRATA_PENDING_FREES_WHOLE && strata_index_insert(&set->index, end, slot))
         bytes->from = (uint32_t)((end - address) / UNIT);
@@ -159,7 +156,7 @@ static void shrink(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, 
         make_unindexed(set, slot, bytes);
 }
 
-/* The driver has the memory, so the freeing thread is about to store the point. */
+/* The driver has the memory: the freeing thread is about to store the point. */
 static void wait_for_free_point(const strata_pending_free *bytes)
 {
     for (unsigned spins = 0; !is_settled(atomic_load_explicit(&bytes->point, memory_order_acquire));)
@@ -181,7 +178,7 @@ static void reuse(strata_pending_frees *set, uint32_t slot, CUdeviceptr start, C
     release(set, slot, overlap, STRATA_COMPLETION_REUSED);
 }
 
-/* Reuses the ranges that [start, end) overlaps, except a block that begins at `start`. */
+/* Except a block that begins at `start`. */
 static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdeviceptr end)
 {
     CUdeviceptr found;
@@ -193,7 +190,7 @@ static void reuse_overlapped(strata_pending_frees *set, CUdeviceptr start, CUdev
         reuse(set, slot, start, end);
 }
 
-/* Puts a new slot at the index entry `before`, or at a new one. The lock is held. */
+/* The slot gets the index entry of `before`, or a new one. The lock is held. */
 static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set, uint32_t before, CUdeviceptr start,
                                                       uint64_t length)
 {
@@ -213,8 +210,8 @@ static __attribute__((noinline)) uint32_t enter_fresh(strata_pending_frees *set,
     return 0;
 }
 
-/* Whether a slot's block is retired, has the range to be entered, and nothing of it was handed out since: then index
- * entry and slot stay. The lock is held. */
+/* Whether the slot's block is retired, has the range, and lost none of it since: then index entry and slot stay. The
+ * lock is held. */
 static inline bool is_reused_whole(const strata_pending_frees *set, const strata_entry *entry,
                                    const strata_pending_free *bytes, CUdeviceptr start, uint64_t length)
 {
@@ -266,7 +263,7 @@ void strata_pending_frees_leave(strata_pending_frees *set, uint32_t slot, CUdevi
 
 /* ---- freeing ---- */
 
-/* A reap walks the whole index: worth it once as many blocks are retired as live. */
+/* A reap walks the whole index: worth it with as many retired blocks as live ones. */
 static bool worth_reaping(const strata_pending_frees *set)
 {
     int64_t ended = strata_counters_sum(&set->counters, ENDED_BLOCKS);
@@ -276,7 +273,7 @@ static bool worth_reaping(const strata_pending_frees *set)
     return retired >= REAP_EVERY && retired >= strata_counters_between(freed, allocated);
 }
 
-/* `times` is 1, or -1 to undo. Returns how many frees this thread has counted. */
+/* `times`: 1, or -1 to undo. Returns this thread's count of frees. */
 static inline int64_t count_free(strata_pending_frees *set, uint64_t bytes, int64_t times)
 {
     strata_stripe *mine = strata_counters_self(&set->counters, strata_thread_self());
@@ -307,7 +304,7 @@ bool strata_pending_frees_add(strata_pending_frees *set, strata_entry *entry, ui
 
 /* ---- reaping ---- */
 
-/* The point of a retired block whose free the driver has; otherwise 0. The lock is held. */
+/* 0 unless retired, with the free given to the driver. The lock is held. */
 static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
 {
     if (!is_retired(set, slot))
@@ -316,7 +313,7 @@ static strata_point free_point(const strata_pending_frees *set, uint32_t slot)
     return is_settled(point) ? point : 0;
 }
 
-/* Calls visit for each retired block with a free point; visit may remove it. The lock is held. */
+/* Visits retired blocks with a free point; visit may remove the block. The lock is held. */
 static void for_each_pending(strata_pending_frees *set,
                              void (*visit)(strata_pending_frees *set, uint32_t slot, strata_point point, void *data),
                              void *data)
@@ -361,7 +358,6 @@ static void collect(strata_pending_frees *set, uint32_t slot, strata_point point
     strata_pending_points_add(pending, point);
 }
 
-/* Processes completed events of a stream, or waits for it. */
 static strata_status poll_or_wait(strata_point point, strata_reap_mode mode)
 {
     if (mode == STRATA_REAP_WAIT)
@@ -377,7 +373,7 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
     strata_pending_points pending = {0};
     strata_status status = STRATA_SUCCESS;
     *bytes = 0;
-    do { /* each stream once, whatever other threads free meanwhile */
+    do { /* each stream once, whatever others free meanwhile */
         strata_pending_points_next(&pending);
         strata_spin_take(&set->lock);
         for_each_pending(set, collect, &pending);
@@ -396,7 +392,7 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
 typedef struct reusable_search {
     uint16_t timeline;
     uint64_t bytes;
-    uint64_t found_bytes; /* of the smallest that suffices; 0: none */
+    uint64_t found_bytes; /* smallest that suffices; 0: none */
     strata_block_id *id;
 } reusable_search;
 

@@ -1,10 +1,10 @@
-/* The newest pending point of each stream among many frees, a limited number of streams at a time: for a thread that
- * waits for all of them without holding the lock that guards the frees.
+/* The newest pending point of each stream among many frees, some streams at a time: for a thread that waits for all
+ * without holding the lock that guards the frees.
  *
  *     strata_pending_points pending = {0};
  *     do {
  *         strata_pending_points_next(&pending);
- *         ... with the lock held, strata_pending_points_add for every point
+ *         ... with the lock, strata_pending_points_add for every point
  *         ... without it, wait for pending.points
  *     } while (strata_pending_points_is_full(&pending)); */
 #ifndef STRATA_RESOURCES_OWNERS_PENDING_POINTS_H
@@ -16,12 +16,11 @@ enum { STRATA_PENDING_POINTS_STREAMS = 64 };
 
 /* Local to one thread. */
 typedef struct strata_pending_points {
-    uint16_t after;                                     /* timeline number; the streams up to it are done */
-    strata_point points[STRATA_PENDING_POINTS_STREAMS]; /* without the write bit, in the order of their timelines */
+    uint16_t after;                                     /* timeline number; streams up to it are done */
+    strata_point points[STRATA_PENDING_POINTS_STREAMS]; /* without the write bit, by timeline */
     size_t count;
 } strata_pending_points;
 
-/* Continues with the streams after the collected ones. */
 static inline void strata_pending_points_next(strata_pending_points *pending)
 {
     if (pending->count)
@@ -29,7 +28,7 @@ static inline void strata_pending_points_next(strata_pending_points *pending)
     pending->count = 0;
 }
 
-/* Keeps the point if it is pending, of a stream after `after`, and newer than the kept point of that stream. */
+/* Keeps a pending point of a stream after `after`, if newer than that stream's kept one. */
 void strata_pending_points_add(strata_pending_points *pending, strata_point point);
 
 /* Whether streams may be left over. */

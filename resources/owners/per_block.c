@@ -1,5 +1,5 @@
-/* Blocks with one driver allocation each. A free waits until no work can touch the block: on the host, or, where the
- * owner frees in stream order, on the freeing stream. */
+/* A free waits until no work can touch the block: on the host, or, if the owner frees in stream order, on the freeing
+ * stream. */
 #include "resources/owners/per_block.h"
 
 #include "core/base/error.h"
@@ -7,10 +7,12 @@
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
+#include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 #include "resources/owners/out_of_memory.h"
 
-/* Totals since the start, counted and read as in pending_frees.c. A block found by address may be freed before its
- * allocation is counted. Deferred bytes are freed, and wait for the end of a capture. */
+/* Totals, counted and read as in pending_frees.c. A block found by address may be freed before its allocation is
+ * counted. Deferred bytes are freed, and wait for a capture's end. */
 enum { ALLOCATED_BYTES, ALLOCATED_BLOCKS, FREED_BYTES, FREED_BLOCKS, DEFERRED_BYTES };
 
 /* ---- allocating ---- */
@@ -31,12 +33,13 @@ static strata_block facts_of(const strata_per_block *self, CUdeviceptr address, 
 
 static strata_status enter_block(strata_per_block *self, uint32_t slot, strata_block *block)
 {
-    strata_use_record note;
-    strata_status status = strata_use_record_begin(&note, self->device, block->stream);
+    strata_use_record record;
+    strata_status status = strata_use_record_begin(&record, self->device, block->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_entry_publish(strata_resource_table(&self->resource), slot, note.stream.timeline, note.stream.known, block);
-    return strata_use_record_end(&note);
+    strata_entry_publish(strata_resource_table(&self->resource), slot, record.stream.timeline, record.stream.known,
+                         block);
+    return strata_use_record_end(&record);
 }
 
 static bool enter_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
@@ -47,7 +50,7 @@ static bool enter_index(strata_per_block *self, CUdeviceptr address, uint32_t sl
     return entered;
 }
 
-/* Removes a block from the index, unless another block has its address by now. */
+/* Unless another block has its address by now. */
 static void leave_index(strata_per_block *self, CUdeviceptr address, uint32_t slot)
 {
     strata_lock_take(&self->lock);
@@ -67,7 +70,7 @@ strata_status strata_per_block_allocate(strata_resource *resource, const strata_
         status = strata_stream_resolve(self->device, request->stream, &stream);
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
-    strata_capture_frees_try_flush_any(&resource->stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&resource->stack->capture_frees, request->stream);
     uint32_t slot = strata_table_take_slot(table);
     if (!slot)
         return strata_fail_host_memory("a block");
@@ -97,7 +100,7 @@ give_slot:
 
 /* ---- waiting for uses ---- */
 
-/* `data` is the timeline of the freeing stream, which is synchronized as a whole, or NULL. */
+/* `data`: the freeing stream's timeline, synchronized as a whole, or NULL. */
 static strata_status wait_for_point(strata_point point, void *data)
 {
     const strata_timeline *freeing = data;
@@ -115,9 +118,8 @@ static strata_status wait_without_stream(const strata_entry *entry, const strata
     return status == STRATA_SUCCESS && end ? strata_point_synchronize(end) : status;
 }
 
-/* Waits until no work can touch the block: recorded uses on other streams, and all work submitted to the freeing
- * stream. The latter comes last, since uses elsewhere often follow it. In stream order the freeing stream waits
- * instead. */
+/* Waits for recorded uses on other streams, then for the freeing stream, since uses elsewhere often follow it. In
+ * stream order the freeing stream waits instead. */
 static strata_status wait_for_block(strata_per_block *self, const strata_entry *entry, const strata_block *block,
                                     CUstream stream)
 {
@@ -125,8 +127,8 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
     if (stream == STRATA_STREAM_GONE)
         return wait_without_stream(entry, block);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
-    if (status == STRATA_SUCCESS) /* detects a capture that forbids the last wait before the first one */
-        status = strata_scope_check(self->device, strata_scope_for(stream));
+    if (status == STRATA_SUCCESS) /* detects before any wait a capture that forbids the last one */
+        status = strata_check_call_scope(self->device, strata_call_scope_for(stream));
     if (status != STRATA_SUCCESS)
         return status;
     if (self->ordered)
@@ -137,8 +139,8 @@ static strata_status wait_for_block(strata_per_block *self, const strata_entry *
 
 /* ---- freeing ---- */
 
-/* Gives the memory back and ends the block. The block leaves the index only then: inserting it again, if the memory is
- * refused, could fail. With STRATA_STREAM_GONE no stream has pending work. */
+/* The block leaves the index last: if the memory is refused, inserting it again could fail. With STRATA_STREAM_GONE no
+ * stream has pending work. */
 static strata_status give_memory_back(strata_per_block *self, strata_entry *entry, const strata_block *block,
                                       CUstream stream)
 {
@@ -152,7 +154,7 @@ static strata_status give_memory_back(strata_per_block *self, strata_entry *entr
     return STRATA_SUCCESS;
 }
 
-/* `times` is 1, or -1 to undo. */
+/* `times`: 1, or -1 to undo. */
 static void count_free(strata_per_block *self, const strata_block *block, int64_t times)
 {
     strata_thread *thread = strata_thread_self();
@@ -178,13 +180,12 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return status;
 }
 
-/* Defers a free until the end of the capture that it met. */
 static strata_status defer(strata_per_block *self, strata_entry *entry, const strata_block *block, CUstream stream)
 {
     count_deferred(self, block, 1);
     count_free(self, block, 1); /* before another thread may perform it */
-    strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
+    strata_status status = strata_capture_frees_add(&self->resource.stack->capture_frees, &self->resource, perform_free,
+                                                    entry, block, stream);
     if (status == STRATA_SUCCESS)
         return status;
     count_free(self, block, -1);
@@ -192,7 +193,7 @@ static strata_status defer(strata_per_block *self, strata_entry *entry, const st
     return status;
 }
 
-/* Takes from the entry the facts that a free does not check and a user's copy may have wrong. */
+/* Replaces facts that a free does not check and a user's copy may have wrong. */
 static strata_block with_own_facts(const strata_entry *entry, const strata_block *given)
 {
     strata_block block = *given;
@@ -210,7 +211,7 @@ strata_status strata_per_block_deallocate(strata_resource *resource, const strat
     if (status != STRATA_SUCCESS)
         return status;
     const strata_block block = with_own_facts(entry, given);
-    strata_capture_frees_try_flush_any(&resource->stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&resource->stack->capture_frees, stream);
     strata_error_suppress_begin();
     status = wait_for_block(self, entry, &block, stream);
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -226,7 +227,7 @@ strata_status strata_per_block_deallocate(strata_resource *resource, const strat
 strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     strata_per_block *self = (strata_per_block *)resource;
-    strata_capture_frees *deferred = &resource->stack->deferred;
+    strata_capture_frees *deferred = &resource->stack->capture_frees;
     int64_t before = strata_counters_sum(&self->counters, DEFERRED_BYTES);
     strata_capture_frees_flush_for_reap(deferred, mode == STRATA_REAP_WAIT);
     int64_t now = strata_counters_sum(&self->counters, DEFERRED_BYTES);
@@ -255,8 +256,8 @@ strata_status strata_per_block_usage(strata_resource *resource, strata_usage *us
     return STRATA_SUCCESS;
 }
 
-/* The last live block that starts at or before `address`. A block whose free is in flight may lie between, in a range
- * that already belongs to a new block. The lock is held. */
+/* Last live block that starts at or before `address`. One whose free is in flight may lie between, in a new block's
+ * range. The lock is held. */
 static bool find_live(const strata_per_block *self, CUdeviceptr address, strata_block *out)
 {
     CUdeviceptr start = address;
@@ -279,23 +280,23 @@ strata_status strata_per_block_find(strata_resource *resource, CUdeviceptr addre
                        (unsigned long long)address);
 }
 
-strata_status strata_per_block_enter(strata_per_block *self, strata_scope *scope, const strata_block *given)
+strata_status strata_per_block_enter(strata_per_block *self, strata_call_scope *scope, const strata_block *given)
 {
-    const unsigned needs = STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED;
-    strata_status status = strata_scope_enter(scope, self->device, needs);
+    const unsigned needs = STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED;
+    strata_status status = strata_call_scope_enter(scope, self->device, needs);
     bool again = status != STRATA_SUCCESS && given && !given->id.generation;
-    return again ? strata_scope_enter(scope, self->device, needs) : status;
+    return again ? strata_call_scope_enter(scope, self->device, needs) : status;
 }
 
 strata_status strata_per_block_free_memory(strata_per_block *self, const strata_block *block, CUstream stream)
 {
     (void)stream;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(self, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFree(block->address);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     return strata_fail_driver(result, "cuMemFree", "freeing block 0x%llx", (unsigned long long)block->address);

@@ -1,8 +1,8 @@
-/* Owners with one driver allocation for each block: direct, managed, pinned, callback.
+/* Owners with one driver allocation a block: direct, managed, pinned, callback.
  *
- * This file has what they share: the index of live blocks, counts, waits of frees, and frees inside a capture. An owner
- * embeds strata_per_block as its first member, says how memory is taken and given back (strata_per_block_source), and
- * puts the strata_per_block_ functions into its ops table. */
+ * Shared: the index of live blocks, counts, waits of frees, and frees in a capture. An owner embeds strata_per_block as
+ * its first member, takes and gives memory through strata_per_block_source, and puts the functions below into its ops
+ * table. */
 #ifndef STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 #define STRATA_RESOURCES_OWNERS_PER_BLOCK_H
 
@@ -13,16 +13,16 @@
 typedef struct strata_per_block strata_per_block;
 
 typedef struct strata_per_block_source {
-    /* Alignment of each address (a power of two, at least 256), and the largest alignment of a request. */
+    /* Of each address (a power of two, at least 256); the largest of a request. */
     size_t alignment, most_alignment;
 
-    /* Takes memory for a request of at least one byte at a multiple of `alignment`, or raises an error. */
+    /* Takes memory for at least one byte at a multiple of `alignment`, or raises an error. */
     strata_status (*take)(strata_per_block *self, const strata_request *request, size_t alignment,
                           CUdeviceptr *address);
 
     /* Gives memory back, or raises an error. The block has the facts of its allocation, and no identity if the
-     * allocation failed. If `ordered` is set, work submitted to `stream` so far may still use the memory; otherwise
-     * none can. */
+     * allocation failed. If `ordered`, work submitted to `stream` so far may still use the memory; otherwise none can.
+     */
     strata_status (*give)(strata_per_block *self, const strata_block *block, CUstream stream);
 } strata_per_block_source;
 
@@ -30,20 +30,20 @@ struct strata_per_block {
     strata_resource resource;
     const strata_per_block_source *source;
     strata_device *device;
-    bool ordered; /* give() is ordered by its stream: a free makes the stream, not the host, wait for uses */
+    bool ordered; /* give() is ordered by its stream: uses delay the stream of a free, not the host */
     strata_counters counters;
     strata_lock lock;
-    strata_address_index index; /* live blocks by address, and blocks whose free is in flight; guarded by lock */
+    strata_address_index index; /* live blocks, and blocks whose free is in flight; guarded by lock */
 };
 
-/* Prepares a zeroed owner. `ordered` may be set afterwards. */
+/* `self` is zeroed. `ordered` may be set afterwards. */
 void strata_per_block_init(strata_per_block *self, const strata_resource_ops *ops,
                            const strata_per_block_source *source, strata_device *device);
 
-/* Destroys the members; the owner frees itself. */
+/* The owner frees itself. */
 void strata_per_block_clear(strata_per_block *self);
 
-/* For the ops table. strata_per_block_destroy suits an owner without further members: it frees `self`. */
+/* For the ops table. strata_per_block_destroy frees `self`: for an owner without further members. */
 strata_status strata_per_block_allocate(strata_resource *resource, const strata_request *request, strata_block *out);
 strata_status strata_per_block_deallocate(strata_resource *resource, const strata_block *block, CUstream stream);
 strata_status strata_per_block_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes);
@@ -52,9 +52,9 @@ strata_status strata_per_block_find(strata_resource *resource, CUdeviceptr addre
 int strata_per_block_device(strata_resource *resource);
 void strata_per_block_destroy(strata_resource *resource);
 
-/* Enters the scope of a call that takes memory (`given` is NULL) or gives a block back. For a block without an identity
- * it tries twice: such memory is given back only once. */
-strata_status strata_per_block_enter(strata_per_block *self, strata_scope *scope, const strata_block *given);
+/* Enters the scope of a call that takes memory (`given` is NULL) or gives it back. Tries twice for a block without an
+ * identity, which is given back only once. */
+strata_status strata_per_block_enter(strata_per_block *self, strata_call_scope *scope, const strata_block *given);
 
 /* A give() that calls cuMemFree. */
 strata_status strata_per_block_free_memory(strata_per_block *self, const strata_block *block, CUstream stream);

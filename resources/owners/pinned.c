@@ -1,10 +1,11 @@
-/* pinned: one cuMemHostAlloc for each block. The device's address is the host's with any flags (tests/answers/h200.txt,
+/* pinned: one cuMemHostAlloc a block. The device's address is the host's with any flags (tests/answers/h200.txt,
  * "pinned.alloc.flags_"). */
 #include <strata/pinned.h>
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "resources/builtin.h"
 #include "resources/owners/per_block.h"
 
@@ -19,8 +20,8 @@ typedef struct pinned {
 static strata_status refuse(strata_per_block *self, const strata_request *request, CUresult result)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_driver(result, "cuMemHostAlloc", "pinned: allocating %zu bytes (tag \"%s\")", request->bytes,
-                                  strata_tag_name(request->tag));
+        return strata_fail_driver(result, "cuMemHostAlloc", "pinned: allocating %s (tag \"%s\")",
+                                  strata_size_text(request->bytes).text, strata_tag_name(request->tag));
     strata_usage usage;
     strata_per_block_usage(&self->resource, &usage);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
@@ -31,23 +32,24 @@ static strata_status refuse(strata_per_block *self, const strata_request *reques
     error->in_use = usage.bytes_outstanding;
     error->tag = request->tag;
     return strata_error_raise(error,
-                              "pinned: the host has no page-locked memory for %zu bytes (tag \"%.100s\"): live %zu in "
-                              "%zu block%s, retired %zu. Free some, or ask for less",
-                              request->bytes, strata_tag_name(request->tag), usage.live_bytes, usage.live_blocks,
-                              usage.live_blocks == 1 ? "" : "s", usage.retired_bytes);
+                              "pinned: out of page-locked host memory: request of %s (tag \"%.100s\"); live %s in %zu "
+                              "block%s, retired %s. Free memory, or request less",
+                              strata_size_text(request->bytes).text, strata_tag_name(request->tag),
+                              strata_size_text(usage.live_bytes).text, usage.live_blocks,
+                              usage.live_blocks == 1 ? "" : "s", strata_size_text(usage.retired_bytes).text);
 }
 
 static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
                                  CUdeviceptr *address)
 {
     (void)alignment;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(self, &scope, NULL);
     if (status != STRATA_SUCCESS)
         return status;
     void *memory = NULL;
     CUresult result = strata_cu.MemHostAlloc(&memory, request->bytes, ((pinned *)self)->flags);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return refuse(self, request, result);
     *address = (CUdeviceptr)(uintptr_t)memory;
@@ -57,12 +59,12 @@ static strata_status take_memory(strata_per_block *self, const strata_request *r
 static strata_status give_memory(strata_per_block *self, const strata_block *block, CUstream stream)
 {
     (void)stream;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_per_block_enter(self, &scope, block);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFreeHost((void *)(uintptr_t)block->address);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     return strata_fail_driver(result, "cuMemFreeHost", "freeing block 0x%llx", (unsigned long long)block->address);
@@ -116,11 +118,11 @@ strata_status strata_pinned_create(int ordinal, const strata_pinned_options *opt
     return STRATA_SUCCESS;
 }
 
-/* ---- in stack texts: the struct is what a text fills ---- */
+/* ---- stack texts ---- */
 
 static const strata_option pinned_texts[] = {
     {"portable", STRATA_OPTION_BOOL, offsetof(strata_pinned_options, portable), NULL,
-     "for the contexts of all devices"},
+     "usable in the contexts of all devices"},
     {"mapped", STRATA_OPTION_BOOL, offsetof(strata_pinned_options, mapped), NULL, "mapped for the device"},
     {"write_combined", STRATA_OPTION_BOOL, offsetof(strata_pinned_options, write_combined), NULL,
      "faster over the bus, very slow for the host to read"},

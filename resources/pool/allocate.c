@@ -1,5 +1,5 @@
-/* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call, or a write to a word of
- * another thread. Other requests go to find.c. */
+/* Allocating. An extent of the thread's cache becomes a block without a lock, a driver call, or a write to another
+ * thread's word. Other requests go to find.c. */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
 #include "resources/pool/operations.h"
@@ -18,7 +18,7 @@ static inline void publish(pool *self, uint32_t slot, strata_timeline *timeline,
     strata_entry_publish(self->heap.table, slot, timeline, known, out);
 }
 
-/* Gives an extent a new entry if its generations are used up. False without host memory: the extent is free. */
+/* Replaces an entry whose generations are used up. False without host memory: the extent is free. */
 static bool renew_extent(pool *self, uint32_t *slot)
 {
     if (__builtin_expect(strata_entry_is_renewable(pool_entry(&self->heap, *slot)), 1))
@@ -38,18 +38,17 @@ static strata_status check_request(const pool *self, const strata_request *reque
     if (status != STRATA_SUCCESS || request->bytes <= self->store.bytes)
         return status;
     return strata_fail_allocation_in_steps((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
-                                           self->store.source->make_call, self->store.granule);
+                                           self->store.source->make_call, self->store.granule, "");
 }
 
-/* Opens the use record of an allocation. If an unknown stream has a new timeline meanwhile, waits for the extent's
- * points. */
+/* If an unknown stream has a new timeline meanwhile, waits for the extent's points. */
 static strata_status begin_record(strata_use_record *record, strata_stream_ref *stream, const strata_entry *entry)
 {
     strata_status status = strata_use_record_begin_on(record, stream);
     while (__builtin_expect(status == STRATA_SUCCESS && record->stream.timeline != stream->timeline, 0)) {
         strata_use_record_cancel(record);
         *stream = record->stream;
-        if ((status = strata_uses_visit(entry, strata_point_order, stream)) == STRATA_SUCCESS)
+        if ((status = strata_uses_visit(entry, strata_point_try_order, stream)) == STRATA_SUCCESS)
             status = strata_use_record_begin_on(record, stream);
     }
     return status;
@@ -59,15 +58,15 @@ static inline __attribute__((always_inline)) void
 publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
               bool known, uint64_t granules, const strata_request *request, strata_block *out)
 {
-    const uint32_t ticket = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
+    const uint32_t incarnation = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* layers have bytes of their own */
         strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
     strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
-                               strata_entry_beginning(ticket, POOL_GRANULE, known), POOL_GRANULE, request, out);
+                               strata_entry_beginning(incarnation, POOL_GRANULE, known), POOL_GRANULE, request, out);
     pool_count_hit(local, granules * POOL_GRANULE);
 }
 
-/* The extent's point is the block's first, and an event covers it. False: no such extent. */
+/* The extent's point is the block's first, and an event covers it. */
 static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_cache *cache,
                              const strata_request *request, strata_block *out)
 {
@@ -89,6 +88,8 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
     uint32_t slot;
     const pool_need need = {
         .stream = &stream,
+        .budget_limit = UINT64_MAX,
+        .side = request->bytes < POOL_SMALL_BLOCK ? POOL_SMALL : POOL_LARGE,
         .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
         .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
     };
@@ -117,7 +118,6 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
     return status;
 }
 
-/* Any request, any stream. */
 static __attribute__((noinline)) strata_status allocate_slow(pool *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -126,7 +126,7 @@ static __attribute__((noinline)) strata_status allocate_slow(pool *self, const s
     strata_status status = check_request(self, request);
     if (status != STRATA_SUCCESS || !request->bytes)
         return status;
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, request->stream);
     if ((status = strata_stream_resolve(self->device, request->stream, &stream)) != STRATA_SUCCESS)
         return status;
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
@@ -142,7 +142,7 @@ static __attribute__((noinline)) strata_status allocate_slow(pool *self, const s
 static __attribute__((noinline)) strata_status allocate_unknown(pool *self, pool_thread_cache *local,
                                                                 const strata_request *request, strata_block *out)
 {
-    const bool fast = request->bytes && !strata_capture_frees_any(&self->resource.stack->deferred);
+    const bool fast = request->bytes && !strata_capture_frees_any(&self->resource.stack->capture_frees);
     uint64_t id;
     pool_stream_cache *cache = fast ? pool_stream_cache_of_unknown_at(local, request->stream, &id) : NULL;
     if (__builtin_expect(!cache, 0))
@@ -183,7 +183,7 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     return STRATA_SUCCESS;
 }
 
-/* Fast path. Every call is a tail call, so no register is spilled. */
+/* Fast path. Every call is a tail call: no register is spilled. */
 strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     pool *self = (pool *)resource;

@@ -1,10 +1,10 @@
-/* Sources of chunks, physical memory that is made and returned as a whole:
+/* Sources of chunks, physical memory made and returned as a whole:
  *
- *     chunks_mapped.c    virtual memory management; chunks are mapped where needed: remappable
+ *     chunks_mapped.c    virtual memory management; mapped where needed: remappable
  *     chunks_upstream.c  blocks of the layer below the pool: fixed
  *     chunks_malloc.c    cuMemAlloc, on a device without virtual memory management: fixed
  *
- * Remappable sources are called with map_lock held; fixed ones without a lock, since they may call layers outside of
+ * Remappable sources are called with map_lock held; fixed ones without a lock, since they may call layers outside
  * Strata. */
 #ifndef STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
 #define STRATA_RESOURCES_POOL_CHUNK_SOURCE_H
@@ -17,8 +17,9 @@
 struct pool_chunk_store;
 struct pool_chunk;
 
-/* Access from outside of the pool's device and process. */
+/* What a source is opened for: access from outside of the pool's device and process, and the limit at the start. */
 typedef struct pool_sharing {
+    uint64_t limit; /* bytes that may be reserved; 0: the device's */
     strata_export_type export_type;
     uint64_t peers; /* see peers.h */
     bool all_peers;
@@ -29,25 +30,25 @@ typedef struct pool_chunk_source {
     const char *make_call; /* NULL: unknown */
 
     /* Sets store->granule, and store->base and ->bytes, the addresses for mapping; bytes also bounds a request. Errors:
-     * DRIVER, OUT_OF_MEMORY, and those of layers below. */
+     * DRIVER, OUT_OF_MEMORY, those of layers below. */
     strata_status (*open)(struct pool_chunk_store *store, const pool_sharing *sharing);
 
-    /* Called after the last chunk was dropped or could not be, and after a failed open. */
+    /* After the last chunk was dropped or could not be, and after a failed open. */
     void (*close)(struct pool_chunk_store *store);
 
-    /* make: `bytes` is a multiple of the granule; sets the source's members and the address of a fixed chunk. drop: no
-     * work can touch the chunk. Errors are raised: OUT_OF_MEMORY, DRIVER, and those of layers below. */
+    /* make: `bytes` is a multiple of the granule; sets the source's members and a fixed chunk's address. drop: no work
+     * can touch the chunk. Errors: OUT_OF_MEMORY, DRIVER, those of layers below. */
     strata_status (*make)(struct pool_chunk_store *store, uint64_t bytes, struct pool_chunk *out);
     strata_status (*drop)(struct pool_chunk_store *store, const struct pool_chunk *chunk);
 
-    /* For remappable sources. Mapped memory is accessible only after give_access. */
+    /* Remappable sources. Memory is accessible only after give_access. */
     CUresult (*map)(struct pool_chunk_store *store, const struct pool_chunk *chunk, CUdeviceptr address);
     CUresult (*give_access)(struct pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
     CUresult (*unmap)(struct pool_chunk_store *store, CUdeviceptr address, uint64_t bytes); /* whole chunks */
     CUresult (*share)(struct pool_chunk_store *store, const struct pool_chunk *chunk,
-                      void *out); /* see pool_chunk_store_export */
+                      void *out); /* as pool_chunk_store_export */
 
-    /* Waits until dropped chunks are free below. NULL: they are at once. */
+    /* Waits until dropped chunks are free below. NULL: at once. */
     strata_status (*drain)(struct pool_chunk_store *store);
 } pool_chunk_source;
 

@@ -1,4 +1,4 @@
-/* Chunks by number, for any source. */
+/* Chunks by number. */
 #include "resources/pool/chunks.h"
 
 #include "core/base/error.h"
@@ -18,14 +18,23 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
                                                                    : NULL;
     if (needs && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "pool: %s needs memory that the pool maps itself, and %s; leave %s out%s", needs,
-                           pool->upstream ? "this one takes its memory from a layer below"
+                           "pool: %s needs memory that the pool maps itself, but %s; leave out %s%s", needs,
+                           pool->upstream ? "this pool takes its memory from the layer below"
                                           : "the device has no virtual memory management",
                            needs, pool->upstream ? ", or that layer" : "");
     store->source = pool->upstream ? &pool_chunk_source_upstream
                     : maps         ? &pool_chunk_source_mapped
                                    : &pool_chunk_source_malloc;
+    const bool else_plain = maps && !needs;
+    strata_error_suppress_begin();
     strata_status status = store->source->open(store, sharing);
+    const bool lacks_addresses = else_plain && status == STRATA_ERROR_OUT_OF_MEMORY;
+    strata_error_suppress_end(status != STRATA_SUCCESS && !lacks_addresses);
+    if (lacks_addresses) {
+        *store = (pool_chunk_store){.device = device, .pool = pool, .chunk_count = 1};
+        store->source = &pool_chunk_source_malloc;
+        status = store->source->open(store, sharing);
+    }
     if (status != STRATA_SUCCESS)
         pool_chunk_store_close(store);
     return status;
@@ -47,17 +56,17 @@ static void destroy_all(pool_chunk_store *store)
     store->source->close(store);
 }
 
-/* The device's context cannot be made current later. */
+/* The context cannot be made current later. */
 static void destroy_in_scope(pool_chunk_store *store)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = STRATA_ERROR_BUSY;
     for (int i = 0; i < DESTROY_TRIES && status != STRATA_SUCCESS; i++)
-        status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        status = strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return;
     destroy_all(store);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
 }
 
 /* For chunks that could not be returned. */
@@ -74,7 +83,9 @@ static void forget_below(pool_chunk_store *store)
 void pool_chunk_store_close(pool_chunk_store *store)
 {
     strata_error_suppress_begin();
-    if (store->source && strata_driver_state_now() == STRATA_DRIVER_OPEN)
+    /* mapped memory outlives its context: tests/answers/h200.txt, "primary_reset." */
+    if (store->source && strata_driver_is_open() &&
+        (store->source->remappable || !strata_device_is_lost(store->device)))
         (store->source->remappable ? destroy_in_scope : destroy_all)(store);
     strata_error_suppress_end(false);
     if (store->source && !store->source->remappable)
@@ -132,10 +143,10 @@ static CUresult result_of(strata_status status)
     return error ? error : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host)
+CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory)
 {
     *chunk = pool_chunk_store_number(store);
-    *host = !*chunk;
+    *no_host_memory = !*chunk;
     if (!*chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
     pool_chunk made;
@@ -191,7 +202,7 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
     if (result == CUDA_SUCCESS)
         pool_chunk_store_forget(store, chunk);
     else
-        store->chunks[chunk].in_hand = false; /* any thread that returns memory tries again */
+        store->chunks[chunk].in_hand = false; /* any thread returning memory tries again */
     return result;
 }
 

@@ -1,13 +1,12 @@
-/* The chunks of a pool, by number. A remappable chunk is mapped as a whole in one place at a time, in an address range
- * many times the device's memory, so that there is always room next to given memory. Callers make sure that no work can
- * touch what they unmap or return. Guarded by map_lock, except pool_chunk_store_request and _return. */
+/* A pool's chunks, by number. A remappable chunk is mapped in one place at a time, in an address range many times the
+ * device's memory: there is always room next to given memory. Callers ensure that no work can touch what they unmap or
+ * return. Guarded by map_lock, except pool_chunk_store_request and _return. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
 #include "core/streams/clock.h"
 #include "resources/pool/chunk_source.h"
 
-/* Of the layer below; see chunks_upstream.c. */
 typedef struct pool_below {
     strata_block block;
     strata_point ready; /* its first use waits for it */
@@ -21,15 +20,16 @@ typedef struct pool_chunk {
     };
     CUdeviceptr address;  /* 0: unmapped */
     uint32_t units;       /* 0: unused number */
-    uint32_t held : 29;   /* number of holds (hold.c) */
+    uint32_t held : 28;   /* holds (hold.c) */
+    uint32_t side : 1;    /* fixed: pool_side of its extents */
     uint32_t leaving : 1; /* a thread is returning it */
     uint32_t useless : 1; /* fixed, in no extent: can only be returned */
     uint32_t in_hand : 1; /* unmapped; a thread is about to map it */
 } pool_chunk;
 
-_Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a frame");
+_Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a chunk");
 
-enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 29) - 1 };
+enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 28) - 1 };
 #define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
 
 static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
@@ -47,32 +47,42 @@ typedef struct pool_chunk_store {
     const pool_chunk_source *source;
     strata_resource *pool;
     CUmemAllocationProp properties;
-    uint64_t peers; /* devices with access; see peers.h */
+    uint64_t peers; /* with access; see peers.h */
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
-    uint64_t granule;   /* of mappings, or the smallest chunk */
+    uint64_t granule;   /* of mappings; smallest chunk */
     pool_chunk *chunks; /* from 1 */
     uint32_t chunk_count, chunk_capacity, chunk_free;
     uint64_t reserved;                /* in chunks */
-    uint64_t requested;               /* in chunks requested from the source */
+    uint64_t requested;               /* in chunks being requested */
     CUstream stream;                  /* internal, for a layer below; constant */
     struct strata_timeline *timeline; /* constant */
     strata_tag tag;                   /* constant */
     _Atomic bool unaligned;           /* the layer below gave an unaligned block; any thread */
 } pool_chunk_store;
 
-/* From the layer below, the device's virtual memory, or cuMemAlloc. Errors: UNSUPPORTED (export or peers without
- * virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+/* Where the addresses of the small side begin: half of all. */
+static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
+{
+    return store->base + store->bytes / store->granule / 2 * store->granule;
+}
+
+/* From the layer below, the device's virtual memory, or, without that or addresses for it, cuMemAlloc. Errors:
+ * UNSUPPORTED (export or peers without virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY.
+ */
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
                                     const pool_sharing *sharing);
+
+/* The largest limit for which a store of mapped memory has addresses. */
+uint64_t pool_mapped_limit(const pool_chunk_store *store);
 
 /* Returns all chunks. */
 void pool_chunk_store_close(pool_chunk_store *store);
 
-/* Returns the driver's answer; OUT_OF_MEMORY with *host set: no host memory. */
-CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *host);
+/* OUT_OF_MEMORY with *no_host_memory: there was none. */
+CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory);
 
-/* Memory is accessible after pool_chunk_store_give_access. */
+/* Accessible after give_access. */
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
 
 CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
@@ -80,13 +90,13 @@ CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr addre
 /* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
-/* Returns an unmapped chunk to the source. */
+/* Returns an unmapped chunk. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
-/* A file descriptor (int) or a CUmemFabricHandle, by the export type. */
+/* An int (file descriptor) or a CUmemFabricHandle, by export type. */
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
-/* Fixed chunks: a number (0 without host memory); the request and the return, without a lock; releasing the number. */
+/* Fixed chunks: a number (0 without host memory); request and return, without a lock; giving the number back. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
 strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
 strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk);

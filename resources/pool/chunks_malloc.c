@@ -1,4 +1,4 @@
-/* Chunks by cuMemAlloc, for devices without virtual memory management. */
+/* Chunks by cuMemAlloc. */
 #include "core/base/error.h"
 #include "resources/pool/chunks.h"
 
@@ -19,12 +19,13 @@ static void malloc_close(pool_chunk_store *store)
 
 static strata_status malloc_make(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemAlloc(&out->address, (size_t)bytes);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
@@ -32,12 +33,13 @@ static strata_status malloc_make(pool_chunk_store *store, uint64_t bytes, pool_c
 
 static strata_status malloc_drop(pool_chunk_store *store, const pool_chunk *chunk)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.MemFree(chunk->address);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemFree", "giving memory of a pool back");
 }

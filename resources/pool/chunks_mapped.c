@@ -1,12 +1,13 @@
-/* Chunks are handles of physical memory, mapped into one address range. */
+/* Chunks mapped into one address range. */
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 #include "resources/pool/chunks.h"
 #include "resources/pool/peers.h"
 
 enum {
-    TIMES_THE_DEVICE = 8, /* addresses, by the device's memory */
-    LEAST_TIMES = 2,      /* if there are few */
-    DESTROY_TRIES = 3,    /* as in resources/owners/async.c */
+    MOST_TIMES = 8,    /* addresses, by the memory that may be reserved */
+    LEAST_TIMES = 2,   /* if there are few */
+    DESTROY_TRIES = 3, /* as in resources/owners/async.c */
 };
 
 static bool can(const strata_device *device, CUdevice_attribute what)
@@ -15,7 +16,7 @@ static bool can(const strata_device *device, CUdevice_attribute what)
     return strata_cu.DeviceGetAttribute(&can, what, device->handle) == CUDA_SUCCESS && can != 0;
 }
 
-/* Memory for a network card must be made for it. */
+/* A network card needs memory made for it. */
 static CUmemAllocationProp properties_of(const strata_device *device, strata_export_type export_type)
 {
     static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
@@ -38,13 +39,14 @@ static strata_status check_export(const strata_device *device, strata_export_typ
                        fabric ? "fabric handles" : "file descriptors");
 }
 
-/* Some machines have few addresses. */
-static CUresult reserve(pool_chunk_store *store)
+/* Some machines have few addresses, and a process may have many pools. */
+static CUresult reserve(pool_chunk_store *store, uint64_t limit)
 {
-    const uint64_t total = (store->device->info.total_bytes + store->granule - 1) & ~(store->granule - 1);
+    const uint64_t device = store->device->info.total_bytes, most = limit && limit < device ? limit : device;
+    const uint64_t memory = (most + store->granule - 1) & ~(store->granule - 1);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    for (uint64_t times = TIMES_THE_DEVICE; result != CUDA_SUCCESS && times >= LEAST_TIMES; times /= 2) {
-        store->bytes = times * total;
+    for (uint64_t times = MOST_TIMES; result != CUDA_SUCCESS && times >= LEAST_TIMES; times /= 2) {
+        store->bytes = times * memory;
         result = strata_cu.MemAddressReserve(&store->base, (size_t)store->bytes, (size_t)store->granule, 0, 0);
     }
     return result;
@@ -59,8 +61,8 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
     if (status != STRATA_SUCCESS)
         return status;
     store->properties = properties_of(store->device, sharing->export_type);
-    strata_scope scope;
-    status = strata_scope_enter(&scope, store->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    status = strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     size_t granule = 0;
@@ -70,16 +72,16 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
     store->granule = granule;
     if (result == CUDA_SUCCESS) {
         call = "cuMemAddressReserve";
-        result = reserve(store);
+        result = reserve(store, sharing->limit);
     }
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, call,
-                                    "reserving addresses for a pool on device %d, at least %d times "
-                                    "its %zu bytes of memory (a limit on the process's addresses, "
-                                    "as ulimit -v, may be in the way; \"pool, direct\" needs none)",
-                                    store->device->ordinal, LEAST_TIMES, store->device->info.total_bytes);
+               : strata_fail_driver(
+                     result, call,
+                     "reserving %s of addresses for a pool on device %d (a limit on the "
+                     "process's addresses, as ulimit -v, may be in the way; \"pool, direct\" needs none)",
+                     strata_size_text(store->bytes).text, store->device->ordinal);
 }
 
 static void mapped_close(pool_chunk_store *store)
@@ -127,6 +129,11 @@ static CUresult mapped_unmap(pool_chunk_store *store, CUdeviceptr address, uint6
 static CUresult mapped_share(pool_chunk_store *store, const pool_chunk *chunk, void *out)
 {
     return strata_cu.MemExportToShareableHandle(out, chunk->handle, store->properties.requestedHandleTypes, 0);
+}
+
+uint64_t pool_mapped_limit(const pool_chunk_store *store)
+{
+    return store->bytes / LEAST_TIMES;
 }
 
 const pool_chunk_source pool_chunk_source_mapped = {

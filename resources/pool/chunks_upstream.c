@@ -1,12 +1,13 @@
 /* Chunks are blocks of the layer below, where other layers count them.
  *
- * They are allocated and freed on an internal stream, which never waits for work, since a stream of the program may be
- * gone when a chunk is freed. The first use of a chunk follows its allocation. The blocks are in quarantine: no layer
- * above sees them. */
+ * They are allocated and freed on an internal stream that never waits for work, since a program's stream may be gone
+ * when a chunk is freed. A chunk's first use follows its allocation. The blocks are in quarantine: no layer above sees
+ * them. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/calls.h"
+#include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
-#include "core/streams/stream_map.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/chunks.h"
 #include "resources/pool/extents.h"
@@ -25,22 +26,22 @@ static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *
 {
     (void)sharing;
     store->granule = LEAST_CHUNK;
-    store->bytes = UINT64_C(1) << 62; /* the layer below knows its limit */
+    store->bytes = UINT64_C(1) << 62; /* bounded by the layer below */
     strata_status status = strata_tag_intern("pool", &store->tag);
     if (status == STRATA_SUCCESS)
         status =
-            strata_internal_stream_create(store->device, false, "a stream for the frames of a pool", &store->stream);
+            strata_internal_stream_create(store->device, false, "a stream for the chunks of a pool", &store->stream);
     if (status == STRATA_SUCCESS)
         store->timeline = strata_known_timeline(store->device, store->stream);
     return status;
 }
 
-/* Then returned chunks are free, and layers below have their completions. */
+/* Then returned chunks are free, and their completions reported below. */
 static strata_status wait_for_own_stream(pool_chunk_store *store, strata_reap_mode mode)
 {
     size_t bytes;
     strata_status status = strata_point_synchronize(strata_timeline_now(store->timeline));
-    return status == STRATA_SUCCESS ? below(store)->ops->reap(below(store), mode, &bytes) : status;
+    return status == STRATA_SUCCESS ? strata_reap_internally(below(store), mode, &bytes) : status;
 }
 
 static strata_status upstream_drain(pool_chunk_store *store)
@@ -73,13 +74,12 @@ static strata_status hold(pool_chunk_store *store, strata_block *block)
     pool_extent *extent = strata_block_layer_bytes(store->pool, block->id);
     strata_block_id held;
     if (!extent)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s gave a block that is none of this stack",
-                           below(store)->ops->name);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s returned a block of another stack", below(store)->ops->name);
     extent->state = POOL_CHUNK;
     strata_status status = strata_block_quarantine(store->pool, block, block, &held);
     if (status == STRATA_SUCCESS)
         block->id = held;
-    return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* the last generation: it stays */
+    return status == STRATA_ERROR_UNSUPPORTED ? STRATA_SUCCESS : status; /* no generation left: it stays */
 }
 
 static strata_status give(pool_chunk_store *store, const strata_block *block)
@@ -96,7 +96,7 @@ static void give_unused(pool_chunk_store *store, const strata_block *block)
     strata_error_suppress_end(false);
 }
 
-/* *fits: it is large enough. */
+/* *fits: large enough. */
 static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, pool_chunk *out)
 {
     const uint64_t more = atomic_load_explicit(&store->unaligned, memory_order_relaxed) ? POOL_GRANULE : 0;
@@ -114,7 +114,7 @@ static strata_status take(pool_chunk_store *store, uint64_t bytes, bool *fits, p
     return STRATA_SUCCESS;
 }
 
-/* An unaligned block is too small by less than a granule. */
+/* An unaligned block lacks less than a granule. */
 static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
 {
     bool fits;
@@ -122,7 +122,7 @@ static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, 
     for (int i = 0; status == STRATA_SUCCESS && !fits; i++) {
         give_unused(store, &out->below->block);
         if (i)
-            return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s gave %zu bytes where %llu were asked for",
+            return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s returned %zu bytes for a request of %llu",
                                below(store)->ops->name, out->below->block.bytes, (unsigned long long)bytes);
         atomic_store_explicit(&store->unaligned, true, memory_order_relaxed);
         status = take(store, bytes, &fits, out);
@@ -134,7 +134,7 @@ static strata_status upstream_make(pool_chunk_store *store, uint64_t bytes, pool
 {
     out->below = strata_host_zalloc(sizeof *out->below);
     if (!out->below)
-        return strata_fail_host_memory("a frame of a pool");
+        return strata_fail_host_memory("a chunk of a pool");
     const strata_status status = take_large_enough(store, bytes, out);
     if (status == STRATA_SUCCESS)
         return status;

@@ -1,34 +1,35 @@
-/* Decay: unused memory is returned over time.
+/* Decay: chunks that were free throughout a window of time are returned after it, a few with each call that comes.
  *
- * Time is divided into windows. At the end of each, half of the bytes in chunks that were free throughout it are
- * returned: memory that was needed once goes fast at first and slowly in the end; memory needed once a window stays.
- *
- * One bit for every 2 MiB of addresses records use. Threads that take memory from the heap set it; the thread that ends
- * a window sets it for memory in use. The bits cover 128 GiB and wrap around. There are two sets, for this window and
- * the last, since a take may be recorded late.
+ * A bit for every 2 MiB of addresses records use; the bits cover 128 GiB and wrap around. Threads that take memory from
+ * the heap set it; the thread that ends a window sets it for memory in use. There are two sets, for this window and the
+ * last, since a take may be recorded late.
  *
  * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
  * for the device or a lock. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/timestamp.h"
+#include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
     BIT_BYTES = 2 << 20,
     BIT_WORDS = 1024,
     WORD_BITS = 64,
-    STEP_CHUNKS = 16, /* chunks returned by a request or a free: unmaps and releases */
+    STEP_CHUNKS = 4, /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
+                        125 us (docs/measurements.md) */
 };
 
+#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the bits cover */
+
 typedef struct pool_use_bits {
-    _Atomic uint32_t current;             /* set in use; written under map_lock, read by any thread */
+    _Atomic uint32_t current;             /* set in use; written under map_lock, any thread reads */
     _Atomic uint64_t words[2][BIT_WORDS]; /* set by any thread, relaxed; cleared under map_lock */
 } pool_use_bits;
 
 /* ---- bits ---- */
 
-/* Whether a bit of a range was set. */
+/* Whether a bit of the range was set. */
 static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
 {
     bool any = false;
@@ -46,6 +47,13 @@ static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, 
     return any;
 }
 
+/* The small side's addresses begin at a multiple of what the bits cover, on some devices. */
+static CUdeviceptr place_of(const pool *self, CUdeviceptr address)
+{
+    const CUdeviceptr small = pool_small_base(&self->store);
+    return self->store.base && address >= small ? address - small + self->store.base + SMALL_OFFSET : address;
+}
+
 static pool_use_bits *bits_of(const pool *self)
 {
     return atomic_load_explicit(&self->decay.bits, memory_order_acquire);
@@ -60,7 +68,7 @@ void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     pool_use_bits *bits = bits_of(self);
     if (bits)
-        touch(bits->words[current_of(bits)], address, bytes, true);
+        touch(bits->words[current_of(bits)], place_of(self, address), bytes, true);
 }
 
 static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
@@ -69,28 +77,29 @@ static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
         atomic_store_explicit(&bits->words[current][i], value, memory_order_relaxed);
 }
 
-/* Whether a chunk was free since the last window began; records use. map_lock is held. */
+/* Free since the last window began; else records use. map_lock is held. */
 static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
+    const uint64_t bytes = pool_chunk_bytes(chunk);
     bool complete;
-    if (!pool_chunk_bytes(chunk) || chunk->held || chunk->in_hand)
+    if (!bytes || chunk->held || chunk->in_hand || chunk->leaving)
         return false;
-    if (!chunk->address)
+    if (!chunk->address || chunk->useless)
         return true;
+    const CUdeviceptr place = place_of(self, chunk->address);
     strata_spin_take(&self->lock);
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(bits->words[current_of(bits)], chunk->address, pool_chunk_bytes(chunk), true);
-    return is_free && !touch(bits->words[0], chunk->address, pool_chunk_bytes(chunk), false) &&
-           !touch(bits->words[1], chunk->address, pool_chunk_bytes(chunk), false);
+        touch(bits->words[current_of(bits)], place, bytes, true);
+    return is_free && complete && !touch(bits->words[0], place, bytes, false) &&
+           !touch(bits->words[1], place, bytes, false);
 }
 
 /* ---- steps ---- */
 
-/* Half of the unused bytes become due, for each window. */
-static void end_window(pool *self, uint64_t windows)
+static void end_window(pool *self)
 {
     pool_decay *decay = &self->decay;
     pool_use_bits *bits = bits_of(self);
@@ -100,35 +109,41 @@ static void end_window(pool *self, uint64_t windows)
         pool_poll(self);
     set_all(bits, current, 0);
     atomic_store_explicit(&bits->current, current, memory_order_relaxed);
-    uint64_t unused = 0;
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        unused += is_unused(self, bits, number) ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
-    const uint64_t rest = windows < 64 ? unused >> windows : 0;
-    atomic_store_explicit(&decay->quota, unused - rest, memory_order_relaxed);
+        is_unused(self, bits, number);
+    pool_policy_end_window(self);
     decay->next = self->store.chunk_count;
+    atomic_store_explicit(&decay->pending, decay->next > 1, memory_order_relaxed);
 }
 
-/* Highest numbers first: usually the youngest. Pending chunks stay for another window. */
-static strata_status give_back(pool *self, unsigned most)
+/* The next due chunks, highest numbers first: usually the youngest. Returns how many of `numbers`. */
+static unsigned list_due(pool *self, uint32_t numbers[STEP_CHUNKS], unsigned most)
 {
     pool_decay *decay = &self->decay;
-    strata_status status = STRATA_SUCCESS;
-    uint64_t quota = atomic_load_explicit(&decay->quota, memory_order_relaxed);
     const uint64_t keep = pool_kept_bytes(self);
-    while (quota && most && decay->next > 1 && status == STRATA_SUCCESS) {
+    uint64_t rest = self->store.reserved;
+    unsigned count = 0;
+    while (count < most && count < STEP_CHUNKS && decay->next > 1) {
         const uint32_t number = --decay->next;
-        const uint64_t before = self->store.reserved, bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        if (before - bytes < keep || !is_unused(self, bits_of(self), number))
+        const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]);
+        if (rest - bytes < keep || !is_unused(self, bits_of(self), number))
             continue;
-        status = pool_give_back_chunk(self, number, false);
-        const uint64_t given = before - self->store.reserved;
-        atomic_fetch_add_explicit(&self->counts.decayed, given, memory_order_relaxed);
-        quota -= given < quota ? given : quota;
-        most -= given != 0;
+        numbers[count++] = number;
+        rest -= bytes;
     }
-    atomic_store_explicit(&decay->quota, decay->next > 1 ? quota : 0, memory_order_relaxed);
-    pool_lower_peak(self);
-    pool_record_reserved(self);
+    atomic_store_explicit(&decay->pending, decay->next > 1, memory_order_relaxed);
+    return count;
+}
+
+/* Pending chunks stay for another window. */
+static strata_status give_back(pool *self, const uint32_t *numbers, unsigned count)
+{
+    const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    strata_status status = STRATA_SUCCESS;
+    for (unsigned i = 0; i < count && status == STRATA_SUCCESS; i++)
+        status = self->kind->give_back_chunk(self, numbers[i]);
+    const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    atomic_fetch_add_explicit(&self->counts.decayed, before > after ? before - after : 0, memory_order_relaxed);
     return status;
 }
 
@@ -137,50 +152,59 @@ static uint64_t end_of(uint64_t now, uint64_t window)
     return window < UINT64_MAX - now ? now + window : UINT64_MAX;
 }
 
-/* map_lock is held. */
-static strata_status step(pool *self, uint64_t now, unsigned most)
+static bool is_due(const pool *self, uint64_t now)
+{
+    const pool_decay *decay = &self->decay;
+    return now >= atomic_load_explicit(&decay->due, memory_order_relaxed) ||
+           (atomic_load_explicit(&decay->pending, memory_order_relaxed) &&
+            atomic_load_explicit(&self->reserved, memory_order_relaxed) > pool_kept_bytes(self));
+}
+
+/* Ends the window if it is over. Returns how many chunks are due. map_lock is held. */
+static unsigned look(pool *self, uint64_t now, unsigned most, uint32_t numbers[STEP_CHUNKS])
 {
     pool_decay *decay = &self->decay;
     const uint64_t window = atomic_load_explicit(&decay->window, memory_order_relaxed);
-    const uint64_t due = atomic_load_explicit(&decay->due, memory_order_relaxed);
-    if (!window)
-        return STRATA_SUCCESS;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (now >= due) {
-        const uint64_t windows = 1 + (now - due) / window;
+    if (window && now >= atomic_load_explicit(&decay->due, memory_order_relaxed)) {
         atomic_store_explicit(&decay->due, end_of(now, window), memory_order_relaxed);
-        end_window(self, windows);
+        end_window(self);
     }
-    status = give_back(self, most);
-    strata_scope_leave(&scope);
-    return status;
-}
-
-static bool is_due(const pool *self, uint64_t now)
-{
-    return atomic_load_explicit(&self->reserved, memory_order_relaxed) > pool_kept_bytes(self) &&
-           (now >= atomic_load_explicit(&self->decay.due, memory_order_relaxed) ||
-            atomic_load_explicit(&self->decay.quota, memory_order_relaxed) != 0);
+    return window ? list_due(self, numbers, most) : 0;
 }
 
 strata_status pool_decay_step(pool *self, unsigned most)
 {
-    if (!atomic_load_explicit(&self->decay.window, memory_order_relaxed) ||
-        !atomic_load_explicit(&self->started, memory_order_acquire))
-        return STRATA_SUCCESS;
-    const uint64_t now = strata_timestamp_clock();
-    if (!is_due(self, now) || !strata_lock_try(&self->map_lock))
-        return STRATA_SUCCESS;
-    strata_status status = step(self, now, most);
-    strata_lock_release(&self->map_lock);
+    const uint64_t now = strata_timestamp_coarse();
+    strata_status status = STRATA_SUCCESS;
+    while (most && status == STRATA_SUCCESS && atomic_load_explicit(&self->decay.window, memory_order_relaxed) &&
+           is_due(self, now)) {
+        strata_call_scope scope;
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+        if (status != STRATA_SUCCESS) { /* not again at once */
+            atomic_store_explicit(&self->decay.due,
+                                  end_of(now, atomic_load_explicit(&self->decay.window, memory_order_relaxed)),
+                                  memory_order_relaxed);
+            atomic_store_explicit(&self->decay.pending, false, memory_order_relaxed);
+            return status;
+        }
+        uint32_t numbers[STEP_CHUNKS];
+        const bool locked = strata_lock_try(&self->map_lock);
+        const unsigned count = locked ? look(self, now, most, numbers) : 0;
+        if (locked)
+            strata_lock_release(&self->map_lock);
+        status = give_back(self, numbers, count);
+        strata_call_scope_leave(&scope);
+        if (!locked)
+            return status;
+        most -= most < STEP_CHUNKS ? most : STEP_CHUNKS;
+    }
     return status;
 }
 
 void pool_decay_try_step(pool *self)
 {
+    if (!atomic_load_explicit(&self->started, memory_order_acquire) || !is_due(self, strata_timestamp_coarse()))
+        return;
     strata_error_suppress_begin();
     pool_decay_step(self, STEP_CHUNKS);
     strata_error_suppress_end(false);
@@ -188,15 +212,13 @@ void pool_decay_try_step(pool *self)
 
 /* ---- the window ---- */
 
-/* In the first window everything counts as used. */
+/* In the first window all counts as used. */
 strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 {
     pool_decay *decay = &self->decay;
     if (nanoseconds && self->deterministic)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "pool: decay goes by the clock, so that a deterministic pool can have none");
-    if (nanoseconds && self->store.source && !self->store.source->remappable)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: decay needs memory that the pool maps itself");
+                           "pool: decay depends on the clock and cannot be combined with deterministic");
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
     pool_use_bits *bits = bits_of(self);
@@ -209,8 +231,8 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
         if (bits)
             set_all(bits, current_of(bits), UINT64_MAX);
         atomic_store_explicit(&decay->bits, bits, memory_order_release);
-        atomic_store_explicit(&decay->due, end_of(strata_timestamp_clock(), nanoseconds), memory_order_relaxed);
-        atomic_store_explicit(&decay->quota, 0, memory_order_relaxed);
+        atomic_store_explicit(&decay->due, end_of(strata_timestamp_coarse(), nanoseconds), memory_order_relaxed);
+        atomic_store_explicit(&decay->pending, false, memory_order_relaxed);
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
     }
     strata_lock_release(&self->map_lock);

@@ -91,7 +91,7 @@ static void leave(const pool_heap *heap, pool_tree *tree, uint32_t slot)
     *link = left ? left : right;
 }
 
-/* The first extent at or after `least`. */
+/* First at or after `least`. */
 static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
 {
     uint32_t found = 0;
@@ -108,16 +108,16 @@ static uint32_t find_from(const pool_heap *heap, uint32_t tree, pool_key least)
     return found;
 }
 
-uint32_t pool_heap_first_hole(const pool_heap *heap)
+uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side)
 {
-    return find_from(heap, heap->holes.root, (pool_key){0, 0});
+    return find_from(heap, heap->halves[side].holes.root, (pool_key){0, 0});
 }
 
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot)
 {
     pool_key key = key_of(pool_entry(heap, slot));
     key.address++;
-    return find_from(heap, heap->holes.root, key);
+    return find_from(heap, heap->halves[pool_extent_at(heap, slot)->side].holes.root, key);
 }
 
 static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
@@ -131,15 +131,27 @@ static uint64_t largest_in(const pool_heap *heap, uint32_t tree)
     return bytes;
 }
 
-uint64_t pool_heap_largest(const pool_heap *heap)
+uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side)
 {
-    uint64_t largest = largest_in(heap, heap->complete.root), other = largest_in(heap, heap->multi_stream.root);
+    return largest_in(heap, heap->halves[side].holes.root);
+}
+
+static uint64_t largest_on(const pool_heap *heap, pool_side side)
+{
+    const pool_half *half = &heap->halves[side];
+    uint64_t largest = largest_in(heap, half->complete.root), other = largest_in(heap, half->multi_stream.root);
     largest = other > largest ? other : largest;
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next) {
-        other = largest_in(heap, list->tree.root);
+        other = largest_in(heap, list->trees[side].root);
         largest = other > largest ? other : largest;
     }
     return largest;
+}
+
+uint64_t pool_heap_largest(const pool_heap *heap)
+{
+    const uint64_t large = largest_on(heap, POOL_LARGE), small = largest_on(heap, POOL_SMALL);
+    return large > small ? large : small;
 }
 
 /* ---- lists by stream ---- */
@@ -165,24 +177,25 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
     return list;
 }
 
-/* Without host memory for a list, extents go to the multi-stream tree. */
-static pool_tree *tree_for(pool_heap *heap, uint16_t *number)
+/* Without host memory for a list: the multi-stream tree. */
+static pool_tree *tree_for(pool_heap *heap, pool_side side, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
-        return &heap->complete;
-    pool_stream_list *timeline = *number == POOL_TIMELINE_MULTI ? NULL : stream_list_of(heap, *number);
-    if (timeline)
-        return &timeline->tree;
+        return &heap->halves[side].complete;
+    pool_stream_list *list = *number == POOL_TIMELINE_MULTI ? NULL : stream_list_of(heap, *number);
+    if (list)
+        return &list->trees[side];
     *number = POOL_TIMELINE_MULTI;
-    return &heap->multi_stream;
+    return &heap->halves[side].multi_stream;
 }
 
 static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
+    const pool_side side = (pool_side)extent->side;
     if (extent->state == POOL_HOLE)
-        return &heap->holes;
+        return &heap->halves[side].holes;
     uint16_t number = extent->timeline;
-    return tree_for(heap, &number); /* the list exists */
+    return tree_for(heap, side, &number); /* the list exists */
 }
 
 /* ---- extents ---- */
@@ -206,24 +219,27 @@ static void set_range(strata_entry *entry, CUdeviceptr address, uint64_t bytes)
     atomic_store_explicit(&entry->bytes, bytes, memory_order_release);
 }
 
-uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes)
+uint32_t pool_heap_enter(pool_heap *heap, pool_side side, CUdeviceptr base, uint64_t bytes)
 {
     const uint32_t slot = take_slot(heap);
     if (!slot)
         return 0;
-    pool_points_clear(pool_entry(heap, slot)); /* left by its last block */
+    pool_points_clear(pool_entry(heap, slot)); /* of its last block */
     set_range(pool_entry(heap, slot), base, bytes);
     if (!strata_index_insert(&heap->index, base, slot)) {
         give_slot(heap, slot);
         return 0;
     }
-    *pool_extent_at(heap, slot) = (pool_extent){.state = POOL_TAKEN};
+    *pool_extent_at(heap, slot) = (pool_extent){.state = POOL_TAKEN, .side = (uint8_t)side};
+    heap->halves[side].range_bytes += bytes;
     return slot;
 }
 
 void pool_heap_leave(pool_heap *heap, uint32_t slot)
 {
-    strata_index_remove(&heap->index, pool_address_of(pool_entry(heap, slot)));
+    const strata_entry *entry = pool_entry(heap, slot);
+    heap->halves[pool_extent_at(heap, slot)->side].range_bytes -= pool_bytes_of(entry);
+    strata_index_remove(&heap->index, pool_address_of(entry));
     give_slot(heap, slot);
 }
 
@@ -242,7 +258,7 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     strata_entry *entry = pool_entry(heap, slot), *behind = pool_entry(heap, rest);
     pool_extent *extent = pool_extent_in(heap, entry), *extent_behind = pool_extent_in(heap, behind);
     const CUdeviceptr address = pool_address_of(entry) + front;
-    pool_points_clear(behind); /* left by its last block */
+    pool_points_clear(behind); /* of its last block */
     if (!pool_points_add_all(behind, entry) || !strata_index_insert(&heap->index, address, rest)) {
         give_slot(heap, rest);
         return 0;
@@ -250,6 +266,7 @@ uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front)
     set_range(behind, address, pool_bytes_of(entry) - front);
     set_range(entry, pool_address_of(entry), front);
     extent_behind->state = extent->state;
+    extent_behind->side = extent->side;
     extent_behind->previous = slot;
     extent_behind->next = extent->next;
     if (extent->next)
@@ -293,37 +310,41 @@ static void join(pool_heap *heap, uint32_t slot, uint32_t behind)
     give_slot(heap, behind);
 }
 
-static inline void count(pool_heap *heap, const strata_entry *entry, pool_state from, pool_state to)
+static inline void count(pool_heap *heap, uint32_t slot, pool_state from, pool_state to)
 {
-    const uint64_t bytes = pool_bytes_of(entry);
-    heap->free_bytes += to == POOL_FREE ? bytes : 0;
-    heap->free_bytes -= from == POOL_FREE ? bytes : 0;
+    const uint64_t bytes = pool_bytes_of(pool_entry(heap, slot));
+    pool_half *half = &heap->halves[pool_extent_at(heap, slot)->side];
+    half->free_bytes += to == POOL_FREE ? bytes : 0;
+    half->free_bytes -= from == POOL_FREE ? bytes : 0;
+    half->away_bytes += to == POOL_AWAY ? bytes : 0;
+    half->away_bytes -= from == POOL_AWAY ? bytes : 0;
 }
 
 void pool_heap_take(pool_heap *heap, uint32_t slot)
 {
-    strata_entry *entry = pool_entry(heap, slot);
-    pool_extent *extent = pool_extent_in(heap, entry);
+    pool_extent *extent = pool_extent_at(heap, slot);
     leave(heap, tree_of(heap, extent), slot);
-    count(heap, entry, (pool_state)extent->state, POOL_TAKEN);
+    count(heap, slot, (pool_state)extent->state, POOL_TAKEN);
     extent->state = POOL_TAKEN;
 }
 
 void pool_heap_take_away(pool_heap *heap, uint32_t slot)
 {
     pool_heap_take(heap, slot);
+    count(heap, slot, POOL_TAKEN, POOL_AWAY);
     pool_extent_at(heap, slot)->state = POOL_AWAY;
 }
 
-/* Whether complete neighbours are joined with an extent that becomes free and waits for `timeline`, so that they wait
- * too: if nearly all pending memory waits for it, no other stream misses them. Not for the legacy stream, for which
- * some captures cannot wait. */
-static bool should_join_complete(const pool_heap *heap, const pool_tree *tree, uint16_t timeline)
+/* Whether an extent that becomes free and waits for `timeline` takes in complete neighbours, which then wait too: if
+ * nearly all pending memory waits for it, no other stream misses them. Not for the legacy stream: some captures cannot
+ * wait for it. */
+static bool should_join_complete(const pool_heap *heap, pool_side side, const pool_tree *tree, uint16_t timeline)
 {
     enum { OTHERS_SHARE = 8 };
     if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
         return false;
-    const uint64_t pending = heap->free_bytes - heap->complete.bytes, others = pending - tree->bytes;
+    const pool_half *half = &heap->halves[side];
+    const uint64_t pending = half->free_bytes - half->complete.bytes, others = pending - tree->bytes;
     return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
@@ -346,11 +367,12 @@ void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state)
         timeline = pool_points_timeline(entry);
     else
         pool_points_clear(entry);
-    pool_tree *tree = state == POOL_HOLE ? &heap->holes : tree_for(heap, &timeline);
+    const pool_side side = (pool_side)extent->side;
+    pool_tree *tree = state == POOL_HOLE ? &heap->halves[side].holes : tree_for(heap, side, &timeline);
     const uint64_t complete =
-        state == POOL_FREE && should_join_complete(heap, tree, timeline) ? pool_bytes_of(entry) : 0;
-    count(heap, entry, POOL_TAKEN, state);
-    /* Points of one stream merge; those of several need room. */
+        state == POOL_FREE && should_join_complete(heap, side, tree, timeline) ? pool_bytes_of(entry) : 0;
+    count(heap, slot, extent->state == POOL_AWAY ? POOL_AWAY : POOL_TAKEN, state);
+    /* Points of one stream merge, of several need room. */
     const uint32_t next = extent->next;
     if (can_join(heap, next, state, timeline, complete) && pool_points_add_all(entry, pool_entry(heap, next))) {
         leave(heap, tree_of(heap, pool_extent_at(heap, next)), next);
@@ -384,48 +406,22 @@ uint32_t pool_heap_next(pool_heap *heap, uint32_t slot)
     return find_from(heap, tree_of(heap, pool_extent_at(heap, slot))->root, key);
 }
 
-/* At the end of memory: only the last hole follows. */
-static bool is_last(const pool_heap *heap, uint32_t slot)
-{
-    const uint32_t behind = pool_extent_at(heap, slot)->next;
-    const pool_extent *extent = behind ? pool_extent_at(heap, behind) : NULL;
-    return extent && extent->state == POOL_HOLE && !extent->next;
-}
-
-/* Best fit; the extent at the end of memory is stored in *last instead. */
-static uint32_t find_but_last(pool_heap *heap, const pool_tree *tree, uint64_t bytes, uint32_t *last)
-{
-    const uint32_t found = find_from(heap, tree->root, (pool_key){bytes, 0});
-    if (!found || !is_last(heap, found))
-        return found;
-    *last = found;
-    return pool_heap_next(heap, found);
-}
-
-uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes)
+uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
     const pool_stream_list *list = find_stream_list(heap, timeline);
-    const uint32_t own = list ? find_from(heap, list->tree.root, least) : 0;
-    return better(heap, own, find_from(heap, heap->complete.root, least));
+    const uint32_t own = list ? find_from(heap, list->trees[side].root, least) : 0;
+    return better(heap, own, find_from(heap, heap->halves[side].complete.root, least));
 }
 
-uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes)
-{
-    uint32_t last = 0;
-    const pool_stream_list *list = find_stream_list(heap, timeline);
-    const uint32_t own = list ? find_but_last(heap, &list->tree, bytes, &last) : 0;
-    const uint32_t found = better(heap, own, find_but_last(heap, &heap->complete, bytes, &last));
-    return found ? found : last;
-}
-
-uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes)
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes)
 {
     const pool_key least = {bytes, 0};
+    const pool_half *half = &heap->halves[side];
     uint32_t found =
-        better(heap, find_from(heap, heap->multi_stream.root, least), find_from(heap, heap->complete.root, least));
+        better(heap, find_from(heap, half->multi_stream.root, least), find_from(heap, half->complete.root, least));
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_from(heap, list->tree.root, least));
+        found = better(heap, found, find_from(heap, list->trees[side].root, least));
     return found;
 }
 
@@ -439,21 +435,22 @@ static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_
     return 0;
 }
 
-uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
+uint32_t pool_heap_find_accepted(pool_heap *heap, pool_side side, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data)
 {
-    uint32_t found = better(heap, find_accepted_in(heap, &heap->multi_stream, bytes, accepts, data),
-                            find_accepted_in(heap, &heap->complete, bytes, accepts, data));
+    const pool_half *half = &heap->halves[side];
+    uint32_t found = better(heap, find_accepted_in(heap, &half->multi_stream, bytes, accepts, data),
+                            find_accepted_in(heap, &half->complete, bytes, accepts, data));
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_accepted_in(heap, &list->tree, bytes, accepts, data));
+        found = better(heap, found, find_accepted_in(heap, &list->trees[side], bytes, accepts, data));
     return found;
 }
 
-void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
-                                  void *data)
+static void visit_multi_stream(const pool_heap *heap, const pool_tree *tree,
+                               strata_status (*visit)(strata_point point, void *data), void *data)
 {
     pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, heap->multi_stream.root, least));) {
+    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
         const strata_entry *entry = pool_entry(heap, slot);
         strata_uses_visit(entry, visit, data);
         least = key_of(entry);
@@ -461,10 +458,18 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
     }
 }
 
-uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline)
+void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
+                                  void *data)
+{
+    for (int side = 0; side < POOL_SIDES; side++)
+        visit_multi_stream(heap, &heap->halves[side].multi_stream, visit, data);
+}
+
+uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline)
 {
     const pool_stream_list *list = find_stream_list(heap, timeline);
-    return heap->free_bytes - heap->complete.bytes - (list ? list->tree.bytes : 0);
+    const pool_half *half = &heap->halves[side];
+    return half->free_bytes - half->complete.bytes - (list ? list->trees[side].bytes : 0);
 }
 
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
@@ -499,13 +504,13 @@ static void process_extent(pool_heap *heap, uint32_t slot)
 
 enum { CHANGES = 64 };
 
-/* Extents in the wrong tree. */
+/* In the wrong tree. */
 typedef struct changes {
     CUdeviceptr at[CHANGES];
     size_t count;
 } changes;
 
-/* Drops complete points. The recursion is as deep as the tree is high: a few times the logarithm of its size. */
+/* Drops complete points. Recursion is as deep as the tree: a few times the logarithm of its size. */
 static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 {
     for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
@@ -517,7 +522,7 @@ static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
     }
 }
 
-/* One by one: a moved extent may return to this tree, joined with neighbours. */
+/* One by one: a moved extent may return to this tree, joined. */
 static void process_all(pool_heap *heap, const pool_tree *tree)
 {
     pool_key least = {0, 0};
@@ -528,7 +533,7 @@ static void process_all(pool_heap *heap, const pool_tree *tree)
     }
 }
 
-/* Usually few extents change, and a scan costs much less than moving in order. */
+/* Usually few change; a scan costs much less than moving in order. */
 static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
     changes found = {.count = 0};
@@ -539,21 +544,26 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
         process_all(heap, tree);
 }
 
-/* Nothing changes while the stream's progress is the same. */
+/* Nothing changes without progress of the stream. */
 static void process_stream_list(pool_heap *heap, pool_stream_list *list)
 {
     const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
     const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    if (!list->tree.root || (!list->tree.entered && completed == list->processed_to))
-        return;
-    list->tree.entered = false;
+    const bool progress = completed != list->processed_to;
     list->processed_to = completed;
-    process_tree(heap, &list->tree);
+    for (int side = 0; side < POOL_SIDES; side++) {
+        pool_tree *tree = &list->trees[side];
+        if (!tree->root || (!tree->entered && !progress))
+            continue;
+        tree->entered = false;
+        process_tree(heap, tree);
+    }
 }
 
 void pool_heap_process_completed(pool_heap *heap)
 {
-    process_tree(heap, &heap->multi_stream);
+    for (int side = 0; side < POOL_SIDES; side++)
+        process_tree(heap, &heap->halves[side].multi_stream);
     for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
         process_stream_list(heap, list);
 }
@@ -565,7 +575,7 @@ static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeli
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
-/* If `other` waits for no stream but `timeline`. Returns the joined extent; 0: none. */
+/* If `other` waits for no stream but `timeline`. 0: not joined. */
 static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
 {
     if (!waits_only_for(heap, other, timeline) ||
@@ -654,8 +664,8 @@ typedef struct run_search {
     uint16_t timeline; /* POOL_TIMELINE_MULTI: any */
 } run_search;
 
-/* Checks the run of a pending extent, if it is the run's first. A complete extent before it begins the run: complete
- * neighbours are one extent. */
+/* Checks a pending extent's run, if it is the run's first pending one. A complete extent before it begins the run:
+ * complete neighbours are one extent. */
 static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
 {
     const uint32_t previous = pool_extent_at(heap, slot)->previous;
@@ -675,7 +685,6 @@ static void check_run(const pool_heap *heap, uint32_t slot, run_search *search)
     search->best = start;
 }
 
-/* As deep as list_changes. */
 static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 {
     for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
@@ -684,18 +693,19 @@ static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
     }
 }
 
-/* Every run of several extents has a pending one. */
-CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes)
+/* Every run of several has a pending extent. */
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};
+    const pool_half *half = &heap->halves[side];
     const bool all = timeline == POOL_TIMELINE_MULTI;
-    if (heap->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, timeline)) < bytes)
+    if (half->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
         return 0;
     if (all)
-        check_runs(heap, heap->multi_stream.root, &search);
+        check_runs(heap, half->multi_stream.root, &search);
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
         if (all || list->timeline == timeline)
-            check_runs(heap, list->tree.root, &search);
+            check_runs(heap, list->trees[side].root, &search);
     return search.best;
 }
 

@@ -3,19 +3,19 @@
  *     | taken | free, of A | taken | free, complete | hole .......... | taken | free, of A and B | hole ...
  *
  *     taken   a block lives in it, or a thread owns it
- *     free    unused memory, in a tree: complete, of the one stream that it waits for, or multi-stream
+ *     free    in a tree: complete, of the one stream that it waits for, or multi-stream
  *     hole    addresses without memory
  *
- * There is one range, or one for each fixed chunk. An extent is an entry of the stack's table of blocks, so making a
- * block of it copies nothing.
+ * There is one range, or one for each fixed chunk. An extent is an entry of the stack's table: making a block of it
+ * copies nothing.
  *
- * A tree is ordered by size, then address: one descent finds the lowest best fit. It is a treap whose priorities are
- * hashes of extent numbers, so equal requests make equal trees.
+ * Trees are treaps ordered by size, then address: one descent finds the lowest best fit. Priorities are hashes of
+ * extent numbers: equal requests make equal trees.
  *
- * Neighbours of one tree are joined at once; of different trees only for a request that takes them, because a joined
- * extent waits for all streams of its parts.
+ * Neighbours of one tree are joined at once, of different trees only for a request that takes them: a joined extent
+ * waits for all streams of its parts.
  *
- * Guarded by the pool's lock, except a taken extent's points, chain, below and state, which belong to its owner. */
+ * Guarded by the pool's lock, except a taken extent's points, chain, below and state: its owner's. */
 #ifndef STRATA_RESOURCES_POOL_EXTENTS_H
 #define STRATA_RESOURCES_POOL_EXTENTS_H
 
@@ -24,12 +24,19 @@
 
 enum { POOL_GRANULE = 512 };
 
+/* Small blocks live apart: one that stays would keep a large one's chunk from being moved. */
+typedef enum pool_side {
+    POOL_LARGE,
+    POOL_SMALL,
+    POOL_SIDES,
+} pool_side;
+
 typedef enum pool_state {
     POOL_TAKEN,
     POOL_FREE,
     POOL_HOLE,
-    POOL_AWAITED, /* taken by a thread that waits for its points */
-    POOL_AWAY,    /* taken addresses without usable memory */
+    POOL_AWAITED, /* by a thread that waits for its points */
+    POOL_AWAY,    /* addresses without usable memory */
     POOL_CHUNK,   /* no extent: a block of the layer below (chunks_upstream.c) */
 } pool_state;
 
@@ -40,39 +47,45 @@ typedef struct pool_extent {
         struct {
             uint32_t left, right;
         };
-        strata_entry *below; /* next one in a cache; in a magazine some extents ahead, or NULL */
+        strata_entry *below; /* next in a cache; in a magazine some extents ahead, or NULL */
     };
-    uint32_t chain;    /* next one in a magazine or window; in a cache its own number */
-    uint16_t timeline; /* of a free extent's tree */
-    uint8_t state;     /* pool_state */
+    uint32_t chain;    /* next in a magazine or window; in a cache its own number */
+    uint16_t timeline; /* of its tree, if free */
+    uint8_t state;
+    uint8_t side; /* of its range */
 } pool_extent;
 
 typedef struct pool_tree {
     uint32_t root;
-    bool entered;   /* changed since it was last processed */
+    bool entered;   /* changed since last processed */
     uint64_t bytes; /* of all extents */
 } pool_tree;
 
 /* Permanent. */
 typedef struct pool_stream_list {
-    pool_tree tree;
-    uint16_t timeline;             /* 0: unused */
-    uint64_t processed_to;         /* the stream's progress then */
-    struct pool_stream_list *next; /* of all lists */
+    pool_tree trees[POOL_SIDES];
+    uint16_t timeline;     /* 0: unused */
+    uint64_t processed_to; /* the stream's progress then */
+    struct pool_stream_list *next;
 } pool_stream_list;
 
 enum { POOL_LISTS_PER_PAGE = 256 };
+
+typedef struct pool_half {
+    pool_tree complete, multi_stream, holes;
+    uint64_t free_bytes;
+    uint64_t range_bytes; /* of its ranges */
+    uint64_t away_bytes;  /* of POOL_AWAY */
+} pool_half;
 
 typedef struct pool_heap {
     strata_table *table;
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
-    pool_tree complete, multi_stream, holes;
+    pool_half halves[POOL_SIDES];
     pool_stream_list *stream_lists;
-    pool_stream_list
-        *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: not made yet */
-    uint64_t free_bytes;
-    bool joins_complete; /* with pending neighbours; constant */
+    pool_stream_list *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: none yet */
+    bool joins_complete;                                                       /* with pending neighbours; constant */
 } pool_heap;
 
 static inline strata_entry *pool_entry(const pool_heap *heap, uint32_t slot)
@@ -100,10 +113,22 @@ static inline CUdeviceptr pool_address_of(const strata_entry *entry)
     return atomic_load_explicit(&entry->address, memory_order_relaxed);
 }
 
-/* Enters an address range as one extent of the caller's. 0 without host memory. */
-uint32_t pool_heap_enter(pool_heap *heap, CUdeviceptr base, uint64_t bytes);
+static inline uint64_t pool_free_bytes(const pool_heap *heap)
+{
+    return heap->halves[POOL_LARGE].free_bytes + heap->halves[POOL_SMALL].free_bytes;
+}
 
-/* As one extent of the caller's. */
+/* Bytes with memory. */
+static inline uint64_t pool_mapped_bytes(const pool_heap *heap, pool_side side)
+{
+    const pool_half *half = &heap->halves[side];
+    return half->range_bytes - half->holes.bytes - half->away_bytes;
+}
+
+/* Makes an address range one extent of the caller's. 0 without host memory. */
+uint32_t pool_heap_enter(pool_heap *heap, pool_side side, CUdeviceptr base, uint64_t bytes);
+
+/* One extent of the caller's. */
 void pool_heap_leave(pool_heap *heap, uint32_t slot);
 
 void pool_heap_destroy(pool_heap *heap);
@@ -112,71 +137,69 @@ void pool_heap_destroy(pool_heap *heap);
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address);
 uint32_t pool_heap_behind(const pool_heap *heap, uint32_t slot);
 
-/* Cuts `front` bytes off an extent of the caller's. Returns the rest, with the same points and state; 0 without host
- * memory: nothing has changed. */
+/* Cuts `front` bytes off an extent of the caller's. Returns the rest, with equal points and state; 0 without host
+ * memory: nothing changed. */
 uint32_t pool_heap_split(pool_heap *heap, uint32_t slot, uint64_t front);
 
-/* Gives an extent a new entry when its generations are used up. 0 as above. */
+/* Replaces an entry whose generations are used up. 0 as above. */
 uint32_t pool_heap_renumber(pool_heap *heap, uint32_t slot);
 
 /* Out of its tree, for the caller. */
 void pool_heap_take(pool_heap *heap, uint32_t slot);
 
-/* As pool_heap_take; the state is POOL_AWAY. */
+/* The state is POOL_AWAY. */
 void pool_heap_take_away(pool_heap *heap, uint32_t slot);
 
-/* Frees an extent of the caller's, as memory or hole. Joins it with neighbours of the same tree; also with complete
- * ones that are no larger if its tree has nearly all pending memory. */
+/* Frees an extent of the caller's. Joins it with neighbours of its tree; also with complete ones that are no larger if
+ * its tree has nearly all pending memory. */
 void pool_heap_give(pool_heap *heap, uint32_t slot, pool_state state);
 
 /* Best fit in memory that waits for no stream but `timeline`; 0: none. */
-uint32_t pool_heap_find(pool_heap *heap, uint16_t timeline, uint64_t bytes);
+uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes);
 
-/* The extent at the end of memory comes last: blocks there obstruct later requests. */
-uint32_t pool_heap_find_before_end(pool_heap *heap, uint16_t timeline, uint64_t bytes);
-
-/* In the same tree; 0: none. */
+/* In its tree; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
-/* In all memory. */
-uint32_t pool_heap_find_elsewhere(pool_heap *heap, uint64_t bytes);
+/* Whatever it waits for. */
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes);
 
-/* Best fit for which accepts(entry, data). Tries the POOL_ACCEPTS smallest fits of each tree. */
+/* Best fit for which accepts(entry, data), among the POOL_ACCEPTS smallest fits of each tree. */
 enum { POOL_ACCEPTS = 64 };
-uint32_t pool_heap_find_accepted(pool_heap *heap, uint64_t bytes,
+uint32_t pool_heap_find_accepted(pool_heap *heap, pool_side side, uint64_t bytes,
                                  bool (*accepts)(const strata_entry *entry, void *data), void *data);
 
-/* Moves extents that are known to be complete to their tree. */
+/* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
-/* With neighbours that wait for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
+/* With neighbours waiting for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
 void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
-/* The extent around an address. */
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
-/* Where a free range begins; 0: it is not free. */
+/* Where a free range begins; 0: not free. */
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* As one extent, whatever it waits for. 0: not free, or no host memory. */
+/* As one extent. 0: not free, or no host memory. */
 uint32_t pool_heap_take_range(pool_heap *heap, CUdeviceptr address, uint64_t bytes);
 
-/* Shortest run of free neighbours with `bytes` together, `timeline` as above. 0: none. */
-CUdeviceptr pool_heap_find_run(const pool_heap *heap, uint16_t timeline, uint64_t bytes);
+/* Shortest run of free neighbours of `bytes`, `timeline` as above. 0: none. */
+CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes);
 
 /* By size and address; 0: none. */
-uint32_t pool_heap_first_hole(const pool_heap *heap);
+uint32_t pool_heap_first_hole(const pool_heap *heap, pool_side side);
 uint32_t pool_heap_next_hole(const pool_heap *heap, uint32_t slot);
 
 void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(strata_point point, void *data),
                                   void *data);
 
-/* Bytes that wait for other streams. */
-uint64_t pool_heap_elsewhere(const pool_heap *heap, uint16_t timeline);
+/* Bytes waiting for other streams. */
+uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline);
 
-/* The latest pending points, one a timeline, by numbers above `after`. Returns how many. */
+/* The latest pending points, one a timeline above `after`, by number. Returns how many. */
 size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
 
+/* In bytes; holes: without the one that a thread is filling. */
 uint64_t pool_heap_largest(const pool_heap *heap);
+uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side);
 
 #endif

@@ -1,32 +1,16 @@
-/* Requests that no cache serves. The steps: the stream's own and complete memory; memory that a poll finds complete;
- * memory that can be waited for; new or remapped memory (grow.c), which comes earlier where polling is costly. */
+/* The search for requests that no cache serves: its steps, in the order in which they are tried. */
 #include "core/base/error.h"
-#include "resources/owners/out_of_memory.h"
+#include "resources/pool/neighbours.h"
 #include "resources/pool/thread_cache.h"
 
-/* Where memory is scarce, requests fail for want of whole granules, and partly used ones add up. A request that would
- * touch some gets the ends of two free extents and remapped memory between them, if that touches fewer. */
-static pool_result find_across_holes(pool *self, const pool_need *need, uint32_t *slot)
+/* Waits for a magazine. Its first extent serves the request; the rest goes to a known stream's cache. */
+static pool_result find_in_depot(pool_search *search)
 {
-    if (need->bytes < self->store.granule || !self->store.source->remappable)
+    pool *self = search->self;
+    const pool_need *need = search->need;
+    if (need->alignment > POOL_GRANULE)
         return POOL_NOTHING;
-    const uint64_t bytes = pool_room_for(need);
-    strata_spin_take(&self->lock);
-    uint32_t fit = pool_is_scarce(self) ? pool_heap_find(&self->heap, need->stream->timeline->number, bytes) : 0;
-    fit = pool_least_fragmenting(self, fit, bytes);
-    const pool_touched touched =
-        fit ? pool_pages_touched(self, pool_entry(&self->heap, fit), bytes) : (pool_touched){0};
-    strata_spin_release(&self->lock);
-    const uint64_t least = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
-    return least ? pool_remap_least_fragmenting(self, need, least, slot) : POOL_NOTHING;
-}
-
-/* Waits for a magazine of that size. Its first extent serves the request; the rest goes to a known stream's cache. */
-static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_cache *local, uint32_t *slot)
-{
-    if (need->alignment > POOL_GRANULE || !self->waits)
-        return POOL_NOTHING;
-    pool_thread_cache *cache = need->stream->known ? local : NULL;
+    pool_thread_cache *cache = need->stream->known ? search->local : NULL;
     const uint32_t first = pool_depot_take(self, cache, pool_granules(need->bytes));
     if (!first)
         return POOL_NOTHING;
@@ -35,40 +19,202 @@ static pool_result find_in_depot(pool *self, const pool_need *need, pool_thread_
         pool_stream_cache_fill(self, cache, waited ? need->stream->timeline : NULL);
     if (!waited)
         return POOL_NOTHING;
-    *slot = first;
+    *search->slot = first;
     return POOL_FOUND;
 }
 
-/* Own and complete memory, neighbours joined; no poll. */
-static pool_result find_own_run(pool *self, const pool_need *need, uint32_t *slot)
+/* The rest of the thread's cache. */
+static pool_result find_in_cache(pool_search *search)
 {
+    const pool_need *need = search->need;
+    return pool_stream_cache_give(search->self, search->local, need->stream->timeline, true) ? pool_find_own(search)
+                                                                                             : POOL_NOTHING;
+}
+
+/* Own and complete memory of all threads, neighbours joined; no poll. */
+static pool_result find_own_run(pool_search *search)
+{
+    pool *self = search->self;
+    pool_thread_caches_flush(self);
     if (self->takes_finished) {
         strata_spin_take(&self->lock);
         pool_heap_process_completed(&self->heap);
         strata_spin_release(&self->lock);
     }
-    pool_result found = pool_find_own(self, need, slot);
+    pool_result found = pool_find_own(search);
     if (found == POOL_NOTHING) {
         strata_spin_take(&self->lock);
-        found = pool_take_run(self, need, need->stream->timeline->number, slot);
+        found = pool_take_run(self, search->need, search->need->stream->timeline->number, search->slot);
         strata_spin_release(&self->lock);
     }
     return found;
 }
 
-/* At first, the addresses for mapping are one hole. */
+/* ---- the table ---- */
+
+typedef enum step_lock {
+    SHORT, /* lock, for moments */
+    MAP,   /* map_lock; in the last round oom_lock too */
+    NONE,  /* calls layers below */
+} step_lock;
+
+enum {
+    REMAPPABLE = 1, /* if the source's memory can be moved, */
+    FIXED = 2,      /* or cannot; */
+    PROGRESS = 4,   /* if memory found to be complete is reused, */
+    WAITS = 8,      /* or memory behind a wait */
+    ON_HOST = 16,   /* waits on the host in the last round, before a refusal */
+};
+
+static const struct pool_step {
+    const char *name;
+    pool_result (*take)(pool_search *search);
+    step_lock lock;
+    unsigned needs;
+} steps[] = {
+    {"free memory of the stream, or complete", pool_find_own, SHORT, 0},
+    {"a magazine, behind one wait for all of it", find_in_depot, SHORT, WAITS},
+    {"what the thread keeps for the stream", find_in_cache, SHORT, 0},
+    {"what all threads keep, with neighbours joined", find_own_run, MAP, 0},
+    {"new memory, where polls are costly", pool_grow_ahead, MAP, REMAPPABLE | PROGRESS},
+    {"what a poll finds complete", pool_find_finished, MAP, PROGRESS},
+    {"memory of other streams, behind a wait or followed", pool_find_others, MAP, 0},
+    {"new memory, as much as is allowed", pool_grow, MAP, REMAPPABLE},
+    {"free memory, moved", pool_move, MAP, REMAPPABLE | ON_HOST},
+    {"memory of the layer below", pool_find_fixed, NONE, FIXED | ON_HOST},
+};
+
+enum { STEPS = sizeof steps / sizeof steps[0], MOST_TRIES = 100, MOST_RECLAIMS = 16 };
+
+static bool applies(const pool *self, const struct pool_step *step)
+{
+    const bool remappable = self->store.source->remappable;
+    return !((step->needs & REMAPPABLE && !remappable) || (step->needs & FIXED && remappable) ||
+             (step->needs & PROGRESS && !self->takes_finished) || (step->needs & WAITS && !self->waits));
+}
+
+static pool_result take_steps(pool_search *search, step_lock lock)
+{
+    pool_result found = POOL_NOTHING;
+    for (size_t i = 0; i < STEPS && found == POOL_NOTHING && !search->outcome->initial; i++)
+        if (steps[i].lock == lock && applies(search->self, &steps[i]))
+            found = steps[i].take(search);
+    return found;
+}
+
+static pool_result search_locked(pool_search *search)
+{
+    pool *self = search->self;
+    search->made = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
+    strata_lock_take(&self->map_lock);
+    search->outcome->initial = false;
+    pool_result found = take_steps(search, MAP);
+    if (found == POOL_FOUND)
+        pool_record_peak(self, search->need);
+    strata_lock_release(&self->map_lock);
+    return found;
+}
+
+/* Memory or addresses there may serve what the request's side cannot. */
+static bool other_side_may_serve(pool *self, pool_side side, const pool_need *need)
+{
+    strata_spin_take(&self->lock);
+    const bool may = pool_mapped_bytes(&self->heap, side) != 0 ||
+                     pool_heap_largest_hole(&self->heap, need->side) < pool_room_for(need);
+    strata_spin_release(&self->lock);
+    return may;
+}
+
+static pool_result search_other_side(const pool_search *search)
+{
+    const pool_outcome *outcome = search->outcome;
+    pool_need need = *search->need;
+    pool_search there = *search;
+    need.side = search->need->side == POOL_SMALL ? POOL_LARGE : POOL_SMALL;
+    there.need = &need;
+    if (outcome->result != CUDA_ERROR_OUT_OF_MEMORY || outcome->initial ||
+        !other_side_may_serve(search->self, need.side, search->need))
+        return POOL_NOTHING;
+    return search_locked(&there);
+}
+
+/* One thread at a time: none is refused memory that another is about to free. If other threads take memory mapped for
+ * the request, tries again. */
+static pool_result search_waiting(pool_search *search)
+{
+    pool_result found;
+    unsigned tries = 0;
+    search->may_wait = true;
+    strata_lock_take(&search->self->oom_lock);
+    do {
+        search->outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
+        found = search_locked(search);
+        if (found == POOL_NOTHING)
+            found = search_other_side(search);
+    } while (found == POOL_NOTHING && search->outcome->result == CUDA_SUCCESS && ++tries < MOST_TRIES);
+    strata_lock_release(&search->self->oom_lock);
+    return found;
+}
+
+/* If the device has refused memory. */
+static bool neighbours_gave(const pool_search *search, bool may_wait)
+{
+    const pool *self = search->self;
+    const pool_outcome *outcome = search->outcome;
+    const uint64_t bytes = outcome->initial ? pool_initial_size(self) : pool_room_for(search->need);
+    return (outcome->refused || outcome->initial) && pool_neighbours_reclaim(self, bytes, may_wait);
+}
+
+/* Again, if other threads take what was returned. */
+static pool_result search_in_neighbours(pool_search *search, pool_result (*again)(pool_search *search), bool may_wait)
+{
+    pool_result found = POOL_NOTHING;
+    for (int tries = 0; found == POOL_NOTHING && tries < MOST_RECLAIMS && neighbours_gave(search, may_wait); tries++)
+        found = again(search);
+    return found;
+}
+
+/* The pool's own caches, then other pools' free memory, then the other side's, then what the host has to wait for, also
+ * of other pools. */
+static pool_result search_all(pool_search *search)
+{
+    const bool remappable = search->self->store.source->remappable;
+    search->limited = *search->need;
+    search->limited.budget_limit = pool_limit_by_budgets(search->self, search->need);
+    search->need = &search->limited;
+    pool_result found = search_locked(search);
+    if (found == POOL_NOTHING)
+        found = search_in_neighbours(search, search_locked, false);
+    if (found == POOL_NOTHING && remappable)
+        found = search_other_side(search);
+    if (found == POOL_NOTHING && remappable)
+        found = search_waiting(search);
+    if (found == POOL_NOTHING && remappable)
+        found = search_in_neighbours(search, search_waiting, true);
+    return found == POOL_NOTHING ? take_steps(search, NONE) : found;
+}
+
+/* ---- the first request ---- */
+
+/* The addresses for mapping are one hole on each side. */
 static bool begin_heap(pool *self)
 {
     if (!self->store.source->remappable)
         return true;
-    const uint32_t slot = pool_heap_enter(&self->heap, self->store.base, self->store.bytes);
-    if (!slot)
+    pool_heap *heap = &self->heap;
+    const uint64_t large = pool_small_base(&self->store) - self->store.base, small = self->store.bytes - large;
+    const uint32_t first = pool_heap_enter(heap, POOL_LARGE, self->store.base, large);
+    const uint32_t second = first ? pool_heap_enter(heap, POOL_SMALL, self->store.base + large, small) : 0;
+    if (first && !second)
+        pool_heap_leave(heap, first);
+    if (!second)
         return false;
-    pool_heap_give(&self->heap, slot, POOL_HOLE);
+    pool_heap_give(heap, first, POOL_HOLE);
+    pool_heap_give(heap, second, POOL_HOLE);
     return true;
 }
 
-/* At the first request, when the table exists. */
+/* At the first request: the table exists. */
 static bool begin(pool *self)
 {
     strata_spin_take(&self->lock);
@@ -84,105 +230,7 @@ static bool begin(pool *self)
     return started;
 }
 
-enum { MOST_TRIES = 100 };
-
-static pool_result find_under_map_lock(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
-                                       uint32_t *slot)
-{
-    strata_lock_take(&self->map_lock);
-    pool_thread_caches_flush(self);
-    pool_result found = find_own_run(self, need, slot);
-    if (found == POOL_NOTHING)
-        found = pool_grow_ahead(self, need, outcome, slot);
-    if (found == POOL_NOTHING)
-        found = pool_find_others(self, need, outcome, slot);
-    if (found == POOL_NOTHING)
-        found = pool_grow_or_remap(self, need, may_wait, outcome, slot);
-    if (found == POOL_FOUND)
-        pool_record_peak(self, need);
-    strata_lock_release(&self->map_lock);
-    return found;
-}
-
-/* One thread at a time, so that none is refused memory that another is about to free. Other threads may take memory
- * that was mapped for the request: then it tries again. */
-static pool_result find_under_oom_lock(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
-{
-    pool_result found;
-    unsigned tries = 0;
-    strata_lock_take(&self->oom_lock);
-    do {
-        outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
-        found = find_under_map_lock(self, need, true, outcome, slot);
-    } while (found == POOL_NOTHING && outcome->result == CUDA_SUCCESS && ++tries < MOST_TRIES);
-    strata_lock_release(&self->oom_lock);
-    return found;
-}
-
-static pool_result find_mapped(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
-{
-    const pool_result found = find_under_map_lock(self, need, false, outcome, slot);
-    return found == POOL_NOTHING ? find_under_oom_lock(self, need, outcome, slot) : found;
-}
-
-static strata_status refuse_initial(pool *self, const strata_request *request, const pool_outcome *outcome)
-{
-    const strata_error *below = &outcome->below;
-    const bool from_below = below->status != STRATA_SUCCESS;
-    if (from_below && below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (!from_below && outcome->result != CUDA_SUCCESS && outcome->result != CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation(&self->resource, request, outcome->result, outcome->call);
-    const size_t device_free = strata_device_free_bytes(self->device);
-    strata_error *error = strata_error_begin(from_below ? below->status : STRATA_ERROR_OUT_OF_MEMORY);
-    if (from_below)
-        *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    error->device_free = device_free;
-    return strata_error_raise(error,
-                              "pool: initial_size is %llu bytes, which cannot be had, and before it is no request is "
-                              "served: on device %d %zu bytes are free of %zu. Choose a smaller one%s%.260s",
-                              (unsigned long long)self->initial_bytes, self->device->ordinal, device_free,
-                              self->device->info.total_bytes, from_below ? ". Below: " : "",
-                              from_below ? below->message : "");
-}
-
-static strata_status refuse_fixed(pool *self, const strata_request *request, const strata_error *below)
-{
-    if (below->status != STRATA_ERROR_OUT_OF_MEMORY && below->status != STRATA_ERROR_OUT_OF_BUDGET)
-        return strata_error_raise_again(below);
-    if (below->driver_code == CUDA_ERROR_OUT_OF_MEMORY)
-        return strata_fail_allocation_in_steps(&self->resource, request, below->driver_code, below->driver_call,
-                                               self->store.granule);
-    strata_error *error = strata_error_begin(below->status);
-    *error = *below;
-    error->requested = request->bytes;
-    error->tag = request->tag;
-    return strata_error_raise(error, "pool: no room for a block of %zu bytes (tag \"%.60s\"), nor below: %.330s",
-                              request->bytes, strata_tag_name(request->tag), below->message);
-}
-
-static strata_status find_with_all_means(pool *self, const pool_need *need, const strata_request *request,
-                                         uint32_t *slot)
-{
-    const pool_chunk_source *source = self->store.source;
-    pool_outcome outcome = {.result = CUDA_ERROR_OUT_OF_MEMORY, .call = source->make_call, .alone = !self->waits};
-    const pool_result found =
-        source->remappable ? find_mapped(self, need, &outcome, slot) : pool_find_fixed(self, need, &outcome, slot);
-    if (found == POOL_FOUND)
-        return STRATA_SUCCESS;
-    if (found == POOL_FAILED || outcome.host)
-        return strata_fail_host_memory("a piece of a pool");
-    if (outcome.wait_error.status != STRATA_SUCCESS)
-        return strata_error_raise_again(&outcome.wait_error);
-    if (outcome.initial)
-        return refuse_initial(self, request, &outcome);
-    if (outcome.below.status != STRATA_SUCCESS)
-        return refuse_fixed(self, request, &outcome.below);
-    const CUresult result = outcome.result == CUDA_SUCCESS ? CUDA_ERROR_OUT_OF_MEMORY : outcome.result;
-    return strata_fail_allocation_in_steps(&self->resource, request, result, outcome.call, self->store.granule);
-}
+/* ---- the search ---- */
 
 static strata_status find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
@@ -190,21 +238,23 @@ static strata_status find(pool *self, const pool_need *need, const strata_reques
     if (__builtin_expect(!atomic_load_explicit(&self->started, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
+    pool_outcome outcome = {
+        .result = CUDA_ERROR_OUT_OF_MEMORY, .call = self->store.source->make_call, .own_only = !self->waits};
+    pool_search search = {.self = self,
+                          .need = need,
+                          .local = local,
+                          .outcome = &outcome,
+                          .slot = slot,
+                          .again = search_locked,
+                          .other_side = search_other_side};
     if (self->takes_finished && pool_is_time_to_poll(self, need))
         pool_poll(self);
     pool_stream_cache_give(self, local, need->stream->timeline, false);
-    pool_result found = find_across_holes(self, need, slot);
+    pool_result found = take_steps(&search, SHORT);
     if (found == POOL_NOTHING)
-        found = pool_find_own(self, need, slot);
-    if (found == POOL_NOTHING)
-        found = find_in_depot(self, need, local, slot);
-    if (found == POOL_NOTHING && pool_stream_cache_give(self, local, need->stream->timeline, true))
-        found = pool_find_own(self, need, slot);
-    if (found == POOL_FOUND)
-        return STRATA_SUCCESS;
-    if (found == POOL_FAILED)
-        return strata_fail_host_memory("a piece of a pool");
-    return find_with_all_means(self, need, request, slot);
+        found = search_all(&search);
+    outcome.no_host_memory |= found == POOL_FAILED;
+    return found == POOL_FOUND ? STRATA_SUCCESS : pool_refuse(self, request, &outcome);
 }
 
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)

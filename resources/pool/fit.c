@@ -1,8 +1,8 @@
-/* Fits: which free extent serves a request, and which end of it. */
+/* Which free extent serves a request, and which end of it. */
 #include "core/base/error.h"
 #include "resources/pool/internal.h"
 
-enum { TIGHT_FITS = 32 /* compared near the limit */ };
+enum { LIMITED_FITS = 32 /* compared below max_size */ };
 
 pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
 {
@@ -22,7 +22,7 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
     const pool_touched touched =
-        pool_is_tight_now(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
+        pool_spares_granules(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
     uint64_t before = -address & (need->alignment - 1);
     if (touched.at_end < touched.at_start)
         before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
@@ -40,9 +40,34 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     return rest ? slot : 0;
 }
 
+/* Free bytes from an extent on to the end of its range, and the same to its beginning. False: a block is there. */
+static bool add_free(const pool *self, uint32_t slot, bool forwards, uint64_t *bytes)
+{
+    while (slot) {
+        const pool_extent *extent = pool_extent_at(&self->heap, slot);
+        if (extent->state != POOL_FREE)
+            return false;
+        *bytes += pool_bytes_of(pool_entry(&self->heap, slot));
+        slot = forwards ? extent->next : extent->previous;
+    }
+    return true;
+}
+
+/* In a whole fixed chunk that was made for a much larger request: a part of it in use would keep the rest from going
+ * back. */
+static bool is_wasteful(const pool *self, const pool_need *need, uint32_t fit)
+{
+    if (self->store.source->remappable)
+        return false;
+    uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, fit));
+    const pool_extent *extent = pool_extent_at(&self->heap, fit);
+    return add_free(self, extent->next, true, &bytes) && add_free(self, extent->previous, false, &bytes) &&
+           bytes > self->chunk_bytes && bytes > need->bytes / 1000 * POOL_FIXED_FIT;
+}
+
 pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot)
 {
-    if (!fit)
+    if (!fit || is_wasteful(self, need, fit))
         return POOL_NOTHING;
     pool_heap_take(&self->heap, fit);
     *slot = pool_cut_out(self, fit, need);
@@ -53,7 +78,7 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 {
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
-    for (unsigned i = 0; fit && least && i < TIGHT_FITS; i++) {
+    for (unsigned i = 0; fit && least && i < LIMITED_FITS; i++) {
         const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
         const uint64_t here = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
         if (here < least) {
@@ -67,8 +92,8 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 
 pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot)
 {
-    const CUdeviceptr start = pool_heap_find_run(&self->heap, timeline, pool_room_for(need));
-    if (!start)
+    const CUdeviceptr start = pool_heap_find_run(&self->heap, need->side, timeline, pool_room_for(need));
+    if (!start || is_wasteful(self, need, pool_heap_around(&self->heap, start)))
         return POOL_NOTHING;
     const uint32_t taken = pool_heap_take_range(&self->heap, start, pool_room_for(need));
     *slot = taken ? pool_cut_out(self, taken, need) : 0;
@@ -77,7 +102,9 @@ pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, 
 
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
 {
-    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, pool_room_for(need));
+    uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need));
+    if (pool_spares_granules(self))
+        fit = pool_least_fragmenting(self, fit, pool_room_for(need));
     pool_result found = pool_take_fit(self, need, fit, slot);
     return found == POOL_NOTHING ? pool_take_run(self, need, POOL_TIMELINE_MULTI, slot) : found;
 }
@@ -86,10 +113,11 @@ bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool
 {
     const uint16_t timeline = pool_points_timeline(pool_entry(&self->heap, slot));
     strata_error_suppress_begin();
-    strata_status status = strata_uses_visit(pool_entry(&self->heap, slot), strata_point_order, (void *)need->stream);
+    strata_status status =
+        strata_uses_visit(pool_entry(&self->heap, slot), strata_point_try_order, (void *)need->stream);
     if (status != STRATA_SUCCESS && outcome) {
         outcome->wait_error = *strata_error_suppressed();
-        outcome->alone = true;
+        outcome->own_only = true;
     }
     strata_error_suppress_end(false);
     if (status == STRATA_SUCCESS) {

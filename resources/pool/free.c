@@ -1,4 +1,4 @@
-/* Freeing. Memory goes to the thread's cache, to a magazine, or to the heap, and keeps the points that it waits for
+/* Freeing. Memory goes to the thread's cache, a magazine, or the heap, and keeps the points that it waits for
  * (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
@@ -34,7 +34,6 @@ typedef struct freeing {
     const strata_clock *clock;
 } freeing;
 
-/* The freeing stream waits for them already. */
 static bool is_followed(strata_point point, void *data)
 {
     const freeing *by = data;
@@ -42,9 +41,8 @@ static bool is_followed(strata_point point, void *data)
            strata_timeline_follows(by->stream, by->clock, point);
 }
 
-/* Adds the freeing stream's point, or waits for the stream without host memory for it. *stream is the stream, if found.
- */
-static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
+/* Adds the freeing stream's point; without host memory, waits for the stream. *stream: the stream, if found. */
+static strata_status add_or_wait_for_free(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
 {
     strata_use_record record;
     strata_status status = strata_stream_resolve(self->device, handle, stream);
@@ -68,6 +66,15 @@ static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handl
     return status;
 }
 
+/* A wait in place of the point is no error. */
+static strata_status add_free_on(pool *self, strata_entry *entry, CUstream handle, strata_stream_ref *stream)
+{
+    strata_error_suppress_begin();
+    const strata_status status = add_or_wait_for_free(self, entry, handle, stream);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_block *block)
 {
     strata_point end;
@@ -75,7 +82,7 @@ static strata_status add_end_of_alloc_stream(strata_entry *entry, const strata_b
     return status == STRATA_SUCCESS && end ? add_or_wait(entry, end) : status;
 }
 
-/* Refuses a free if a use can never be waited for: work without an event on a stream whose handle is unknown. */
+/* Refuses a free if a use can never be waited for: no event, and the stream's handle is unknown. */
 static strata_status check_used(strata_point point, void *data)
 {
     (void)data;
@@ -88,8 +95,8 @@ static strata_status check_used(strata_point point, void *data)
     return strata_point_synchronize(point);
 }
 
-/* Caches memory that waits for its unknown stream alone, or frees it. Known streams come here with early events; then
- * other streams are likely to take it. */
+/* Caches memory that waits for its unknown stream alone, or frees it. Known streams come here with early events: others
+ * are likely to take it. */
 static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot,
                              const strata_stream_ref *stream)
 {
@@ -104,7 +111,7 @@ static void keep_for_unknown(pool *self, pool_thread_cache *local, strata_entry 
     pool_stream_cache_keep_slow(self, local, timeline, stream->handle, slot);
 }
 
-/* The memory waits for all uses and the freeing stream. With `local`, the thread may cache it. */
+/* The memory waits for all uses and the freeing stream. With `local`, may be cached. */
 static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                    CUstream handle)
 {
@@ -143,9 +150,9 @@ static strata_status defer(pool *self, strata_entry *entry, const strata_block *
 {
     strata_thread *thread = strata_thread_self();
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
-    strata_counters_add(&self->deferred, thread, 0, bytes); /* another thread may perform it at once */
-    strata_status status =
-        strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free, entry, block, stream);
+    strata_counters_add(&self->deferred, thread, 0, bytes); /* another thread may perform it now */
+    strata_status status = strata_capture_frees_add(&self->resource.stack->capture_frees, &self->resource, perform_free,
+                                                    entry, block, stream);
     if (status != STRATA_SUCCESS)
         strata_counters_add(&self->deferred, thread, 0, -bytes);
     return status;
@@ -156,7 +163,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
 {
     const int64_t bytes = (int64_t)pool_bytes_of(entry);
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, stream);
     strata_error_suppress_begin();
     strata_status status = free_in_order(self, local, entry, block, stream);
     strata_error_suppress_end(status != STRATA_SUCCESS && status != STRATA_ERROR_STREAM_CAPTURE);
@@ -170,7 +177,7 @@ static __attribute__((noinline)) strata_status free_slow(pool *self, strata_entr
     return status;
 }
 
-/* A slow free also returns due memory. */
+/* Also returns due memory. */
 static __attribute__((noinline)) void keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline,
                                                 CUstream handle, uint32_t slot)
 {
@@ -201,12 +208,12 @@ static inline uint16_t last_timeline(const strata_entry *entry)
     return strata_point_timeline(atomic_load_explicit(&entry->last_write, memory_order_relaxed));
 }
 
-/* Another single stream used the block, and the freeing stream is known: no query; the memory waits for both. */
+/* Used by one other stream; the freeing stream is known: the memory waits for both, without a query. */
 static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   const strata_timeline *timeline, CUstream handle)
 {
     if (__builtin_expect(atomic_load_explicit(&strata_timelines_uncovered, memory_order_relaxed), 0))
-        return free_slow(self, entry, block, handle); /* checks whether both can be waited for */
+        return free_slow(self, entry, block, handle); /* checks if both can be waited for */
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
@@ -228,7 +235,6 @@ static inline void end_used_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-/* Caches the memory, making the cache if necessary. */
 static inline __attribute__((always_inline)) void keep_used_block(pool *self, pool_thread_cache *local,
                                                                   strata_timeline *timeline, pool_stream_cache *cache,
                                                                   strata_entry *entry, const strata_block *block,
@@ -270,7 +276,7 @@ static inline void leave_alloc_stream(pool_stream_cache *cache, const strata_ent
         strata_timeline_remove_block(timeline);
 }
 
-/* The event of the stream's last free covers this free too. */
+/* The event of the stream's last free covers this one. */
 static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
                                   CUstream handle)
 {
@@ -289,10 +295,9 @@ static strata_status free_unknown(pool *self, pool_thread_cache *local, strata_e
 
 static inline bool is_fast_free(const pool *self, const strata_entry *entry)
 {
-    return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->deferred);
+    return used_on_one(entry) && !strata_capture_frees_any(&self->resource.stack->capture_frees);
 }
 
-/* Any retired block, any stream. */
 static __attribute__((noinline)) strata_status free_retired(pool *self, strata_entry *entry, const strata_block *block,
                                                             CUstream handle)
 {

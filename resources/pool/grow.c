@@ -1,27 +1,23 @@
-/* Memory for requests that no free extent serves. The steps: new memory within the overhead limit; free complete
- * memory, remapped without copying or stopping a stream; new memory beyond the overhead limit. */
+/* Memory when no free extent serves: new memory within what the policy allows; free complete memory, moved without
+ * copying or stopping a stream; new memory up to the limit. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/overhead.h"
+#include "resources/pool/policy.h"
 #include "resources/pool/remap.h"
 #include "resources/pool/thread_cache.h"
-#include "resources/pool/window.h"
-
-enum {
-    GROW_SHARE = 64, /* part of what is reserved, by which memory grows, */
-    GROW_MOST = 64,  /* in at most so many granules */
-};
 
 /* ---- fits ---- */
 
-/* A hole and the free memory on its sides that serve a request. Memory is mapped from the hole's start, or up to its
- * end. */
+enum { MOST_FITS = 16 /* tried before a request is refused */ };
+
+/* A hole, and free memory beside it, that serve a request. Memory is mapped from the hole's start, or up to its end. */
 typedef struct pool_fit {
     uint32_t slot;
-    bool at_end;          /* mapped up to the hole's end */
-    uint64_t needed;      /* bytes to be mapped */
+    bool at_end;          /* mapped up to the end */
+    bool other;           /* not beside the larger side, although that would do */
+    uint64_t needed;      /* bytes to map */
     uint64_t room;        /* of the hole */
-    CUdeviceptr from, to; /* with the used parts of the sides */
+    CUdeviceptr from, to; /* with the sides' used parts */
 } pool_fit;
 
 static uint64_t side_of(const pool_fit *fit)
@@ -29,8 +25,8 @@ static uint64_t side_of(const pool_fit *fit)
     return fit->to - fit->from - fit->room;
 }
 
-/* Free bytes beside a hole, whatever they wait for; with `alone`, one extent that needs no wait. */
-static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone, uint32_t slot, bool before)
+/* Free bytes beside a hole; with `alone`, one extent that needs no wait. */
+static uint64_t usable_bytes(const pool *self, const pool_need *need, bool own_only, uint32_t slot, bool before)
 {
     uint64_t bytes = 0;
     for (;;) {
@@ -40,53 +36,83 @@ static uint64_t usable_bytes(const pool *self, const pool_need *need, bool alone
         if (!extent || extent->state != POOL_FREE)
             return bytes;
         bool usable =
-            !alone || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == need->stream->timeline->number;
+            !own_only || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == need->stream->timeline->number;
         bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
-        if (alone)
+        if (own_only)
             return bytes;
     }
 }
 
-/* False: no fit with `extra` bytes to spare. */
-static bool fit_in(const pool *self, const pool_need *need, bool alone, uint32_t slot, uint64_t extra, pool_fit *fit)
+typedef enum pool_way {
+    POOL_BEHIND_FREE, /* mapped from the start, behind free memory */
+    POOL_BEFORE_FREE, /* up to the end */
+    POOL_BETWEEN,     /* all */
+    POOL_WAYS,
+} pool_way;
+
+static uint64_t needed_beside(const pool *self, const pool_need *need, uint64_t side)
 {
     const uint64_t all = pool_room_for(need);
+    return pool_in_granules(self, all > side ? all - side : 1);
+}
+
+typedef struct pool_beside {
+    uint64_t before, behind;
+} pool_beside;
+
+static bool fit_in(const pool *self, const pool_need *need, uint32_t slot, pool_beside free, pool_way way,
+                   pool_fit *fit)
+{
     const strata_entry *entry = pool_entry(&self->heap, slot);
     const CUdeviceptr from = pool_address_of(entry), to = from + pool_bytes_of(entry);
     const uint64_t room = to - from;
-    const uint64_t before = usable_bytes(self, need, alone, slot, true);
-    const uint64_t behind = usable_bytes(self, need, alone, slot, false);
-    const uint64_t side = before > behind ? before : behind;
-    const uint64_t needed = pool_in_granules(self, all > side ? all - side : 1);
-    const bool at_end = behind > before;
-    *fit = (pool_fit){slot, at_end, needed, room, at_end ? from : from - before, at_end ? to + behind : to};
-    if (needed + extra <= room)
-        return true;
-    *fit = (pool_fit){slot, at_end, room, room, from - before, to + behind}; /* all of it, with both sides */
-    return !extra && before + room + behind >= all;
+    const bool at_end = way == POOL_BEFORE_FREE, between = way == POOL_BETWEEN;
+    *fit = (pool_fit){
+        slot, at_end, false, room, room, at_end ? from : from - free.before, at_end || between ? to + free.behind : to};
+    const uint64_t least = needed_beside(self, need, free.before > free.behind ? free.before : free.behind);
+    fit->other = between ? least <= room : at_end != (free.behind > free.before);
+    if (between)
+        return free.before + room + free.behind >= pool_room_for(need);
+    fit->needed = needed_beside(self, need, at_end ? free.behind : free.before);
+    return fit->needed <= room;
 }
 
+/* The usual way; then by new memory, free memory taken in, size of the hole, and address. */
 static bool is_better_fit(const pool_fit *a, const pool_fit *b)
 {
-    return a->needed != b->needed ? a->needed < b->needed : side_of(a) < side_of(b);
+    if (a->other != b->other)
+        return b->other;
+    if (a->needed != b->needed)
+        return a->needed < b->needed;
+    if (side_of(a) != side_of(b))
+        return side_of(a) < side_of(b);
+    if (a->room != b->room)
+        return a->room < b->room;
+    return a->from < b->from;
 }
 
-static bool find_fit(const pool *self, const pool_need *need, bool alone, uint64_t extra, pool_fit *fit)
+/* The best one, or, if that was of no use, the best one `after` it. */
+static bool find_fit(const pool *self, const pool_need *need, bool own_only, const pool_fit *after, pool_fit *fit)
 {
     const pool_heap *heap = &self->heap;
     bool found = false;
-    for (uint32_t slot = pool_heap_first_hole(heap); slot; slot = pool_heap_next_hole(heap, slot)) {
-        pool_fit here;
-        if (!fit_in(self, need, alone, slot, extra, &here) || (found && !is_better_fit(&here, fit)))
-            continue;
-        *fit = here;
-        found = true;
+    for (uint32_t slot = pool_heap_first_hole(heap, need->side); slot; slot = pool_heap_next_hole(heap, slot)) {
+        const pool_beside free = {usable_bytes(self, need, own_only, slot, true),
+                                  usable_bytes(self, need, own_only, slot, false)};
+        for (unsigned way = 0; way < POOL_WAYS; way++) {
+            pool_fit here;
+            if (!fit_in(self, need, slot, free, (pool_way)way, &here) || (after && !is_better_fit(after, &here)) ||
+                (found && !is_better_fit(&here, fit)))
+                continue;
+            *fit = here;
+            found = true;
+        }
     }
     return found;
 }
 
-/* Gives back the rest of a fit's hole; the mapped `bytes` stay taken. 0 without host memory: all of it is a hole again.
- * `lock` is held. */
+/* Gives the rest of the hole back; the mapped `bytes` stay taken. 0 without host memory: all is a hole. `lock` is held.
+ */
 static uint32_t keep_of_fit(pool *self, const pool_fit *fit, uint64_t bytes)
 {
     pool_heap *heap = &self->heap;
@@ -107,8 +133,9 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
     const uint16_t timeline = need->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
     pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
-    pool_result found = pool_take_fit(self, need, pool_heap_find(heap, timeline, pool_room_for(need)), slot);
-    if (found == POOL_NOTHING && !outcome->alone)
+    pool_result found =
+        pool_take_fit(self, need, pool_heap_find(heap, need->side, timeline, pool_room_for(need)), slot);
+    if (found == POOL_NOTHING && !outcome->own_only)
         found = pool_take_others(self, need, slot);
     strata_spin_release(&self->lock);
     if (found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome))
@@ -116,8 +143,8 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
     return found;
 }
 
-/* Maps chunks into a fit and cuts the block out, or returns the chunks. If an unmap fails, the range is leaked: it is
- * never put back on the free list. */
+/* Maps chunks and cuts the block out, or returns them. If an unmap fails, the range is leaked: never put back on the
+ * free list. */
 static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit *fit, const pool_chunk_list *chunks,
                               pool_outcome *outcome, uint32_t *slot)
 {
@@ -125,7 +152,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
     strata_spin_take(&self->lock);
     const uint32_t kept = keep_of_fit(self, fit, made ? chunks->bytes : 0);
     strata_spin_release(&self->lock);
-    outcome->host |= made && !kept;
+    outcome->no_host_memory |= made && !kept;
     if (kept)
         outcome->result =
             pool_chunk_list_map(self, chunks, pool_address_of(pool_entry(&self->heap, kept)), &outcome->call);
@@ -146,44 +173,44 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-/* At most what the device has. */
 static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
-    const uint64_t there = outcome->ceiling && outcome->ceiling < total ? outcome->ceiling : total;
+    const uint64_t there = outcome->refused && outcome->ceiling < total ? outcome->ceiling : total;
     return most < there ? most : there;
 }
 
-/* At least what is needed. */
-static uint64_t bytes_to_grow(const pool *self, const pool_fit *fit, uint64_t most)
+static uint64_t bytes_to_grow(pool *self, const pool_need *need, const pool_fit *fit, uint64_t most)
 {
-    const uint64_t granule = self->store.granule;
-    uint64_t share = pool_in_granules(self, self->store.reserved / GROW_SHARE);
-    if (share > GROW_MOST * granule)
-        share = GROW_MOST * granule;
-    uint64_t bytes = fit->needed > share ? fit->needed : share;
-    const uint64_t initial = pool_initial_size(self);
-    if (self->store.reserved + bytes < initial)
-        bytes = initial - self->store.reserved;
-    return bytes <= fit->room && self->store.reserved + bytes <= most ? bytes : fit->needed;
+    const uint64_t reserved = self->store.reserved, initial = pool_initial_size(self),
+                   least = pool_least_made(self, need);
+    uint64_t bytes = fit->needed > least ? fit->needed : least;
+    if (reserved + bytes < initial)
+        bytes = initial - reserved;
+    if (reserved + bytes > most)
+        bytes = (most - reserved) / self->store.granule * self->store.granule;
+    if (bytes > fit->room)
+        bytes = fit->room;
+    return bytes > fit->needed ? bytes : fit->needed;
 }
 
-/* False: the outcome has the error. */
-static bool enter_scope(pool *self, strata_scope *scope, pool_outcome *outcome)
+static bool enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
-    const strata_status status = strata_scope_enter(scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    const strata_status status =
+        strata_call_scope_enter(scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         outcome->wait_error = *strata_error_suppressed();
     strata_error_suppress_end(false);
     return status == STRATA_SUCCESS;
 }
 
-/* Takes the hole of the cheapest fit, if it needs at most `most` bytes. */
-static bool take_hole_for(pool *self, const pool_need *need, bool alone, uint64_t extra, uint64_t most, pool_fit *fit)
+/* If it needs at most `most` bytes. `after` as in find_fit. */
+static bool take_hole_for(pool *self, const pool_need *need, bool own_only, uint64_t most, const pool_fit *after,
+                          pool_fit *fit)
 {
     strata_spin_take(&self->lock);
-    const bool found = find_fit(self, need, alone, extra, fit) && fit->needed <= most;
+    const bool found = find_fit(self, need, own_only, after, fit) && fit->needed <= most;
     if (found)
         pool_heap_take_away(&self->heap, fit->slot);
     strata_spin_release(&self->lock);
@@ -197,184 +224,199 @@ static void give_hole_back(pool *self, const pool_fit *fit)
     strata_spin_release(&self->lock);
 }
 
-/* New memory, with at most `most` bytes reserved. map_lock is held. */
+/* With at most `most` bytes reserved. map_lock is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
     pool_fit fit;
-    strata_scope scope;
+    strata_call_scope scope;
     const uint64_t reserved = self->store.reserved;
-    if (reserved > most || !take_hole_for(self, need, outcome->alone, 0, most - reserved, &fit))
+    if (reserved > most || !take_hole_for(self, need, outcome->own_only, most - reserved, NULL, &fit))
         return POOL_NOTHING;
     if (!enter_scope(self, &scope, outcome)) {
         give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    outcome->result = pool_chunk_list_make(self, need->bytes, bytes_to_grow(self, &fit, most), &chunks, outcome);
+    const uint64_t bytes = bytes_to_grow(self, need, &fit, most);
+    outcome->result = pool_chunk_list_make(self, need, bytes, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
     strata_host_free(chunks.numbers);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return found;
 }
 
-/* ---- remapping ---- */
+/* ---- moving ---- */
 
-typedef struct pool_making {
-    uint64_t spare;   /* made before chunks are remapped */
-    uint64_t missing; /* made because none can be remapped */
-    uint64_t most;    /* may be reserved */
-} pool_making;
-
-/* What cannot be remapped from elsewhere. */
-static uint64_t missing_for(pool *self, const pool_remap_terms *how)
+/* Bytes in free chunks of at most `room`, outside of the destination. */
+static uint64_t movable_bytes(pool *self, const pool_remap_terms *how, uint64_t room)
 {
     strata_spin_take(&self->lock);
-    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, how->room, how->may_wait) -
-                           pool_remappable_bytes(self, how->from, how->to, how->room, how->may_wait);
+    const uint64_t bytes = pool_remappable_bytes(self, 0, UINT64_MAX, room, how->may_wait) -
+                           pool_remappable_bytes(self, how->from, how->to, room, how->may_wait);
     strata_spin_release(&self->lock);
-    return how->needed > bytes ? how->needed - bytes : 0;
+    return bytes;
 }
 
-/* Some new chunks, free ones from elsewhere, and new ones for the rest. Indispensable ones come first: if they cannot
- * be made, nothing is remapped. */
-static void get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
-                       pool_chunk_list *chunks, pool_outcome *outcome)
+static uint64_t less(uint64_t bytes, uint64_t by)
 {
-    const uint64_t spare = making->spare < how->needed ? making->spare : how->needed;
-    const uint64_t first = making->missing > spare ? making->missing : spare;
-    outcome->result = CUDA_SUCCESS;
-    if (first) /* spare memory can be done without */
-        outcome->result = pool_chunk_list_make(self, need->bytes, first, chunks, outcome);
-    if (chunks->bytes < making->missing && making->missing < first)
-        outcome->result = pool_chunk_list_make(self, need->bytes, making->missing, chunks, outcome);
-    if (chunks->bytes < making->missing)
-        return;
-    outcome->result = CUDA_SUCCESS;
-    if (!outcome->host)
-        pool_chunk_list_collect(self, how, chunks, &outcome->host);
-    const uint64_t missing = chunks->bytes < how->needed ? how->needed - chunks->bytes : 0;
-    if (outcome->host || (missing && self->store.reserved + missing > making->most))
+    return bytes > by ? bytes - by : 0;
+}
+
+/* What has to be made in any case, `needed` bytes less what moves or is exchanged. UINT64_MAX: not to be had. */
+static uint64_t indispensable_bytes(pool *self, const pool_remap_terms *how, uint64_t most)
+{
+    const uint64_t moved = movable_bytes(self, how, how->room), free = movable_bytes(self, how, UINT64_MAX);
+    const uint64_t made = less(how->needed, moved), exchanged = free - moved;
+    return !made || self->store.reserved + made <= most + exchanged ? less(how->needed, free) : UINT64_MAX;
+}
+
+/* What moves does not suffice: as much as is allowed is made before, and the rest in exchange for larger chunks. If the
+ * device refuses what is indispensable, nothing has been moved. */
+static CUresult make_first(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
+                           uint64_t indispensable, pool_chunk_list *chunks, pool_outcome *outcome)
+{
+    const uint64_t missing = less(how->needed, movable_bytes(self, how, how->room));
+    const uint64_t allowed = less(making->allowed, self->store.reserved);
+    const uint64_t first = missing < allowed ? missing : allowed / self->store.granule * self->store.granule;
+    CUresult result = CUDA_SUCCESS;
+    if (first > indispensable)
+        result = pool_chunk_list_make(self, need, first, chunks, outcome);
+    if (chunks->bytes < indispensable)
+        result = pool_chunk_list_make(self, need, indispensable, chunks, outcome);
+    return chunks->bytes < indispensable ? result : CUDA_SUCCESS;
+}
+
+/* Then free chunks that fit, then new ones for the rest. */
+static CUresult get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
+                           pool_chunk_list *chunks, pool_outcome *outcome)
+{
+    const uint64_t indispensable = indispensable_bytes(self, how, making->most);
+    if (indispensable == UINT64_MAX)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result = make_first(self, need, how, making, indispensable, chunks, outcome);
+    while (result == CUDA_SUCCESS && chunks->bytes < how->needed && !outcome->no_host_memory) {
+        pool_chunk_list_collect(self, how, chunks, &outcome->no_host_memory);
+        const uint64_t missing = less(how->needed, chunks->bytes), after = self->store.reserved + missing;
+        if (!missing || (after > making->allowed && pool_chunk_list_give_back(self, how, chunks)))
+            continue;
+        result = after > making->most ? CUDA_ERROR_OUT_OF_MEMORY
+                                      : pool_chunk_list_make(self, need, how->needed, chunks, outcome);
+    }
+    return outcome->no_host_memory ? CUDA_ERROR_OUT_OF_MEMORY : result;
+}
+
+static pool_remap_terms terms_for(const pool_fit *fit, bool may_wait)
+{
+    return (pool_remap_terms){fit->from, fit->to, fit->needed, fit->room, may_wait};
+}
+
+/* The cheapest one may take in the very memory that would be moved: then others are tried. */
+static bool take_possible_hole(pool *self, const pool_need *need, const pool_making *making, bool may_wait,
+                               pool_outcome *outcome, pool_fit *fit)
+{
+    pool_fit last;
+    bool found = take_hole_for(self, need, outcome->own_only, UINT64_MAX, NULL, fit);
+    for (unsigned tries = 1; found; tries++) {
+        const pool_remap_terms how = terms_for(fit, may_wait);
+        if (indispensable_bytes(self, &how, making->most) != UINT64_MAX)
+            return true;
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
-    else if (missing)
-        outcome->result = pool_chunk_list_make(self, need->bytes, how->needed, chunks, outcome);
+        give_hole_back(self, fit);
+        last = *fit;
+        found = tries < MOST_FITS && take_hole_for(self, need, outcome->own_only, UINT64_MAX, &last, fit);
+    }
+    return false;
 }
 
 /* map_lock is held; with `may_wait` oom_lock too. */
-static pool_result remap(pool *self, const pool_need *need, uint64_t extra, uint64_t spare, bool may_wait,
-                         pool_outcome *outcome, uint32_t *slot)
+static pool_result move(pool *self, const pool_need *need, const pool_making *making, bool may_wait,
+                        pool_outcome *outcome, uint32_t *slot)
 {
-    const uint64_t most = most_to_be_had(self, outcome);
     pool_fit fit;
-    strata_scope scope;
-    if (!take_hole_for(self, need, outcome->alone, extra, UINT64_MAX, &fit))
+    strata_call_scope scope;
+    if (!take_possible_hole(self, need, making, may_wait, outcome, &fit))
         return POOL_NOTHING;
-    const pool_remap_terms how = {fit.from, fit.to, fit.needed, fit.room, may_wait};
-    const pool_making making = {spare, missing_for(self, &how), most};
-    const bool enough = !making.missing || self->store.reserved + making.missing <= most;
-    if (!enough || !enter_scope(self, &scope, outcome)) {
-        outcome->result = enough ? outcome->result : CUDA_ERROR_OUT_OF_MEMORY;
+    const pool_remap_terms how = terms_for(&fit, may_wait);
+    if (!enter_scope(self, &scope, outcome)) {
         give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
-    const uint64_t began = pool_overhead_clock(self);
-    get_chunks(self, need, &how, &making, &chunks, outcome);
+    outcome->result = get_chunks(self, need, &how, making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
-    if (!may_wait) /* which would release map_lock */
-        pool_overhead_record_remapping(self, began + chunks.making_ns, chunks.remapped);
+    if (chunks.moved && found == POOL_FOUND)
+        pool_policy_buy(self);
     strata_host_free(chunks.numbers);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return found;
 }
 
 /* ---- the steps ---- */
 
-/* Bytes reserved before memory is remapped. Near a limit without adaptive overhead: memory is kept for what cannot be
- * remapped. */
-static uint64_t within_overhead(pool *self, const pool_need *need)
+pool_result pool_grow_ahead(pool_search *search)
 {
-    const uint64_t peak = pool_peak_with(self, need);
-    uint64_t most = pool_with_overhead(peak, pool_overhead_now(self), self->store.granule);
-    if (pool_is_tight(self, most))
-        most = pool_with_overhead(peak, self->overhead, self->store.granule);
-    return most > pool_initial_size(self) ? most : pool_initial_size(self);
-}
-
-static pool_result fill_window(pool *self, const pool_need *need, const pool_terms *terms, pool_outcome *outcome,
-                               uint32_t *slot)
-{
-    pool_window window;
-    strata_scope scope;
-    if (!pool_window_take(self, need, terms, &window))
-        return POOL_NOTHING;
-    if (!enter_scope(self, &scope, outcome)) {
-        pool_window_leave(self, &window);
-        return POOL_NOTHING;
-    }
-    const pool_result found = pool_window_fill(self, need, terms, &window, outcome, slot);
-    strata_scope_leave(&scope);
-    return found;
-}
-
-static pool_result remap_across_holes(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome,
-                                      uint32_t *slot)
-{
-    const pool_terms terms = {most_to_be_had(self, outcome), UINT64_MAX, outcome->alone, may_wait};
-    return fill_window(self, need, &terms, outcome, slot);
-}
-
-pool_result pool_grow_ahead(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
-{
-    pool_overhead_weigh_polling(self);
+    pool *self = search->self;
+    const pool_need *need = search->need;
+    pool_weigh_polling(self);
     if (!atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) || pool_lacks_initial(self, need))
         return POOL_NOTHING;
-    const uint64_t overhead = within_overhead(self, need);
-    if (overhead > pool_most_reserved(self))
+    if (!pool_may_allow(self, need))
         return POOL_NOTHING;
-    pool_outcome ahead = {.result = CUDA_SUCCESS, .call = outcome->call, .alone = true};
-    const pool_result found = grow(self, need, overhead, &ahead, slot);
-    if (ahead.result != CUDA_SUCCESS) /* a poll is cheaper than repeated refusals */
+    const uint64_t allowed = pool_allowed(self, need);
+    if (allowed > pool_most_reserved(self))
+        return POOL_NOTHING;
+    pool_outcome ahead = {.result = CUDA_SUCCESS, .call = search->outcome->call, .own_only = true};
+    const pool_result found = grow(self, need, allowed, &ahead, search->slot);
+    if (ahead.result != CUDA_SUCCESS) /* a poll is cheaper */
         atomic_store_explicit(&self->polling_is_costly, false, memory_order_relaxed);
     return found;
 }
 
-pool_result pool_grow_or_remap(pool *self, const pool_need *need, bool may_wait, pool_outcome *outcome, uint32_t *slot)
+/* The initial size is made on the large side, where it serves most requests and comes in few chunks. */
+static pool_need need_with_initial(const pool *self, const pool_need *need)
 {
-    if ((outcome->initial = pool_initial_is_too_much(self, need)))
-        return POOL_NOTHING;
-    outcome->ceiling = 0;
-    const uint64_t most = most_to_be_had(self, outcome), overhead = within_overhead(self, need);
-    const uint64_t reserved = self->store.reserved, cheap = overhead < most ? overhead : most;
-    /* The rest of the overhead limit is used at once, so that the same need is not remapped again. Below a limit it is
-     * kept for what cannot be remapped. */
-    const uint64_t granule = self->store.granule;
-    const bool limited = pool_most_reserved(self) != UINT64_MAX;
-    const uint64_t spare = !limited && overhead > reserved ? (overhead - reserved) / granule * granule : 0;
-    if (self->takes_finished) /* even if memory grows: the stream's progress is then known */
-        pool_poll_own(self, need);
-    pool_result found = grow(self, need, cheap, outcome, slot);
-    outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);
-    if (outcome->initial)
-        return outcome->host ? POOL_FAILED : found;
-    if (found == POOL_NOTHING && !outcome->host)
-        found = remap(self, need, 0, spare, may_wait, outcome, slot);
-    if (found == POOL_NOTHING && !outcome->host)
-        found = remap(self, need, self->chunk_bytes, spare, may_wait, outcome, slot);
-    if (found == POOL_NOTHING && !outcome->host && outcome->result == CUDA_ERROR_OUT_OF_MEMORY)
-        found = remap_across_holes(self, need, may_wait, outcome, slot);
-    return found == POOL_NOTHING && outcome->host ? POOL_FAILED : found;
+    pool_need with_initial = *need;
+    if (pool_lacks_initial(self, need))
+        with_initial.side = POOL_LARGE;
+    return with_initial;
 }
 
-pool_result pool_remap_least_fragmenting(pool *self, const pool_need *need, uint64_t granules, uint32_t *slot)
+static pool_result without_host_memory(const pool_outcome *outcome, pool_result found)
 {
-    if (!strata_lock_try(&self->map_lock))
+    return found == POOL_NOTHING && outcome->no_host_memory ? POOL_FAILED : found;
+}
+
+pool_result pool_grow(pool_search *search)
+{
+    pool *self = search->self;
+    pool_outcome *outcome = search->outcome;
+    const pool_need need = need_with_initial(self, search->need);
+    if ((outcome->initial = pool_initial_is_too_much(self, &need)))
         return POOL_NOTHING;
-    const uint64_t most = pool_most_reserved(self), overhead = within_overhead(self, need);
-    const pool_terms terms = {.most = overhead < most ? overhead : most, .granules = granules, .alone = true};
-    pool_outcome outcome = {.call = self->store.source->make_call, .alone = true};
-    const pool_result found = fill_window(self, need, &terms, &outcome, slot);
-    if (found == POOL_FOUND)
-        pool_record_peak(self, need);
-    strata_lock_release(&self->map_lock);
-    return found;
+    outcome->refused = false;
+    if (self->takes_finished) /* even if memory grows: shows the stream's progress */
+        pool_poll_own(self, &need);
+    pool_making *making = &search->making;
+    *making = (pool_making){.allowed = pool_allowed(self, &need), .most = most_to_be_had(self, outcome)};
+    const uint64_t cheap = making->allowed < making->most ? making->allowed : making->most;
+    const pool_result found = grow(self, &need, cheap, outcome, search->slot);
+    outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, &need);
+    return without_host_memory(outcome, found);
+}
+
+/* Again, if the device has refused what was thought to be there. */
+pool_result pool_move(pool_search *search)
+{
+    pool *self = search->self;
+    pool_outcome *outcome = search->outcome;
+    pool_making *making = &search->making;
+    pool_result found = POOL_NOTHING;
+    for (int tries = 0; tries < 2 && found == POOL_NOTHING && !outcome->no_host_memory; tries++) {
+        making->most = most_to_be_had(self, outcome);
+        making->allowed = making->allowed < making->most ? making->allowed : making->most;
+        if (tries && !outcome->refused)
+            break;
+        found = move(self, search->need, making, search->may_wait, outcome, search->slot);
+    }
+    return without_host_memory(outcome, found);
 }

@@ -1,5 +1,5 @@
-/* Holds, and handles for other processes. A chunk counts its holds: while held it is not remapped (remap.c) or returned
- * (release.c). Chunks of a live block are not remapped, so the time between an allocation and its hold is safe. */
+/* Holds, and handles for other processes. A held chunk is neither remapped (remap.c) nor returned (release.c). Nor is a
+ * live block's, so the time between an allocation and its hold is safe. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/pool/operations.h"
@@ -14,22 +14,22 @@ struct strata_pool_hold {
     pool *pool;
     strata_pool_hold *previous, *next; /* guarded by map_lock */
     size_t count;
-    strata_pool_part *parts; /* in the same allocation; constant */
+    strata_pool_part *parts; /* same allocation; constant */
     uint32_t *chunks;
 };
 
 /* ---- the parts of a block ---- */
 
-/* From the given layer down; NULL: none. */
+/* From the given layer down. */
 static pool *find_pool(strata_resource *resource)
 {
-    for (; resource; resource = resource->upstream) /* by an operation: the stack copies the ops table */
-        if (resource->ops && resource->stack && resource->ops->describe == pool_describe)
-            return (pool *)resource;
+    for (strata_resource *layer = resource; layer; layer = strata_resource_next_below(resource, layer))
+        if (layer->ops && layer->stack && layer->ops->describe == pool_describe) /* the stack copies ops tables */
+            return (pool *)layer;
     return NULL;
 }
 
-/* Whether a range is in the extent of a block, or of a block that a layer cut it from. */
+/* In the extent of a block, or of a block that a layer cut it from. */
 static bool is_taken(pool *self, CUdeviceptr address, uint64_t bytes)
 {
     strata_spin_take(&self->lock);
@@ -50,13 +50,12 @@ static strata_status check_block(pool *self, const strata_block *block)
         return strata_fail(STRATA_ERROR_FOREIGN_POINTER, "the block at 0x%llx is not in memory of this pool",
                            (unsigned long long)block->address);
     if (!strata_word_lives(word, block->id.generation))
-        return strata_fail(STRATA_ERROR_USE_AFTER_FREE, "holding a block that is not live any more, at 0x%llx",
+        return strata_fail(STRATA_ERROR_USE_AFTER_FREE, "cannot hold block 0x%llx: it is no longer live",
                            (unsigned long long)block->address);
     return STRATA_SUCCESS;
 }
 
-/* Whether a chunk has bytes of the block. Not a leaving chunk, whose addresses may have a new one, nor a useless one.
- */
+/* Not a leaving chunk, whose addresses may have a new one, nor a useless one. */
 static bool part_in(const pool_chunk *chunk, const strata_block *block, strata_pool_part *part)
 {
     const CUdeviceptr end = chunk->address + pool_chunk_bytes(chunk), block_end = block->address + block->bytes;
@@ -180,16 +179,17 @@ static strata_status export_part(pool *self, strata_pool_part *part, uint32_t ch
                               part->handle_bytes);
 }
 
-/* map_lock is held. After a failure no file is open. */
+/* map_lock is held. On failure no file is open. */
 static strata_status export_parts(pool *self, strata_pool_hold *hold)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     for (size_t i = 0; i < hold->count && status == STRATA_SUCCESS; i++)
         status = export_part(self, &hold->parts[i], hold->chunks[i]);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (status != STRATA_SUCCESS)
         close_files(hold);
     return status;
@@ -200,19 +200,17 @@ static strata_status export_parts(pool *self, strata_pool_hold *hold)
 static strata_status check_call(strata_resource *resource, const strata_block *block, strata_pool_hold **out,
                                 pool **self)
 {
-    strata_status status = strata_usable();
+    strata_status status = strata_check_driver();
     if (status != STRATA_SUCCESS)
         return status;
     if (!block || !out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: there is no %s",
-                           block ? "place for it" : "block");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: %s is NULL", block ? "out" : "block");
     *self = find_pool(resource);
     return *self ? STRATA_SUCCESS
-                 : strata_fail(STRATA_ERROR_INVALID_VALUE,
-                               "holding a block: there is no pool in this stack, from the given layer on");
+                 : strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: no pool at or below this layer");
 }
 
-/* Whether the copy has the facts of the block at its address. Unknown blocks are left to check_block. */
+/* Unknown blocks are left to check_block. */
 static strata_status check_copy(strata_resource *resource, const strata_block *block)
 {
     strata_block shown;
@@ -221,7 +219,7 @@ static strata_status check_copy(strata_resource *resource, const strata_block *b
     strata_error_suppress_end(false);
     const bool same = status == STRATA_SUCCESS && shown.id.table == block->id.table &&
                       shown.id.slot == block->id.slot && shown.id.generation == block->id.generation;
-    return same ? strata_block_check_facts(&shown, block) : STRATA_SUCCESS;
+    return same ? strata_check_block_facts(&shown, block) : STRATA_SUCCESS;
 }
 
 static strata_status begin(strata_resource *resource, const strata_block *block, bool exports, strata_pool_hold **out)
@@ -271,7 +269,7 @@ const strata_pool_part *strata_pool_hold_parts(const strata_pool_hold *hold, siz
 
 void strata_pool_hold_end(strata_pool_hold *hold)
 {
-    if (!hold || strata_not_forked() != STRATA_SUCCESS)
+    if (!hold || strata_check_not_forked() != STRATA_SUCCESS)
         return;
     pool *self = hold->pool;
     strata_lock_take(&self->map_lock);

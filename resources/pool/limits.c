@@ -1,10 +1,5 @@
-/* How much memory is live, is reserved, and may be reserved. */
+/* Live and reserved memory, and limits. */
 #include "resources/pool/thread_cache.h"
-
-enum {
-    TIGHT_SHARE = 16, /* tight: all but this part of the limit is reserved */
-    SCARCE_SHARE = 10 /* scarce: this part of the limit is left */
-};
 
 pool_live pool_live_now(const pool *self)
 {
@@ -19,30 +14,6 @@ pool_live pool_live_now(const pool *self)
         live.blocks += atomic_load_explicit(&local->live_beside_hits, memory_order_relaxed);
     }
     return (pool_live){live.bytes > 0 ? live.bytes : 0, live.blocks > 0 ? live.blocks : 0};
-}
-
-uint64_t pool_peak_with(const pool *self, const pool_need *need)
-{
-    const uint64_t live = pool_live_bytes(self) + need->bytes;
-    return live > self->peak_live ? live : self->peak_live;
-}
-
-void pool_record_peak(pool *self, const pool_need *need)
-{
-    self->peak_live = pool_peak_with(self, need);
-}
-
-bool pool_is_tight(const pool *self, uint64_t reserved)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    return limit && reserved > limit - limit / TIGHT_SHARE;
-}
-
-bool pool_is_scarce(const pool *self)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    return limit && (limit > reserved ? limit - reserved : 0) + self->heap.free_bytes <= limit / SCARCE_SHARE;
 }
 
 void pool_record_reserved(pool *self)

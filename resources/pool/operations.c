@@ -8,21 +8,14 @@
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/pool/neighbours.h"
 #include "resources/pool/thread_cache.h"
 
 #include <limits.h>
 
-/* Defaults; overhead in thousandths. */
-enum {
-    CHUNK_REMAPPABLE = 16 << 20,
-    CHUNK_FIXED = 64 << 20,
-    OVERHEAD_REMAPPABLE = 44,
-    OVERHEAD_FIXED = 500,
-};
-
 enum { PENDING = 64 };
 
-/* Under map_lock, since its holder may just have taken some. */
+/* With map_lock: its holder may just have taken some. */
 static size_t list_pending(pool *self, uint16_t after, strata_point *points)
 {
     size_t count = 0;
@@ -35,7 +28,7 @@ static size_t list_pending(pool *self, uint16_t after, strata_point *points)
     return count;
 }
 
-/* Waits for each stream once. Errors: the first. */
+/* Each stream once. Errors: the first. */
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -54,20 +47,21 @@ static strata_status wait_for_free(pool *self)
     return status;
 }
 
-/* A reap frees only bytes that a capture held. A full one returns memory above the release threshold. */
+/* Frees only bytes held by a capture. A full reap returns memory above the release threshold. */
 static strata_status pool_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
     pool *self = (pool *)resource;
     const int64_t before = strata_counters_sum(&self->deferred, 0);
-    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->capture_frees, mode == STRATA_REAP_WAIT);
     const int64_t now = strata_counters_sum(&self->deferred, 0);
     *bytes = before > now ? (size_t)(before - now) : 0;
-    if (mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->deferred))
-        return strata_capture_frees_refuse(&resource->stack->deferred);
+    if (mode == STRATA_REAP_WAIT && strata_capture_frees_any(&resource->stack->capture_frees))
+        return strata_capture_frees_refuse(&resource->stack->capture_frees);
     strata_status status = mode == STRATA_REAP_WAIT ? wait_for_free(self) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
         pool_decay_step_if_due(self);
-    else if (status == STRATA_SUCCESS && (status = pool_release(self)) == STRATA_SUCCESS)
+    else if (status == STRATA_SUCCESS && (status = pool_release(self)) == STRATA_SUCCESS &&
+             atomic_load_explicit(&self->started, memory_order_acquire))
         status = pool_decay_step(self, UINT_MAX);
     size_t of_chunks;
     if (status == STRATA_SUCCESS && resource->upstream)
@@ -90,7 +84,7 @@ static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, 
 static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource;
-    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger requests exceed any device */
+    const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger ones exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + POOL_GRANULE - 1) & most;
     return STRATA_SUCCESS;
 }
@@ -104,12 +98,18 @@ static strata_status pool_reusable(strata_resource *resource, const strata_reque
     return STRATA_SUCCESS;
 }
 
+/* A request may return chunks first. Where that waits for the device, as cuMemFree does, the pool is not
+ * stream-ordered.
+ */
 static uint32_t pool_capabilities(strata_resource *resource)
 {
-    const uint32_t own = STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND;
+    const uint32_t own = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND;
     strata_resource *below = resource->upstream;
-    return own | (below ? below->ops->capabilities(below) & STRATA_CAPABILITY_DEVICE_MEMORY
-                        : STRATA_CAPABILITY_DEVICE_MEMORY);
+    if (below)
+        return own |
+               (below->ops->capabilities(below) & (STRATA_CAPABILITY_STREAM_ORDERED | STRATA_CAPABILITY_DEVICE_MEMORY));
+    const bool plain = ((pool *)resource)->store.source == &pool_chunk_source_malloc;
+    return own | STRATA_CAPABILITY_DEVICE_MEMORY | (plain ? 0 : STRATA_CAPABILITY_STREAM_ORDERED);
 }
 
 static strata_status pool_find_block(strata_resource *resource, CUdeviceptr address, strata_block *out)
@@ -139,27 +139,15 @@ static strata_status pool_begin(strata_resource *resource)
     pool *self = (pool *)resource;
     if (self->device != resource->stack->device)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE,
-                           "layer %u of the stack (pool) gives memory of device %d, the stack is for device %d",
+                           "layer %u of the stack (pool) is for device %d, the stack for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
-    pool_chunk_store_close(&self->store); /* of a stack whose build failed */
+    pool_chunk_store_close(&self->store); /* the build failed */
     strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given.sharing);
     if (status != STRATA_SUCCESS)
         return status;
-    const bool remappable = self->store.source->remappable;
-    if (!remappable && atomic_load_explicit(&self->decay.window, memory_order_relaxed)) {
-        pool_chunk_store_close(&self->store);
-        return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "pool: decay needs memory that the pool maps itself, and %s; leave decay out%s",
-                           resource->upstream ? "this one takes its memory from a layer below"
-                                              : "the device has no virtual memory management",
-                           resource->upstream ? ", or that layer" : "");
-    }
-    const uint64_t chunk = self->given.chunk ? self->given.chunk : remappable ? CHUNK_REMAPPABLE : CHUNK_FIXED;
-    const uint64_t overhead = self->given.overhead ? self->given.overhead
-                              : remappable         ? OVERHEAD_REMAPPABLE
-                                                   : OVERHEAD_FIXED;
-    self->chunk_bytes = pool_in_granules(self, chunk);
-    self->overhead = (double)overhead / 1000;
+    self->kind = self->store.source->remappable ? &pool_kind_moving : &pool_kind_fixed;
+    pool_policy_begin(self);
+    pool_neighbours_join(self);
     return STRATA_SUCCESS;
 }
 
@@ -173,7 +161,8 @@ static void wait_for_all(pool *self)
 static void pool_destroy(strata_resource *resource)
 {
     pool *self = (pool *)resource;
-    if (self->started && strata_driver_state_now() == STRATA_DRIVER_OPEN) {
+    pool_neighbours_leave(self);
+    if (self->started && strata_device_is_usable(self->device)) {
         strata_error_suppress_begin();
         wait_for_all(self);
         strata_error_suppress_end(false);

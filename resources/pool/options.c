@@ -1,4 +1,4 @@
-/* Options of a pool: checks, defaults, texts, and creation. */
+/* Options: checks, defaults, texts; creation. */
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -10,40 +10,45 @@
 
 enum { DEFAULT_CACHE = 4 << 20, MAX_OVERHEAD = 1000000 };
 
+#define DEFAULT_DECAY UINT64_C(10000000000) /* ns */
+
 static strata_status check_options(const strata_pool_options *options)
 {
     const char *problem = NULL;
     if ((unsigned)options->follow_event_dependencies > STRATA_SWITCH_OFF ||
         (unsigned)options->opportunistic > STRATA_SWITCH_OFF ||
         (unsigned)options->internal_dependencies > STRATA_SWITCH_OFF)
-        problem = "a switch is neither default nor on nor off";
+        problem = "invalid switch: expected default, on or off";
     else if ((unsigned)options->export_type > STRATA_EXPORT_FABRIC)
-        problem = "the export type is none of those that there are";
-    else if (options->frame > UINT64_C(1) << 40)
-        problem = "a frame is larger than 1 TiB";
-    else if (options->slack > MAX_OVERHEAD)
-        problem =
-            "slack is in thousandths of the highest live bytes, at most 1000000 of them: 500 is half as much again";
+        problem = "invalid export type";
+    else if (options->chunk > UINT64_C(1) << 40)
+        problem = "chunk: at most 1 TiB";
+    else if (options->overhead > MAX_OVERHEAD)
+        problem = "overhead: at most 1000000 thousandths of the highest live bytes; 500 is half as much again";
+    else if ((unsigned)options->prefer > STRATA_POOL_PREFER_SPEED)
+        problem = "invalid preference: expected balanced, memory or speed";
     else if (options->release_all && options->release_threshold)
-        problem = "release_all is a release_threshold of zero: only one of the two can be set";
+        problem = "release_all and release_threshold cannot be combined";
     else if (options->deterministic && options->opportunistic == STRATA_SWITCH_ON)
-        problem = "opportunistic goes by how far the device is, so that a deterministic pool cannot have it on";
-    else if (options->deterministic && options->decay)
-        problem = "decay goes by the clock, so that a deterministic pool can have none";
+        problem = "opportunistic=on depends on the device's progress and cannot be combined with deterministic";
+    else if (options->deterministic && options->decay && options->decay != STRATA_NEVER)
+        problem = "decay depends on the clock and cannot be combined with deterministic";
     if (problem)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: %s", problem);
     if (options->max_size && options->initial_size > options->max_size)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: initial_size is %llu bytes and max_size only %llu",
-                           (unsigned long long)options->initial_size, (unsigned long long)options->max_size);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: initial_size (%s) exceeds max_size (%s)",
+                           strata_size_text(options->initial_size).text, strata_size_text(options->max_size).text);
     return STRATA_SUCCESS;
 }
 
 static void set_options(pool *self, const strata_pool_options *options)
 {
     self->limit = options->max_size;
-    self->given.overhead = options->slack;
-    self->given.chunk = options->frame;
+    self->given.overhead = options->overhead;
+    self->given.chunk = options->chunk;
+    self->given.prefer = options->prefer;
     self->given.sharing.export_type = options->export_type;
+    self->given.sharing.limit = options->max_size;
     self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
@@ -51,6 +56,13 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->waits = options->internal_dependencies != STRATA_SWITCH_OFF;
     self->deterministic = options->deterministic;
     self->threshold = options->release_all ? POOL_KEEP_NOTHING : options->release_threshold;
+}
+
+static uint64_t decay_of(const strata_pool_options *options)
+{
+    if (options->decay)
+        return options->decay == STRATA_NEVER ? 0 : options->decay;
+    return options->deterministic ? 0 : DEFAULT_DECAY;
 }
 
 strata_status strata_pool_create(int ordinal, const strata_pool_options *given, strata_resource **out)
@@ -81,7 +93,7 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     strata_lock_init(&self->oom_lock, STRATA_RANK_POOL_OOM);
     strata_lock_init(&self->map_lock, STRATA_RANK_POOL_MAP);
     strata_spin_init(&self->lock, STRATA_RANK_INDEX);
-    if ((status = pool_decay_set(self, options.decay)) != STRATA_SUCCESS) {
+    if ((status = pool_decay_set(self, decay_of(&options))) != STRATA_SUCCESS) {
         pool_ops.destroy(&self->resource);
         return status;
     }
@@ -90,43 +102,47 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
 }
 
 typedef struct pool_text {
+    strata_pool_options options; /* sizes and peers are read when the device is known */
     strata_amount initial_size, max_size, release_threshold;
-    uint64_t slack, frame, cache, decay;
-    int follow_event_dependencies, opportunistic, internal_dependencies;
-    int export_type;
-    bool release_all, deterministic;
     char peers[256]; /* STRATA_OPTION_STRING */
 } pool_text;
 
 #define SWITCHES "default|on|off"
+#define OVERHEAD_HELP                                                                                                  \
+    "reserved bytes above the peak, in thousandths of it, before free memory is moved, or given back where it cannot " \
+    "be moved; default: by prefer"
 
 static const strata_option pool_text_options[] = {
     {"initial_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, initial_size), NULL,
-     "bytes reserved with the first request"},
+     "bytes reserved at the first request"},
     {"max_size", STRATA_OPTION_AMOUNT, offsetof(pool_text, max_size), NULL, "most bytes reserved"},
-    {"slack", STRATA_OPTION_UINT, offsetof(pool_text, slack), NULL,
-     "thousandths of the peak that may be reserved beyond it before memory is moved; 44 by default, 500 where it "
-     "cannot be moved: then it is given back"},
-    {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, frame), NULL,
-     "largest piece of memory that is had for several blocks; 16MiB by default, 64MiB where it cannot be moved"},
-    {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, cache), NULL,
-     "bytes that a thread keeps of a stream; 4MiB by default"},
+    {"prefer", STRATA_OPTION_CHOICE, offsetof(pool_text, options.prefer), "balanced|memory|speed",
+     "what to do first when no free memory fits; default: balanced"},
+    {"overhead", STRATA_OPTION_UINT, offsetof(pool_text, options.overhead), NULL, OVERHEAD_HELP},
+    {"slack", STRATA_OPTION_UINT, offsetof(pool_text, options.overhead), NULL,
+     "the old name of overhead, in thousandths"},
+    {"chunk", STRATA_OPTION_SIZE, offsetof(pool_text, options.chunk), NULL,
+     "largest piece of memory from the device; default: 1GiB, or 16MiB where memory cannot be moved"},
+    {"frame", STRATA_OPTION_SIZE, offsetof(pool_text, options.chunk), NULL, "the old name of chunk"},
+    {"cache", STRATA_OPTION_SIZE, offsetof(pool_text, options.cache), NULL,
+     "bytes that a thread caches for each stream; default: 4MiB"},
     {"release_threshold", STRATA_OPTION_AMOUNT, offsetof(pool_text, release_threshold), NULL,
-     "bytes kept when all frees are waited for; everything by default"},
-    {"release_all", STRATA_OPTION_BOOL, offsetof(pool_text, release_all), NULL, "keep nothing then"},
-    {"decay", STRATA_OPTION_INTERVAL, offsetof(pool_text, decay), NULL,
-     "of what was of no use for so long half is given back, and so on; never by default"},
-    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, follow_event_dependencies), SWITCHES,
-     "reuse what a stream has waited for already"},
-    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, opportunistic), SWITCHES, "reuse what has finished"},
-    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, internal_dependencies), SWITCHES,
-     "reuse what has not, behind a wait"},
-    {"deterministic", STRATA_OPTION_BOOL, offsetof(pool_text, deterministic), NULL,
-     "the same requests make the same addresses"},
-    {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, export_type), "none|fd|fabric",
-     "handles for sharing between processes"},
-    {"peers", STRATA_OPTION_STRING, offsetof(pool_text, peers), NULL,
-     "other devices that use the memory: 1;2, or all that can"},
+     "bytes kept when all frees are waited for; default: all"},
+    {"release_all", STRATA_OPTION_BOOL, offsetof(pool_text, options.release_all), NULL,
+     "keep nothing when all frees are waited for"},
+    {"decay", STRATA_OPTION_INTERVAL, offsetof(pool_text, options.decay), NULL,
+     "memory unused for this time is given back; default: 10s"},
+    {"follow_event_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, options.follow_event_dependencies),
+     SWITCHES, "reuse memory that the stream has already waited for"},
+    {"opportunistic", STRATA_OPTION_CHOICE, offsetof(pool_text, options.opportunistic), SWITCHES,
+     "reuse memory whose work has finished"},
+    {"internal_dependencies", STRATA_OPTION_CHOICE, offsetof(pool_text, options.internal_dependencies), SWITCHES,
+     "reuse memory whose work has not finished, behind a wait"},
+    {"deterministic", STRATA_OPTION_BOOL, offsetof(pool_text, options.deterministic), NULL,
+     "the same requests give the same addresses"},
+    {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, options.export_type), "none|fd|fabric",
+     "export handles for other processes"},
+    {"peers", STRATA_OPTION_STRING, offsetof(pool_text, peers), NULL, "other devices that use the memory: 1;2, or all"},
 };
 
 static strata_status make_pool(int device, const void *given, strata_resource **out)
@@ -137,28 +153,13 @@ static strata_status make_pool(int device, const void *given, strata_resource **
     if (status != STRATA_SUCCESS)
         return status;
     int peers[STRATA_DEVICE_LIMIT];
-    size_t count;
-    bool all;
-    if ((status = pool_peers_read(text->peers, peers, &count, &all)) != STRATA_SUCCESS)
+    strata_pool_options options = text->options;
+    options.initial_size = strata_amount_bytes(&text->initial_size, found->info.total_bytes);
+    options.max_size = strata_amount_bytes(&text->max_size, found->info.total_bytes);
+    options.release_threshold = strata_amount_bytes(&text->release_threshold, found->info.total_bytes);
+    options.peers = peers;
+    if ((status = pool_peers_read(text->peers, peers, &options.peer_count, &options.all_peers)) != STRATA_SUCCESS)
         return status;
-    const strata_pool_options options = {
-        .initial_size = strata_amount_bytes(&text->initial_size, found->info.total_bytes),
-        .max_size = strata_amount_bytes(&text->max_size, found->info.total_bytes),
-        .slack = text->slack,
-        .frame = text->frame,
-        .cache = text->cache,
-        .release_threshold = strata_amount_bytes(&text->release_threshold, found->info.total_bytes),
-        .release_all = text->release_all,
-        .decay = text->decay,
-        .follow_event_dependencies = (strata_switch)text->follow_event_dependencies,
-        .opportunistic = (strata_switch)text->opportunistic,
-        .internal_dependencies = (strata_switch)text->internal_dependencies,
-        .deterministic = text->deterministic,
-        .export_type = (strata_export_type)text->export_type,
-        .peers = peers,
-        .peer_count = count,
-        .all_peers = all,
-    };
     return strata_pool_create(device, &options, out);
 }
 
@@ -166,7 +167,7 @@ const strata_layer strata_pool_layer = {
     .size = sizeof(strata_layer),
     .owner = true,
     .name = "pool",
-    .help = "memory in large pieces, handed out without a driver call",
+    .help = "memory mapped in large pieces and reused without driver calls",
     .options = pool_text_options,
     .option_count = sizeof pool_text_options / sizeof pool_text_options[0],
     .options_size = sizeof(pool_text),

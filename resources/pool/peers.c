@@ -1,7 +1,8 @@
-/* Mapped memory is accessible to the devices named in cuMemSetAccess alone, whatever cuCtxEnablePeerAccess says (CUDA
- * Driver API, "Virtual Memory Management"), so each mapping names all of them. */
+/* Mapped memory is accessible only to the devices named in cuMemSetAccess, whatever cuCtxEnablePeerAccess says (CUDA
+ * Driver API, "Virtual Memory Management"): each mapping names all. */
 #include "resources/pool/peers.h"
 
+#include "core/base/characters.h"
 #include "core/base/error.h"
 
 #include <stdlib.h>
@@ -17,9 +18,10 @@ strata_status pool_peers_read(const char *text, int ordinals[STRATA_DEVICE_LIMIT
         const size_t digits = strspn(at, "0123456789");
         if (!digits || digits > 3 || (at[digits] && at[digits] != ';') || *count == STRATA_DEVICE_LIMIT)
             return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                               "pool: peers, character %zu (\"%.24s\"): expected numbers of devices, and ';' between "
+                               "pool: peers, character %zu (\"%.*s\"): expected numbers of devices, and ';' between "
                                "two, or all",
-                               (size_t)(at - text) + 1, at);
+                               strata_character_at(text, (size_t)(at - text)), (int)strata_characters_bytes(at, 24),
+                               at);
         ordinals[(*count)++] = atoi(at);
         at += digits;
         if (!*at)
@@ -31,10 +33,10 @@ strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t
 {
     *out = 0;
     if (count && !ordinals)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers is NULL, and peer_count %zu", count);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers is NULL, but peer_count is %zu", count);
     for (size_t i = 0; i < count; i++) {
         if (ordinals[i] < 0 || ordinals[i] >= STRATA_DEVICE_LIMIT)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", ordinals[i]);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: invalid device %d", ordinals[i]);
         *out |= ordinals[i] == own ? 0 : UINT64_C(1) << ordinals[i];
     }
     return STRATA_SUCCESS;
@@ -43,7 +45,7 @@ strata_status pool_peers_of(const int *ordinals, size_t count, int own, uint64_t
 static strata_status can_access(int ordinal, const strata_device *device, bool *can)
 {
     CUdevice peer;
-    int answer = 1; /* if the driver cannot say; a mapping then fails */
+    int answer = 1; /* the driver cannot say: a mapping may fail */
     const char *call = "cuDeviceGet";
     CUresult result = strata_cu.DeviceGet(&peer, ordinal);
     if (result == CUDA_SUCCESS && strata_cu.DeviceCanAccessPeer) {
@@ -68,7 +70,7 @@ strata_status pool_peers_resolve(const strata_device *device, bool all, uint64_t
         if (i == device->ordinal || (all ? i >= count : !(*peers >> i & 1)))
             continue;
         if (i >= count)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device %d", i);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "pool: peers: invalid device %d", i);
         strata_status status = can_access(i, device, &can);
         if (status == STRATA_SUCCESS && !can && !all)
             status = strata_fail(STRATA_ERROR_UNSUPPORTED, "pool: peers: device %d cannot access memory of device %d",

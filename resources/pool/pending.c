@@ -1,4 +1,4 @@
-/* Points of a free extent, in the words of a live block's uses. */
+/* Points of free extents. */
 #include "resources/pool/pending.h"
 
 #include "core/base/host_memory.h"

@@ -1,14 +1,14 @@
-/* Asks the driver which streams are further, so that more memory is known to be complete. */
+/* Asks the driver which streams are further: more memory is then known to be complete. */
 #include "core/base/error.h"
 #include "resources/pool/internal.h"
 
 enum {
-    POLL_EVERY = 64, /* requests between polls, */
-    POLL_TIGHT = 4,  /* and near the limit */
-    POLL_SHARE = 8,  /* part of free memory that waits for others: no poll below */
+    POLL_EVERY = 64,      /* requests between polls */
+    POLL_SHARE = 8,       /* of free memory waits for others: below, no poll */
+    COSTLY_REQUESTS = 16, /* requests a poll for want of memory: polling is costly, */
+    COSTLY_OF = 1024,     /* over this many */
 };
 
-/* By number. */
 typedef struct pool_numbers {
     uint64_t words[STRATA_TIMELINE_LIMIT / 64];
 } pool_numbers;
@@ -26,7 +26,7 @@ static void list_streams(pool *self, pool_numbers *numbers)
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        if (list->tree.root)
+        if (list->trees[POOL_LARGE].root || list->trees[POOL_SMALL].root)
             record_number(strata_point_make(list->timeline, 1), numbers);
     pool_heap_visit_multi_stream(&self->heap, record_number, numbers);
     strata_spin_release(&self->lock);
@@ -40,7 +40,7 @@ static unsigned count_numbers(const pool_numbers *numbers)
     return count;
 }
 
-/* The thread's capture mode is relaxed. */
+/* Requires relaxed capture mode. */
 static void poll_all(const pool_numbers *numbers)
 {
     for (uint32_t word = 0; word < STRATA_TIMELINE_LIMIT / 64; word++)
@@ -51,12 +51,12 @@ static void poll_all(const pool_numbers *numbers)
 
 static void poll_streams(pool *self, const pool_numbers *numbers, unsigned count)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     strata_error_suppress_begin();
-    const strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    const strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
     if (status == STRATA_SUCCESS) {
         poll_all(numbers);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
     atomic_fetch_add_explicit(&self->counts.polls, count, memory_order_relaxed);
@@ -95,18 +95,17 @@ void pool_poll_own(pool *self, const pool_need *need)
 /* By the last poll. `lock` is held. */
 static bool waits_for_others(const pool *self, const pool_need *need)
 {
-    return pool_heap_elsewhere(&self->heap, need->stream->timeline->number) > self->heap.free_bytes / POLL_SHARE;
+    const uint16_t number = need->stream->timeline->number;
+    return pool_heap_elsewhere(&self->heap, need->side, number) > self->heap.halves[need->side].free_bytes / POLL_SHARE;
 }
 
 /* Complete memory fits better than what happens to be the stream's own. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need)
 {
-    const bool tight = pool_is_tight_now(self);
-    if (!tight && atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
+    if (atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
         return false;
-    const uint32_t every = tight ? POLL_TIGHT : POLL_EVERY;
     strata_spin_take(&self->lock);
-    bool due = waits_for_others(self, need) && ++self->requests_since_poll >= every;
+    bool due = waits_for_others(self, need) && ++self->requests_since_poll >= POLL_EVERY;
     if (due) {
         self->requests_since_poll = 0;
         pool_heap_process_completed(&self->heap);
@@ -114,4 +113,19 @@ bool pool_is_time_to_poll(pool *self, const pool_need *need)
     }
     strata_spin_release(&self->lock);
     return due;
+}
+
+/* With more memory, each stream finds its own. */
+void pool_weigh_polling(pool *self)
+{
+    const uint64_t misses = atomic_load_explicit(&self->counts.misses, memory_order_relaxed);
+    const uint64_t requests = misses - self->misses_weighed;
+    if (requests < COSTLY_OF)
+        return;
+    if (COSTLY_REQUESTS * self->polls_in_need >= requests) {
+        atomic_store_explicit(&self->polling_is_costly, true, memory_order_relaxed);
+        pool_policy_spare_polls(self);
+    }
+    self->misses_weighed = misses;
+    self->polls_in_need = 0;
 }

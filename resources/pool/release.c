@@ -1,6 +1,7 @@
-/* Returns memory to the device: at a trim, and at a full reap with a release threshold (decay.c: over time). Only
- * wholly free chunks without holds go, highest numbers first: usually the youngest. */
+/* Returns memory at a trim, and at a full reap with a release threshold. Only wholly free chunks without holds go,
+ * highest numbers first: usually the youngest. */
 #include "core/base/error.h"
+#include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
 /* 0: not free, or not complete. */
@@ -15,7 +16,9 @@ static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait
     return slot;
 }
 
-strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
+/* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
+ * Errors: as pool_take_out. */
+static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait)
 {
     const pool_chunk chunk = self->store.chunks[number];
     if (!chunk.units || chunk.held || chunk.in_hand)
@@ -33,21 +36,27 @@ strata_status pool_give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-/* Until at most `keep` bytes are reserved; with `at_least`, as long as they stay. */
-typedef struct release_terms {
-    uint64_t keep;
-    bool at_least;
-    bool may_wait; /* for pending memory; oom_lock is held */
-} release_terms;
-
-static bool may_release(const pool *self, const release_terms *how, uint32_t number)
+static bool may_release(const pool *self, const pool_release_terms *how, uint32_t number)
 {
     const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]), reserved = self->store.reserved;
     return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
 }
 
-/* A stream that a capture bars cannot be waited for: its memory stays. */
-static strata_status give_back(pool *self, const release_terms *how, uint64_t *bytes)
+/* A stream that a capture bars cannot be waited for: its memory stays. map_lock is held. */
+static strata_status give_back_chunks(pool *self, const pool_release_terms *how, bool may_wait)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (uint32_t number = self->store.chunk_count;
+         status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
+        if (may_release(self, how, number))
+            status = give_back_chunk(self, number, may_wait);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
+    return status;
+}
+
+/* What is complete first. */
+static strata_status give_back_locked(pool *self, const pool_release_terms *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
@@ -56,12 +65,10 @@ static strata_status give_back(pool *self, const release_terms *how, uint64_t *b
     if (before > how->keep && self->takes_finished)
         pool_poll(self);
     strata_error_suppress_begin();
-    for (uint32_t number = self->store.chunk_count;
-         status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
-        if (may_release(self, how, number))
-            status = pool_give_back_chunk(self, number, how->may_wait);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
+    status = give_back_chunks(self, how, false);
+    pool_record_reserved(self);
+    if (status == STRATA_SUCCESS && how->may_wait)
+        status = give_back_chunks(self, how, true);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     pool_lower_peak(self);
     pool_record_reserved(self);
@@ -70,36 +77,63 @@ static strata_status give_back(pool *self, const release_terms *how, uint64_t *b
     return status;
 }
 
-strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
+static strata_status give_back(pool *self, const pool_release_terms *how, uint64_t *bytes)
 {
-    if (!self->store.source->remappable)
-        return pool_trim_fixed(self, keep, bytes);
-    *bytes = 0;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&self->oom_lock);
-    status = give_back(self, &(release_terms){.keep = keep, .may_wait = true}, bytes);
-    strata_lock_release(&self->oom_lock);
-    strata_scope_leave(&scope);
+    if (how->may_wait)
+        strata_lock_take(&self->oom_lock);
+    status = give_back_locked(self, how, bytes);
+    if (how->may_wait)
+        strata_lock_release(&self->oom_lock);
+    strata_call_scope_leave(&scope);
     return status;
+}
+
+/* For decay. Other threads may have returned memory since the chunk was listed, so the floor counts again. While
+ * map_lock is taken nothing is returned: the next window lists the chunk anew. */
+static strata_status give_back_one(pool *self, uint32_t number)
+{
+    strata_status status = STRATA_SUCCESS;
+    if (!strata_lock_try(&self->map_lock))
+        return status;
+    if (self->store.reserved - pool_chunk_bytes(&self->store.chunks[number]) >= pool_kept_bytes(self))
+        status = give_back_chunk(self, number, false);
+    pool_record_reserved(self);
+    strata_lock_release(&self->map_lock);
+    return status;
+}
+
+const pool_kind pool_kind_moving = {.give_back = give_back, .give_back_chunk = give_back_one};
+
+/* ---- for any source ---- */
+
+strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
+{
+    *bytes = 0;
+    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = true}, bytes);
+}
+
+uint64_t pool_give_to_neighbour(pool *self, uint64_t bytes, bool may_wait)
+{
+    const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    const uint64_t wanted = reserved > bytes ? reserved - bytes : 0;
+    const uint64_t keep = wanted > self->initial_bytes ? wanted : self->initial_bytes;
+    uint64_t given = 0;
+    if (reserved > keep)
+        self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = may_wait}, &given);
+    return given;
 }
 
 strata_status pool_release(pool *self)
 {
     const uint64_t keep = pool_kept_bytes(self);
+    uint64_t bytes = 0;
     if (!atomic_load_explicit(&self->threshold, memory_order_relaxed) ||
         atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
         return STRATA_SUCCESS;
-    if (!self->store.source->remappable)
-        return pool_release_fixed(self, keep);
-    uint64_t bytes;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = give_back(self, &(release_terms){.keep = keep, .at_least = true}, &bytes);
-    strata_scope_leave(&scope);
-    return status;
+    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .at_least = true}, &bytes);
 }

@@ -1,21 +1,13 @@
-/* Chunks for a request: made, unmapped where they are free, mapped, and returned after a failure. */
+/* Chunks for a request: made, unmapped where free, mapped, and returned after a failure. */
 #include "resources/pool/remap.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/overhead.h"
+#include "resources/pool/policy.h"
 
 #include <string.h>
 
-#define MUCH ((uint64_t)256 << 20) /* bytes; for more, the device is asked first */
-
-enum {
-    CHUNKS = 512,        /* chunks before larger ones are made, */
-    REQUEST_CHUNKS = 32, /* unless a request needs more than this many */
-    ROOMY_SHARE = 8,     /* while this part of the memory is reserved */
-    LAST_SHARE = 3,      /* part of a limit that is made in small chunks */
-    LAST_CHUNKS = 8192,  /* of at most this part, if the device allows it */
-};
+#define MUCH ((uint64_t)256 << 20) /* bytes; the device is asked before more */
 
 /* ---- making and mapping ---- */
 
@@ -51,94 +43,59 @@ static bool add(pool_chunk_list *chunks, uint32_t number, uint64_t bytes)
     return true;
 }
 
-/* Chunks grow with the memory, so that there are some hundreds. The last ones below a limit are small: a chunk in
- * partial use cannot be remapped, and its rest is lost to larger requests. */
-static uint64_t chunk_size(const pool *self)
-{
-    const uint64_t granule = self->store.granule, reserved = self->store.reserved;
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    const bool last = limit && reserved >= limit - limit / LAST_SHARE;
-    uint64_t size = granule;
-    while (size < self->chunk_bytes && size * CHUNKS < reserved && (!last || 2 * size <= limit / LAST_CHUNKS))
-        size *= 2;
-    return size < self->chunk_bytes ? size : self->chunk_bytes;
-}
-
-/* For a large request in little memory: mapping costs by the chunk, and the request gets whole chunks. */
-static uint64_t chunk_size_for(const pool *self, uint64_t request)
-{
-    uint64_t size = self->store.granule;
-    while (size < self->chunk_bytes && size * REQUEST_CHUNKS < request)
-        size *= 2;
-    return size < self->chunk_bytes ? size : self->chunk_bytes;
-}
-
-/* Bytes reserved in such chunks, so that others stay remappable. A deterministic pool ignores other programs. */
-static uint64_t roomy_bytes(const pool *self)
-{
-    const uint64_t limit = atomic_load_explicit(&self->limit, memory_order_relaxed);
-    size_t left, total;
-    if (limit || self->deterministic)
-        return (limit ? limit : self->device->info.total_bytes) / ROOMY_SHARE;
-    return strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS ? (self->store.reserved + left) / ROOMY_SHARE : 0;
-}
-
 static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, pool_outcome *outcome)
 {
     uint32_t number;
-    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->no_host_memory);
     if (result != CUDA_SUCCESS)
         return result;
     if (!add(chunks, number, bytes)) {
         pool_chunk_list_drop(self, &number, 1);
-        outcome->host = true;
+        outcome->no_host_memory = true;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     atomic_fetch_add_explicit(&self->counts.chunks_made, 1, memory_order_relaxed);
     return CUDA_SUCCESS;
 }
 
-/* The device has just refused `bytes`. */
-static uint64_t ceiling_below(const pool *self, uint64_t bytes)
+/* The device refused `bytes`. */
+static void record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
     const uint64_t most = bytes - self->store.granule;
     const bool known = strata_cu.MemGetInfo(&left, &total) == CUDA_SUCCESS;
-    return self->store.reserved + (known && left < most ? left : most);
+    outcome->ceiling = self->store.reserved + (known && left < most ? left : most);
+    outcome->refused = true;
 }
 
-/* Asks whether the device has so many bytes. Otherwise all of its memory would be made and returned, and other programs
- * would get none meanwhile. If it says no, one large handle shows whether it can free them by itself. */
+/* Asks whether the device has the bytes. Otherwise all its memory would be made and returned, and other programs would
+ * get none meanwhile. If not, one large handle shows whether it can free them. */
 static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
     uint32_t number;
     if (bytes <= MUCH || strata_cu.MemGetInfo(&left, &total) != CUDA_SUCCESS || bytes <= left)
         return CUDA_SUCCESS;
-    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->host);
+    const CUresult result = pool_chunk_store_make(&self->store, bytes, &number, &outcome->no_host_memory);
     if (result == CUDA_SUCCESS)
         pool_chunk_list_drop(self, &number, 1);
-    else if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->host)
-        outcome->ceiling = ceiling_below(self, bytes);
+    else if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->no_host_memory)
+        record_refusal(self, bytes, outcome);
     return result;
 }
 
-CUresult pool_chunk_list_make(pool *self, uint64_t request, uint64_t bytes, pool_chunk_list *chunks,
+CUresult pool_chunk_list_make(pool *self, const pool_need *need, uint64_t bytes, pool_chunk_list *chunks,
                               pool_outcome *outcome)
 {
-    const uint64_t began = pool_overhead_clock(self);
     outcome->call = "cuMemCreate";
     CUresult result = chunks->bytes < bytes ? request_much(self, bytes - chunks->bytes, outcome) : CUDA_SUCCESS;
-    const uint64_t large = chunk_size_for(self, request);
-    const uint64_t roomy = large > chunk_size(self) ? roomy_bytes(self) : 0;
     while (result == CUDA_SUCCESS && chunks->bytes < bytes) {
-        const uint64_t left = bytes - chunks->bytes, usual = chunk_size(self);
-        const uint64_t size = large > usual && self->store.reserved + large <= roomy ? large : usual;
-        result = make_one(self, left < size ? left : size, chunks, outcome);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->host)
-            outcome->ceiling = ceiling_below(self, left < size ? left : size);
+        const uint64_t left = bytes - chunks->bytes, usual = pool_chunk_size(self, need);
+        const uint64_t size = left < usual ? left : usual;
+        result = make_one(self, size, chunks, outcome);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->no_host_memory)
+            record_refusal(self, size, outcome);
     }
-    chunks->making_ns += pool_overhead_exclude(self, began);
     return result;
 }
 
@@ -170,8 +127,8 @@ static void set_state(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
-/* Waits until no work can touch a taken range. Drops map_lock while it waits: other threads can still use free memory;
- * a thread that must wait or map blocks on oom_lock, since the hole for this range is taken. */
+/* Drops map_lock while it waits for work on a taken range. Other threads can use free memory; one that must wait or map
+ * blocks on oom_lock, since the hole for this range is taken. */
 static strata_status wait_for_range(pool *self, uint32_t slot)
 {
     strata_entry *entry = pool_entry(&self->heap, slot);
@@ -187,11 +144,11 @@ static strata_status wait_for_range(pool *self, uint32_t slot)
 
 typedef struct pool_pick {
     uint32_t chunk;
-    uint64_t around; /* bytes of the free extent around it */
+    uint64_t around; /* bytes of its free extent */
     bool complete;
 } pool_pick;
 
-/* Complete chunks; then those of small extents, which serve least; then large ones, of which fewer are needed. */
+/* Complete; then of small extents, which serve least; then large chunks, of which fewer are needed. */
 static bool is_better_pick(const pool *self, const pool_pick *a, const pool_pick *b)
 {
     if (a->complete != b->complete)
@@ -223,7 +180,7 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
-/* Lists remappable chunks of at most `room` bytes. Returns their number. `lock` is held. */
+/* Of at most `room` bytes. `lock` is held. */
 static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
 {
     size_t count = 0;
@@ -233,7 +190,7 @@ static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t
     return count;
 }
 
-/* Removes the best pick of at most `room` bytes; 0: none. */
+/* Of at most `room` bytes; 0: none. */
 static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
 {
     pool_pick *best = NULL;
@@ -274,7 +231,7 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     return status;
 }
 
-/* Takes a chunk's range, after a wait if necessary. False: no longer remappable, or the wait failed. */
+/* Takes its range, after a wait if needed. False: not remappable, or the wait failed. */
 static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number, uint32_t *slot)
 {
     pool_pick pick;
@@ -294,7 +251,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     return status == STRATA_SUCCESS;
 }
 
-/* Unmaps adjacent taken chunks, highest first. After a failure they are free memory. */
+/* Adjacent taken chunks, highest first. After a failure they are free memory. */
 static bool unmap_run(pool *self, const uint32_t *numbers, size_t count)
 {
     const CUdeviceptr from = self->store.chunks[numbers[count - 1]].address;
@@ -334,7 +291,7 @@ static size_t run_length(const pool *self, const uint32_t *numbers, size_t count
     return length;
 }
 
-/* Unmaps the list's chunks from `first` on, adjacent ones by one call. Those that stay mapped leave the list. */
+/* From `first` on, adjacent ones by one call. Chunks that stay mapped leave the list. */
 static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 {
     uint32_t *numbers = chunks->numbers + first, *kept = numbers;
@@ -348,8 +305,8 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
         if (unmap_run(self, numbers + i, length)) {
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
-            atomic_fetch_add_explicit(&self->counts.chunks_remapped, length, memory_order_relaxed);
-            chunks->remapped += bytes;
+            atomic_fetch_add_explicit(&self->counts.chunks_moved, length, memory_order_relaxed);
+            chunks->moved = true;
         } else {
             chunks->bytes -= bytes;
         }
@@ -357,42 +314,41 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
     chunks->count = (size_t)(kept - chunks->numbers);
 }
 
-/* Takes chunks until the list has enough. Lists all of them at once: a look into a chunk costs more than a comparison.
- * False: none. */
-static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
+/* Until the list has enough. Lists all at once: a look into a chunk costs more than a comparison. False: none. */
+static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *no_host_memory)
 {
     const size_t before = chunks->count;
     pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
-    if ((*host = !picks))
+    if ((*no_host_memory = !picks))
         return false;
     strata_spin_take(&self->lock);
     const size_t count = list_picks(self, how, how->room - chunks->bytes, picks);
     strata_spin_release(&self->lock);
-    while (chunks->bytes < how->needed && !*host) {
+    while (chunks->bytes < how->needed && !*no_host_memory) {
         uint32_t slot;
         const uint32_t number = take_best(self, picks, count, how->room - chunks->bytes);
         if (!number)
             break;
         if (!take_chunk(self, how, number, &slot))
             continue;
-        *host = !add(chunks, number, pool_chunk_bytes(&self->store.chunks[number]));
-        if (*host)
+        *no_host_memory = !add(chunks, number, pool_chunk_bytes(&self->store.chunks[number]));
+        if (*no_host_memory)
             give_range(self, slot, POOL_FREE);
     }
     strata_host_free(picks);
-    return chunks->count > before && !*host;
+    return chunks->count > before && !*no_host_memory;
 }
 
-void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *host)
+void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *no_host_memory)
 {
     const size_t first = chunks->count;
-    while (chunks->bytes < how->needed && take_chunks(self, how, chunks, host))
+    while (chunks->bytes < how->needed && take_chunks(self, how, chunks, no_host_memory))
         continue;
     if (chunks->count > first)
         unmap_taken(self, chunks, first);
 }
 
-bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, uint64_t enough)
+bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks)
 {
     uint32_t slot, number = 0;
     pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
@@ -400,15 +356,13 @@ bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, uint64_t
         strata_spin_take(&self->lock);
         const size_t count = list_picks(self, how, UINT64_MAX, picks);
         strata_spin_release(&self->lock);
-        uint64_t all = 0;
-        for (size_t i = 0; i < count; i++)
-            all += pool_chunk_bytes(&self->store.chunks[picks[i].chunk]);
-        number = all >= enough ? take_best(self, picks, count, UINT64_MAX) : 0;
+        number = take_best(self, picks, count, UINT64_MAX);
     }
     strata_host_free(picks);
     const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     if (!number || !take_chunk(self, how, number, &slot) || !unmap_run(self, &number, 1))
         return false;
+    chunks->moved = true;
     if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->store.chunks[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);

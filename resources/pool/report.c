@@ -1,11 +1,12 @@
-/* Usage, values, and a snapshot of all extents, taken while other threads go on. */
+/* Usage, values, and a snapshot of all extents while other threads go on. */
 #include "core/base/emitter.h"
+#include "core/base/size_text.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
 enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
 
-/* The largest cached one of the next extents: taken, without a block. False: no more extents. */
+/* The largest cached one (taken, without a block) of the next extents. False: no more. */
 static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
 {
     strata_spin_take(&self->lock);
@@ -23,7 +24,7 @@ static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
     return slot != 0;
 }
 
-/* In the caches, every extent is read. */
+/* Reads every extent for those in caches. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
@@ -35,7 +36,7 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-/* Without the largest free extent, which needs a search. */
+/* Without the largest free extent: that needs a search. */
 static void fill_usage(pool *self, strata_usage *usage)
 {
     const pool_live now = pool_live_now(self);
@@ -80,34 +81,44 @@ enum {
     MISSES,
     STEALS,
     MADE,
-    REMAPPED,
+    MOVED,
     POLLS,
     FLUSHES,
+    ALLOWED,
+    BOUGHT,
+    NEAREST,
+    OLD_MADE,
+    OLD_MOVED,
+    OLD_POLLS,
     VALUE_COUNT
 };
 
 _Static_assert((int)VALUE_COUNT == (int)POOL_VALUE_COUNT, "the pool says how many values it has");
 
 const strata_value pool_values[POOL_VALUE_COUNT] = {
-    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "held from the device"},
-    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "the most that was held"},
-    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "the most that may be held, 0: no limit but the device's"},
-    [THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true,
-                   "what stays reserved when all frees are waited for, 0: everything"},
-    [DECAY] = {"decay", STRATA_VALUE_DURATION, true,
-               "of what was of no use for so long half is given back, and so on; 0: nothing"},
-    [FREE] = {"free", STRATA_VALUE_BYTES, false, "held and not in blocks"},
-    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "the largest free piece"},
-    [HELD] = {"held", STRATA_VALUE_BYTES, false, "in physical memory that is held where it is"},
-    [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "given back to the device, in all"},
-    [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, because nothing had used them for long enough"},
-    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests that a thread's cache served"},
-    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests that it did not"},
+    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "bytes reserved from the device"},
+    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "most bytes reserved so far"},
+    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "most bytes that may be reserved; 0: the device's memory"},
+    [THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true, "bytes kept when all frees are waited for; 0: all"},
+    [DECAY] = {"decay", STRATA_VALUE_DURATION, true, "memory unused for this time is given back; 0: never"},
+    [FREE] = {"free", STRATA_VALUE_BYTES, false, "reserved bytes in no block"},
+    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "largest free piece"},
+    [HELD] = {"held", STRATA_VALUE_BYTES, false, "bytes of physical memory held in place"},
+    [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "bytes given back to the device so far"},
+    [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, given back by decay"},
+    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests served by a thread's cache"},
+    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests not served by a thread's cache"},
     [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
-    [MADE] = {"frames.made", STRATA_VALUE_COUNT, false, "pieces of physical memory that were made"},
-    [REMAPPED] = {"frames.moved", STRATA_VALUE_COUNT, false, "and moved to where memory was needed"},
-    [POLLS] = {"asked", STRATA_VALUE_COUNT, false, "streams that the driver was asked about, how far they are"},
-    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all threads' caches were emptied"},
+    [MADE] = {"chunks.made", STRATA_VALUE_COUNT, false, "pieces of physical memory made"},
+    [MOVED] = {"chunks.moved", STRATA_VALUE_COUNT, false, "pieces moved to where memory was needed"},
+    [POLLS] = {"polls", STRATA_VALUE_COUNT, false, "queries of the progress of streams"},
+    [ALLOWED] = {"allowed", STRATA_VALUE_BYTES, false, "bytes that may be reserved now before memory is moved"},
+    [BOUGHT] = {"bought", STRATA_VALUE_COUNT, false, "thousandths of the peak that moves added to that"},
+    [NEAREST] = {"limit.nearest", STRATA_VALUE_BYTES, false, "most bytes that could be reserved when last looked at"},
+    [OLD_MADE] = {"frames.made", STRATA_VALUE_COUNT, false, NULL},
+    [OLD_MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, NULL},
+    [OLD_POLLS] = {"asked", STRATA_VALUE_COUNT, false, NULL},
+    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all thread caches were emptied"},
 };
 
 static uint64_t sum_hits(const pool *self)
@@ -139,14 +150,29 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
     case STEALS:
         return &self->counts.steals;
     case MADE:
+    case OLD_MADE:
         return &self->counts.chunks_made;
-    case REMAPPED:
-        return &self->counts.chunks_remapped;
+    case MOVED:
+    case OLD_MOVED:
+        return &self->counts.chunks_moved;
     case POLLS:
+    case OLD_POLLS:
         return &self->counts.polls;
     default:
         return &self->counts.flushes;
     }
+}
+
+static uint64_t policy_value(pool *self, size_t which)
+{
+    strata_lock_take(&self->map_lock);
+    const uint64_t values[] = {
+        [ALLOWED - ALLOWED] = self->policy.allowed,
+        [BOUGHT - ALLOWED] = (uint64_t)(self->policy.bought * 1000 + 0.5),
+        [NEAREST - ALLOWED] = self->policy.limit_seen,
+    };
+    strata_lock_release(&self->map_lock);
+    return values[which - ALLOWED];
 }
 
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value)
@@ -170,10 +196,23 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
     case HITS:
         *value = sum_hits(self);
         break;
+    case ALLOWED:
+    case BOUGHT:
+    case NEAREST:
+        *value = policy_value(self, which);
+        break;
     default:
         *value = atomic_load_explicit(word_of(self, which), memory_order_relaxed);
     }
     return STRATA_SUCCESS;
+}
+
+/* A pool that begins with a limit reserves addresses in proportion to it. */
+static bool has_addresses_for(const pool *self, uint64_t limit)
+{
+    const uint64_t device = self->device->info.total_bytes;
+    return !self->store.source || !self->store.source->remappable ||
+           (limit && limit < device ? limit : device) <= pool_mapped_limit(&self->store);
 }
 
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value)
@@ -181,6 +220,10 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
     pool *self = (pool *)resource;
     if (which == DECAY)
         return pool_decay_set(self, value);
+    if (which == LIMIT && !has_addresses_for(self, value))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "pool: addresses were reserved for a limit of at most %s; begin with a larger max_size",
+                           strata_size_text(pool_mapped_limit(&self->store)).text);
     atomic_store_explicit(word_of(self, which), value, memory_order_relaxed);
     return STRATA_SUCCESS;
 }
@@ -196,7 +239,7 @@ typedef struct seen_extent {
     strata_tag tag;
 } seen_extent;
 
-/* A report may go to a file, so the lock is held only briefly. */
+/* Holds the lock briefly: a report may go to a file. */
 static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
 {
     size_t count = 0;
@@ -276,7 +319,7 @@ static void describe_chunk(strata_emitter *to, const seen_chunk *chunk)
     strata_emit_object_end(to);
 }
 
-/* Equal chunks with consecutive numbers. */
+/* Equal chunks, consecutive numbers. */
 static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t count)
 {
     if (!count)
@@ -290,7 +333,7 @@ static void describe_run(strata_emitter *to, const seen_chunk *like, uint64_t co
 
 enum { CHUNKS_IN_FULL = 200 };
 
-/* A text has counts by size where there are many chunks. */
+/* Counts by size, in a text with many chunks. */
 static bool is_brief(pool *self, const strata_emitter *to)
 {
     strata_lock_take(&self->map_lock);
@@ -322,7 +365,12 @@ static void describe_chunks(pool *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
-/* Without the large hole at the end. Concurrent changes are seen before or after. */
+static bool is_last(const pool_chunk_store *store, CUdeviceptr end)
+{
+    return end == pool_small_base(store) || end == store->base + store->bytes;
+}
+
+/* Without the large hole at the end of each side. Changes are seen before or after. */
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;
@@ -333,7 +381,7 @@ void pool_describe(strata_resource *resource, strata_emitter *to)
         for (size_t count; (count = check_extents(self, &from, seen));)
             for (size_t i = 0; i < count; i++)
                 if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||
-                    seen[i].address + seen[i].bytes < self->store.base + self->store.bytes)
+                    !is_last(&self->store, seen[i].address + seen[i].bytes))
                     describe_extent(to, &seen[i]);
     strata_emit_list_end(to);
     describe_chunks(self, to);

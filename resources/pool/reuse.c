@@ -1,28 +1,30 @@
-/* Free memory of a stream, and memory of other streams. */
+/* Free memory of a stream and of others. */
 #include "resources/pool/thread_cache.h"
 
-pool_result pool_find_own(pool *self, const pool_need *need, uint32_t *slot)
+pool_result pool_find_own(pool_search *search)
 {
+    pool *self = search->self;
+    const pool_need *need = search->need;
     strata_spin_take(&self->lock);
     const uint16_t number = need->stream->timeline->number;
     const uint64_t bytes = pool_room_for(need);
-    const uint32_t fit = pool_is_tight_now(self)
-                             ? pool_least_fragmenting(self, pool_heap_find(&self->heap, number, bytes), bytes)
-                             : pool_heap_find_before_end(&self->heap, number, bytes);
-    pool_result found = pool_take_fit(self, need, fit, slot);
+    uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
+    if (pool_spares_granules(self))
+        fit = pool_least_fragmenting(self, fit, bytes);
+    pool_result found = pool_take_fit(self, need, fit, search->slot);
     strata_spin_release(&self->lock);
     return found;
 }
 
-/* Polls other streams. The request's own stream too, where memory is fixed or polling is costly: its pending memory
- * fits already. */
-static pool_result find_finished(pool *self, const pool_need *need, uint32_t *slot)
+/* The request's own stream too, where memory is fixed or polling is costly: its pending memory fits already. */
+pool_result pool_find_finished(pool_search *search)
 {
-    const uint16_t own = need->stream->timeline->number;
+    pool *self = search->self;
+    const uint16_t own = search->need->stream->timeline->number;
     const bool with_own =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->adaptive.polls_in_need += pool_poll_others(self, own, with_own);
-    return pool_find_own(self, need, slot);
+    self->polls_in_need += pool_poll_others(self, own, with_own);
+    return pool_find_own(search);
 }
 
 typedef struct following {
@@ -46,13 +48,13 @@ static bool is_followed(const strata_entry *entry, void *data)
     return by->all;
 }
 
-/* Memory whose points the stream follows. */
+/* The stream follows its points. */
 static pool_result find_followed(pool *self, const pool_need *need, uint32_t *slot)
 {
     strata_clock *clock = strata_timeline_clock(need->stream, false);
     following by = {need->stream, clock, true};
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), is_followed, &by);
+    const uint32_t fit = pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), is_followed, &by);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     strata_clock_unref(clock);
@@ -73,7 +75,8 @@ static bool avoids_legacy(const strata_entry *entry, void *legacy)
 static pool_result find_without_legacy(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
 {
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, pool_room_for(need), avoids_legacy, self->device->legacy);
+    const uint32_t fit =
+        pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
@@ -90,21 +93,10 @@ static pool_result find_elsewhere(pool *self, const pool_need *need, pool_outcom
                                                                      : POOL_NOTHING;
 }
 
-pool_result pool_find_others(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+pool_result pool_find_others(pool_search *search)
 {
-    pool_result found = self->takes_finished ? find_finished(self, need, slot) : pool_find_own(self, need, slot);
-    if (found == POOL_NOTHING && self->waits)
-        found = find_elsewhere(self, need, outcome, slot);
-    else if (found == POOL_NOTHING && self->follows)
-        found = find_followed(self, need, slot);
-    return found;
-}
-
-pool_result pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
-{
-    strata_lock_take(&self->map_lock);
-    pool_thread_caches_flush(self);
-    const pool_result found = pool_find_others(self, need, outcome, slot);
-    strata_lock_release(&self->map_lock);
-    return found;
+    pool *self = search->self;
+    if (self->waits)
+        return find_elsewhere(self, search->need, search->outcome, search->slot);
+    return self->follows ? find_followed(self, search->need, search->slot) : POOL_NOTHING;
 }

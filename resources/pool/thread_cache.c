@@ -1,4 +1,4 @@
-/* Caches, magazines and the depot. */
+/* Caches, magazines, the depot. */
 #include "resources/pool/thread_cache.h"
 
 #include "core/base/host_memory.h"
@@ -35,7 +35,7 @@ static bool give_large(pool *self, pool_stream_cache *cache)
     return slot != 0;
 }
 
-/* `lock` is held, and the cache is the caller's. */
+/* `lock` is held; the cache is the caller's. */
 static bool give_all(pool *self, pool_stream_cache *cache)
 {
     bool any = give_large(self, cache);
@@ -45,8 +45,7 @@ static bool give_all(pool *self, pool_stream_cache *cache)
     return any;
 }
 
-/* The thread's cache for a stream, made, or emptied of another stream's. NULL without host memory. The cache is the
- * caller's; takes lock. */
+/* Made, or emptied of another stream's extents. NULL without host memory. The cache is the caller's; takes lock. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
     pool_stream_cache **slot = &local->caches[timeline->number % POOL_STREAM_CACHES], *cache = *slot;
@@ -77,7 +76,7 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
     pool_thread_cache_leave(local);
 }
 
-/* Gives a bin another size, emptying it. `lock` is held. */
+/* Empties a bin of another size. `lock` is held. */
 static void bin_for(pool *self, pool_stream_cache *cache, uint32_t granules)
 {
     pool_bin *bin = pool_bin_of(cache, granules);
@@ -101,7 +100,7 @@ static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uin
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
 }
 
-/* NULL: not of that size. */
+/* NULL: other size. */
 static strata_entry *take_large(const pool *self, pool_stream_cache *cache, uint64_t granules, uint32_t *slot)
 {
     strata_entry *large = cache->large ? pool_entry(&self->heap, cache->large) : NULL;
@@ -225,7 +224,7 @@ static inline void fetch(const strata_entry *entry)
     __builtin_prefetch(entry + 1, 1);
 }
 
-/* The stream has waited for the extents. Returns their bytes. */
+/* After the stream waited for the extents. Returns their bytes. */
 static uint64_t replace_points(pool *self, const strata_timeline *timeline, uint32_t first)
 {
     const strata_point now = strata_timeline_now(timeline) | STRATA_POINT_WRITE;
@@ -301,7 +300,7 @@ bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_t
     return any;
 }
 
-/* The calling thread is not busy with its cache. */
+/* The caller is not busy with its cache. */
 void pool_thread_caches_flush(pool *self)
 {
     strata_busy_exclude(&self->flushing);

@@ -1,18 +1,17 @@
-/* A thread's cache: extents that a thread freed on a stream and that wait for no other, for a request of the same size
- * on that stream. Its fast path touches no word that another thread writes.
+/* A thread's cache: extents that a thread freed on a stream and that wait for no other, for equal requests on that
+ * stream. Its fast path touches no word that another thread writes.
  *
  *     thread cache -+- stream cache (one a recent stream) -- bins (one a size) -- extents, last freed first
  *                   +- magazines (one a size): extents that wait for two streams
  *
- * A stream cache belongs to one timeline. The thread that takes an extent has just found out that its stream has this
- * timeline, so it waits for nothing, even if another stream had the timeline before: a timeline is reused only when all
- * work of its stream is complete. For an unknown stream, the free has recorded an event.
+ * A stream cache belongs to a timeline. The thread that takes an extent has just seen this timeline at its stream. It
+ * need not wait, even if another stream had the timeline: a timeline is reused only when its stream's work is complete.
+ * For an unknown stream, the free has recorded an event.
  *
  * When memory runs short, the thread with map_lock empties all caches: each has a busy flag (core/base/busy_flag.h),
  * and `flushing` excludes the threads.
  *
- * An extent that another stream used goes into a magazine: extents of one size that wait for the same two streams. A
- * full magazine goes to the depot. A thread that needs that size takes it as a whole and waits once.
+ * A full magazine goes to the depot. A thread that needs its size takes it whole and waits once.
  *
  * The next thread with its number inherits a cache. */
 #ifndef STRATA_RESOURCES_POOL_THREAD_CACHE_H
@@ -31,7 +30,7 @@ enum {
 
 typedef struct pool_bin {
     uint64_t granules;  /* of each extent */
-    strata_entry *last; /* last one put in; others follow through `below` */
+    strata_entry *last; /* last in; others follow through `below` */
 } pool_bin;
 
 typedef struct pool_stream_cache {
@@ -39,15 +38,15 @@ typedef struct pool_stream_cache {
     uint64_t granules;         /* in bins */
     uint64_t origin;           /* of blocks made here: strata_entry_origin without a tag */
     strata_point written;      /* by the stream, without an epoch */
-    uint32_t live_blocks;      /* blocks of an unknown stream made minus ended here */
+    uint32_t live_blocks;      /* of an unknown stream: blocks made minus ended here */
     uint32_t large;            /* last extent too large for a bin; 0: none */
     pool_bin bins[POOL_BINS];
 } pool_stream_cache;
 
 /* The first extent has the points of all. */
 typedef struct pool_magazine {
-    uint32_t granules; /* of each extent */
-    uint32_t first;    /* linked through `chain`; 0: none */
+    uint32_t granules;
+    uint32_t first; /* linked through `chain`; 0: none */
     uint32_t count;
     uint16_t writer, timeline;        /* timelines of the last write and of the free */
     strata_entry *latest[POOL_AHEAD]; /* by index modulo POOL_AHEAD */
@@ -56,21 +55,21 @@ typedef struct pool_magazine {
 /* Owned by its thread while busy, else by the thread that empties caches. */
 typedef struct pool_thread_cache {
     _Atomic uint32_t busy;                            /* written by its thread */
-    _Atomic int64_t live_bytes;                       /* allocated minus freed; written by its thread, read by any */
-    _Atomic uint64_t hits;                            /* blocks from its caches; as live_bytes */
-    _Atomic int64_t live_beside_hits;                 /* other blocks made, minus all blocks freed; as live_bytes */
+    _Atomic int64_t live_bytes;                       /* allocated minus freed; its thread writes, any reads */
+    _Atomic uint64_t hits;                            /* blocks from caches; as live_bytes */
+    _Atomic int64_t live_beside_hits;                 /* other blocks made minus all freed; as live_bytes */
     pool_stream_cache *caches[POOL_STREAM_CACHES];    /* by timeline number */
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
-    uint32_t rest; /* of a magazine that is being waited for; 0: none */
+    uint32_t rest; /* of a magazine being waited for; 0: none */
 } pool_thread_cache;
 
-/* 0: too large. */
 static inline uint64_t pool_all_granules(uint64_t bytes)
 {
     return (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
 }
 
+/* 0: too large. */
 static inline uint32_t pool_granules(uint64_t bytes)
 {
     const uint64_t granules = pool_all_granules(bytes);
@@ -89,7 +88,7 @@ static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *
     return strata_busy_enter(&local->busy, &self->flushing);
 }
 
-/* As pool_thread_cache_enter, for callers with a fallback: also fails where a full barrier is needed. Makes no call. */
+/* For callers with a fallback: also fails where a full barrier is needed. Makes no call. */
 static inline bool pool_thread_cache_try_enter(const pool *self, pool_thread_cache *local)
 {
     return strata_busy_try_enter(&local->busy, &self->flushing);
@@ -111,16 +110,16 @@ static inline pool_stream_cache **pool_stream_cache_slot(pool_thread_cache *loca
     return &local->by_handle[(uint32_t)((uintptr_t)handle >> 4) * UINT32_C(0x9e3779b1) >> 28];
 }
 
-_Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all places");
+_Static_assert(POOL_STREAM_CACHES == 1 << (32 - 28), "the hash chooses among all caches");
 
-/* The timeline shows that the handle is still its known stream's, without a look-up. */
+/* The timeline shows, without a look-up, that the handle is still its stream's. */
 static inline pool_stream_cache *pool_stream_cache_at(pool_thread_cache *local, CUstream handle)
 {
     pool_stream_cache *cache = *pool_stream_cache_slot(local, handle);
     return __builtin_expect(cache && strata_timeline_is_late(cache->timeline, handle), 1) ? cache : NULL;
 }
 
-/* Asks the driver for an unknown stream's capture status and id. */
+/* Asks the driver for capture status and id. */
 static inline pool_stream_cache *pool_stream_cache_of_unknown_at(pool_thread_cache *local, CUstream handle,
                                                                  uint64_t *id)
 {
@@ -151,7 +150,7 @@ static inline void pool_count_live(pool_thread_cache *local, int64_t bytes, int6
                           memory_order_relaxed);
 }
 
-/* For a thread that may have no cache. */
+/* `local` may be NULL. */
 static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *local, int64_t bytes, int64_t blocks)
 {
     if (local) {
@@ -162,7 +161,6 @@ static inline void pool_count_live_somewhere(pool *self, pool_thread_cache *loca
     atomic_fetch_add_explicit(&self->live_blocks_elsewhere, blocks, memory_order_relaxed);
 }
 
-/* Up to now. */
 static inline strata_point pool_stream_cache_now(const pool_stream_cache *cache)
 {
     return cache->written | atomic_load_explicit(&cache->timeline->epoch, memory_order_acquire);
@@ -181,7 +179,7 @@ static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
     return __builtin_expect(thread != NULL, 1) ? thread->per_thread[self->thread_caches.number] : NULL;
 }
 
-/* Puts a known stream's cache into the handle's slot. NULL: none, or events are recorded early. */
+/* Stores a known stream's cache in the handle's slot. NULL: none, or early events. */
 static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local, const strata_timeline *timeline,
                                                         CUstream handle)
 {
@@ -191,7 +189,7 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* The cache is the caller's, as for pool_bin_put. */
+/* The cache is the caller's, also for pool_bin_put. */
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
                                           uint32_t *slot)
 {
@@ -206,7 +204,7 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     return entry;
 }
 
-/* False: wrong size, or full cache. */
+/* False: other size, or full. */
 static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, strata_entry *entry, uint32_t slot,
                                 uint64_t granules)
 {
@@ -225,8 +223,7 @@ static inline bool pool_bin_put(const pool *self, pool_stream_cache *cache, stra
 strata_entry *pool_stream_cache_take(pool *self, pool_thread_cache *local, pool_stream_cache *cache, uint64_t granules,
                                      uint32_t *slot);
 
-/* The extent waits for the timelines of its entry's last write and of the free, its last read. False: use the slow
- * path. */
+/* The extent waits for the timelines of its last write and of the free, its last read. False: use the slow path. */
 static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, const strata_timeline *timeline,
                                       uint32_t slot, strata_entry *entry, uint32_t granules)
 {
@@ -239,7 +236,7 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
     if (__builtin_expect(kept, 1)) {
         const strata_point first =
             atomic_load_explicit(&pool_entry(&self->heap, magazine->first)->last_write, memory_order_relaxed);
-        if (first > write) /* same timeline: the greater point is later */
+        if (first > write) /* one timeline: the greater is later */
             atomic_store_explicit(&entry->last_write, first, memory_order_relaxed);
         pool_extent *extent = pool_extent_in(&self->heap, entry);
         extent->chain = magazine->first;
@@ -255,8 +252,8 @@ static inline bool pool_magazine_keep(pool *self, pool_thread_cache *local, cons
 /* Starts a magazine, or frees the extent. */
 void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_timeline *timeline, uint32_t slot);
 
-/* Takes a magazine and returns its first extent; 0: none. The others go to local->rest, where a flush finds them;
- * without `local` they are freed. */
+/* Returns the first extent of a magazine; 0: none. Others go to local->rest, where a flush finds them; without `local`
+ * they are freed. */
 uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules);
 
 /* Caches `rest` for the stream that now waits for it; NULL: frees it. */
@@ -265,17 +262,17 @@ void pool_stream_cache_fill(pool *self, pool_thread_cache *local, strata_timelin
 /* If its place is free. */
 void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timeline *timeline);
 
-/* Keeps an extent, making room, or frees it. Puts the cache into the handle's slot. */
+/* Keeps an extent, making room, or frees it; stores the cache in the handle's slot. */
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Frees the large extent; with `all` everything. True if there was any. */
+/* Frees the large extent; with `all` everything. False: nothing. */
 bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all);
 
 /* map_lock is held. */
 void pool_thread_caches_flush(pool *self);
 
-/* No call is in flight. */
+/* Requires that no call is in flight. */
 void pool_thread_caches_destroy(pool *self);
 
 #endif

@@ -1,11 +1,11 @@
-/* Fixed chunks, of the layer below or cuMemAlloc. A request that no free memory serves is cut out of a new chunk. A
- * chunk is returned only when all of it is free and complete: at a trim, when no more memory can be had, and when a new
- * chunk would exceed the overhead limit.
+/* Fixed chunks, of the layer below or cuMemAlloc. A chunk is returned only when wholly free and complete: at a trim,
+ * when no more memory can be had, and when a new chunk would exceed the overhead limit.
  *
- * The layer below may call into this pool's stack, so no lock is held while it is asked. One thread at a time asks,
- * with a ticket: its chunk may serve all threads that need memory, and none is refused memory that another is about to
- * return. A thread that has waited long goes on without a ticket. */
+ * The layer below may call into this pool's stack: no lock is held while it is asked. One thread at a time asks, with a
+ * ticket: its chunk may serve all that need memory, and none is refused memory that another is about to return. After a
+ * long wait a thread goes on without a ticket. */
 #include "core/base/error.h"
+#include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
 enum {
@@ -18,8 +18,8 @@ enum {
 
 typedef enum pool_ticket {
     TICKET_HELD,
-    TICKET_NONE, /* go on: a nested call, or a long wait */
-    TICKET_OVER, /* another thread had it: search again */
+    TICKET_NONE, /* go on: nested call, or long wait */
+    TICKET_OVER, /* another thread's: search again */
 } pool_ticket;
 
 static pool_ticket take_ticket(pool *self)
@@ -48,7 +48,7 @@ static void release_ticket(pool *self, pool_ticket ticket)
 
 /* ---- returning chunks ---- */
 
-/* Takes a chunk that can be returned. *slot is its memory, 0 if it is useless. */
+/* A chunk that can be returned. *slot: its memory; 0: useless. */
 static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
@@ -70,7 +70,7 @@ static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *c
     return taken;
 }
 
-/* Makes a taken chunk memory again; without host memory at the next try. */
+/* Makes it memory again; without host memory, the next try does. */
 static void put_back(pool *self, uint32_t number, uint32_t slot)
 {
     strata_lock_take(&self->map_lock);
@@ -78,7 +78,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     chunk->leaving = false;
     strata_spin_take(&self->lock);
     if (!slot && !chunk->useless)
-        slot = pool_heap_enter(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+        slot = pool_heap_enter(&self->heap, (pool_side)chunk->side, chunk->address, pool_chunk_bytes(chunk));
     if (slot)
         pool_heap_give(&self->heap, slot, POOL_FREE);
     else
@@ -87,7 +87,7 @@ static void put_back(pool *self, uint32_t number, uint32_t slot)
     strata_lock_release(&self->map_lock);
 }
 
-/* Waits for a taken chunk, which then is in no extent. After a failure it still is in *slot. */
+/* Then the chunk is in no extent; after a failure it still is in *slot. */
 static strata_status wait_for_chunk(pool *self, uint32_t *slot)
 {
     const strata_status status = strata_uses_visit(pool_entry(&self->heap, *slot), strata_point_wait, NULL);
@@ -101,8 +101,7 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
     return status;
 }
 
-/* Returns a chunk if it is free and complete, or after a wait for it; *bytes is 0 if not. Errors, which leave it
- * unchanged: of the wait and the source. */
+/* If free and complete, or after a wait; else *bytes is 0. Errors, which change nothing: of the wait and the source. */
 static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
 {
     pool_chunk chunk;
@@ -126,6 +125,12 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait,
     return STRATA_SUCCESS;
 }
 
+static strata_status give_back_one(pool *self, uint32_t number)
+{
+    uint64_t bytes;
+    return give_back_chunk(self, number, false, &bytes);
+}
+
 static uint32_t end_of_chunks(pool *self)
 {
     strata_lock_take(&self->map_lock);
@@ -134,7 +139,6 @@ static uint32_t end_of_chunks(pool *self)
     return end;
 }
 
-/* Returns the bytes. */
 static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
     uint64_t given = 0, bytes;
@@ -152,7 +156,6 @@ static uint64_t least_for(const pool *self, const pool_need *need)
     return pool_in_granules(self, pool_room_for(need));
 }
 
-/* Larger with more memory. */
 static uint64_t chunk_for(const pool *self, const pool_need *need)
 {
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
@@ -166,7 +169,7 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
-/* A number for a chunk of `bytes` within the limit, which count as requested; else 0. */
+/* A number for `bytes` within the limit, which then count as requested; else 0. */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
@@ -174,28 +177,29 @@ static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
     strata_lock_take(&self->map_lock);
     if (store->reserved + store->requested + bytes <= pool_most_reserved(self)) {
         number = pool_chunk_store_number(store);
-        outcome->host = !number;
+        outcome->no_host_memory = !number;
         store->requested += number ? bytes : 0;
     }
     strata_lock_release(&self->map_lock);
     return number;
 }
 
-/* Orders the request's stream behind the chunk's allocation. For a capturing stream, the host waits. */
-static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool alone)
+/* Orders the request's stream behind the chunk's allocation; for a capturing one, the host waits. */
+static strata_status follow_chunk(const pool_need *need, const pool_chunk *chunk, bool own_only)
 {
     if (!chunk->below)
         return STRATA_SUCCESS;
     const strata_point ready = chunk->below->ready;
-    strata_status status = alone ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(need->stream, ready);
+    strata_status status = own_only ? STRATA_ERROR_UNSUPPORTED : strata_timeline_wait(need->stream, ready);
     return status == STRATA_SUCCESS ? status : strata_point_synchronize(ready);
 }
 
-/* Cuts the block out of a new chunk. 0 without host memory; the chunk may then be useless. map_lock is held. */
+/* 0 without host memory; the chunk may then be useless. map_lock is held. */
 static uint32_t enter_chunk(pool *self, const pool_need *need, pool_chunk *chunk)
 {
     strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_enter(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+    chunk->side = need->side == POOL_SMALL;
+    uint32_t slot = pool_heap_enter(&self->heap, need->side, chunk->address, pool_chunk_bytes(chunk));
     if (slot && chunk->below && !pool_points_add(pool_entry(&self->heap, slot), chunk->below->ready)) {
         pool_heap_leave(&self->heap, slot);
         slot = 0;
@@ -234,7 +238,7 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
     strata_status status = pool_chunk_store_request(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
-        status = follow_chunk(need, chunk, outcome->alone);
+        status = follow_chunk(need, chunk, outcome->own_only);
     const strata_error *said = strata_error_suppressed();
     if (status != STRATA_SUCCESS)
         outcome->below = said->status == status ? *said : (strata_error){.status = status};
@@ -247,7 +251,7 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     outcome->below.status = STRATA_SUCCESS;
     const uint32_t number = begin_request(self, bytes, outcome);
     if (!number)
-        return outcome->host ? POOL_FAILED : POOL_NOTHING;
+        return outcome->no_host_memory ? POOL_FAILED : POOL_NOTHING;
     pool_chunk chunk;
     bool made;
     strata_status status = request_chunk(self, need, bytes, outcome, &chunk, &made);
@@ -268,7 +272,7 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     return status == STRATA_SUCCESS ? POOL_FAILED : POOL_NOTHING;
 }
 
-/* Whether memory that is returned may help. */
+/* Returned memory may help. */
 static bool is_short(const pool_outcome *outcome)
 {
     const strata_status status = outcome->below.status;
@@ -287,12 +291,11 @@ static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcom
     return after > most ? after - most : 1;
 }
 
-/* Returns complete chunks, so that `bytes` more stay within the overhead limit. */
+/* Returns complete chunks: `bytes` more are then within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
-    uint64_t most = pool_with_overhead(pool_peak_with(self, need), self->overhead, self->store.granule);
-    most = most > pool_initial_size(self) ? most : pool_initial_size(self);
+    const uint64_t most = pool_allowed(self, need);
     const uint64_t after = self->store.reserved + self->store.requested + bytes;
     strata_lock_release(&self->map_lock);
     if (after <= most)
@@ -302,68 +305,97 @@ static void keep_within_overhead(pool *self, const pool_need *need, uint64_t byt
     strata_error_suppress_end(false);
 }
 
-/* A chunk of the usual size, or just large enough; then after returning complete chunks, and after waiting for others.
- */
-static pool_result get_chunk(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+/* After returning chunks, for a request that the source or the limit refuses. */
+static pool_result take_chunk_instead(pool_search *search, bool may_wait)
 {
+    pool *self = search->self;
+    const uint64_t missing = missing_for(self, search->need, search->outcome);
+    strata_error_suppress_begin();
+    const uint64_t given = give_back_chunks(self, missing, may_wait);
+    strata_error_suppress_end(false);
+    return given ? take_chunk(self, search->need, least_for(self, search->need), search->outcome, search->slot)
+                 : POOL_NOTHING;
+}
+
+/* Of the usual size, or just large enough; then after returning complete chunks, in memory of the other side, and after
+ * waiting for other chunks. */
+static pool_result get_chunk(pool_search *search)
+{
+    pool *self = search->self;
+    const pool_need *need = search->need;
+    pool_outcome *outcome = search->outcome;
     const uint64_t least = least_for(self, need), size = chunk_for(self, need);
     keep_within_overhead(self, need, size);
-    pool_result found = take_chunk(self, need, size, outcome, slot);
+    pool_result found = take_chunk(self, need, size, outcome, search->slot);
     outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, need);
     if (outcome->initial)
         return found;
     if (found == POOL_NOTHING && size > least && is_short(outcome))
-        found = take_chunk(self, need, least, outcome, slot);
-    for (int may_wait = 0; may_wait < 2 && found == POOL_NOTHING && is_short(outcome); may_wait++) {
-        const uint64_t missing = missing_for(self, need, outcome);
-        strata_error_suppress_begin();
-        const uint64_t given = give_back_chunks(self, missing, may_wait != 0);
-        strata_error_suppress_end(false);
-        if (given)
-            found = take_chunk(self, need, least, outcome, slot);
-    }
+        found = take_chunk(self, need, least, outcome, search->slot);
+    if (found == POOL_NOTHING && is_short(outcome))
+        found = take_chunk_instead(search, false);
+    if (found == POOL_NOTHING && is_short(outcome))
+        found = search->other_side(search);
+    if (found == POOL_NOTHING && is_short(outcome))
+        found = take_chunk_instead(search, true);
     return found;
 }
 
-/* Searches again if a chunk was made since `made` was read. */
-static pool_result find_rest(pool *self, const pool_need *need, uint64_t *made, pool_outcome *outcome, uint32_t *slot)
+/* If a chunk was made since the last look. */
+static pool_result find_rest(pool_search *search)
 {
-    const uint64_t now = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
-    if (*made == now)
-        return POOL_NOTHING;
-    *made = now;
-    return pool_find_again(self, need, outcome, slot);
+    const uint64_t now = atomic_load_explicit(&search->self->counts.chunks_made, memory_order_relaxed);
+    return search->made == now ? POOL_NOTHING : search->again(search);
 }
 
-pool_result pool_find_fixed(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+static void record_peak(const pool_search *search)
 {
-    pool_ticket ticket = TICKET_OVER;
+    strata_lock_take(&search->self->map_lock);
+    pool_record_peak(search->self, search->need);
+    strata_lock_release(&search->self->map_lock);
+}
+
+/* The steps before have found nothing. */
+pool_result pool_find_fixed(pool_search *search)
+{
+    pool *self = search->self;
     pool_result found = POOL_NOTHING;
-    uint64_t made = 0;
+    pool_ticket ticket = take_ticket(self);
     for (int i = 0; found == POOL_NOTHING && ticket == TICKET_OVER && i < MOST_SEARCHES; i++) {
-        made = atomic_load_explicit(&self->counts.chunks_made, memory_order_relaxed);
-        found = pool_find_again(self, need, outcome, slot);
+        found = search->again(search);
         if (found == POOL_NOTHING)
             ticket = take_ticket(self);
     }
     if (found == POOL_NOTHING) /* another thread may have had the ticket */
-        found = find_rest(self, need, &made, outcome, slot);
-    if (found == POOL_NOTHING)
-        found = get_chunk(self, need, outcome, slot);
-    if (found == POOL_NOTHING) /* and what its chunk left */
-        found = find_rest(self, need, &made, outcome, slot);
-    release_ticket(self, ticket);
-    if (found == POOL_FOUND) {
-        strata_lock_take(&self->map_lock);
-        pool_record_peak(self, need);
-        strata_lock_release(&self->map_lock);
+        found = find_rest(search);
+    if (found == POOL_NOTHING) {
+        found = get_chunk(search);
+        if (found == POOL_FOUND)
+            record_peak(search);
     }
+    if (found == POOL_NOTHING) /* what its chunk left */
+        found = find_rest(search);
+    release_ticket(self, ticket);
     return found;
 }
 
-/* Until at most `keep` bytes are reserved; with `at_least`, as long as they stay, and without a wait. *bytes: returned.
- */
-static strata_status return_chunks(pool *self, uint64_t keep, bool at_least, uint64_t *bytes)
+static strata_status return_those(pool *self, uint64_t keep, bool at_least, bool may_wait)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
+        uint64_t given;
+        strata_lock_take(&self->map_lock);
+        const uint64_t reserved = self->store.reserved, size = pool_chunk_bytes(&self->store.chunks[number]);
+        strata_lock_release(&self->map_lock);
+        if (reserved > keep && (!at_least || reserved - keep >= size))
+            status = give_back_chunk(self, number, may_wait, &given);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
+    return status;
+}
+
+/* What is complete first. */
+static strata_status give_back(pool *self, const pool_release_terms *how, uint64_t *bytes)
 {
     strata_status status = STRATA_SUCCESS;
     const pool_ticket ticket = take_ticket(self);
@@ -371,34 +403,22 @@ static strata_status return_chunks(pool *self, uint64_t keep, bool at_least, uin
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     strata_lock_release(&self->map_lock);
-    if (before > keep && self->takes_finished)
+    if (before > how->keep && self->takes_finished)
         pool_poll(self);
     strata_error_suppress_begin();
-    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
-        uint64_t given;
-        strata_lock_take(&self->map_lock);
-        const uint64_t reserved = self->store.reserved, size = pool_chunk_bytes(&self->store.chunks[number]);
-        strata_lock_release(&self->map_lock);
-        if (reserved > keep && (!at_least || reserved - keep >= size))
-            status = give_back_chunk(self, number, !at_least, &given);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
+    status = return_those(self, how->keep, how->at_least, false);
+    if (status == STRATA_SUCCESS && how->may_wait)
+        status = return_those(self, how->keep, how->at_least, true);
     if (status == STRATA_SUCCESS && self->store.source->drain)
         status = self->store.source->drain(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     release_ticket(self, ticket);
+    strata_lock_take(&self->map_lock);
+    pool_lower_peak(self);
+    strata_lock_release(&self->map_lock);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     *bytes = before > after ? before - after : 0;
     return status;
 }
 
-strata_status pool_trim_fixed(pool *self, uint64_t keep, uint64_t *bytes)
-{
-    return return_chunks(self, keep, false, bytes);
-}
-
-strata_status pool_release_fixed(pool *self, uint64_t keep)
-{
-    uint64_t bytes;
-    return return_chunks(self, keep, true, &bytes);
-}
+const pool_kind pool_kind_fixed = {.give_back = give_back, .give_back_chunk = give_back_one};

@@ -1,8 +1,9 @@
-/* Candidates: the sampled blocks that an illegal access may be about. */
+/* Candidates: sampled blocks that an illegal access may be about. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,16 +13,16 @@ static sampling *sampling_of(strata_fault_candidates *candidates)
     return (sampling *)(void *)((char *)candidates - offsetof(sampling, candidates));
 }
 
-/* Appends a candidate to text[room]. False, without effect, if it and a note of further ones do not fit. */
+/* False, text[room] unchanged, if the candidate and a note of further ones do not fit. */
 static bool append_candidate(char *text, size_t room, size_t *length, const strata_guard_finding *one)
 {
     enum { MORE = sizeof ", and 4294967295 more" };
     char words[160];
     const strata_block *block = &one->block;
     int written =
-        snprintf(words, sizeof words, "%s0x%llx of %zu bytes (tag \"%.24s\", generation %llu, %s)", *length ? ", " : "",
-                 (unsigned long long)block->address, block->requested, strata_tag_name(block->tag),
-                 (unsigned long long)block->id.generation, one->freed ? "freed" : "live");
+        snprintf(words, sizeof words, "%s0x%llx, %s (tag \"%.24s\", generation %llu, %s)", *length ? ", " : "",
+                 (unsigned long long)block->address, strata_size_text(block->requested).text,
+                 strata_tag_name(block->tag), (unsigned long long)block->id.generation, one->freed ? "freed" : "live");
     if (written < 0 || *length + (size_t)written + MORE > room)
         return false;
     memcpy(text + *length, words, (size_t)written + 1);

@@ -1,23 +1,23 @@
-/* The sampling guard's data: blocks with a mapping of their own.
+/* The sampling guard: blocks with a mapping of their own.
  *
- * The first sampled block reserves one range of addresses. Mappings are placed in it in a circle:
+ * The first sampled block reserves a range of addresses, in which mappings are placed in a circle:
  *
  *     | unmapped | slack ... zone | block | back | unmapped | slack ... | block | unmapped | (freed: unmapped) | ...
  *                '------- one mapping -------'              '---- mapping ----'
  *
  * A block ends where its mapping ends, except for padding of its alignment; at least one granule (2 MiB) behind each
- * mapping stays unmapped. A freed block is unmapped when no work can touch it, and its addresses are reused only after
- * the circle has come round. So the device stops at an access past the end or after the free, and one comparison tells
- * whether an address is a sampled block's.
+ * mapping stays unmapped. A freed block is unmapped when no work can touch it; its addresses are reused after the
+ * circle has come round. So the device stops at an access past the end or after the free, and one comparison recognises
+ * a sampled address.
  *
- * A sample is one element of a fixed array:
+ * A sample is an element of a fixed array:
  *
  *     FREE -> TAKEN -> LIVE -> FREEING -> LEAVING -> ENDING -> FREE
  *                                 '-> DEFERRED -'
  *
- * TAKEN, FREEING and ENDING belong to one thread, which calls the driver without a lock. DEFERRED waits for the end of
- * a capture. LEAVING waits, in the order of `number`, until the guard's stream has passed every use and has copied the
- * zones. A mapped sample whose allocation failed is LEAVING too, without an entry. */
+ * TAKEN, FREEING and ENDING belong to one thread, which calls the driver without a lock. DEFERRED waits for a capture's
+ * end. LEAVING waits, in the order of `number`, until the guard's stream has passed every use and copied the zones; so
+ * does, without an entry, a mapped sample whose allocation failed. */
 #ifndef STRATA_RESOURCES_SAMPLING_INTERNAL_H
 #define STRATA_RESOURCES_SAMPLING_INTERNAL_H
 
@@ -29,16 +29,15 @@
 #include "resources/sampling/sampling.h"
 
 enum {
-    SAMPLE_ZONE = 256,        /* most checked bytes before and behind a block */
+    SAMPLE_ZONE = 256,        /* most checked bytes on each side */
     SAMPLES_MOST = 4096,      /* upper bound of sample_blocks */
     SAMPLES_REMEMBERED = 256, /* unmapped samples */
-    SAMPLE_CANDIDATES = 32,   /* reported after an illegal access */
+    SAMPLE_CANDIDATES = 32,   /* after an illegal access */
 };
 
 /* Upper bound of `sample`. */
 #define SAMPLE_LEAST_OFTEN (UINT64_C(1) << 31)
 
-/* Defaults of the options. */
 #define SAMPLE_BLOCKS 64
 #define SAMPLE_BYTES  (UINT64_C(256) << 20)
 #define SAMPLE_RANGE  (UINT64_C(64) << 30)
@@ -53,7 +52,7 @@ typedef enum sample_state {
     SAMPLE_ENDING,
 } sample_state;
 
-/* Neighbours in a list of samples, as array indices from 1; 0: none. */
+/* As array indices from 1; 0: none. */
 typedef struct sample_link {
     uint32_t before, after;
 } sample_link;
@@ -66,21 +65,21 @@ typedef struct sample_list {
 typedef struct sample {
     sample_state state;
     bool is_mapped;
-    bool copied;       /* the zones were copied to where sample_zones() says, valid when the point is complete */
-    CUdeviceptr start; /* of the mapping */
-    uint64_t mapped;   /* bytes of the mapping */
+    bool copied;                         /* the zones were copied, valid when the point is complete */
+    CUdeviceptr start;                   /* of the mapping */
+    uint64_t mapped;                     /* bytes */
     CUmemGenericAllocationHandle handle; /* 0: released; the mapping alone keeps the memory */
-    strata_block block;                  /* the user's view; without a generation: the allocation failed */
-    strata_block_id freed_id;            /* identity at the free: a layer above may have quarantined the block */
-    strata_entry *entry;                 /* retired, from FREEING on; NULL if the allocation failed */
+    strata_block block;                  /* the user's view; generation 0: the allocation failed */
+    strata_block_id freed_id;            /* at the free: a layer above may have quarantined the block */
+    strata_entry *entry;                 /* retired, from FREEING on; NULL: the allocation failed */
     strata_point point;                  /* of the guard's stream; valid while LEAVING */
-    bool covered;                        /* an event covers the point */
+    bool covered;                        /* by an event */
     uint64_t number;                     /* order of becoming LIVE or LEAVING, from 1 */
     uint32_t allocated_at, freed_at;
     sample_link by_address, by_number; /* always guarded by the lock */
 } sample;
 
-/* Countdown of a thread's allocations. Only the thread itself accesses it. */
+/* Countdown of allocations, accessed by its thread alone. */
 typedef struct sampling_thread {
     uint64_t gap;    /* the allocation that makes it 0 is sampled */
     uint64_t random; /* 0: not initialised */
@@ -92,31 +91,31 @@ typedef struct sampling {
     strata_device *device;
     strata_guard_options options; /* constant, except the limits below */
     uint64_t alignment;           /* constant, like range and least_range */
-    uint64_t range, least_range;  /* bytes of addresses to reserve, and the minimum */
+    uint64_t range, least_range;  /* bytes to reserve, and the minimum */
     strata_per_thread threads;
     findings_log log;
     strata_fault_candidates candidates;
 
-    /* Written once with the first sampled block, under open_lock; the release store of span publishes the rest. */
+    /* Written once, under open_lock; published by the release store of span. */
     strata_lock open_lock;
-    CUstream stream; /* internal stream, ordered after the uses of freed blocks */
+    CUstream stream; /* internal, ordered after the uses of freed blocks */
     strata_timeline *timeline;
-    unsigned char *zones; /* pinned memory: two zones for each sample */
+    unsigned char *zones; /* pinned: two zones a sample */
     uint64_t granule;
     bool rdma;
-    bool named; /* entered among the fault candidates */
+    bool named; /* among the fault candidates */
     _Atomic CUdeviceptr base;
     _Atomic uint64_t span; /* 0: not reserved yet */
 
     strata_lock lock;
     sample *samples; /* guarded by lock, up to the next empty line */
     size_t capacity; /* constant */
-    uint64_t next;   /* offset in the range where the search for addresses continues */
+    uint64_t next;   /* where the search for addresses continues */
     uint64_t number; /* the last one assigned */
     uint64_t in_use;
-    sample_list by_address;  /* samples in use, by address */
-    uint32_t ahead;          /* the first of them at or behind `next`; 0: none */
-    sample_list by_number;   /* samples with a number, in its order */
+    sample_list by_address;  /* samples in use */
+    uint32_t ahead;          /* the first at or behind `next`; 0: none */
+    sample_list by_number;   /* samples with a number */
     freed_block *remembered; /* a ring of unmapped samples */
     uint64_t remembered_count;
 
@@ -130,7 +129,6 @@ typedef struct sampling {
     _Atomic bool fault_reported;
 } sampling;
 
-/* Whether an address lies in the range of sampled blocks. */
 static inline bool sampling_has(sampling *self, CUdeviceptr address)
 {
     uint64_t span = atomic_load_explicit(&self->span, memory_order_acquire);
@@ -139,66 +137,68 @@ static inline bool sampling_has(sampling *self, CUdeviceptr address)
 
 /* ---- samples.c ---- */
 
-/* Makes what all samples share, if necessary. */
+/* Makes what all samples share, if missing. */
 strata_status samples_open(sampling *self);
 
-/* Destroys it, and unmaps all samples. */
+/* Destroys it, unmaps all samples. */
 void samples_close(sampling *self);
 
-/* Takes a sample and addresses for a block of `bytes`, within the limits; NULL: none. */
+/* For a block of `bytes`, within the limits; NULL: none. */
 sample *sample_take(sampling *self, size_t bytes);
 
 /* The block's address in a taken sample, and its zones. */
 CUdeviceptr sample_address(const sample *one, size_t bytes, uint64_t alignment);
 void sample_zones(const sampling *self, const sample *one, checked_range zones[RED_ZONES], unsigned char **copies);
 
-/* Maps memory at the addresses of a taken sample. */
+/* A taken sample. */
 strata_status sample_map(sampling *self, sample *one);
 
-/* Releases a sample whose allocation failed, and which no work touches. */
+/* Its allocation failed, and no work touches it. */
 void sample_abandon(sampling *self, sample *one);
 
-/* Fills the zones of a mapped sample. *filling: work was submitted, whatever the status. */
+/* *filling: work was submitted, whatever the status. */
 strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stream, bool *filling);
 
 /* Copies the zones on the guard's stream, after every use, and lets the sample leave. */
 void sample_leave(sampling *self, sample *one);
 
-/* Gives the calling thread the live sample of a block whose entry it retired; and undoes that. */
+/* Gives the calling thread the live sample of a block whose entry it retired. The second undoes that. */
 sample *sample_begin_free(sampling *self, const strata_block *block, strata_entry *entry, uint32_t freed_at);
 void sample_revive(sampling *self, sample *one);
 
-/* Gives the calling thread the deferred sample whose block begins at `address`. */
+/* The deferred sample at `address`, for the calling thread. */
 sample *sample_claim_deferred(sampling *self, CUdeviceptr address);
 
 /* Ends the thread's ownership. */
 void sample_set(sampling *self, sample *one, sample_state state);
 
-/* Unmaps complete leaving samples; never waits. *bytes: freed. Errors are raised, and the work is tried again later. */
+/* Unmaps complete leaving samples; never waits. *bytes: freed. Errors are raised, the work is retried later. */
 strata_status samples_poll(sampling *self, size_t *bytes);
 
 /* As samples_poll, but waits for everything freed before the call. */
 strata_status samples_wait(sampling *self, size_t *bytes);
 
-/* The live block that contains `address`. */
+/* The live block containing `address`. */
 bool samples_find(sampling *self, CUdeviceptr address, strata_block *out);
 
-/* Adds the sampled blocks. */
+/* Of the sampled blocks. */
 void samples_add_usage(sampling *self, strata_usage *usage);
 
-/* Sampled blocks as findings of an illegal access: newest first, freed and live alternating, at most `room`; *all is
- * their number. */
+/* Sampled blocks as findings of an illegal access: newest first, freed and live alternating, at most `room` of *all. */
 size_t samples_candidates(sampling *self, strata_guard_finding *candidates, size_t room, size_t *all);
 
-/* The remembered free of a block; zero: none. */
+/* Zero: none. */
 freed_block samples_remembered(sampling *self, const strata_block *block);
+
+/* The latest remembered free of a block that began at the address; zero: none. */
+freed_block samples_remembered_at(sampling *self, CUdeviceptr address);
 
 /* ---- candidates.c ---- */
 
 /* For strata_fault_candidates. */
 size_t sampling_name_candidates(strata_fault_candidates *candidates, char *text, size_t room);
 
-/* Reports the candidates, once, if an operation's status shows that the device was stopped. Returns `status`. */
+/* Reports the candidates, once, if `status` shows a stopped device. Returns `status`. */
 strata_status sampling_notice(sampling *self, strata_status status);
 
 /* ---- operations.c ---- */

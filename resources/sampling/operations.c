@@ -1,8 +1,6 @@
-/* guard(sample=N): one allocation in N, chosen at random, gets a mapping of its own; the others go to the layer below.
- * internal.h describes the life of a sampled block.
+/* guard(sample=N): one allocation in N, chosen at random, gets a mapping of its own; the others go below.
  *
- * The layer owns its samples: they are in the stack's table like any block, but only this layer and those above know
- * them. Calls about an address in its range therefore end here. */
+ * Samples are the layer's own: calls about addresses in its range end here. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/call_stack.h"
@@ -13,6 +11,7 @@
 #include "core/blocks/uses.h"
 #include "core/streams/stream_map.h"
 #include "core/streams/stream_wait.h"
+#include "core/streams/use_records.h"
 
 enum { POLL_EACH = 16 }; /* allocations between polls while freed blocks wait */
 
@@ -21,8 +20,7 @@ static const uint32_t NEEDED = STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILIT
 
 /* ---- choosing allocations ---- */
 
-/* Spreads every bit: the finalizer of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
- */
+/* SplitMix64's finalizer (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators). */
 static uint64_t scramble(uint64_t value)
 {
     value += UINT64_C(0x9e3779b97f4a7c15);
@@ -72,7 +70,7 @@ static strata_block facts_of(const sampling *self, const sample *one, const stra
     };
 }
 
-/* Makes a block of a taken sample. *filling: work was submitted to the request's stream. */
+/* *filling: work was submitted to the stream. */
 static strata_status make_block(sampling *self, sample *one, const strata_request *request, bool *filling)
 {
     *filling = false;
@@ -85,8 +83,7 @@ static strata_status make_block(sampling *self, sample *one, const strata_reques
     return status == STRATA_SUCCESS ? strata_block_create(&self->resource, &facts, &one->block) : status;
 }
 
-/* Waits for the fill of the zones, which no point covers, and releases the sample. If the wait fails, the sample stays
- * taken until the guard ends. */
+/* Waits for the fill of the zones, which no point covers. If the wait fails, the sample stays taken. */
 static void give_up(sampling *self, sample *one, const strata_request *request, strata_status why, bool filling)
 {
     if (!filling || strata_stream_wait_instead(self->device, request->stream, why) == STRATA_SUCCESS)
@@ -103,8 +100,7 @@ static sample *take_sample(sampling *self, size_t bytes)
     return sample_take(self, bytes);
 }
 
-/* Whether a sampled block equals what the layers below would give. A layer that changes requests, for alignment or
- * zones, implements `charge`. */
+/* Whether a sampled block equals one from below. Layers that change requests implement `charge`. */
 static bool can_stand_in(const sampling *self)
 {
     strata_resource *below = self->resource.upstream;
@@ -112,7 +108,7 @@ static bool can_stand_in(const sampling *self)
            (below->ops->capabilities(below) & NEEDED) == NEEDED;
 }
 
-/* False if the request cannot be sampled; errors raised meanwhile are suppressed. */
+/* False: it cannot be sampled; errors are suppressed. */
 static bool sample_request(sampling *self, const strata_request *request, strata_block *out)
 {
     bool fit = self->device->info.virtual_memory && can_stand_in(self) && request->alignment <= SAMPLE_ZONE &&
@@ -134,7 +130,7 @@ static bool sample_request(sampling *self, const strata_request *request, strata
 
 static bool sample_if_possible(sampling *self, const strata_request *request, strata_block *out)
 {
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, request->stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, request->stream);
     strata_error_suppress_begin();
     bool done = sample_request(self, request, out);
     strata_error_suppress_end(false);
@@ -147,7 +143,7 @@ static bool is_short_of_memory(strata_status status)
     return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* When the layer below has no memory, waits for freed samples and tries again. */
+/* Without memory below, waits for freed samples and retries. */
 static strata_status allocate_below(sampling *self, const strata_request *request, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
@@ -173,8 +169,10 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
     size_t bytes;
     *out = (strata_block){0};
     strata_status status = findings_fail_allocation(&self->log);
-    if (status != STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS) {
+        strata_request_refused(&self->resource, request, status);
         return status;
+    }
     bool turn = thread_state && request->bytes && is_sampled(self, thread_state, thread);
     bool due = turn || !thread_state || ++thread_state->turns % POLL_EACH == 0;
     if (due && atomic_load_explicit(&self->leaving, memory_order_relaxed))
@@ -184,7 +182,7 @@ static __attribute__((noinline)) strata_status allocate_slow(sampling *self, con
     return sampling_notice(self, allocate_below(self, request, out));
 }
 
-/* Whether there is work beyond the common path. */
+/* Work beyond the common path. */
 static inline bool wants_attention(sampling *self)
 {
     return atomic_load_explicit(&self->leaving, memory_order_relaxed) ||
@@ -213,12 +211,12 @@ static strata_status point_of_free(sampling *self, const strata_entry *entry, co
         return strata_uses_end_of_alloc_stream(entry, block, upto);
     strata_status status = strata_stream_resolve(self->device, stream, &ref);
     if (status == STRATA_SUCCESS)
-        status = strata_scope_check(self->device, strata_scope_for(stream));
+        status = strata_check_call_scope(self->device, strata_call_scope_for(stream));
     return status == STRATA_SUCCESS ? strata_stream_point(&ref, upto) : status;
 }
 
-/* Orders the guard's stream after everything that may touch the block. `finished`: the freeing stream's work is
- * complete. */
+/* The guard's stream waits for everything that may touch the block. `finished`: the freeing stream's work is complete.
+ */
 static strata_status follow_uses(sampling *self, const strata_entry *entry, const strata_block *block, CUstream stream,
                                  bool finished)
 {
@@ -229,7 +227,7 @@ static strata_status follow_uses(sampling *self, const strata_entry *entry, cons
         status = strata_stream_resolve(self->device, self->stream, &own);
     if (status == STRATA_SUCCESS)
         status = strata_uses_visit(entry, strata_point_order, &own); /* uses on other streams often follow that point */
-    return status == STRATA_SUCCESS && upto ? strata_timeline_wait(&own, upto) : status;
+    return status == STRATA_SUCCESS && upto ? strata_timeline_order(&own, upto) : status;
 }
 
 static strata_status perform_free(strata_resource *resource, strata_entry *entry, const strata_block *block,
@@ -242,18 +240,18 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     return status;
 }
 
-/* Defers the free to the end of a capture. */
+/* To the end of a capture. */
 static strata_status defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     sample_set(self, one, SAMPLE_DEFERRED); /* before another thread may perform it */
-    strata_status status = strata_capture_frees_add(&self->resource.stack->deferred, &self->resource, perform_free,
+    strata_status status = strata_capture_frees_add(&self->resource.stack->capture_frees, &self->resource, perform_free,
                                                     one->entry, block, stream);
     if (status != STRATA_SUCCESS)
         sample_set(self, one, SAMPLE_FREEING);
     return status;
 }
 
-/* Frees the thread's sample. After a failure it is live. */
+/* After a failure the sample is live. */
 static strata_status free_or_defer(sampling *self, sample *one, const strata_block *block, CUstream stream)
 {
     strata_error_suppress_begin();
@@ -278,6 +276,20 @@ static void report_refused(sampling *self, const strata_block *block, strata_sta
     findings_report_refused(&self->log, block, status, &first, freed_at);
 }
 
+/* Addresses outside of the range are the business of the layers below. */
+static bool sampling_address_refused(strata_resource *resource, CUdeviceptr address, bool freed)
+{
+    sampling *self = (sampling *)resource;
+    if (!sampling_has(self, address))
+        return false;
+    const freed_block first = freed ? samples_remembered_at(self, address) : (freed_block){0};
+    if (freed && !first.block.id.generation)
+        return false;
+    findings_report_refused_address(&self->log, address, self->device->ordinal, &first,
+                                    self->options.no_stacks ? 0 : strata_call_stack_capture(0));
+    return true;
+}
+
 static __attribute__((noinline)) strata_status free_sample(sampling *self, const strata_block *block, CUstream stream)
 {
     strata_entry *entry;
@@ -288,7 +300,7 @@ static __attribute__((noinline)) strata_status free_sample(sampling *self, const
         report_refused(self, block, status, freed_at);
         return status;
     }
-    strata_capture_frees_try_flush_any(&self->resource.stack->deferred, stream);
+    strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, stream);
     sample *one = sample_begin_free(self, block, entry, freed_at);
     status = free_or_defer(self, one, block, stream);
     if (status == STRATA_SUCCESS)
@@ -334,7 +346,7 @@ static strata_status sampling_record(strata_resource *resource, const strata_blo
     return below->ops->record_use(below, block, stream, access);
 }
 
-/* ---- the rest of the interface ---- */
+/* ---- others ---- */
 
 static strata_status sampling_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
 {
@@ -342,7 +354,7 @@ static strata_status sampling_reap(strata_resource *resource, strata_reap_mode m
     strata_resource *below = resource->upstream;
     size_t own = 0;
     *bytes = 0;
-    strata_capture_frees_flush_for_reap(&resource->stack->deferred, mode == STRATA_REAP_WAIT);
+    strata_capture_frees_flush_for_reap(&resource->stack->capture_frees, mode == STRATA_REAP_WAIT);
     strata_status status = mode == STRATA_REAP_WAIT ? samples_wait(self, &own) : STRATA_SUCCESS;
     if (mode != STRATA_REAP_WAIT)
         samples_poll(self, &own);
@@ -374,7 +386,7 @@ static strata_status sampling_usage(strata_resource *resource, strata_usage *usa
     return status;
 }
 
-/* A request that will be sampled gets no memory of the layer below. */
+/* A sampled request gets no memory from below. */
 static strata_status sampling_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                        strata_block_id *of)
 {
@@ -405,15 +417,15 @@ static strata_status sampling_find(strata_resource *resource, CUdeviceptr addres
 /* A stopped device answers its error to any query. */
 static strata_status query_stopped(sampling *self)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.StreamQuery(self->stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
         return STRATA_SUCCESS;
-    return strata_fail_driver(result, "cuStreamQuery", "guard: asking whether the device was stopped");
+    return strata_fail_driver(result, "cuStreamQuery", "guard: querying whether the device was stopped");
 }
 
 strata_status sampling_check(strata_resource *resource)
@@ -453,6 +465,7 @@ const strata_resource_ops sampling_ops = {
     .trim = sampling_trim,
     .usage = sampling_usage,
     .find = sampling_find,
+    .address_refused = sampling_address_refused,
     .destroy = sampling_destroy,
     .reusable = sampling_reusable,
     .values = sampling_values,
@@ -464,7 +477,7 @@ const strata_resource_ops sampling_ops = {
 
 bool sampling_is_one(const strata_resource *resource)
 {
-    return resource->ops->allocate == sampling_allocate;
+    return resource->ops->destroy == sampling_destroy;
 }
 
 findings_log *sampling_findings(strata_resource *resource)

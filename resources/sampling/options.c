@@ -1,4 +1,4 @@
-/* Options of the sampling guard: what they may be, their defaults, and the layer that is made of them. */
+/* Options of the sampling guard. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/error.h"
@@ -20,11 +20,11 @@ const char *sampling_options_problem(const strata_guard_options *options)
 {
     uint64_t alignment = options->sample_alignment;
     if (!options->sample)
-        return has_sample_limits(options) ? "a limit of samples, and sample is not set" : NULL;
+        return has_sample_limits(options) ? "sample limits need sample=N" : NULL;
     if (options->sample > SAMPLE_LEAST_OFTEN)
-        return "sample: one allocation in 2147483648 is the least";
+        return "sample: at most 2147483648";
     if (has_zone_options(options))
-        return "sample: a sampling guard has no zones, poison, quarantine or kernel to set";
+        return "sample cannot be combined with zone, poison, quarantine or kernel";
     if (options->sample_blocks > SAMPLES_MOST)
         return "sample_blocks: at most 4096";
     if ((options->sample_range ? options->sample_range : SAMPLE_RANGE) / 2 <

@@ -18,14 +18,13 @@ enum sampling_value {
 _Static_assert(VALUE_MOST_BYTES + 1 == SAMPLING_VALUES, "every value has a description");
 
 const strata_value sampling_values[SAMPLING_VALUES] = {
-    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false,
-                        "what was found wrong, refused frees and suspects included"},
+    [VALUE_FINDINGS] = {"findings", STRATA_VALUE_COUNT, false, "findings, refused frees and fault candidates included"},
     [VALUE_FINDINGS_LOST] = {"findings_lost", STRATA_VALUE_COUNT, false,
-                             "of these, told and not kept for want of room"},
-    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks whose zones were not looked at"},
-    [VALUE_SAMPLED] = {"sampled", STRATA_VALUE_COUNT, false, "allocations that were sampled"},
-    [VALUE_MISSED] = {"missed", STRATA_VALUE_COUNT, false, "whose turn it was and that could not be"},
-    [VALUE_MAPPED_BYTES] = {"mapped_bytes", STRATA_VALUE_BYTES, false, "in mappings of sampled blocks"},
+                             "findings reported but not kept, for lack of room"},
+    [VALUE_UNCHECKED] = {"unchecked", STRATA_VALUE_COUNT, false, "blocks whose zones were not checked"},
+    [VALUE_SAMPLED] = {"sampled", STRATA_VALUE_COUNT, false, "allocations sampled"},
+    [VALUE_MISSED] = {"missed", STRATA_VALUE_COUNT, false, "allocations chosen that could not be sampled"},
+    [VALUE_MAPPED_BYTES] = {"mapped_bytes", STRATA_VALUE_BYTES, false, "bytes in mappings of sampled blocks"},
     [VALUE_EVERY] = {"sample", STRATA_VALUE_COUNT, true, "one allocation in so many"},
     [VALUE_MOST_BLOCKS] = {"sample_blocks", STRATA_VALUE_COUNT, true, "most sampled blocks at a time"},
     [VALUE_MOST_BYTES] = {"sample_bytes", STRATA_VALUE_BYTES, true, "most bytes of their mappings"},
@@ -49,15 +48,15 @@ strata_status sampling_get_value(strata_resource *resource, size_t which, uint64
     return STRATA_SUCCESS;
 }
 
-/* A new interval applies from a thread's next sample on. */
+/* An interval applies from a thread's next sample on. */
 strata_status sampling_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
     sampling *self = (sampling *)resource;
     if (which == VALUE_EVERY && (value == 0 || value > SAMPLE_LEAST_OFTEN))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "guard.sample: one allocation in 1 to 2147483648; sample_blocks=0 samples none");
+                           "guard.sample: expected 1 to 2147483648; sample_blocks=0 samples none");
     if (which == VALUE_MOST_BLOCKS && value > self->capacity)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "guard.sample_blocks: there is room for %zu, as it was made",
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "guard.sample_blocks: at most %zu, as when the guard was made",
                            self->capacity);
     atomic_store_explicit(value_at(self, which), value, memory_order_relaxed);
     return STRATA_SUCCESS;

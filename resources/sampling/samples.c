@@ -1,17 +1,18 @@
-/* The array of samples, their mappings, and the range of addresses. */
+/* Samples, their mappings, and the range of addresses. */
 #include "resources/sampling/internal.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/internal_streams.h"
+#include "core/streams/known_streams.h"
 
 #include <string.h>
 
 enum { TRIES_TO_END = 2 }; /* as in resources/owners/async.c */
 
-/* ---- what all samples share ---- */
+/* ---- shared by all samples ---- */
 
 static CUmemAllocationProp properties_of(const sampling *self)
 {
@@ -34,7 +35,8 @@ static strata_status query_device(sampling *self)
     CUresult result =
         strata_cu.MemGetAllocationGranularity(&granule, &properties, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemGetAllocationGranularity", "guard: asking how memory is mapped");
+        return strata_fail_driver(result, "cuMemGetAllocationGranularity",
+                                  "guard: querying the granularity of mappings");
     self->granule = granule;
     return STRATA_SUCCESS;
 }
@@ -50,7 +52,7 @@ static strata_status allocate_zones(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* Reserves the requested addresses, or half of them, and so on, down to twice the mappings. */
+/* The requested addresses, or half of them, and so on, down to twice the mappings. */
 static strata_status reserve_range(sampling *self)
 {
     CUdeviceptr base = 0;
@@ -69,7 +71,7 @@ static strata_status reserve_range(sampling *self)
     return STRATA_SUCCESS;
 }
 
-/* After a failure, what was made stays for the next try. open_lock is held. */
+/* After a failure, the next try continues. open_lock is held. */
 static strata_status make_shared(sampling *self)
 {
     strata_status status = STRATA_SUCCESS;
@@ -77,9 +79,9 @@ static strata_status make_shared(sampling *self)
         status = strata_internal_stream_create(self->device, false, "a stream for sampled blocks", &self->stream);
         self->timeline = self->stream ? strata_known_timeline(self->device, self->stream) : NULL;
     }
-    strata_scope scope;
+    strata_call_scope scope;
     if (status == STRATA_SUCCESS)
-        status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     if (!self->granule)
@@ -88,7 +90,7 @@ static strata_status make_shared(sampling *self)
         status = allocate_zones(self);
     if (status == STRATA_SUCCESS)
         status = reserve_range(self);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return status;
 }
 
@@ -119,7 +121,7 @@ static uint32_t index_of(const sampling *self, const sample *one)
     return one ? (uint32_t)(one - self->samples) + 1 : 0;
 }
 
-/* Inserts a sample into the list by address, before `ahead`; NULL: at the end. */
+/* Before `ahead`; NULL: at the end. */
 static void insert_by_address(sampling *self, sample *one, sample *ahead)
 {
     uint32_t index = index_of(self, one);
@@ -138,13 +140,13 @@ static void remove_by_address(sampling *self, const sample *one)
         self->ahead = link.after;
 }
 
-/* The first address behind a sample that another may use. */
+/* The first address that another sample may use. */
 static uint64_t end_of(const sampling *self, const sample *one)
 {
     return one->start + one->mapped + self->granule - atomic_load_explicit(&self->base, memory_order_relaxed);
 }
 
-/* Takes the next addresses in the circle with room for a mapping and the granule behind it. */
+/* The next in the circle with room for a mapping and the granule behind it. */
 static bool find_addresses(sampling *self, sample *one, uint64_t mapped)
 {
     CUdeviceptr base = atomic_load_explicit(&self->base, memory_order_relaxed);
@@ -200,7 +202,6 @@ static void remove_by_number(sampling *self, const sample *one)
     *(link.after ? &sample_at(self, link.after)->by_number.before : &self->by_number.last) = link.before;
 }
 
-/* Assigns the next number. */
 static void give_number(sampling *self, sample *one)
 {
     uint32_t index = index_of(self, one);
@@ -282,20 +283,21 @@ static CUresult map_memory(const sampling *self, sample *one, const char **call)
     *call = "cuMemSetAccess";
     if ((result = strata_cu.MemSetAccess(one->start, bytes, &access, 1)) != CUDA_SUCCESS)
         return result;
-    if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* otherwise released with the mapping */
+    if (strata_cu.MemRelease(handle) == CUDA_SUCCESS) /* else released with the mapping */
         one->handle = 0;
     return CUDA_SUCCESS;
 }
 
 strata_status sample_map(sampling *self, sample *one)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call;
     CUresult result = map_memory(self, one, &call);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, call, "mapping %llu bytes for a sampled block",
                                                        (unsigned long long)one->mapped);
@@ -303,8 +305,9 @@ strata_status sample_map(sampling *self, sample *one)
 
 static strata_status unmap(sampling *self, sample *one)
 {
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED);
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     const char *call = "cuMemUnmap";
@@ -315,7 +318,7 @@ static strata_status unmap(sampling *self, sample *one)
         result = strata_cu.MemRelease(one->handle);
         one->handle = result == CUDA_SUCCESS ? 0 : one->handle;
     }
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, call, "unmapping sampled block 0x%llx",
                                                        (unsigned long long)one->block.address);
@@ -327,9 +330,10 @@ strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stre
 {
     checked_range zones[RED_ZONES];
     unsigned char *copies;
-    strata_scope scope;
+    strata_call_scope scope;
     sample_zones(self, one, zones, &copies);
-    strata_status status = strata_scope_enter(&scope, self->device, strata_scope_for(stream) | STRATA_SCOPE_RELAXED);
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = CUDA_SUCCESS;
@@ -339,7 +343,7 @@ strata_status sample_fill_zones(sampling *self, const sample *one, CUstream stre
         result = strata_cu.MemsetD8Async(zones[i].address, RED_ZONE_BYTE, zones[i].bytes, stream);
         *filling |= result == CUDA_SUCCESS;
     }
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemsetD8Async", "filling the zones of block 0x%llx",
                                                        (unsigned long long)one->block.address);
@@ -349,16 +353,16 @@ static strata_status copy_zones(sampling *self, const sample *one)
 {
     checked_range zones[RED_ZONES];
     unsigned char *to;
-    strata_scope scope;
+    strata_call_scope scope;
     sample_zones(self, one, zones, &to);
-    strata_status status = strata_scope_enter(&scope, self->device, STRATA_SCOPE_RELAXED);
+    strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = CUDA_SUCCESS;
     for (unsigned i = 0; i < RED_ZONES && result == CUDA_SUCCESS; i++, to += SAMPLE_ZONE)
         if (zones[i].bytes)
             result = strata_cu.MemcpyDtoHAsync(to, zones[i].address, zones[i].bytes, self->stream);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, "cuMemcpyDtoHAsync", "checking the zones of block 0x%llx",
@@ -392,7 +396,7 @@ static bool check_zone(const sample *one, const checked_range *zone, const unsig
     return changed != 0;
 }
 
-/* Checks the copied zones, once, and records findings. Returns how many are to be reported. */
+/* Once. Returns how many findings are to be reported. */
 static size_t check_zones(sampling *self, sample *one, strata_guard_finding findings[RED_ZONES])
 {
     checked_range zones[RED_ZONES];
@@ -413,7 +417,7 @@ static size_t check_zones(sampling *self, sample *one, strata_guard_finding find
 static void enter_leaving(sampling *self, sample *one)
 {
     one->point = strata_timeline_now(self->timeline);
-    strata_error_suppress_begin(); /* after a failure, the event is recorded when the point is queried */
+    strata_error_suppress_begin(); /* after a failure, querying the point records the event */
     one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
     strata_error_suppress_end(false);
     strata_lock_take(&self->lock);
@@ -444,8 +448,8 @@ void sample_abandon(sampling *self, sample *one)
     strata_lock_release(&self->lock);
 }
 
-/* The sample of a block that the calling thread has retired. If the block was found before its allocation returned, the
- * sample is about to be LIVE: the lock, which is held, is released for a moment. */
+/* Of a block that the calling thread has retired. If the block was found before its allocation returned, the sample is
+ * about to be LIVE: the held lock is released for a moment. */
 static sample *at_address(sampling *self, CUdeviceptr address, sample_state state)
 {
     for (unsigned spins = 0;;) {
@@ -501,7 +505,7 @@ void sample_set(sampling *self, sample *one, sample_state state)
 
 /* ---- ending ---- */
 
-/* The first leaving sample up to `number`. *others: threads work on some. The lock is held. */
+/* Up to `number`. *others: threads work on some. The lock is held. */
 static sample *first_leaving(sampling *self, uint64_t number, bool *others)
 {
     sample *first = NULL;
@@ -533,11 +537,11 @@ static bool is_complete(sample *one)
 {
     if (!one->covered)
         one->covered = strata_timeline_close_epoch(one->point) == STRATA_SUCCESS;
-    strata_point_query(one->point); /* updates what is known to be complete */
+    strata_point_query(one->point); /* updates what is known complete */
     return strata_point_seen_complete(one->point);
 }
 
-/* Ends the user's block: reports its completion and frees its entry. */
+/* Reports its completion and frees its entry. */
 static void finish_block(sampling *self, const sample *one)
 {
     if (!one->entry)
@@ -552,7 +556,7 @@ static freed_block freed_block_of(const sample *one)
     return (freed_block){.block = one->block, .allocated_at = one->allocated_at, .freed_at = one->freed_at};
 }
 
-/* Unmaps a sample and releases it. After a failure it is still the thread's. */
+/* After a failure it is still the thread's. */
 static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes)
 {
     strata_status status = unmap(self, one);
@@ -569,7 +573,7 @@ static strata_status release_unmapped(sampling *self, sample *one, size_t *bytes
     return STRATA_SUCCESS;
 }
 
-/* Reports findings; the thread's last error stays that of the failure. */
+/* The thread's last error stays that of the failure. */
 static void report_after(const sampling *self, strata_status status, const strata_guard_finding *findings, size_t count)
 {
     if (status != STRATA_SUCCESS)
@@ -579,8 +583,8 @@ static void report_after(const sampling *self, strata_status status, const strat
         strata_error_suppress_end(false);
 }
 
-/* Ends a complete sample of the thread, or lets it leave later. Findings are reported last, since other threads wait
- * for the sample and the callback may wait for them. */
+/* Ends the thread's complete sample, or lets it leave later. Findings are reported last: other threads wait for the
+ * sample, and the callback may wait for them. */
 static strata_status finish_sample(sampling *self, sample *one, size_t *bytes)
 {
     strata_guard_finding findings[RED_ZONES];
@@ -649,25 +653,26 @@ static void unmap_for_good(sampling *self, sample *one)
 
 static void destroy_shared(sampling *self)
 {
-    strata_scope scope;
+    strata_call_scope scope;
     bool entered = false;
     for (int tries = 0; tries < TRIES_TO_END && !entered; tries++)
-        entered =
-            strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT | STRATA_SCOPE_RELAXED) == STRATA_SUCCESS;
+        entered = strata_call_scope_enter(&scope, self->device,
+                                          STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS;
     if (!entered)
         return;
     uint64_t span = atomic_load_explicit(&self->span, memory_order_relaxed);
     if (span)
         strata_cu.MemAddressFree(atomic_load_explicit(&self->base, memory_order_relaxed), (size_t)span);
-    strata_cu.MemFreeHost(self->zones);
-    strata_scope_leave(&scope);
+    if (!strata_device_is_lost(self->device))
+        strata_cu.MemFreeHost(self->zones);
+    strata_call_scope_leave(&scope);
 }
 
 void samples_close(sampling *self)
 {
     if (self->named)
         strata_fault_candidates_leave(&self->candidates);
-    if (!self->stream || strata_driver_state_now() != STRATA_DRIVER_OPEN)
+    if (!self->stream || !strata_driver_is_open())
         return; /* nothing was made, not even the array of samples */
     for (size_t i = 0; i < self->capacity; i++)
         if (self->samples[i].state != SAMPLE_FREE)
@@ -715,7 +720,7 @@ void samples_add_usage(sampling *self, strata_usage *usage)
         usage->reserved_peak = usage->reserved_bytes;
 }
 
-/* The next freed or live candidate from *from on, which moves, newest first; NULL: none. The lock is held. */
+/* The next freed or live one from *from on, which moves, newest first; NULL: none. The lock is held. */
 static const sample *next_candidate(const sampling *self, bool freed, uint32_t *from)
 {
     for (const sample *one; (one = sample_at(self, *from));) {
@@ -739,8 +744,8 @@ static strata_guard_finding candidate_of(const freed_block *memory, bool freed)
 }
 
 typedef struct candidate_walk {
-    uint32_t live, freed; /* samples to look at next */
-    uint64_t remembered;  /* number of remembered ones so far */
+    uint32_t live, freed; /* looked at next */
+    uint64_t remembered;  /* number so far */
     bool turn;            /* a freed one is next */
 } candidate_walk;
 
@@ -804,6 +809,29 @@ freed_block samples_remembered(sampling *self, const strata_block *block)
     for (size_t i = 0; i < SAMPLES_REMEMBERED && !found.block.id.generation; i++)
         if (same_block(&self->remembered[i].block, block))
             found = self->remembered[i];
+    strata_lock_release(&self->lock);
+    return found;
+}
+
+/* Of those still mapped the latest, else of the ring, newest first. */
+freed_block samples_remembered_at(sampling *self, CUdeviceptr address)
+{
+    const sample *latest = NULL;
+    freed_block found = {0};
+    strata_lock_take(&self->lock);
+    for (size_t i = 0; i < self->capacity; i++) {
+        const sample *one = &self->samples[i];
+        if (one->state >= SAMPLE_FREEING && one->block.id.generation && one->block.address == address &&
+            (!latest || one->number > latest->number))
+            latest = one;
+    }
+    if (latest)
+        found = freed_block_of(latest);
+    for (uint64_t i = 1; i <= SAMPLES_REMEMBERED && i <= self->remembered_count && !found.block.id.generation; i++) {
+        const freed_block *one = &self->remembered[(self->remembered_count - i) % SAMPLES_REMEMBERED];
+        if (one->block.address == address)
+            found = *one;
+    }
     strata_lock_release(&self->lock);
     return found;
 }

@@ -1,4 +1,4 @@
-/* The sampling guard, as the guard's options and calls use it: guard(sample=N). */
+/* The sampling guard, guard(sample=N), for the guard's options and calls. */
 #ifndef STRATA_RESOURCES_SAMPLING_SAMPLING_H
 #define STRATA_RESOURCES_SAMPLING_SAMPLING_H
 
@@ -8,14 +8,13 @@
 
 struct strata_device;
 
-/* The problem of invalid sampling options; NULL: none. */
+/* NULL: the options are valid. */
 const char *sampling_options_problem(const strata_guard_options *options);
 
 strata_status sampling_create(struct strata_device *device, const strata_guard_options *options, strata_resource **out);
 bool sampling_is_one(const strata_resource *resource);
 
-/* For a sampling guard: its findings, strata_guard_check up to the count of findings, and
- * strata_guard_fault_candidates_print. */
+/* Of a sampling guard: its findings, strata_guard_check up to their count, and strata_guard_fault_candidates_print. */
 findings_log *sampling_findings(strata_resource *resource);
 strata_status sampling_check(strata_resource *resource);
 void sampling_print_candidates(strata_resource *resource, strata_write_callback write, void *data);

@@ -1,4 +1,4 @@
-/* Public functions that read counters, open scopes and reset peaks. */
+/* Reading counters, opening scopes, resetting peaks. */
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "resources/statistics/internal.h"
@@ -10,7 +10,7 @@ static strata_statistics *layer_of(strata_resource *resource)
     if (resource && resource->ops && resource->ops->name == strata_statistics_name)
         return (strata_statistics *)resource;
     strata_fail(STRATA_ERROR_INVALID_VALUE,
-                "%s is no statistics layer; strata_stack_layer(stack, \"statistics\", 0) finds a stack's",
+                "%s is not a statistics layer; use strata_stack_layer(stack, \"statistics\", 0)",
                 !resource        ? "NULL"
                 : !resource->ops ? "a resource without ops"
                                  : resource->ops->name);
@@ -19,7 +19,7 @@ static strata_statistics *layer_of(strata_resource *resource)
 
 strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self)
 {
-    strata_status status = strata_not_forked();
+    strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS)
         return status;
     *self = layer_of(resource);
@@ -50,7 +50,7 @@ static strata_status read_counters(strata_resource *resource, uint32_t scope, co
 {
     strata_statistics *self;
     if (!out)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics are read without a place for them");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: the place for the counters is NULL");
     *out = (strata_statistics_counters){0};
     strata_status status = strata_statistics_enter(resource, &self);
     if (status != STRATA_SUCCESS)
@@ -58,7 +58,7 @@ static strata_status read_counters(strata_resource *resource, uint32_t scope, co
     strata_tag_counters_record *record = tag ? strata_tag_counters_find(&self->counters, *tag) : self->counters.all;
     strata_tag_counters_numbers numbers;
     if (!strata_tag_counters_read(&self->counters, record, scope, &numbers))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: scope %u is not open, %u are", scope,
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: scope %u is not open; %u are open", scope,
                            strata_tag_counters_scopes(&self->counters));
     *out = public_counters(&numbers);
     return STRATA_SUCCESS;
@@ -95,7 +95,7 @@ strata_status strata_statistics_pop(strata_resource *statistics, strata_statisti
     if (status != STRATA_SUCCESS)
         return status;
     if (!strata_tag_counters_pop(&self->counters, &numbers))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: a scope is popped that was not pushed");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: pop of a scope without a push");
     if (out)
         *out = public_counters(&numbers);
     return STRATA_SUCCESS;
@@ -114,7 +114,7 @@ strata_status strata_statistics_sizes(strata_resource *statistics, uint64_t coun
 {
     strata_statistics *self;
     if (!counts)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "sizes are read without a place for them");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_statistics_sizes: counts is NULL");
     for (size_t i = 0; i < STRATA_STATISTICS_SIZES; i++)
         counts[i] = 0;
     strata_status status = strata_statistics_enter(statistics, &self);

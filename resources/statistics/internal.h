@@ -10,23 +10,32 @@
 enum {
     STRATA_STATISTICS_STATUSES = 64, /* more than there are */
     STRATA_STATISTICS_VALUES = 13,
+    STRATA_STATISTICS_SCOPE_SLOTS = 2048, /* open scopes, and closed ones with live blocks */
+    /* What an allocation has beside its tag. */
+    STRATA_STATISTICS_STACKS = 1,
+    STRATA_STATISTICS_SCOPES = 2, /* a thread has entered a scope; never cleared */
 };
 
 typedef struct strata_statistics {
     strata_resource resource;
-    _Atomic bool stacks;                       /* any thread, relaxed */
-    bool stores_facts;                         /* blocks look different in the table; set when the stack is built */
+    _Atomic uint8_t detail;                    /* STRATA_STATISTICS_STACKS, _SCOPES; any thread, relaxed */
+    bool stores_facts;                         /* set when the stack is built: blocks look different in the table */
     int leaks;                                 /* constant */
     int file;                                  /* constant; -1: none */
+    bool reports;                              /* in the list; constant */
     struct strata_statistics *next, *previous; /* list of reporting layers; guarded by reporting_lock */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
     _Atomic uint64_t free_failures;                        /* any thread, relaxed */
     strata_tag_counters counters;
+    strata_per_thread entered;                                                /* the scope of each thread */
+    strata_lock scopes_lock;                                                  /* of opening and closing */
+    _Atomic(strata_statistics_scope *) scopes[STRATA_STATISTICS_SCOPE_SLOTS]; /* 0: none; written with the last
+                                                                                 reference, or under the lock */
 } strata_statistics;
 
 /* Written once by the allocating thread, `origin` last. Read with the entry's lock bit, or by the free. */
 typedef struct strata_statistics_facts {
-    _Atomic uint64_t origin; /* tag and call stack; 0: not live here */
+    _Atomic uint64_t origin; /* tag, scope and call stack; 0: not live here */
     /* As this layer sees the block; absent without `stores_facts`. */
     _Atomic uint64_t bytes, requested, address;
 } strata_statistics_facts;
@@ -38,10 +47,21 @@ static inline strata_statistics_facts *strata_statistics_facts_in(const strata_r
     return (strata_statistics_facts *)(void *)((char *)entry + resource->block_offset);
 }
 
-/* Call stack numbers end far below 2^31. */
-static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack)
+enum { STRATA_STATISTICS_SCOPE_SHIFT = 21 }; /* call stack numbers are below 2^20 */
+
+static inline uint64_t strata_statistics_origin(strata_tag tag, uint32_t call_stack, uint32_t scope)
 {
-    return (uint64_t)tag << 32 | (uint32_t)(call_stack << 1) | 1;
+    return (uint64_t)tag << 32 | (uint64_t)scope << STRATA_STATISTICS_SCOPE_SHIFT | (uint64_t)call_stack << 1 | 1;
+}
+
+static inline uint32_t strata_statistics_origin_scope(uint64_t origin)
+{
+    return (uint32_t)origin >> STRATA_STATISTICS_SCOPE_SHIFT;
+}
+
+static inline uint64_t strata_statistics_without_scope(uint64_t origin)
+{
+    return origin & ~((uint64_t)UINT32_MAX << STRATA_STATISTICS_SCOPE_SHIFT & UINT32_MAX);
 }
 
 static inline strata_tag strata_statistics_origin_tag(uint64_t origin)
@@ -51,7 +71,7 @@ static inline strata_tag strata_statistics_origin_tag(uint64_t origin)
 
 static inline uint32_t strata_statistics_origin_stack(uint64_t origin)
 {
-    return (uint32_t)origin >> 1;
+    return (uint32_t)origin << (32 - STRATA_STATISTICS_SCOPE_SHIFT) >> (33 - STRATA_STATISTICS_SCOPE_SHIFT);
 }
 
 static inline const char *strata_statistics_tag_text(strata_tag tag)
@@ -65,16 +85,15 @@ extern const strata_resource_ops strata_statistics_ops;
 
 /* ---- counters.c ---- */
 
-extern const char strata_statistics_name[]; /* in the ops of this layer alone */
+extern const char strata_statistics_name[]; /* in this layer's ops alone */
 
-/* Checks for public functions. Errors: FORKED, INVALID_VALUE for another layer. */
+/* For public functions. Errors: FORKED, INVALID_VALUE for another layer. */
 strata_status strata_statistics_enter(strata_resource *resource, strata_statistics **self);
 
-/* False if the scope is not open. The record `all` has the sum of all tags. */
+/* False: the scope is not open. The record `all` has the sum of all tags. */
 bool strata_statistics_counters_of(strata_statistics *self, strata_tag_counters_record *record, uint32_t scope,
                                    strata_statistics_counters *out);
 
-/* Failed allocations of every status. */
 uint64_t strata_statistics_failed(const strata_statistics *self);
 
 /* ---- report.c ---- */
@@ -84,12 +103,34 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
 strata_status strata_statistics_set_value(strata_resource *resource, size_t which, uint64_t value);
 void strata_statistics_describe(strata_resource *resource, strata_emitter *to);
 
+/* ---- thread_scopes.c ---- */
+
+/* The thread's; NULL: none. */
+strata_statistics_scope *strata_statistics_entered(strata_statistics *self);
+size_t strata_statistics_entered_bytes(void);
+
+/* After an allocation in the scope; its slot. */
+uint32_t strata_statistics_scope_count(strata_statistics_scope *scope, size_t bytes, size_t requested);
+
+/* Before a free; then with its outcome. */
+strata_statistics_scope *strata_statistics_scope_uncount(strata_statistics *self, uint32_t slot, size_t bytes);
+void strata_statistics_scope_freed(strata_statistics_scope *scope, size_t bytes, bool freed);
+
+typedef struct strata_statistics_scope_facts {
+    char name[64];
+    strata_statistics_counters counters;
+} strata_statistics_scope_facts;
+
+/* The next open scope after *slot, initially 0. */
+bool strata_statistics_next_scope(strata_statistics *self, uint32_t *slot, strata_statistics_scope_facts *facts);
+void strata_statistics_end_scopes(strata_statistics *self);
+
 /* ---- leaks.c ---- */
 
 void strata_statistics_end_refused(strata_resource *resource);
 
 /* Prepares and ends reports at exit. Errors: IO, OUT_OF_HOST_MEMORY. */
-strata_status strata_statistics_begin_reports(strata_statistics *self, const char *file);
+strata_status strata_statistics_begin_reports(strata_statistics *self, const strata_statistics_options *options);
 void strata_statistics_end_reports(strata_statistics *self);
 
 #endif

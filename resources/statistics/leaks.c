@@ -1,7 +1,5 @@
-/* Live blocks in groups, reported on request, if the stack cannot be destroyed, and at exit.
- *
- * A walk over the stack's table collects live blocks; those with equal call stack and tag (without call stacks: tag and
- * size class) are merged. */
+/* Live blocks in groups, reported on request, if the stack cannot be destroyed, and at exit. A walk over the stack's
+ * table merges live blocks with equal call stack and tag (without call stacks: tag and size class). */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
@@ -9,9 +7,11 @@
 #include "core/base/error.h"
 #include "core/base/file_name.h"
 #include "core/base/host_memory.h"
+#include "core/base/output_file.h"
+#include "core/base/report.h"
+#include "core/base/size_text.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +21,7 @@ enum { FIRST_ROOM = 256, MOST_LOGGED = 16 };
 
 /* ---- walking ---- */
 
-/* The next live block from *slot on, in this layer's view. */
+/* From *slot on, in this layer's view. */
 static bool next_live(const strata_statistics *self, uint32_t *slot, uint32_t end, strata_block *block,
                       uint32_t *call_stack)
 {
@@ -49,8 +49,7 @@ static strata_status begin(strata_resource *resource, strata_statistics **self)
 {
     strata_status status = strata_statistics_enter(resource, self);
     if (status == STRATA_SUCCESS && !resource->stack)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "statistics: the layer is not part of a stack, so it has no blocks");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: the layer belongs to no stack and has no blocks");
     return status;
 }
 
@@ -60,7 +59,7 @@ strata_status strata_statistics_visit(strata_resource *statistics,
 {
     strata_statistics *self;
     if (!visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "statistics: a visit without a function");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_statistics_visit: visit is NULL");
     strata_status status = begin(statistics, &self);
     if (status != STRATA_SUCCESS)
         return status;
@@ -215,7 +214,7 @@ strata_status strata_statistics_leaks(strata_resource *statistics, strata_format
     leak_list list;
     if (!write || (unsigned)format > STRATA_FORMAT_JSON)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "statistics: a report without a callback, or without a format that there is");
+                           "strata_statistics_leaks: write is NULL, or the format is unknown");
     strata_status status = begin(statistics, &self);
     if (status == STRATA_SUCCESS)
         status = collect(self, &list);
@@ -243,7 +242,7 @@ static void write_file(const char *text, size_t length, void *data)
 {
     file_writer *writer = data;
     while (length && !writer->error) {
-        ssize_t written = write(writer->file, text, length);
+        ssize_t written = strata_write_without_signals(writer->file, text, length);
         if (written < 0 && errno != EINTR)
             writer->error = errno;
         if (written <= 0)
@@ -294,12 +293,17 @@ typedef struct joined_frames {
     size_t used;
 } joined_frames;
 
+/* Without the folders of source files: a message must reach the frames of the program, which come after the library's
+ * own where it is linked in. */
 static void join(const char *text, void *data)
 {
     joined_frames *to = data;
     if (to->used >= sizeof to->text)
         return;
-    int length = snprintf(to->text + to->used, sizeof to->text - to->used, "%s%s", to->used ? ", " : "", text);
+    const char *file = strrchr(text, '('), *slash = file ? strrchr(file, '/') : NULL;
+    const size_t kept = slash ? (size_t)(file + 1 - text) : 0;
+    int length = snprintf(to->text + to->used, sizeof to->text - to->used, "%s%.*s%s", to->used ? ", " : "", (int)kept,
+                          text, slash ? slash + 1 : text);
     to->used += length > 0 ? (size_t)length : 0;
 }
 
@@ -310,10 +314,10 @@ static void log_group(const leak_group *group)
     strata_error *error = strata_error_begin(STRATA_ERROR_BUSY);
     error->in_use = (size_t)group->bytes;
     error->tag = group->tag;
-    strata_error_raise(error, "statistics: %llu block%s of %llu bytes in all still live, tag \"%s\"%s%s",
-                       (unsigned long long)group->blocks, group->blocks == 1 ? "" : "s",
-                       (unsigned long long)group->bytes, strata_tag_name(group->tag),
-                       group->call_stack ? ", allocated by " : "", frames.text);
+    strata_error_raise_finding(error, "statistics: %llu live block%s, %s in all, tag \"%s\"%s%s",
+                               (unsigned long long)group->blocks, group->blocks == 1 ? "" : "s",
+                               strata_size_text(group->bytes).text, strata_tag_name(group->tag),
+                               group->call_stack ? ", allocated by " : "", frames.text);
 }
 
 static void report_to_log(const leak_list *list)
@@ -322,8 +326,26 @@ static void report_to_log(const leak_list *list)
     for (size_t i = 0; i < logged; i++)
         log_group(&list->groups[i]);
     if (list->count > logged)
-        strata_fail(STRATA_ERROR_BUSY, "statistics: %zu more groups of live blocks; strata_statistics_leaks has all",
-                    list->count - logged);
+        strata_error_raise_finding(strata_error_begin(STRATA_ERROR_BUSY),
+                                   "statistics: %zu more groups of live blocks; strata_statistics_leaks lists all",
+                                   list->count - logged);
+}
+
+/* To STRATA_REPORT, or to standard error if leaks=log has no callback to call. */
+static void report_in_words(const strata_statistics *self, const leak_list *list)
+{
+    static const char title[] = "statistics: blocks that are still live\n";
+    if (!strata_report_is_wanted(self->leaks != STRATA_STATISTICS_LEAKS_LOG || strata_error_has_log_callback(), false))
+        return;
+    strata_report_text text;
+    strata_emitter to;
+    strata_report_text_begin(&text, false);
+    strata_report_text_add(title, sizeof title - 1, &text);
+    strata_emitter_begin(&to, STRATA_FORMAT_TEXT, strata_report_text_add, &text);
+    emit_leaks(&to, self, list);
+    strata_emitter_end(&to);
+    strata_report_text_add("\n", 1, &text);
+    strata_report_text_end(&text);
 }
 
 static void report(const strata_statistics *self)
@@ -331,9 +353,11 @@ static void report(const strata_statistics *self)
     leak_list list;
     if (!self->resource.stack || collect(self, &list) != STRATA_SUCCESS)
         return;
+    if (list.count)
+        report_in_words(self, &list);
     if (list.count && self->leaks == STRATA_STATISTICS_LEAKS_FILE)
         report_to_file(self, &list);
-    else if (list.count)
+    else if (list.count && self->leaks == STRATA_STATISTICS_LEAKS_LOG)
         report_to_log(&list);
     strata_host_free(list.groups);
 }
@@ -341,12 +365,12 @@ static void report(const strata_statistics *self)
 void strata_statistics_end_refused(strata_resource *resource)
 {
     const strata_statistics *self = (const strata_statistics *)resource;
-    if (self->leaks != STRATA_STATISTICS_LEAKS_OFF)
+    if (self->reports)
         report(self);
 }
 
-/* Destructors run after all exit handlers, so memory freed there is no leak. The driver, gone by then, is not called. A
- * forked child has no blocks, and the lock may have been held at the fork. */
+/* Runs after all exit handlers: memory freed there is no leak. The driver, gone by then, is not called. A forked child
+ * has no blocks, and the lock may have been held at the fork. */
 static __attribute__((destructor)) void report_at_exit(void)
 {
     if (strata_driver_state_now() == STRATA_DRIVER_FORKED)
@@ -357,24 +381,25 @@ static __attribute__((destructor)) void report_at_exit(void)
     strata_lock_release(&reporting_lock);
 }
 
-static strata_status open_file(strata_statistics *self, const char *given)
+static strata_status open_file(strata_statistics *self, const strata_statistics_options *options)
 {
-    char file[2048];
-    strata_status status = strata_file_name(file, sizeof file, "statistics", given, NULL, 0);
+    char file[2048], text[128];
+    strata_status status = strata_file_name(file, sizeof file, "statistics", options->file, NULL, 0);
     if (status != STRATA_SUCCESS)
         return status;
-    self->file = open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    self->file = strata_output_append(file, 0, (mode_t)options->mode);
     if (self->file >= 0)
         return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_IO, "statistics: file \"%.200s\" cannot be made or written to: %s", file,
-                       strerror(errno));
+    return strata_fail(STRATA_ERROR_IO, "statistics: cannot create or write file \"%.200s\": %s", file,
+                       strata_output_error(errno, text, sizeof text));
 }
 
-strata_status strata_statistics_begin_reports(strata_statistics *self, const char *file)
+strata_status strata_statistics_begin_reports(strata_statistics *self, const strata_statistics_options *options)
 {
-    if (self->leaks == STRATA_STATISTICS_LEAKS_OFF)
+    self->reports = self->leaks != STRATA_STATISTICS_LEAKS_OFF || strata_report_has_place();
+    if (!self->reports)
         return STRATA_SUCCESS;
-    strata_status status = self->leaks == STRATA_STATISTICS_LEAKS_FILE ? open_file(self, file) : STRATA_SUCCESS;
+    strata_status status = self->leaks == STRATA_STATISTICS_LEAKS_FILE ? open_file(self, options) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_take(&reporting_lock);
@@ -388,7 +413,7 @@ strata_status strata_statistics_begin_reports(strata_statistics *self, const cha
 
 void strata_statistics_end_reports(strata_statistics *self)
 {
-    if (self->leaks == STRATA_STATISTICS_LEAKS_OFF)
+    if (!self->reports)
         return;
     strata_lock_take(&reporting_lock);
     if (self->next)

@@ -1,5 +1,5 @@
-/* statistics: counts allocations and frees by tag (tag_counters.h), and stores in each block's entry what its free and
- * a leak report need. */
+/* statistics: counts allocations and frees by tag, and stores in each block's entry what its free and a leak report
+ * need. */
 #include "resources/statistics/internal.h"
 
 #include "core/base/call_stack.h"
@@ -22,65 +22,69 @@ static __attribute__((cold, noinline)) strata_status count_failure(strata_statis
 }
 
 static inline void write_facts(const strata_statistics *self, strata_statistics_facts *facts, const strata_block *block,
-                               strata_tag tag, uint32_t call_stack)
+                               strata_tag tag, uint32_t call_stack, uint32_t scope)
 {
     if (__builtin_expect(self->stores_facts, 0)) {
         atomic_store_explicit(&facts->bytes, block->bytes, memory_order_relaxed);
         atomic_store_explicit(&facts->requested, block->requested, memory_order_relaxed);
         atomic_store_explicit(&facts->address, block->address, memory_order_relaxed);
     }
-    atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack), memory_order_release);
+    atomic_store_explicit(&facts->origin, strata_statistics_origin(tag, call_stack, scope), memory_order_release);
 }
 
-/* Without an account. The tag's record comes first, so that the free can be counted. */
+/* Without an account. The tag's record comes first: the free can then be counted. */
 static __attribute__((noinline)) strata_status allocate_shared(strata_statistics *self, const strata_request *request,
-                                                               uint32_t call_stack, strata_block *out)
+                                                               uint32_t call_stack, strata_statistics_scope *scope,
+                                                               strata_block *out)
 {
     strata_resource *resource = &self->resource;
     strata_tag_counters_record *record = strata_tag_counters_record_of(&self->counters, request->tag);
     if (!record) {
         *out = (strata_block){0};
-        return count_failure(self, strata_fail_host_memory("the counters of a tag"));
+        strata_status status = count_failure(self, strata_fail_host_memory("the counters of a tag"));
+        strata_request_refused(resource, request, status);
+        return status;
     }
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     strata_statistics_facts *facts = status == STRATA_SUCCESS ? facts_of(resource, out->id) : NULL;
     if (!facts)
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
-    write_facts(self, facts, out, request->tag, call_stack);
+    write_facts(self, facts, out, request->tag, call_stack,
+                scope ? strata_statistics_scope_count(scope, out->bytes, out->requested) : 0);
     strata_tag_counters_add_shared(&self->counters, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
 
 /* An empty block is not counted. */
-static inline __attribute__((always_inline)) void count_allocation(strata_statistics *self,
-                                                                   strata_tag_counters_thread *local,
-                                                                   strata_tag_counters_account *account,
-                                                                   const strata_block *made, uint32_t call_stack)
+static inline __attribute__((always_inline)) void
+count_allocation(strata_statistics *self, strata_tag_counters_thread *local, strata_tag_counters_account *account,
+                 const strata_block *made, uint32_t call_stack, strata_statistics_scope *scope)
 {
     if (__builtin_expect(!made->id.generation, 0))
         return;
     const strata_table *table = strata_resource_table(&self->resource);
     write_facts(self, strata_statistics_facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made,
-                account->tag, call_stack);
+                account->tag, call_stack,
+                scope ? strata_statistics_scope_count(scope, made->bytes, made->requested) : 0);
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
-/* With call stacks, or to look up the account. */
+/* With call stacks or scopes, or to look up the account. */
 static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *self, const strata_request *request,
                                                              strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
-    uint32_t call_stack = 0;
-    if (atomic_load_explicit(&self->stacks, memory_order_relaxed))
-        call_stack = strata_call_stack_capture(0);
+    const uint8_t detail = atomic_load_explicit(&self->detail, memory_order_relaxed);
+    const uint32_t call_stack = detail & STRATA_STATISTICS_STACKS ? strata_call_stack_capture(0) : 0;
+    strata_statistics_scope *scope = detail & STRATA_STATISTICS_SCOPES ? strata_statistics_entered(self) : NULL;
     strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
     strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, request->tag);
     if (__builtin_expect(!account, 0))
-        return allocate_shared(self, request, call_stack, out);
+        return allocate_shared(self, request, call_stack, scope, out);
     strata_status status = upstream->ops->allocate(upstream, request, out);
     if (status != STRATA_SUCCESS)
         return count_failure(self, status);
-    count_allocation(self, local, account, out, call_stack);
+    count_allocation(self, local, account, out, call_stack, scope);
     return STRATA_SUCCESS;
 }
 
@@ -90,41 +94,47 @@ static strata_status statistics_allocate(strata_resource *resource, const strata
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account =
         strata_tag_counters_account_if_present(&self->counters, request->tag, &local);
-    if (__builtin_expect(!account || atomic_load_explicit(&self->stacks, memory_order_relaxed), 0))
+    if (__builtin_expect(!account || atomic_load_explicit(&self->detail, memory_order_relaxed), 0))
         return allocate_slow(self, request, out);
     strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
         return count_failure(self, status);
-    count_allocation(self, local, account, out, 0);
+    count_allocation(self, local, account, out, 0, NULL);
     return STRATA_SUCCESS;
 }
 
-/* Tag 0 if a free names a tag without allocations. */
+/* Tag 0's if a free names a tag without allocations. */
 static strata_tag_counters_record *record_of(strata_statistics *self, strata_tag tag)
 {
     strata_tag_counters_record *record = strata_tag_counters_find(&self->counters, tag);
     return record ? record : strata_tag_counters_find(&self->counters, 0);
 }
 
-static __attribute__((noinline)) strata_status count_free_slow(strata_statistics *self, strata_tag tag, size_t bytes)
+static strata_tag_counters_account *account_of(strata_statistics *self, strata_tag tag,
+                                               strata_tag_counters_thread **local)
 {
-    strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
-    strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, tag);
+    *local = strata_tag_counters_self(&self->counters, strata_thread_self());
+    return strata_tag_counters_account_of(&self->counters, *local, tag);
+}
+
+static __attribute__((noinline)) void count_free_slow(strata_statistics *self, strata_tag tag, size_t bytes)
+{
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = account_of(self, tag, &local);
     if (account)
         strata_tag_counters_sub(&self->counters, local, account, bytes);
     else
         strata_tag_counters_sub_shared(&self->counters, record_of(self, tag), bytes);
-    return STRATA_SUCCESS;
 }
 
-static inline strata_status count_free(strata_statistics *self, strata_tag tag, size_t bytes)
+static inline void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
     if (__builtin_expect(!account, 0))
-        return count_free_slow(self, tag, bytes);
-    strata_tag_counters_sub(&self->counters, local, account, bytes);
-    return STRATA_SUCCESS;
+        count_free_slow(self, tag, bytes);
+    else
+        strata_tag_counters_sub(&self->counters, local, account, bytes);
 }
 
 static __attribute__((cold, noinline)) strata_status count_free_failure(strata_statistics *self, strata_status status)
@@ -133,21 +143,83 @@ static __attribute__((cold, noinline)) strata_status count_free_failure(strata_s
     return status;
 }
 
+/* The block was counted as freed and is live. */
+static __attribute__((cold, noinline)) strata_status take_back_free(strata_statistics *self, strata_tag tag,
+                                                                    size_t bytes, strata_status status)
+{
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = account_of(self, tag, &local);
+    if (account)
+        strata_tag_counters_live(&self->counters, local, account, bytes);
+    else
+        strata_tag_counters_live_shared(&self->counters, record_of(self, tag), bytes);
+    return count_free_failure(self, status);
+}
+
+/* Of a block that is not live here: unknown, or freed by address before its allocation returned here. */
+static __attribute__((noinline)) strata_status deallocate_unknown(strata_statistics *self, const strata_block *block,
+                                                                  CUstream stream)
+{
+    strata_resource *upstream = self->resource.upstream;
+    const strata_tag tag = block->tag;
+    const size_t bytes = block->bytes; /* if wrong, the free fails */
+    strata_status status = upstream->ops->deallocate(upstream, block, stream);
+    if (status != STRATA_SUCCESS)
+        return count_free_failure(self, status);
+    count_free(self, tag, bytes);
+    return status;
+}
+
+/* One of several frees of a block takes its scope out of its origin. */
+static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint64_t generation, uint64_t origin)
+{
+    return strata_word_lives(atomic_load_explicit(&entry->word, memory_order_acquire), generation) &&
+           atomic_compare_exchange_strong_explicit(&facts->origin, &origin, strata_statistics_without_scope(origin),
+                                                   memory_order_acq_rel, memory_order_relaxed);
+}
+
+static __attribute__((noinline)) strata_status deallocate_in_scope(strata_statistics *self, const strata_block *block,
+                                                                   CUstream stream, uint64_t origin, size_t bytes)
+{
+    strata_resource *upstream = self->resource.upstream;
+    strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
+    strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
+    const strata_tag tag = strata_statistics_origin_tag(origin);
+    strata_statistics_scope *scope = NULL;
+    if (take_scope(entry, facts, block->id.generation, origin))
+        scope = strata_statistics_scope_uncount(self, strata_statistics_origin_scope(origin), bytes);
+    count_free(self, tag, bytes);
+    strata_status status = upstream->ops->deallocate(upstream, block, stream);
+    if (scope && status != STRATA_SUCCESS)
+        atomic_store_explicit(&facts->origin, origin, memory_order_release);
+    if (scope)
+        strata_statistics_scope_freed(scope, bytes, status == STRATA_SUCCESS);
+    return status == STRATA_SUCCESS ? status : take_back_free(self, tag, bytes, status);
+}
+
+/* Counted before: another thread may get the memory before the free returns, and the peak must not have both. */
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     strata_statistics *self = (strata_statistics *)resource;
-    const strata_statistics_facts *facts = facts_of(resource, block->id);
+    strata_entry *entry = strata_table_lookup(strata_resource_table(resource), block->id);
+    const strata_statistics_facts *facts = entry ? strata_statistics_facts_in(resource, entry) : NULL;
     const uint64_t origin = facts ? atomic_load_explicit(&facts->origin, memory_order_acquire) : 0;
-    strata_tag tag = block->tag;
-    size_t bytes = block->bytes;            /* the free fails if these are wrong */
-    if (__builtin_expect(origin != 0, 1)) { /* 0: freed by address before its allocation returned here */
-        tag = strata_statistics_origin_tag(origin);
-        if (__builtin_expect(self->stores_facts, 0))
-            bytes = (size_t)atomic_load_explicit(&facts->bytes, memory_order_relaxed);
-    }
+    if (__builtin_expect(!origin, 0))
+        return deallocate_unknown(self, block, stream);
+    const strata_tag tag = strata_statistics_origin_tag(origin);
+    const size_t bytes = (size_t)atomic_load_explicit(
+        __builtin_expect(self->stores_facts, 0) ? &facts->bytes : &entry->bytes, memory_order_relaxed);
+    if (__builtin_expect(strata_statistics_origin_scope(origin) != 0, 0))
+        return deallocate_in_scope(self, block, stream, origin, bytes);
+    count_free(self, tag, bytes);
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
-    return __builtin_expect(status == STRATA_SUCCESS, 1) ? count_free(self, tag, bytes)
-                                                         : count_free_failure(self, status);
+    return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : take_back_free(self, tag, bytes, status);
+}
+
+static void statistics_request_refused(strata_resource *resource, const strata_request *request, strata_status status)
+{
+    (void)request;
+    count_failure((strata_statistics *)resource, status);
 }
 
 /* ---- making and ending ---- */
@@ -163,6 +235,7 @@ static void statistics_destroy(strata_resource *resource)
     strata_statistics *self = (strata_statistics *)resource;
     strata_statistics_end_reports(self);
     strata_tag_counters_destroy(&self->counters);
+    strata_statistics_end_scopes(self);
     strata_host_free(self);
 }
 
@@ -182,4 +255,5 @@ const strata_resource_ops strata_statistics_ops = {
     .set_value = strata_statistics_set_value,
     .describe = strata_statistics_describe,
     .end_refused = strata_statistics_end_refused,
+    .request_refused = statistics_request_refused,
 };

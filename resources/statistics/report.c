@@ -1,4 +1,4 @@
-/* Values of the statistics layer, and its tables in a report of the stack. */
+/* Values of the layer, and its tables in a report. */
 #include "core/base/driver_state.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
@@ -25,18 +25,18 @@ _Static_assert(RESET_PEAKS + 1 == STRATA_STATISTICS_VALUES, "the values that the
 
 const strata_value strata_statistics_values[STRATA_STATISTICS_VALUES] = {
     [BYTES_CURRENT] = {"bytes.current", STRATA_VALUE_BYTES, false, "usable bytes in live blocks"},
-    [BYTES_PEAK] = {"bytes.peak", STRATA_VALUE_BYTES, false, "the most that was live at a time"},
+    [BYTES_PEAK] = {"bytes.peak", STRATA_VALUE_BYTES, false, "most bytes live at a time"},
     [BYTES_TOTAL] = {"bytes.total", STRATA_VALUE_BYTES, false, "ever allocated"},
     [BLOCKS_CURRENT] = {"blocks.current", STRATA_VALUE_COUNT, false, "live blocks"},
-    [BLOCKS_PEAK] = {"blocks.peak", STRATA_VALUE_COUNT, false, "the most that were live at a time"},
+    [BLOCKS_PEAK] = {"blocks.peak", STRATA_VALUE_COUNT, false, "most blocks live at a time"},
     [BLOCKS_TOTAL] = {"blocks.total", STRATA_VALUE_COUNT, false, "ever allocated"},
-    [REQUESTED_TOTAL] = {"requested.total", STRATA_VALUE_BYTES, false, "ever asked for, of what was allocated"},
-    [RETIRED_BYTES] = {"retired.bytes", STRATA_VALUE_BYTES, false, "freed in stream order and not complete"},
+    [REQUESTED_TOTAL] = {"requested.total", STRATA_VALUE_BYTES, false, "bytes requested so far, of allocated blocks"},
+    [RETIRED_BYTES] = {"retired.bytes", STRATA_VALUE_BYTES, false, "bytes freed in stream order and not complete"},
     [FAILURES] = {"failures", STRATA_VALUE_COUNT, false, "allocations that failed"},
     [FREE_FAILURES] = {"free_failures", STRATA_VALUE_COUNT, false, "frees that failed"},
-    [SCOPES] = {"scopes", STRATA_VALUE_COUNT, false, "scopes that are open"},
-    [STACKS] = {"stacks", STRATA_VALUE_SWITCH, true, "take the call stack of each allocation"},
-    [RESET_PEAKS] = {"reset_peaks", STRATA_VALUE_SWITCH, true, "set to 1: every peak becomes what is live"},
+    [SCOPES] = {"scopes", STRATA_VALUE_COUNT, false, "open scopes"},
+    [STACKS] = {"stacks", STRATA_VALUE_SWITCH, true, "record the call stack of each allocation"},
+    [RESET_PEAKS] = {"reset_peaks", STRATA_VALUE_SWITCH, true, "set to 1: resets every peak to what is live"},
 };
 
 static uint64_t not_negative(int64_t number)
@@ -64,14 +64,13 @@ static uint64_t counter_value(size_t which, const strata_statistics_counters *co
     }
 }
 
-/* Asks the owner only on request, so that frees cost nothing. The retired bytes are valid even if the driver's query
- * failed. */
+/* Asks the owner only here: frees cost nothing. The retired bytes are valid even if the driver's query failed. */
 static strata_status get_retired(const strata_resource *resource, uint64_t *value)
 {
     strata_resource *upstream = resource->upstream;
     strata_usage usage = {0};
     *value = 0;
-    strata_status status = upstream ? strata_usable() : STRATA_SUCCESS;
+    strata_status status = upstream ? strata_check_driver() : STRATA_SUCCESS;
     if (!upstream || status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin();
@@ -98,7 +97,7 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
         *value = strata_tag_counters_scopes(&self->counters);
         break;
     case STACKS:
-        *value = atomic_load_explicit(&self->stacks, memory_order_relaxed);
+        *value = (atomic_load_explicit(&self->detail, memory_order_relaxed) & STRATA_STATISTICS_STACKS) != 0;
         break;
     case RESET_PEAKS:
         *value = 0;
@@ -113,8 +112,10 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
 strata_status strata_statistics_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
     strata_statistics *self = (strata_statistics *)resource;
-    if (which == STACKS)
-        atomic_store_explicit(&self->stacks, value != 0, memory_order_relaxed);
+    if (which == STACKS && value)
+        atomic_fetch_or_explicit(&self->detail, STRATA_STATISTICS_STACKS, memory_order_relaxed);
+    else if (which == STACKS)
+        atomic_fetch_and_explicit(&self->detail, (uint8_t)~STRATA_STATISTICS_STACKS, memory_order_relaxed);
     else if (value)
         strata_tag_counters_reset_peaks(&self->counters);
     return STRATA_SUCCESS;
@@ -200,6 +201,23 @@ static void describe_scopes(strata_statistics *self, strata_emitter *to)
     strata_emit_list_end(to);
 }
 
+static void describe_thread_scopes(strata_statistics *self, strata_emitter *to)
+{
+    strata_statistics_scope_facts scope;
+    uint32_t slot = 0;
+    bool any = strata_statistics_next_scope(self, &slot, &scope);
+    if (!any)
+        return;
+    strata_emit_list_begin(to, "scopes_by_thread");
+    for (; any; any = strata_statistics_next_scope(self, &slot, &scope)) {
+        strata_emit_object_begin(to, NULL);
+        strata_emit_text(to, "name", scope.name);
+        emit_counters(to, &scope.counters);
+        strata_emit_object_end(to);
+    }
+    strata_emit_list_end(to);
+}
+
 void strata_statistics_describe(strata_resource *resource, strata_emitter *to)
 {
     strata_statistics *self = (strata_statistics *)resource;
@@ -207,4 +225,5 @@ void strata_statistics_describe(strata_resource *resource, strata_emitter *to)
     describe_sizes(self, to);
     describe_failures(self, to);
     describe_scopes(self, to);
+    describe_thread_scopes(self, to);
 }

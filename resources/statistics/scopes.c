@@ -1,29 +1,11 @@
-/* Scopes, and sums over accounts. Static functions run with the lock held. */
+/* Scopes, and sums over accounts. Static functions: the lock is held, unless they say otherwise. */
 #include "resources/statistics/tag_counters.h"
 
-/* While a scope begins: below every value, and differences do not overflow. */
-static const int64_t nothing_reserved = INT64_MIN / 2;
+#include "core/base/host_memory.h"
+
+#include <string.h>
 
 /* ---- adding up ---- */
-
-static int64_t sum_current(const strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next)
-        sum += counter_load(&gauge_of(account, unit)->current);
-    return sum;
-}
-
-/* Counts what threads reached since they last reserved. */
-static void raise_peak(strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-        sum += gauge_bound(gauge, counter_load(&gauge->reserved));
-    }
-    record->peak[unit] = larger(record->peak[unit], sum);
-}
 
 static void add_totals(const strata_tag_counters_record *record, strata_tag_counters_scope *totals)
 {
@@ -48,54 +30,6 @@ static void sum_totals(strata_tag_counters *counters, const strata_tag_counters_
 
 /* ---- scopes ---- */
 
-/* The record of all tags is first. */
-static strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
-{
-    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
-}
-
-static void take_reservations(strata_tag_counters *counters)
-{
-    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
-        for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-            if (!has_its_numbers(account))
-                continue;
-            for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-                account->saved[unit] = counter_load(&gauge_of(account, unit)->reserved);
-                counter_store(&gauge_of(account, unit)->reserved, nothing_reserved);
-            }
-        }
-    }
-}
-
-/* Raises the peak and sets reservations to the current values. The record of all tags comes last: its aliases are
- * restored by then. */
-static void restore_reservations(strata_tag_counters_record *record, unsigned unit)
-{
-    int64_t most = 0, sum = 0;
-    for (strata_tag_counters_account *account = first_account(record); account; account = account->next) {
-        strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-        const bool own = has_its_numbers(account);
-        most += gauge_bound(gauge, own ? account->saved[unit] : account->alias->saved[unit]);
-        if (own)
-            counter_store(&gauge->reserved, counter_load(&gauge->current));
-        sum += counter_load(&gauge->reserved);
-    }
-    record->peak[unit] = larger(record->peak[unit], most);
-    record->sum[unit] = sum;
-}
-
-static void shrink_reservations(strata_tag_counters *counters)
-{
-    take_reservations(counters);
-    strata_heavy_barrier();
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        for (strata_tag_counters_record *record = NULL; (record = strata_tag_counters_next(counters, record));)
-            restore_reservations(record, unit);
-        restore_reservations(counters->all, unit);
-    }
-}
-
 static void begin_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     strata_tag_counters_scope *scope = &record->scopes[counters->scope_count];
@@ -107,42 +41,86 @@ static void begin_scope(strata_tag_counters *counters, strata_tag_counters_recor
     }
 }
 
+static uint32_t larger_room(const strata_tag_counters_record *record, uint32_t scope_count)
+{
+    return scope_count > 2 * record->room ? scope_count : 2 * record->room;
+}
+
+/* Where a record has too little, into other_scopes. False without host memory. records_lock alone is held. */
+static bool allocate_room(strata_tag_counters *counters, uint32_t scope_count)
+{
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
+        if (record->room >= scope_count)
+            continue;
+        record->other_scopes = strata_host_zalloc(larger_room(record, scope_count) * sizeof *record->scopes);
+        if (!record->other_scopes)
+            return false;
+    }
+    return true;
+}
+
+static void use_room(strata_tag_counters_record *record, uint32_t scope_count)
+{
+    strata_tag_counters_scope *larger_scopes = record->other_scopes;
+    if (!larger_scopes)
+        return;
+    memcpy(larger_scopes, record->scopes, record->room * sizeof *larger_scopes);
+    record->other_scopes = record->scopes;
+    record->scopes = larger_scopes;
+    record->room = larger_room(record, scope_count);
+}
+
+/* records_lock alone is held. */
+static void free_other_scopes(strata_tag_counters *counters)
+{
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
+        strata_host_free(record->other_scopes);
+        record->other_scopes = NULL;
+    }
+}
+
+static void begin_scopes(strata_tag_counters *counters, uint32_t scope_count)
+{
+    strata_spin_take(&counters->lock);
+    strata_tag_counters_take_sums(counters);
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
+        use_room(record, scope_count);
+        begin_scope(counters, record);
+    }
+    counters->scope_count++;
+    counters->starts++;
+    strata_spin_release(&counters->lock);
+}
+
 bool strata_tag_counters_push(strata_tag_counters *counters)
 {
-    bool room = true;
-    strata_spin_take(&counters->lock);
-    for (strata_tag_counters_record *record = NULL; room && (record = next_of_all(counters, record));)
-        room =
-            counters->scope_count < UINT32_MAX - 1 && strata_tag_counters_make_room(record, counters->scope_count + 1);
-    if (room) {
-        shrink_reservations(counters);
-        for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
-            begin_scope(counters, record);
-        counters->scope_count++;
-    }
-    strata_spin_release(&counters->lock);
+    strata_lock_take(&counters->records_lock);
+    const uint32_t scope_count = strata_tag_counters_scopes(counters) + 1; /* at most: some may be closed meanwhile */
+    const bool room = scope_count < UINT32_MAX / 2 && allocate_room(counters, scope_count);
+    if (room)
+        begin_scopes(counters, scope_count);
+    free_other_scopes(counters);
+    strata_lock_release(&counters->records_lock);
     return room;
 }
 
-/* The scope is open. */
+/* The scope is open, the sums are taken. An allocation that counts may still be on its way to the totals. */
 static void read_record(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                         strata_tag_counters_numbers *numbers)
 {
     const strata_tag_counters_scope *from = scope ? &record->scopes[scope - 1] : &(strata_tag_counters_scope){0};
     strata_tag_counters_scope now;
     for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        int64_t current = sum_current(record, unit);
-        raise_peak(record, unit);
-        int64_t peak = larger(record->peak[unit], current);
+        int64_t current = record->sum[unit], peak = record->peak[unit];
         for (uint32_t inner = scope; inner < counters->scope_count; inner++)
             peak = larger(peak, record->scopes[inner].peak[unit]);
         numbers->current[unit] = current - from->current[unit];
         numbers->peak[unit] = peak - from->current[unit];
     }
     sum_totals(counters, record, &now);
-    numbers->total_bytes = now.total_bytes - from->total_bytes;
+    numbers->total_bytes = larger(now.total_bytes - from->total_bytes, numbers->peak[STRATA_TAG_COUNTERS_BYTES]);
     numbers->total_requested = now.total_requested - from->total_requested;
-    numbers->total_blocks = now.total_blocks - from->total_blocks;
+    numbers->total_blocks = larger(now.total_blocks - from->total_blocks, numbers->peak[STRATA_TAG_COUNTERS_BLOCKS]);
 }
 
 bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
@@ -151,8 +129,10 @@ bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters
     *numbers = (strata_tag_counters_numbers){0};
     strata_spin_take(&counters->lock);
     bool open = scope <= counters->scope_count || scope == UINT32_MAX;
-    if (open && record)
+    if (open && record) {
+        strata_tag_counters_take_sums(counters);
         read_record(counters, record, scope < counters->scope_count ? scope : counters->scope_count, numbers);
+    }
     strata_spin_release(&counters->lock);
     return open;
 }
@@ -160,10 +140,8 @@ bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters
 static void end_scope(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
     const strata_tag_counters_scope *scope = &record->scopes[counters->scope_count - 1];
-    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
-        raise_peak(record, unit);
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++)
         record->peak[unit] = larger(record->peak[unit], scope->peak[unit]);
-    }
 }
 
 bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers)
@@ -172,6 +150,7 @@ bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_
     strata_spin_take(&counters->lock);
     bool open = counters->scope_count > 0;
     if (open) {
+        strata_tag_counters_take_sums(counters);
         read_record(counters, counters->all, counters->scope_count, numbers);
         for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
             end_scope(counters, record);
@@ -184,7 +163,8 @@ bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_
 void strata_tag_counters_reset_peaks(strata_tag_counters *counters)
 {
     strata_spin_take(&counters->lock);
-    shrink_reservations(counters);
+    strata_tag_counters_take_sums(counters);
+    counters->starts++;
     for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));) {
         for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
             record->peak[unit] = record->sum[unit];
@@ -193,12 +173,4 @@ void strata_tag_counters_reset_peaks(strata_tag_counters *counters)
         }
     }
     strata_spin_release(&counters->lock);
-}
-
-uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
-{
-    strata_spin_take(&counters->lock);
-    uint32_t scope_count = counters->scope_count;
-    strata_spin_release(&counters->lock);
-    return scope_count;
 }

@@ -1,4 +1,4 @@
-/* Slow paths: records, accounts, reservations, and counting without an account. */
+/* Slow paths: records, accounts, windows, counting without an account. */
 #include "resources/statistics/tag_counters.h"
 
 #include "core/base/host_memory.h"
@@ -8,10 +8,10 @@
 enum {
     FIRST_TABLE = 16,
     FIRST_SCOPES = 4,
-    FINEST = 64,
-    LEAST_BLOCKS = 16,
-    SOME_PASSED_ON = 8, /* blocks */
-    MOST_DOUBLINGS = 6,
+    FINEST = 16,
+    EXACT_STEPS = 64,     /* with width 0 */
+    LEAST_WIDTH = 1 << 9, /* bytes */
+    NARROW_STEPS = 1024,  /* after the windows of all threads were emptied */
 };
 
 /* ---- records and accounts ---- */
@@ -37,22 +37,6 @@ static void add_account(strata_tag_counters_record *record, strata_tag_counters_
     atomic_store_explicit(&record->accounts, account, memory_order_release);
 }
 
-bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count)
-{
-    if (record->room >= scope_count)
-        return true;
-    uint32_t room = scope_count > 2 * record->room ? scope_count : 2 * record->room;
-    strata_tag_counters_scope *scopes = strata_host_zalloc(room * sizeof *scopes);
-    if (!scopes)
-        return false;
-    if (record->scopes)
-        memcpy(scopes, record->scopes, record->room * sizeof *scopes);
-    strata_host_free(record->scopes);
-    record->scopes = scopes;
-    record->room = room;
-    return true;
-}
-
 static void free_record(strata_tag_counters_record *record)
 {
     strata_tag_counters_account *account = atomic_load_explicit(&record->accounts, memory_order_relaxed);
@@ -66,16 +50,18 @@ static void free_record(strata_tag_counters_record *record)
     strata_host_free(record);
 }
 
-/* The lock is held, or the counters are not shared yet. */
+/* records_lock is held, or the counters are not shared yet: no scope is opened meanwhile. */
 static strata_tag_counters_record *make_record(strata_tag_counters *counters, strata_tag tag)
 {
+    const uint32_t scope_count = strata_tag_counters_scopes(counters);
     strata_tag_counters_record *record =
         strata_host_zalloc_aligned(_Alignof(strata_tag_counters_record), sizeof *record);
     if (!record)
         return NULL;
     record->tag = tag;
-    if (!strata_tag_counters_make_room(record,
-                                       counters->scope_count > FIRST_SCOPES ? counters->scope_count : FIRST_SCOPES)) {
+    record->room = scope_count > FIRST_SCOPES ? scope_count : FIRST_SCOPES;
+    record->scopes = strata_host_zalloc(record->room * sizeof *record->scopes);
+    if (!record->scopes) {
         strata_host_free(record);
         return NULL;
     }
@@ -83,21 +69,17 @@ static strata_tag_counters_record *make_record(strata_tag_counters *counters, st
     return record;
 }
 
-static strata_tag_counters_record *enter_record(strata_tag_counters *counters, strata_tag tag)
+/* records_lock is held. */
+static void enter_record(strata_tag_counters *counters, strata_tag_counters_record *record)
 {
-    strata_tag_counters_record *record = strata_tag_counters_find(counters, tag);
-    if (record)
-        return record;
-    record = make_record(counters, tag);
-    if (!record)
-        return NULL;
-    _Atomic(strata_tag_counters_record *) *chain = chain_of(counters, tag);
+    _Atomic(strata_tag_counters_record *) *chain = chain_of(counters, record->tag);
+    strata_spin_take(&counters->lock);
     record->chain = atomic_load_explicit(chain, memory_order_relaxed);
     atomic_store_explicit(chain, record, memory_order_release);
     strata_tag_counters_record *last = atomic_load_explicit(&counters->last, memory_order_relaxed);
     atomic_store_explicit(&last->next, record, memory_order_release);
     atomic_store_explicit(&counters->last, record, memory_order_relaxed);
-    return record;
+    strata_spin_release(&counters->lock);
 }
 
 strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag)
@@ -105,9 +87,11 @@ strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *c
     strata_tag_counters_record *record = strata_tag_counters_find(counters, tag);
     if (record)
         return record;
-    strata_spin_take(&counters->lock);
-    record = enter_record(counters, tag);
-    strata_spin_release(&counters->lock);
+    strata_lock_take(&counters->records_lock);
+    record = strata_tag_counters_find(counters, tag);
+    if (!record && (record = make_record(counters, tag)))
+        enter_record(counters, record);
+    strata_lock_release(&counters->records_lock);
     return record;
 }
 
@@ -121,6 +105,7 @@ bool strata_tag_counters_init(strata_tag_counters *counters)
 {
     strata_per_thread_init(&counters->threads, sizeof(strata_tag_counters_thread));
     strata_per_thread_take_number(&counters->threads);
+    strata_lock_init(&counters->records_lock, STRATA_RANK_TAG_RECORDS);
     strata_spin_init(&counters->lock, STRATA_RANK_TAG_COUNTERS);
     strata_barriers_open();
     counters->all = make_record(counters, 0);
@@ -146,6 +131,7 @@ void strata_tag_counters_destroy(strata_tag_counters *counters)
         record = next;
     }
     counters->all = NULL;
+    strata_lock_destroy(&counters->records_lock);
 }
 
 /* ---- a thread's accounts ---- */
@@ -173,70 +159,60 @@ static bool grow_table(strata_tag_counters_thread *local)
     return true;
 }
 
-static strata_tag_counters_account *make_account(strata_tag_counters_record *record)
+/* An account, and of a thread's first one its alias for all tags. */
+typedef struct new_accounts {
+    strata_tag_counters_account *account, *all;
+} new_accounts;
+
+static strata_tag_counters_account *allocate_account(void)
 {
-    strata_tag_counters_account *account =
-        record ? strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *account) : NULL;
-    if (account)
-        add_account(record, account);
-    return account;
+    return strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof(strata_tag_counters_account));
 }
 
-/* With an alias of it for all tags. */
-static strata_tag_counters_account *make_first(strata_tag_counters *counters, strata_tag_counters_record *record)
+/* False without host memory, nothing left. */
+static bool allocate_accounts(bool first, new_accounts *out)
 {
-    strata_tag_counters_account *all = strata_host_zalloc_aligned(_Alignof(strata_tag_counters_account), sizeof *all);
-    strata_tag_counters_account *account = all ? make_account(record) : NULL;
-    if (!account) {
-        strata_host_free(all);
-        return NULL;
-    }
-    all->alias = account;
-    account->alias = all;
-    add_account(counters->all, all);
-    return account;
+    *out = (new_accounts){allocate_account(), first ? allocate_account() : NULL};
+    if (out->account && (out->all || !first))
+        return true;
+    strata_host_free(out->account);
+    strata_host_free(out->all);
+    return false;
 }
 
 static void copy_gauge(strata_tag_counters_gauge *to, const strata_tag_counters_gauge *from)
 {
     counter_store(&to->current, counter_load(&from->current));
     counter_store(&to->top, counter_load(&from->top));
-    counter_store(&to->reserved, counter_load(&from->reserved));
+    counter_store(&to->high, counter_load(&from->high));
     counter_store(&to->low, counter_load(&from->low));
 }
 
-/* At a second account, the one for all tags gets numbers of its own. */
+/* At a second account, the one for all tags gets its own numbers. */
 static strata_tag_counters_account *split_from(strata_tag_counters_account *first)
 {
     strata_tag_counters_account *all = first->alias;
     copy_gauge(&all->bytes, &first->bytes);
     copy_gauge(&all->blocks, &first->blocks);
-    memcpy(all->reserved_at, first->reserved_at, sizeof all->reserved_at);
-    all->largest = first->largest;
-    all->largest_before = first->largest_before;
+    memcpy(all->counted, first->counted, sizeof all->counted);
+    memcpy(all->most, first->most, sizeof all->most);
     all->alias = first->alias = NULL;
     return all;
 }
 
 /* The lock is held. */
-static strata_tag_counters_account *open_account(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                                 strata_tag tag)
+static void add_accounts(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                         strata_tag_counters_record *record, const new_accounts *made)
 {
-    strata_tag_counters_record *record = enter_record(counters, tag);
-    if (!record)
-        return NULL;
-    if ((!local->table || 2 * (local->count + 1) > local->mask + 1) && !grow_table(local))
-        return NULL;
-    strata_tag_counters_account *account = local->first ? make_account(record) : make_first(counters, record);
-    if (!account)
-        return NULL;
-    if (!local->first)
-        local->first = account;
-    else if (!local->all)
+    add_account(record, made->account);
+    if (made->all) {
+        made->all->alias = made->account;
+        made->account->alias = made->all;
+        add_account(counters->all, made->all);
+        local->first = made->account;
+    } else if (!local->all) {
         local->all = split_from(local->first);
-    enter_account(local->table, local->mask, account);
-    local->count++;
-    return account;
+    }
 }
 
 strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
@@ -245,104 +221,179 @@ strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *count
     for (uint32_t at = tag & local->mask; local->table && local->table[at]; at = (at + 1) & local->mask)
         if (local->table[at]->tag == tag)
             return local->table[at];
+    strata_tag_counters_record *record = strata_tag_counters_record_of(counters, tag);
+    const bool full = !local->table || 2 * (local->count + 1) > local->mask + 1;
+    new_accounts made;
+    if (!record || (full && !grow_table(local)) || !allocate_accounts(!local->first, &made))
+        return NULL;
     strata_spin_take(&counters->lock);
-    strata_tag_counters_account *account = open_account(counters, local, tag);
+    add_accounts(counters, local, record, &made);
     strata_spin_release(&counters->lock);
-    return account;
+    enter_account(local->table, local->mask, made.account);
+    local->count++;
+    return made.account;
 }
 
-/* ---- reservations; the lock is held ---- */
+/* ---- windows; the lock is held ---- */
 
-/* A reservation changes from `reserved` to `now`. */
-static void count_reservation(strata_tag_counters_record *record, unsigned unit, strata_tag_counters_gauge *gauge,
-                              int64_t reserved, int64_t now)
+typedef struct extent {
+    int64_t below, above; /* of the current value */
+} extent;
+
+static void count_window(strata_tag_counters_record *record, const strata_tag_counters_account *account, unsigned unit,
+                         int64_t reached, extent window)
 {
-    int64_t others = record->sum[unit] - reserved;
-    record->peak[unit] = larger(record->peak[unit], others + gauge_bound(gauge, reserved));
-    record->sum[unit] = others + now;
+    const int64_t others = record->sum[unit] - account->counted[unit];
+    record->peak[unit] = larger(record->peak[unit], others + reached);
+    record->sum[unit] = others + window.below;
+    record->most[unit] += window.above - account->most[unit];
 }
 
-static void reserve(strata_tag_counters_account *account, unsigned unit, int64_t width)
+/* `around` is of the current value. */
+static void set_window(strata_tag_counters_account *account, unsigned unit, extent around)
 {
     strata_tag_counters_gauge *gauge = gauge_of(account, unit);
-    int64_t current = counter_load(&gauge->current), reserved = counter_load(&gauge->reserved),
-            change = current - account->reserved_at[unit];
-    count_reservation(account->record, unit, gauge, reserved, current + width);
-    account->record->reserved_at[unit] += change;
-    if (account->alias) {
-        count_reservation(account->alias->record, unit, gauge, reserved, current + width);
-        account->alias->record->reserved_at[unit] += change;
-    }
-    account->reserved_at[unit] = current;
+    const int64_t current = counter_load(&gauge->current);
+    const extent ends = {current - around.below, current + around.above};
+    count_window(account->record, account, unit, gauge_reached(account->record, account, gauge), ends);
+    if (account->alias)
+        count_window(account->alias->record, account, unit,
+                     gauge_reached(account->alias->record, account->alias, gauge), ends);
+    account->counted[unit] = ends.below;
+    account->most[unit] = ends.above;
     counter_store(&gauge->top, current);
-    counter_store(&gauge->low, current - width);
-    counter_store(&gauge->reserved, current + width);
+    counter_store(&gauge->low, ends.below);
+    counter_store(&gauge->high, ends.above);
 }
 
-static int64_t magnitude(int64_t number)
+static void note_change(strata_tag_counters_account *account, bool wide)
 {
-    return number < 0 ? -number : number;
+    account->change = ++account->record->changes;
+    account->record->wide |= wide;
+    if (account->alias) {
+        account->alias->change = ++account->alias->record->changes;
+        account->alias->record->wide |= wide;
+    }
 }
 
-/* A 64th of the account's value, or of what all threads have if less. */
+/* From the account's current value to the peak, if all other threads are at their windows' upper ends. */
+static int64_t room_to_peak(const strata_tag_counters_record *record, strata_tag_counters_account *account,
+                            unsigned unit)
+{
+    return record->peak[unit] - (record->most[unit] - account->most[unit]) -
+           counter_load(&gauge_of(account, unit)->current);
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t least_room(strata_tag_counters_account *account, unsigned unit)
+{
+    const int64_t room = room_to_peak(account->record, account, unit);
+    return account->alias ? smaller(room, room_to_peak(account->alias->record, account, unit)) : room;
+}
+
+/* The account has its numbers. */
+static bool may_exceed_peak(strata_tag_counters_account *account)
+{
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        if (account->record->wide && room_to_peak(account->record, account, unit) < 0)
+            return true;
+        if (account->alias && account->alias->record->wide && room_to_peak(account->alias->record, account, unit) < 0)
+            return true;
+    }
+    return false;
+}
+
+/* A quarter of the room, for a window that is to hold `bytes` more. */
+static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64_t blocks,
+                      int64_t room[STRATA_TAG_COUNTERS_UNITS])
+{
+    const int64_t needed[] = {[STRATA_TAG_COUNTERS_BYTES] = bytes, [STRATA_TAG_COUNTERS_BLOCKS] = blocks};
+    for (unsigned unit = 0; unit < STRATA_TAG_COUNTERS_UNITS; unit++) {
+        const int64_t left = least_room(account, unit);
+        if (left < needed[unit])
+            return false;
+        room[unit] = larger(needed[unit], left / 4);
+    }
+    return true;
+}
+
+/* A 16th of the account's value. */
 static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
 {
-    const int64_t own = magnitude(counter_load(&gauge_of(account, unit)->current)),
-                  all = account->record->reserved_at[unit];
-    return (own < all ? own : larger(all, 0)) / FINEST;
+    const int64_t current = counter_load(&gauge_of(account, unit)->current);
+    return (current < 0 ? -current : current) / FINEST;
 }
 
-/* Eight recent blocks for a thread whose blocks others free, or that frees theirs: its value exceeds what all threads
- * have. */
-static int64_t some_passed_on(strata_tag_counters_account *account)
+static void set_windows(strata_tag_counters *counters, strata_tag_counters_account *account, int64_t most_width,
+                        size_t bytes)
 {
-    const int64_t now = counter_load(&account->bytes.current);
-    const int64_t bytes = magnitude(now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES]);
+    const int64_t width = smaller(most_width, part_of(account, STRATA_TAG_COUNTERS_BYTES));
     const int64_t blocks =
-        magnitude(counter_load(&account->blocks.current) - account->reserved_at[STRATA_TAG_COUNTERS_BLOCKS]);
-    const int64_t all =
-        account->record->reserved_at[STRATA_TAG_COUNTERS_BYTES] + now - account->reserved_at[STRATA_TAG_COUNTERS_BYTES];
-    return magnitude(now) > all && blocks ? bytes / blocks * SOME_PASSED_ON : 0;
+        width ? smaller(STRATA_TAG_COUNTERS_BLOCK_WIDTH, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) : 0;
+    int64_t room[STRATA_TAG_COUNTERS_UNITS];
+    const bool wide = counters->steps >= counters->narrow_until &&
+                      find_room(account, larger((int64_t)bytes, width), larger(1, blocks), room);
+    if (wide) {
+        set_window(account, STRATA_TAG_COUNTERS_BYTES, (extent){room[0], room[0]});
+        set_window(account, STRATA_TAG_COUNTERS_BLOCKS, (extent){room[1], room[1]});
+    } else {
+        set_window(account, STRATA_TAG_COUNTERS_BYTES, (extent){width, width});
+        set_window(account, STRATA_TAG_COUNTERS_BLOCKS, (extent){blocks, blocks});
+    }
+    note_change(account, wide);
 }
 
-static void reserve_both(strata_tag_counters_account *account, uint32_t spread, bool period)
+/* Large blocks leave every window, so they make none wider. */
+static void widen(strata_tag_counters *counters, strata_tag_counters_thread *local, size_t bytes)
 {
-    int64_t recent = larger(larger(account->largest, account->largest_before), some_passed_on(account));
-    reserve(account, STRATA_TAG_COUNTERS_BYTES, larger(recent, part_of(account, STRATA_TAG_COUNTERS_BYTES)) << spread);
-    reserve(account, STRATA_TAG_COUNTERS_BLOCKS,
-            larger(LEAST_BLOCKS, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) << spread);
-    if (period) {
-        account->largest_before = account->largest;
-        account->largest = 0;
+    if (local->start != counters->starts) {
+        local->start = counters->starts;
+        local->small_steps = 0;
+        local->width = 0;
     }
+    if (bytes > STRATA_TAG_COUNTERS_WIDTH)
+        return;
+    if (local->small_steps < EXACT_STEPS) {
+        local->small_steps++;
+        return;
+    }
+    const int64_t wanted = larger(larger(2 * local->width, (int64_t)bytes), LEAST_WIDTH);
+    local->width = wanted < STRATA_TAG_COUNTERS_WIDTH ? wanted : STRATA_TAG_COUNTERS_WIDTH;
 }
 
-void strata_tag_counters_reserve(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                 strata_tag_counters_account *account, bool period)
+void strata_tag_counters_step(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                              strata_tag_counters_account *account, size_t bytes)
 {
-    if (strata_spin_take_meeting(&counters->lock)) {
-        local->contended = true;
-        local->spread += local->spread < MOST_DOUBLINGS;
+    strata_spin_take(&counters->lock);
+    counters->steps++;
+    widen(counters, local, bytes);
+    if (__builtin_expect(may_exceed_peak(account) || (local->all && may_exceed_peak(local->all)), 0)) {
+        strata_tag_counters_take_sums(counters);
+        counters->narrow_until = counters->steps + NARROW_STEPS;
     }
-    if (period) {
-        local->spread -= !local->contended && local->spread;
-        local->contended = false;
-    }
-    reserve_both(account, local->spread, period);
+    set_windows(counters, account, local->width, bytes);
     if (local->all)
-        reserve_both(local->all, local->spread, period);
+        set_windows(counters, local->all, local->width, bytes);
     strata_spin_release(&counters->lock);
 }
 
 /* ---- counting without an account ---- */
 
-static void change_shared(strata_tag_counters_record *record, int64_t bytes, int64_t blocks)
+static void change_shared(strata_tag_counters *counters, strata_tag_counters_record *record, int64_t bytes,
+                          int64_t blocks)
 {
     strata_tag_counters_account *shared = &record->shared;
     strata_tag_counters_raise(&shared->bytes, bytes);
     strata_tag_counters_raise(&shared->blocks, blocks);
-    reserve(shared, STRATA_TAG_COUNTERS_BYTES, 0);
-    reserve(shared, STRATA_TAG_COUNTERS_BLOCKS, 0);
+    if (may_exceed_peak(shared))
+        strata_tag_counters_take_sums(counters);
+    set_window(shared, STRATA_TAG_COUNTERS_BYTES, (extent){0});
+    set_window(shared, STRATA_TAG_COUNTERS_BLOCKS, (extent){0});
+    note_change(shared, false);
 }
 
 void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
@@ -352,8 +403,8 @@ void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_co
     strata_tag_counters_bump(&record->shared.total_bytes, (int64_t)bytes);
     strata_tag_counters_bump(&record->shared.total_requested, (int64_t)requested);
     strata_tag_counters_bump(&record->shared.total_blocks, 1);
-    change_shared(record, (int64_t)bytes, 1);
-    change_shared(counters->all, (int64_t)bytes, 1);
+    change_shared(counters, record, (int64_t)bytes, 1);
+    change_shared(counters, counters->all, (int64_t)bytes, 1);
     strata_spin_release(&counters->lock);
     atomic_fetch_add_explicit(&counters->sizes[strata_tag_counters_size_class(bytes)], 1, memory_order_relaxed);
 }
@@ -361,8 +412,16 @@ void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_co
 void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes)
 {
     strata_spin_take(&counters->lock);
-    change_shared(record, -(int64_t)bytes, -1);
-    change_shared(counters->all, -(int64_t)bytes, -1);
+    change_shared(counters, record, -(int64_t)bytes, -1);
+    change_shared(counters, counters->all, -(int64_t)bytes, -1);
+    strata_spin_release(&counters->lock);
+}
+
+void strata_tag_counters_live_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes)
+{
+    strata_spin_take(&counters->lock);
+    change_shared(counters, record, (int64_t)bytes, 1);
+    change_shared(counters, counters->all, (int64_t)bytes, 1);
     strata_spin_release(&counters->lock);
 }
 

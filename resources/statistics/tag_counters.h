@@ -1,31 +1,34 @@
-/* Counts live bytes and blocks by tag: current, peak and total. On the fast path no two threads write the same word.
+/* Live bytes and blocks by tag: current, peak, total. On the fast path no two threads write one word.
  *
- * A thread has an *account* for each tag that it uses and one for all tags, with what it allocated less what it freed;
- * that is negative if it frees other threads' blocks. A tag's accounts are in a list of its *record*; their sum is what
- * is live.
+ * A thread has an *account* for each tag that it uses and one for all tags: what it allocated less what it freed,
+ * negative if it frees other threads' blocks. A tag's accounts are in a list of its *record*; their sum is live.
  *
- * The sum of the threads' own peaks is no peak. So an account has a reservation, `reserved`, never below its current
- * value, and the record has the sum of them. Within its reservation a thread stores its highest value, `top`, and
- * touches nothing shared. Above `reserved` or below `low` it takes the lock:
+ * The sum of the threads' peaks is no peak: they were reached at different moments. So an account has a window around
+ * its current value, and the record the sum of the windows' lower ends, which was live at each moment. Within its
+ * window a thread stores its current value and its highest one, `top`, and touches nothing shared. Outside it takes the
+ * lock:
  *
- *     top and the others' reservations may have coincided:  peak = max(peak, sum - reserved + top)
- *     reserve anew around the current value:                reserved = current + width,  low = current - width
+ *     these bytes are live at once:                   peak = max(peak, sum - low + current)
+ *     if no thread took the lock since this one did:  peak = max(peak, sum - low + top)
+ *     a window anew around the current value:         low = current - width,  high = current + width
  *
- * The width is the largest recent block or a 64th of the current value, whichever is more. If one thread allocates and
- * another frees, both values only grow: then a 64th of what all threads have counts, or eight recent blocks. So a loop
- * of allocating and freeing takes no lock, and growing to N blocks takes it some 64 * ln(N / 64) times. A thread that
- * finds the lock taken doubles its widths, up to 64 times; a period without contention undoes one doubling.
+ * So a peak is never above what was live at once, if a block counts only after its allocation and no more before its
+ * free, and below it by at most two widths of each thread. With one thread it is exact. The width is 0 until a thread
+ * has left its window with some 64 small blocks, since the layer was made or a scope began; then it doubles up to 32
+ * KiB, but is at most a 16th of the thread's value. At the peak, growing by small blocks takes the lock for each 32 KiB
+ * or 32 blocks, and each block above 32 KiB does.
  *
- * The peak is exact with one thread. With several it is never too low, since a reservation is counted before it
- * shrinks, and too high by at most two widths of each other thread.
+ * Below the peak no window need be narrow: while the upper ends of all windows together are at most the peak, no new
+ * one is missed. So a thread gets a wide window if there is room for it. The first step that could exceed the peak
+ * makes all windows empty, as below, and for the next 1024 steps windows are narrow.
  *
- * A scope begins with what is live as its peak, so reservations shrink to the current values. Under the lock,
- * `reserved` is set below all possible values, then comes the heavy side of a barrier (core/base/asymmetric.h), then
- * the current values are read. A counting thread stores its current value before it reads `reserved`: either it takes
- * the lock, or its value is seen.
+ * Reading and scopes need what is live at one moment. Under the lock, each window is made empty, then comes the heavy
+ * side of a barrier (core/base/asymmetric.h), then the current values are read. A counting thread stores its current
+ * value before it reads its window: it takes the lock, or its value is seen. A thread that waits for the lock has its
+ * block still, so the sum of what is read was live at once.
  *
- * Until a thread's second tag its account for all tags is an alias of the first one. Threads without an account (no
- * host memory or thread number) count in the record's own, under the lock. */
+ * Until a thread's second tag its account for all tags is an alias of the first. Threads without an account (no host
+ * memory or thread number) count in the record's own, under the lock. */
 #ifndef STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
 #define STRATA_RESOURCES_STATISTICS_TAG_COUNTERS_H
 
@@ -36,52 +39,52 @@
 #include <strata/block.h>
 
 enum {
-    STRATA_TAG_COUNTERS_SIZES = 65,    /* class n: more than 2^(n-1) and at most 2^n bytes */
-    STRATA_TAG_COUNTERS_PERIOD = 1024, /* allocations of an account, after which its largest block ages */
+    STRATA_TAG_COUNTERS_SIZES = 65, /* class n: above 2^(n-1), at most 2^n bytes */
     STRATA_TAG_COUNTERS_CHAINS = 64,
+    STRATA_TAG_COUNTERS_WIDTH = 32 << 10, /* most bytes of a width */
+    STRATA_TAG_COUNTERS_BLOCK_WIDTH = 32,
 };
 
 typedef struct strata_tag_counters_record strata_tag_counters_record;
 
-/* Without another rule, the account's thread writes and any thread reads a recent value. A record's own account is
- * written under the lock. */
+/* Unless noted, the account's thread writes and any thread reads a recent value. A record's own account is written
+ * under the lock. */
 typedef struct strata_tag_counters_gauge {
     _Atomic int64_t current;
-    _Atomic int64_t top;      /* highest current since `reserved` was set; stale if above it */
-    _Atomic int64_t reserved; /* written by any thread, under the lock */
-    _Atomic int64_t low;
+    _Atomic int64_t top;       /* highest current since the window was set by its thread */
+    _Atomic int64_t low, high; /* the window; written by any thread, under the lock */
 } strata_tag_counters_gauge;
 
 typedef struct strata_tag_counters_account {
     _Alignas(64) strata_tag_counters_gauge bytes;
     strata_tag_counters_gauge blocks;
     _Atomic int64_t total_bytes, total_requested, total_blocks; /* 0 in accounts for all tags */
-    int64_t largest, largest_before;                            /* blocks of this period and the last; owning thread */
     strata_tag tag;                                             /* constant */
-    int64_t saved[2];                                           /* `reserved` while a scope begins; under the lock */
-    int64_t reserved_at[2];                                     /* values at the last reservation; under the lock */
-    strata_tag_counters_record *record;                         /* constant */
-    struct strata_tag_counters_account *next;                   /* in the record's list; constant once inserted */
-    struct strata_tag_counters_account *alias; /* with one tag: the other of the thread's two accounts, of which the
+    uint64_t change;                                            /* its last one in the record; under the lock */
+    int64_t counted[2], most[2];               /* in the record's sums: the window's ends; under the lock */
+    strata_tag_counters_record *record;        /* constant */
+    struct strata_tag_counters_account *next;  /* in the record's list; constant once inserted */
+    struct strata_tag_counters_account *alias; /* with one tag: the thread's other account, of which the
                                                   tag's has the numbers; under the lock */
 } strata_tag_counters_account;
 
-/* A thread's part. Without another rule, for that thread only. */
+/* Unless noted, for its thread only. */
 typedef struct strata_tag_counters_thread {
-    strata_tag_counters_account *all; /* for all tags; NULL before the second tag */
+    strata_tag_counters_account *all; /* NULL before the second tag */
     strata_tag_counters_account *first;
     strata_tag_counters_account **table; /* by tag; open addressing, mask + 1 entries */
     uint32_t mask, count;
-    uint32_t spread;                                   /* doublings of the widths */
-    bool contended;                                    /* met the lock taken in this period */
-    _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* by size class; any thread reads */
+    uint32_t small_steps;                              /* out of a window, since `start` */
+    uint64_t start;                                    /* the counters' `starts` at the last step */
+    int64_t width;                                     /* bytes */
+    _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* any thread reads */
 } strata_tag_counters_thread;
 
 enum { STRATA_TAG_COUNTERS_BYTES, STRATA_TAG_COUNTERS_BLOCKS, STRATA_TAG_COUNTERS_UNITS };
 
 typedef struct strata_tag_counters_scope {
     int64_t current[STRATA_TAG_COUNTERS_UNITS];
-    int64_t peak[STRATA_TAG_COUNTERS_UNITS]; /* until then, in the enclosing scope */
+    int64_t peak[STRATA_TAG_COUNTERS_UNITS]; /* in the enclosing scope */
     int64_t total_bytes, total_requested, total_blocks;
 } strata_tag_counters_scope;
 
@@ -91,20 +94,27 @@ struct strata_tag_counters_record {
     strata_tag_counters_record *chain;               /* of a hash value; constant */
     _Atomic(strata_tag_counters_record *) next;      /* in order of creation; set under the lock */
     _Atomic(strata_tag_counters_account *) accounts; /* changes under the lock */
-    int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all `reserved`; under the lock */
-    int64_t reserved_at[STRATA_TAG_COUNTERS_UNITS];  /* sum of the accounts'; under the lock */
+    int64_t sum[STRATA_TAG_COUNTERS_UNITS];          /* of all `counted`; under the lock */
+    int64_t most[STRATA_TAG_COUNTERS_UNITS];         /* of all `most`; under the lock */
+    bool wide;                                       /* a window may be wide; under the lock */
+    uint64_t changes;                                /* of the sums; under the lock */
     int64_t peak[STRATA_TAG_COUNTERS_UNITS];         /* of the innermost scope; under the lock */
-    strata_tag_counters_scope *scopes;               /* one an open scope; under the lock */
-    uint32_t room;                                   /* for scopes; under the lock */
+    strata_tag_counters_scope *scopes;               /* under the lock */
+    uint32_t room;                                   /* for scopes; changes under both locks */
+    strata_tag_counters_scope *other_scopes;         /* to replace `scopes`, or replaced by it; under records_lock */
     strata_tag_counters_account shared;              /* of threads without an account; written under the lock */
 };
 
 typedef struct strata_tag_counters {
     strata_per_thread threads;
     strata_tag_counters_record *all; /* constant */
+    strata_lock records_lock; /* of making records and opening scopes: memory is allocated under this one alone */
     /* Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
-    uint32_t scope_count;                                                     /* open scopes; guarded by the lock */
+    uint32_t scope_count;  /* open scopes; guarded by the lock; grows under both */
+    uint64_t starts;       /* scopes begun and peaks reset: widths begin at 0; guarded by the lock, like the next two */
+    uint64_t steps;        /* out of windows */
+    uint64_t narrow_until; /* no wide windows before this step */
     _Atomic(strata_tag_counters_record *) last;                               /* guarded by the lock */
     _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without an account; any thread, relaxed */
@@ -115,58 +125,65 @@ typedef struct strata_tag_counters_numbers {
     int64_t total_bytes, total_requested, total_blocks;
 } strata_tag_counters_numbers;
 
-/* Of a zeroed struct. False without host memory, with nothing left. */
+/* Of a zeroed struct. False without host memory, nothing left. */
 bool strata_tag_counters_init(strata_tag_counters *counters);
 
 /* No call may be in flight. */
 void strata_tag_counters_destroy(strata_tag_counters *counters);
 
-/* The record of a tag; NULL if no block ever had it. */
+/* NULL: no block ever had the tag. */
 strata_tag_counters_record *strata_tag_counters_find(strata_tag_counters *counters, strata_tag tag);
 
 /* Creates a missing record; NULL without host memory. */
 strata_tag_counters_record *strata_tag_counters_record_of(strata_tag_counters *counters, strata_tag tag);
 
-/* Finds or creates the thread's account; NULL without host memory. */
+/* The thread's account, created if missing; NULL without host memory. */
 strata_tag_counters_account *strata_tag_counters_open(strata_tag_counters *counters, strata_tag_counters_thread *local,
                                                       strata_tag tag);
 
-/* For a thread that left its reservation or ended a period. */
-void strata_tag_counters_reserve(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                 strata_tag_counters_account *account, bool period);
+/* For a thread that left a window with a block of so many bytes. */
+void strata_tag_counters_step(strata_tag_counters *counters, strata_tag_counters_thread *local,
+                              strata_tag_counters_account *account, size_t bytes);
 
-/* Count in the record's own account. */
+/* In the record's own account. */
 void strata_tag_counters_add_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes,
                                     size_t requested);
 void strata_tag_counters_sub_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes);
+void strata_tag_counters_live_shared(strata_tag_counters *counters, strata_tag_counters_record *record, size_t bytes);
 
 /* ---- scopes: 0 is everything since init, n the n-th open scope ---- */
 
 /* False without host memory. */
 bool strata_tag_counters_push(strata_tag_counters *counters);
 
-/* Ends and reads the innermost scope; false if none is open. */
+/* Reads and ends the innermost scope; false: none is open. */
 bool strata_tag_counters_pop(strata_tag_counters *counters, strata_tag_counters_numbers *numbers);
 
 /* Every peak becomes what is live. */
 void strata_tag_counters_reset_peaks(strata_tag_counters *counters);
 
-uint32_t strata_tag_counters_scopes(strata_tag_counters *counters);
+static inline uint32_t strata_tag_counters_scopes(strata_tag_counters *counters)
+{
+    strata_spin_take(&counters->lock);
+    const uint32_t scope_count = counters->scope_count;
+    strata_spin_release(&counters->lock);
+    return scope_count;
+}
 
-/* Reads a record (NULL: zeros) in a scope (UINT32_MAX: innermost); false if it is not open. */
+/* Record NULL: zeros. Scope UINT32_MAX: innermost. False: it is not open. */
 bool strata_tag_counters_read(strata_tag_counters *counters, strata_tag_counters_record *record, uint32_t scope,
                               strata_tag_counters_numbers *numbers);
 
-/* Iterates in order of creation; NULL gives the first. */
+/* In order of creation; NULL gives the first. */
 strata_tag_counters_record *strata_tag_counters_next(strata_tag_counters *counters,
                                                      const strata_tag_counters_record *record);
 
 void strata_tag_counters_sum_sizes(strata_tag_counters *counters, uint64_t counts[STRATA_TAG_COUNTERS_SIZES]);
 
-/* ---- shared with scopes.c ---- */
+/* ---- shared by the files of the counters ---- */
 
-/* False without host memory. The lock is held. */
-bool strata_tag_counters_make_room(strata_tag_counters_record *record, uint32_t scope_count);
+/* Each record's sum becomes what was live at one moment. The lock is held. */
+void strata_tag_counters_take_sums(strata_tag_counters *counters);
 
 static inline int64_t counter_load(const _Atomic int64_t *number)
 {
@@ -195,11 +212,19 @@ static inline strata_tag_counters_gauge *gauge_of(strata_tag_counters_account *a
     return unit == STRATA_TAG_COUNTERS_BYTES ? &account->bytes : &account->blocks;
 }
 
-/* The most that was reached since `reserved` was set. */
-static inline int64_t gauge_bound(strata_tag_counters_gauge *gauge, int64_t reserved)
+/* Live at once with the others' lower ends: the highest value if no other account changed the record since this one
+ * did. */
+static inline int64_t gauge_reached(const strata_tag_counters_record *record,
+                                    const strata_tag_counters_account *account, strata_tag_counters_gauge *gauge)
 {
-    int64_t top = counter_load(&gauge->top);
-    return larger(top < reserved ? top : reserved, counter_load(&gauge->current));
+    int64_t current = counter_load(&gauge->current);
+    return account->change == record->changes ? larger(counter_load(&gauge->top), current) : current;
+}
+
+/* The record of all tags is first. The lock is held. */
+static inline strata_tag_counters_record *next_of_all(strata_tag_counters *counters, strata_tag_counters_record *record)
+{
+    return record ? atomic_load_explicit(&record->next, memory_order_relaxed) : counters->all;
 }
 
 static inline strata_tag_counters_account *first_account(const strata_tag_counters_record *record)
@@ -214,7 +239,7 @@ static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_co
     return strata_per_thread_self(&counters->threads, thread);
 }
 
-/* The thread's account for a tag, and its part in *mine; NULL if a longer lookup is needed. */
+/* NULL if a longer lookup is needed. *mine: the thread's part. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
@@ -226,7 +251,7 @@ strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag
     return __builtin_expect(account && account->tag == tag, 1) ? account : NULL;
 }
 
-/* Finds or creates it; NULL if that fails. */
+/* Created if missing; NULL on failure. */
 static inline strata_tag_counters_account *
 strata_tag_counters_account_of(strata_tag_counters *counters, strata_tag_counters_thread *local, strata_tag tag)
 {
@@ -257,16 +282,15 @@ static inline int64_t strata_tag_counters_raise(strata_tag_counters_gauge *gauge
     return now;
 }
 
-/* Negative above the reservation; results are or-ed. */
-static inline int64_t strata_tag_counters_room(strata_tag_counters_gauge *gauge, int64_t now)
+/* Negative outside of the window; results are or-ed. */
+static inline int64_t strata_tag_counters_room_above(strata_tag_counters_gauge *gauge, int64_t now)
 {
-    return atomic_load_explicit(&gauge->reserved, memory_order_relaxed) - now;
+    return atomic_load_explicit(&gauge->high, memory_order_relaxed) - now;
 }
 
-/* Negative below `low`. */
-static inline int64_t strata_tag_counters_lower(strata_tag_counters_gauge *gauge, int64_t by)
+static inline int64_t strata_tag_counters_room_below(strata_tag_counters_gauge *gauge, int64_t now)
 {
-    return strata_tag_counters_bump(&gauge->current, -by) - atomic_load_explicit(&gauge->low, memory_order_relaxed);
+    return now - atomic_load_explicit(&gauge->low, memory_order_relaxed);
 }
 
 static inline unsigned strata_tag_counters_size_class(size_t bytes)
@@ -286,54 +310,78 @@ typedef struct strata_tag_counters_change {
 
 static inline strata_tag_counters_change strata_tag_counters_grow(strata_tag_counters_account *account, int64_t bytes)
 {
-    if (bytes > account->largest)
-        account->largest = bytes;
     return (strata_tag_counters_change){strata_tag_counters_raise(&account->bytes, bytes),
                                         strata_tag_counters_raise(&account->blocks, 1)};
 }
 
-/* Negative outside of the reservation. */
-static inline int64_t strata_tag_counters_shrink(strata_tag_counters_account *account, int64_t bytes)
+static inline strata_tag_counters_change strata_tag_counters_shrink(strata_tag_counters_account *account, int64_t bytes)
 {
-    return strata_tag_counters_lower(&account->bytes, bytes) | strata_tag_counters_lower(&account->blocks, 1);
+    return (strata_tag_counters_change){strata_tag_counters_bump(&account->bytes.current, -bytes),
+                                        strata_tag_counters_bump(&account->blocks.current, -1)};
 }
 
+static inline int64_t strata_tag_counters_above(strata_tag_counters_account *account, strata_tag_counters_change now)
+{
+    return strata_tag_counters_room_above(&account->bytes, now.bytes) |
+           strata_tag_counters_room_above(&account->blocks, now.blocks);
+}
+
+static inline int64_t strata_tag_counters_below(strata_tag_counters_account *account, strata_tag_counters_change now)
+{
+    return strata_tag_counters_room_below(&account->bytes, now.bytes) |
+           strata_tag_counters_room_below(&account->blocks, now.blocks);
+}
+
+/* The block is live again, as its free failed. */
+static inline __attribute__((always_inline)) void strata_tag_counters_live(strata_tag_counters *counters,
+                                                                           strata_tag_counters_thread *local,
+                                                                           strata_tag_counters_account *account,
+                                                                           size_t bytes)
+{
+    strata_tag_counters_account *all = local->all;
+    const strata_tag_counters_change one = strata_tag_counters_grow(account, (int64_t)bytes);
+    strata_tag_counters_change both = {0};
+    if (__builtin_expect(all != NULL, 0))
+        both = strata_tag_counters_grow(all, (int64_t)bytes);
+    strata_light_barrier();
+    int64_t room = strata_tag_counters_above(account, one);
+    if (__builtin_expect(all != NULL, 0))
+        room |= strata_tag_counters_above(all, both);
+    if (__builtin_expect(room < 0, 0))
+        strata_tag_counters_step(counters, local, account, bytes);
+}
+
+/* After the allocation. */
 static inline __attribute__((always_inline)) void strata_tag_counters_add(strata_tag_counters *counters,
                                                                           strata_tag_counters_thread *local,
                                                                           strata_tag_counters_account *account,
                                                                           size_t bytes, size_t requested)
 {
-    strata_tag_counters_account *all = local->all;
-    const int64_t amount = (int64_t)bytes;
     _Atomic uint64_t *size = &local->sizes[strata_tag_counters_size_class(bytes)];
     atomic_store_explicit(size, atomic_load_explicit(size, memory_order_relaxed) + 1, memory_order_relaxed);
-    strata_tag_counters_bump(&account->total_bytes, amount);
+    strata_tag_counters_bump(&account->total_bytes, (int64_t)bytes);
     strata_tag_counters_bump(&account->total_requested, (int64_t)requested);
-    const uint64_t in_period =
-        (uint64_t)strata_tag_counters_bump(&account->total_blocks, 1) % STRATA_TAG_COUNTERS_PERIOD;
-    const strata_tag_counters_change one = strata_tag_counters_grow(account, amount);
-    strata_tag_counters_change both = {0};
-    if (__builtin_expect(all != NULL, 0))
-        both = strata_tag_counters_grow(all, amount);
-    strata_light_barrier();
-    int64_t room =
-        strata_tag_counters_room(&account->bytes, one.bytes) | strata_tag_counters_room(&account->blocks, one.blocks);
-    if (__builtin_expect(all != NULL, 0))
-        room |= strata_tag_counters_room(&all->bytes, both.bytes) | strata_tag_counters_room(&all->blocks, both.blocks);
-    room |= (int64_t)in_period - 1; /* negative at a period's end */
-    if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_reserve(counters, local, account, in_period == 0);
+    strata_tag_counters_bump(&account->total_blocks, 1);
+    strata_tag_counters_live(counters, local, account, bytes);
 }
 
-static inline void strata_tag_counters_sub(strata_tag_counters *counters, strata_tag_counters_thread *local,
-                                           strata_tag_counters_account *account, size_t bytes)
+/* Before the free. */
+static inline __attribute__((always_inline)) void strata_tag_counters_sub(strata_tag_counters *counters,
+                                                                          strata_tag_counters_thread *local,
+                                                                          strata_tag_counters_account *account,
+                                                                          size_t bytes)
 {
     strata_tag_counters_account *all = local->all;
-    int64_t room = strata_tag_counters_shrink(account, (int64_t)bytes);
+    const strata_tag_counters_change one = strata_tag_counters_shrink(account, (int64_t)bytes);
+    strata_tag_counters_change both = {0};
     if (__builtin_expect(all != NULL, 0))
-        room |= strata_tag_counters_shrink(all, (int64_t)bytes);
+        both = strata_tag_counters_shrink(all, (int64_t)bytes);
+    strata_light_barrier();
+    int64_t room = strata_tag_counters_below(account, one);
+    if (__builtin_expect(all != NULL, 0))
+        room |= strata_tag_counters_below(all, both);
     if (__builtin_expect(room < 0, 0))
-        strata_tag_counters_reserve(counters, local, account, false);
+        strata_tag_counters_step(counters, local, account, bytes);
 }
 
 #endif

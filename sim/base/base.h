@@ -1,41 +1,48 @@
-/* What every room stands on: the lock and the phase, settings, names of entry points, objects that handles point to,
- * indexes and trees by address, requests to memory debuggers. Uses no other room.
+/* What every room uses: lock, phase, settings, names of entry points, handles, indexes and trees by address, requests
+ * to memory debuggers. Uses no other room.
  *
- * Guarded by sim.lock, except where a comment says otherwise; functions are called with it held. */
+ * Guarded by sim.lock, and called with it held, except where noted. */
 #ifndef STRATA_SIM_BASE_BASE_H
 #define STRATA_SIM_BASE_BASE_H
 
-/* Every name as the driver exports it, older versions and variants for per-thread streams included, and visible from
- * outside. */
+/* Declares all exported names, old versions and per-thread variants included, as visible. */
 #define __CUDA_API_VERSION_INTERNAL
 #pragma GCC visibility push(default)
 #include <strata/sim.h>
 #pragma GCC visibility pop
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_DRIVER_VERSION 13000
+#define SIM_DRIVER_VERSION 13000 /* compared with a device; newer ones are from documentation */
+#define SIM_NEWEST_VERSION 13050
 #define SIM_MAX_DEVICES    64
 #define SIM_LEAST_MEMORY   (UINT64_C(64) << 20)
 #define SIM_MOST_MEMORY    (UINT64_C(1) << 50)
-#define SIM_MOST_RANGE     (UINT64_C(1) << 38) /* of addresses, that a pool begins with */
-#define SIM_SMALL_RANGE    (UINT64_C(1) << 30) /* where the process has few addresses: pools have several ranges */
+#define SIM_MOST_RANGE     (UINT64_C(1) << 38) /* a pool's first address range */
+#define SIM_SMALL_RANGE    (UINT64_C(1) << 30) /* where addresses are scarce: pools take several ranges */
 
 enum {
-    SIM_GRANULE = 512,          /* every address and size handed out is a multiple of it */
-    SIM_PAGE = 2 << 20,         /* device memory is taken and given back in multiples of it */
-    SIM_CHUNK = 32 << 20,       /* what memory pools take from the device and give back, one at a time */
-    SIM_GREATEST_PRIORITY = -5, /* of streams; the least is 0 */
-    SIM_POLLS = 3,              /* queries that answer "not ready" before one forces the work */
+    SIM_GRANULE = 512,          /* of every address and size handed out */
+    SIM_PAGE = 2 << 20,         /* unit of device memory */
+    SIM_CHUNK = 32 << 20,       /* what pools and graphs take from the device at once */
+    SIM_GREATEST_PRIORITY = -5, /* the least is 0 */
+    SIM_POLLS = 3,              /* CUDA_ERROR_NOT_READY answers before a query forces the work */
+    SIM_LATEST_CALLS = 1000,    /* after its submission work runs, if it can, though no host needs it */
 };
 
 static inline uint64_t sim_round_up(uint64_t value, uint64_t multiple)
 {
     return (value + multiple - 1) / multiple * multiple;
 }
+
+/* ---- files.c ---- */
+
+/* False, with errno, also above RLIMIT_FSIZE: the kernel would end the process with SIGXFSZ. */
+bool sim_file_resize(int file, uint64_t bytes);
 
 /* ---- state.c: what all rooms share ---- */
 
@@ -46,16 +53,17 @@ typedef struct sim_settings {
     strata_sim_policy policy;
     int devices;
     uint64_t memory;
-    uint32_t check;    /* modes of the checker */
+    uint32_t check;    /* modes */
     char *check_file;  /* owned; NULL: standard error */
-    bool check_writes; /* reports are written: the environment turned the checker on, or says where or what for */
-    int check_exit;    /* status to exit with after reports; 0: the program's own */
+    bool check_writes; /* the environment asks for reports */
+    int check_exit;    /* exit status after reports; 0: the program's own */
     bool lacks_virtual_memory;
+    int version; /* as cuDriverGetVersion answers it */
     uint64_t latency[STRATA_SIM_KINDS];
-    uint64_t rate[STRATA_SIM_KINDS]; /* bytes a microsecond; 0: any number */
+    uint64_t rate[STRATA_SIM_KINDS]; /* bytes a microsecond; 0: unlimited */
     bool check_set;
     bool never_set;
-    bool seed_set; /* by a function, so that the environment does not count */
+    bool seed_set; /* by a function, which overrides the environment */
     bool policy_set;
     bool devices_set;
     bool memory_set;
@@ -63,10 +71,10 @@ typedef struct sim_settings {
 
 typedef struct sim_state {
     pthread_mutex_t lock;
-    pthread_cond_t progress; /* an operation was completed by the host thread, or the driver ended */
+    pthread_cond_t progress; /* the host thread completed an operation, or the driver ended */
     sim_phase phase;
     sim_settings settings;
-    unsigned inside; /* calls that gave the lock away to wait */
+    unsigned inside; /* calls that released the lock to wait */
     bool checking;   /* the checker is on */
 } sim_state;
 
@@ -75,15 +83,15 @@ extern sim_state sim;
 CUresult sim_phase_error(void); /* CUDA_SUCCESS while the driver runs */
 bool sim_ended(void);           /* without the lock */
 
-/* ---- entry.c: names of entry points ---- */
+/* ---- entry.c ---- */
 
-void sim_entry_begin(const char *name);    /* the thread's call begins */
-void sim_called_as(const char *entry);     /* the next call that begins is this one by a further name */
-void sim_entry_refused(void);              /* that call did not begin */
+void sim_entry_begin(const char *name);    /* begins the thread's call */
+void sim_called_as(const char *entry);     /* the thread's next call is an alias named `entry` */
+void sim_entry_refused(void);              /* the call did not begin */
 const char *sim_entry(void);               /* of the thread's last call */
-size_t sim_entry_length(const char *name); /* without the suffix of a version or of a per-thread stream */
+size_t sim_entry_length(const char *name); /* without the suffix of a version or a per-thread stream */
 
-/* ---- handles.c: objects that handles point to ---- */
+/* ---- handles.c ---- */
 
 /* First member of every object with a handle. */
 typedef struct sim_handle {
@@ -91,9 +99,8 @@ typedef struct sim_handle {
     struct sim_handle *next_free;
 } sim_handle;
 
-/* Objects of one type, in one address range that is committed as it fills. A handle can therefore be told from a wild
- * pointer without touching it. The last object given back is the first to be handed out again, as with the real
- * driver's streams. */
+/* Objects of one type in an address range committed as it fills: a handle is checked without touching wild pointers.
+ * Last given back, first reused, as the real driver does with streams. */
 typedef struct sim_slab {
     size_t object_bytes;
     char *base;
@@ -108,18 +115,17 @@ void sim_slab_close(sim_slab *slab);
 void *sim_slab_take(sim_slab *slab); /* zeroed, or NULL */
 void sim_slab_give(sim_slab *slab, void *object);
 bool sim_slab_has(const sim_slab *slab, const void *object);
-void *sim_slab_next(const sim_slab *slab, const void *object); /* the next live one; NULL starts and ends */
+void *sim_slab_next(const sim_slab *slab, const void *object); /* next live object; NULL starts and ends */
 
 /* ---- index.c ---- */
 
-/* What begins at which granule of an extent: a table of pointers, and over it a bitmap with summaries, each level
- * having a bit for each word of the level below that is not zero. Noting, forgetting and finding the last beginning at
- * or before a granule touch a few words, however many there are. */
+/* Objects by first granule: a table of pointers under bitmaps, each with a bit for every nonzero word of the one below.
+ * Operations touch a few words. */
 
 enum { SIM_INDEX_LEVELS = 6 };
 
 typedef struct sim_index {
-    void **at; /* by granule; one allocation with the levels */
+    void **at; /* by granule; allocated with the levels */
     uint64_t *level[SIM_INDEX_LEVELS];
     unsigned levels;
     size_t bytes; /* of the allocation */
@@ -129,12 +135,33 @@ bool sim_index_open(sim_index *index, size_t granules);
 void sim_index_close(sim_index *index);
 void sim_index_put(sim_index *index, size_t granule, void *what);
 void sim_index_remove(sim_index *index, size_t granule);
-void *sim_index_floor(const sim_index *index, size_t granule); /* NULL: nothing begins there or before */
+void *sim_index_floor(const sim_index *index, size_t granule); /* last at or before; or NULL */
+
+/* ---- last_threads.c ---- */
+
+/* Names the calling thread as one that keeps no process alive. Needs no lock. */
+void sim_last_threads_mark(void);
+
+/* Exits, on a new thread with this signal mask, if the main thread has ended and only marked threads are left. For a
+ * marked thread that has nothing to do, every SIM_LOOK_MS. Needs no lock. */
+enum { SIM_LOOK_MS = 200 };
+void sim_last_threads_look(const sigset_t *mask);
+
+/* ---- output.c ---- */
+
+/* Opens a file to write, to append to it or in place of what it has; a file that it makes is this user's alone. No link
+ * is followed, and nothing that another user has prepared is opened. /dev/stderr and the like are copied. -1 if that
+ * fails. Needs no lock. */
+int sim_output_open(const char *path, bool append);
+
+/* Writes all, and raises neither SIGPIPE nor SIGXFSZ. Returns how much was written: less, with errno, after a failure.
+ * Needs no lock. */
+size_t sim_output_write(int descriptor, const char *text, size_t bytes);
 
 /* ---- tree.c ---- */
 
-/* An ordered set of nodes that live inside the things they order: a treap whose priorities are hashed from the keys, so
- * that the same keys make the same tree. Nodes are ordered by key, then by tie; no two nodes of a tree share both. */
+/* An intrusive treap, ordered by key, then tie; the pair is unique. Priorities are hashed from keys: equal keys make
+ * equal trees. */
 typedef struct sim_node {
     struct sim_node *left;
     struct sim_node *right;
@@ -150,7 +177,7 @@ typedef struct sim_tree {
 void sim_tree_insert(sim_tree *tree, sim_node *node, uint64_t key, uint64_t tie);
 void sim_tree_remove(sim_tree *tree, sim_node *node);
 
-/* The node with the greatest key that is at most `key`. */
+/* The greatest key that is at most `key`. */
 sim_node *sim_tree_floor(const sim_tree *tree, uint64_t key);
 
 /* The first node at or after (key, tie). */
@@ -161,7 +188,7 @@ static inline sim_node *sim_tree_first(const sim_tree *tree)
     return sim_tree_ceiling(tree, 0, 0);
 }
 
-/* The scrambler of the simulation: a good 64-bit hash of x. */
+/* A 64-bit hash. */
 static inline uint64_t sim_mix(uint64_t x)
 {
     x ^= x >> 30;
@@ -173,66 +200,58 @@ static inline uint64_t sim_mix(uint64_t x)
 
 /* ---- debugger.c ---- */
 
-/* What memory debuggers are told of simulated memory.
+/* What memory debuggers know of simulated memory.
  *
- * Valgrind's memcheck and the address sanitizer know of each byte of the process whether the program may touch it;
- * memcheck knows also whether anything was ever written there. The bytes of device memory lie in large mappings that
- * they would take for the program's own, all of them good: so the driver says, as work runs, which are whose. Bytes are
- * closed outside allocations, and from a free on; fresh at an allocation; written when a kernel says that it writes
- * them, or copies and fills do, which the tools see for themselves, and with which memcheck carries what was never
- * written from place to place. All of that happens when the operation runs, not when it is called for.
+ * Memcheck and the address sanitizer would take the mappings behind device memory for the program's own. The driver
+ * marks bytes when an operation runs, not when it is called for: inaccessible outside allocations and after a free,
+ * fresh at an allocation, written when a kernel declares it. The tools see copies and fills; memcheck carries unwritten
+ * bytes along.
  *
- * A host that follows a device address faults with or without a tool. What is found here goes wrong in code that has
- * real pointers: host kernels, host functions, and the host with pinned and managed memory
- * (in_flight.c).
+ * A host that follows a device address faults without a tool. The marks find errors of host kernels, host functions,
+ * and the host with pinned and managed memory (memory/in_flight.c).
  *
- * Memory that the program maps itself is as good as any file's while it is mapped, and gone afterwards: one piece may
- * be seen at several addresses, between which no tool carries anything.
+ * Memory that the program maps counts as written while mapped: no tool carries marks between two addresses of a piece.
  *
- * The leak checker of the sanitizers looks for pointers in the heap and in variables alone. The driver's objects lie in
- * mappings of their own, and what they hold would be taken for leaked by a check while the driver is there, as
- * libFuzzer does after an input: so the driver says where they are.
+ * Leak checkers scan the heap and variables, perhaps while the driver exists, as after a libFuzzer input: the driver's
+ * mappings with objects are registered.
  *
- * The address sanitizer closes eight bytes at once: where only some of eight are to be closed, they may stay open.
+ * The address sanitizer marks eight bytes at once: a partly closed group may stay open.
  *
- * Without a tool a request costs a few instructions; the functions do nothing else. Called with sim.lock held. */
+ * Without a tool the functions do nothing. Called with sim.lock held. */
 
-/* Whether Valgrind runs the process: whichever of its tools, the addresses that a process can have are some tens of
- * gigabytes then, and what is reserved in advance must be less. */
+/* Under any Valgrind tool a process has some tens of gigabytes of addresses: less is reserved. */
 bool sim_debugger_is_valgrind(void);
 
-bool sim_debugger_is_there(void); /* any of them */
+bool sim_debugger_is_there(void); /* Valgrind or a sanitizer */
 
-/* No allocation has the bytes. */
+/* The bytes belong to no allocation. */
 void sim_bytes_close(const char *memory, uint64_t bytes);
 
-/* An allocation is there from now on, and gone: a tool that follows those of the program reports it as it does theirs.
- * `held` bytes from its beginning belong to no other. */
+/* An allocation begins, or ends; tools report it as the program's. `held` bytes from its beginning are its alone. */
 void sim_bytes_born(const char *memory, uint64_t bytes, uint64_t held);
 void sim_bytes_gone(const char *memory, uint64_t bytes);
 
 void sim_bytes_written(const char *memory, uint64_t bytes);
 
-/* For memcheck alone: bytes of an allocation that its user must not touch for now, or that were not written yet.
- * Until they are written or the allocation ends. */
+/* Memcheck only, for bytes of an allocation: inaccessible, or not written. Until written or the allocation ends. */
 void sim_bytes_fence(const char *memory, uint64_t bytes);
 void sim_bytes_unwritten(const char *memory, uint64_t bytes);
 
-/* Between the two, memcheck says nothing of what this thread reads. */
+/* Between the two, memcheck reports no errors of this thread. */
 void sim_debugger_look_away(void);
 void sim_debugger_look_again(void);
 
-/* The addresses are free for any use. The second is for a whole mapping before it goes, in which every part that was in
- * use has been forgotten already: its costs do not depend on how large it is. */
+/* The addresses are free for any use. The second: for a whole mapping whose used parts were forgotten already; its cost
+ * does not depend on the size. */
 void sim_bytes_forget(const char *memory, uint64_t bytes);
 void sim_bytes_forget_range(const char *memory, uint64_t bytes);
 
-/* Pointers to the driver's own memory are there from now on, or not any more: a leak checker follows them. */
+/* Registers, or unregisters, a range with pointers to the driver's memory for leak checkers. */
 void sim_bytes_hold_pointers(const char *memory, uint64_t bytes);
 void sim_bytes_hold_no_pointers(const char *memory, uint64_t bytes);
 
-/* Bytes that the host must not touch for a time: what a tool knows of them is put aside, and they are closed. Nothing
- * happens if no tool listens, if some of the bytes are closed already, or without memory. */
+/* Closes bytes that the host must not touch for now, and keeps the tool's marks. Does nothing without a tool, if some
+ * are closed already, or without memory. */
 typedef struct sim_in_flight_range sim_in_flight_range;
 void sim_bytes_in_flight(sim_in_flight_range **ranges, const char *memory, uint64_t bytes);
 void sim_bytes_landed(sim_in_flight_range **ranges); /* all of the list */

@@ -1,6 +1,5 @@
-/* What memory debuggers are told: debugger.h says what it means. Valgrind is reached through its client requests, which
- * are nothing anywhere else; the sanitizers through functions of their runtimes, which are there if the program was
- * built with them, whether or not this library was. */
+/* Memory debuggers: Valgrind's client requests, no-ops elsewhere, and functions of the sanitizers' runtimes, there if
+ * the program was built with them. */
 #include "base/base.h"
 #include <stdlib.h>
 
@@ -20,8 +19,7 @@ static bool is_sanitized(void)
     return __asan_poison_memory_region && __asan_unpoison_memory_region;
 }
 
-/* The sanitizer keeps one byte for eight and writes them all: of what is larger than two rims only the rims are closed,
- * so that a simulated device of many gigabytes stays cheap. */
+/* The sanitizer writes a byte for each eight: of large ranges only rims are closed, to keep large devices cheap. */
 static const uint64_t rim = UINT64_C(32) << 20;
 
 static void poison(const char *memory, uint64_t bytes)
@@ -126,7 +124,7 @@ void sim_debugger_look_again(void)
     VALGRIND_ENABLE_ERROR_REPORTING;
 }
 
-/* The bits of memcheck for each byte. */
+/* Memcheck's bits of each byte. */
 static bool put_aside(const char *memory, uint64_t bytes, unsigned char *bits)
 {
     enum { DONE = 1 };
@@ -198,7 +196,7 @@ typedef struct sim_in_flight_range {
     struct sim_in_flight_range *next;
     const char *memory;
     uint64_t bytes;
-    unsigned char bits[]; /* with Valgrind, as many as bytes */
+    unsigned char bits[]; /* with Valgrind, `bytes` of them */
 } sim_in_flight_range;
 
 void sim_bytes_in_flight(sim_in_flight_range **ranges, const char *memory, uint64_t bytes)

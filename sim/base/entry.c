@@ -1,8 +1,7 @@
-/* Names of entry points: the one that a thread is in, and what a name is without the suffix of a version. */
+/* Names of entry points. */
 #include "base/base.h"
 #include <string.h>
 
-/* The entry point that the thread is in. */
 static _Thread_local const char *entry;
 static _Thread_local const char *alias;
 

@@ -1,5 +1,4 @@
-/* Slabs: objects of one type side by side in a reserved range of addresses. What a slab once committed it keeps, so its
- * memory is that of the most objects that ever lived at a time. */
+/* Slabs. Committed memory is kept: it matches the most objects ever alive at once. */
 #include "base/base.h"
 #include <stddef.h>
 #include <string.h>
@@ -7,7 +6,7 @@
 
 enum {
     SLAB_OBJECTS = 1 << 20,
-    TOLD_OBJECTS = 1 << 8, /* of which memory debuggers are told at once */
+    TOLD_OBJECTS = 1 << 8, /* registered with leak checkers at once */
 };
 
 bool sim_slab_open(sim_slab *slab, size_t object_bytes)

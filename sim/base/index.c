@@ -1,11 +1,10 @@
-/* The index of an extent: see index.h. */
 #include "base/base.h"
 #include <stdlib.h>
 #include <sys/mman.h>
 
 enum { BITS = 64, LARGE = 1 << 20 };
 
-/* Large ones are mostly empty: the kernel commits what is touched. */
+/* The kernel commits only the touched pages. */
 static void *take(size_t bytes)
 {
     if (bytes < LARGE)
@@ -76,7 +75,7 @@ static size_t last_bit(uint64_t word)
     return BITS - 1 - (size_t)__builtin_clzll(word);
 }
 
-/* From a bit that is set on some level down to the last granule below it. */
+/* Down from a set bit of some level to the last granule below it. */
 static size_t descend(const sim_index *index, unsigned level, size_t bit)
 {
     while (level > 0) {

@@ -1,4 +1,3 @@
-/* What all rooms share: the lock, the phase, the settings. */
 #include "base/base.h"
 
 sim_state sim = {
@@ -7,6 +6,7 @@ sim_state sim = {
     .settings =
         {
             .devices = 1,
+            .version = SIM_DRIVER_VERSION,
             .memory = UINT64_C(16) << 30,
             .latency = {2000, 2000, 2000, 2000, 100, 100},
             .rate = {4000000, 4000000},

@@ -1,4 +1,4 @@
-/* The treap: a search tree by key and a heap by priority, which keeps its depth near the logarithm of its size. */
+/* A treap: expected depth is logarithmic. */
 #include "base/base.h"
 
 static bool before(uint64_t key, uint64_t tie, const sim_node *node)

@@ -1,12 +1,11 @@
-/* Access records: how operations and accesses become what the checker judges. check.h has the idea. */
+/* Access records: their order, which are pending, when they are judged. */
 #include "check/check.h"
 #include <stdlib.h>
 
 sim_check_state sim_check;
 
-enum { LEAST_RECORDS = 4096 }; /* that are not worth forgetting */
+enum { LEAST_RECORDS = 4096 }; /* fewer are not settled */
 
-/* A read that is judged once its operation runs. */
 typedef struct sim_late_read {
     struct sim_late_read *next;
     uint64_t address;
@@ -45,6 +44,16 @@ void sim_access_record_drop(sim_access_record *record)
     sim_component_drop(record->component);
     free(record);
     sim_check.records--;
+}
+
+void sim_access_record_strip(sim_access_record *record)
+{
+    if (record->references > 1)
+        return;
+    sim_clock_drop(record->at.knows);
+    sim_clock_drop(record->host_knew);
+    record->at.knows = NULL;
+    record->host_knew = NULL;
 }
 
 static uint32_t stack_now(void)
@@ -111,8 +120,8 @@ static sim_access_record *record_of(sim_op *op)
 
 /* ---- order ---- */
 
-/* As was known when they were submitted. */
-static bool asked_after(const sim_access_record *later, const sim_access_record *earlier)
+/* By what was known at their submission. */
+bool sim_access_record_surely_after(const sim_access_record *later, const sim_access_record *earlier)
 {
     if (!earlier->component)
         return later->order >= earlier->order;
@@ -125,21 +134,13 @@ static bool asked_after(const sim_access_record *later, const sim_access_record 
 
 bool sim_access_record_after(const sim_access_record *later, const sim_access_record *earlier)
 {
-    return asked_after(later, earlier) || (sim_values_released() && sim_values_after(later, earlier));
-}
-
-/* Only a wait for a value lets what was submitted first come second. */
-bool sim_access_record_unordered(const sim_access_record *one, const sim_access_record *other)
-{
-    const sim_access_record *first = one->order < other->order ? one : other;
-    const sim_access_record *second = one->order < other->order ? other : one;
-    return !sim_access_record_after(second, first) && !(sim_values_released() && sim_values_after(first, second));
+    return sim_access_record_surely_after(later, earlier) ||
+           (sim_values_released() && sim_values_after(later, earlier));
 }
 
 /* ---- pending records ----
  *
- * Each component has its pending records in order, in a ring; they end in that order, too. The components that have any
- * are in a list. */
+ * A component has a ring of its pending records, in order. The components that have any are in a list. */
 
 static sim_access_record *pending_at(const sim_pending *pending, size_t index)
 {
@@ -161,7 +162,7 @@ static bool pending_grow(sim_pending *pending)
     return true;
 }
 
-static sim_component *first_with_pending; /* guarded by sim.lock, as all of it */
+static sim_component *first_with_pending; /* guarded by sim.lock */
 
 static void link_component(sim_component *component)
 {
@@ -198,7 +199,7 @@ static void pend(sim_access_record *record)
     sim_check.pending_changes++;
 }
 
-/* The records of a component end in their order, but for those that are abandoned with their context. */
+/* Records of a component end in order, but for those abandoned with their context. */
 static void unpend(sim_access_record *record)
 {
     sim_pending *pending = &record->component->pending;
@@ -230,7 +231,6 @@ uint64_t sim_access_record_knows(const sim_access_record *record, const sim_comp
     return asked > released ? asked : released;
 }
 
-/* Index of the component's first pending record that does not come before this one. */
 static size_t first_not_before(const sim_access_record *record, const sim_component *component)
 {
     uint64_t position = sim_access_record_knows(record, component);
@@ -246,7 +246,7 @@ static size_t first_not_before(const sim_access_record *record, const sim_compon
     return low;
 }
 
-/* If the first that does not come before this record comes after it, all later ones of that component do. */
+/* If the first one not before this record comes after it, so do all later ones. */
 static bool is_open(const sim_access_record *record)
 {
     for (const sim_component *component = first_with_pending; component; component = component->pending.next) {
@@ -281,6 +281,14 @@ bool sim_access_record_settled(const sim_access_record *record)
     return true;
 }
 
+void sim_access_records_pending(sim_record_visit *visit, void *data)
+{
+    for (const sim_component *component = first_with_pending; component; component = component->pending.next)
+        for (size_t i = 0; i < component->pending.count; i++)
+            if (pending_at(&component->pending, i)->pending)
+                visit(data, pending_at(&component->pending, i));
+}
+
 uint64_t sim_access_record_oldest_pending(void)
 {
     uint64_t oldest = UINT64_MAX;
@@ -291,9 +299,9 @@ uint64_t sim_access_record_oldest_pending(void)
     return oldest;
 }
 
-/* ---- what operations touch ---- */
+/* ---- accesses ---- */
 
-/* The read is judged when the operation runs; until then the operation may be what others must not be forgotten for. */
+/* Pending until then: the records that it is judged against must stay. */
 static void record_read(sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_late_read *late_read = malloc(sizeof *late_read);
@@ -312,6 +320,8 @@ void sim_check_access(sim_op *op, uint64_t address, uint64_t bytes, sim_access_k
     if (!record || !sim.checking || record->order <= sim_check.began || bytes == 0)
         return;
     sim_shadows_access(record, address, bytes, touch);
+    if (op->state == SIM_OP_RUNNING && (touch == SIM_WRITES || touch == SIM_UPDATES_ATOMICALLY))
+        sim_value_words_touched(address, bytes, touch == SIM_UPDATES_ATOMICALLY);
     if (touch == SIM_WRITES || !mode(STRATA_SIM_CHECK_UNWRITTEN) || !sim.checking)
         return;
     if (op->state == SIM_OP_RUNNING)
@@ -349,7 +359,7 @@ static void rows_access(sim_op *op, const sim_rows *rows, sim_access_kind touch)
             sim_check_access(op, rows->place.address + plane * rows->plane + row * rows->pitch, width, touch);
 }
 
-/* All that an operation touches, but for kernels and host functions, which say it themselves. */
+/* Kernels and host functions declare their accesses themselves. */
 static void judge(sim_op *op)
 {
     switch (op->kind) {
@@ -364,8 +374,10 @@ static void judge(sim_op *op)
         rows_access(op, &op->work.rows.to, SIM_WRITES);
         break;
     case SIM_OP_WRITE_VALUE:
-    case SIM_OP_WAIT_VALUE:
         sim_check_access(op, op->work.value.address, op->work.value.width, SIM_UPDATES_ATOMICALLY);
+        break;
+    case SIM_OP_WAIT_VALUE:
+        sim_check_access(op, op->work.value.address, op->work.value.width, SIM_AWAITS);
         break;
     case SIM_OP_FREE:
         sim_shadow_judge_free(op->record);
@@ -378,23 +390,28 @@ static void judge(sim_op *op)
     }
 }
 
-/* What an operation comes after that waits for a value shows when it runs. */
+/* Until it has run, a wait that the host knows to be over may turn out to have found what it writes. */
+static bool may_write_word(const sim_op *op)
+{
+    bool writes = op->kind == SIM_OP_COPY || op->kind == SIM_OP_FILL || op->kind == SIM_OP_COPY_ROWS;
+    return op->kind == SIM_OP_WRITE_VALUE || op->kind == SIM_OP_WAIT_VALUE || (writes && sim_value_words_any());
+}
+
 static void judge_submission(sim_op *op)
 {
     sim_access_record *record = op->record;
     bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
     record->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
-    if (speaks || record->late)
+    if (speaks || record->late || may_write_word(op))
         pend(record);
     if (op->kind == SIM_OP_ALLOCATE)
         sim_shadow_allocation(op->work.block, record);
     else if (op->kind == SIM_OP_FREE)
         sim_shadow_free(op->work.block, record);
-    else if (!record->pending)
+    else if (!speaks && !record->late)
         judge(op);
 }
 
-/* Now and then, when there are twice as many records as were left the last time. */
 static void settle_at_times(void)
 {
     if (sim_check.records < sim_check.settle_at)
@@ -402,12 +419,6 @@ static void settle_at_times(void)
     sim_shadows_settle();
     uint64_t twice = 2 * sim_check.records;
     sim_check.settle_at = twice > LEAST_RECORDS ? twice : LEAST_RECORDS;
-}
-
-void sim_check_submitting(sim_op *op)
-{
-    if (sim.checking && op->kind == SIM_OP_WAIT_VALUE)
-        sim_shadows_value_awaited(op);
 }
 
 void sim_check_submitted(sim_op *op)
@@ -420,12 +431,11 @@ void sim_check_submitted(sim_op *op)
     }
     op->record = record_of(op);
     if (op->record) {
-        sim_host_pages_close(op);
-        judge_submission(op);
         if (op->kind == SIM_OP_WRITE_VALUE)
-            sim_shadows_value_written(op);
+            sim_value_word_at(op->work.value.address, op->work.value.width); /* as it is before the write */
         else if (op->kind == SIM_OP_WAIT_VALUE)
             sim_values_awaited(op);
+        judge_submission(op);
         settle_at_times();
     }
 }
@@ -433,11 +443,12 @@ void sim_check_submitted(sim_op *op)
 void sim_check_running(sim_op *op)
 {
     sim_access_record *record = op->record;
+    if (record)
+        record->told = op->told;
     if (sim.checking)
         sim_values_running(op);
     if (!record || !sim.checking)
         return;
-    record->told = op->told;
     if (record->late && record->order > sim_check.began)
         judge(op);
     for (const sim_late_read *late_read = record->late_reads; late_read; late_read = late_read->next)
@@ -445,9 +456,54 @@ void sim_check_running(sim_op *op)
     free_late_reads(record);
 }
 
+static void rows_touched(const sim_op *op)
+{
+    const sim_rows *rows = &op->work.rows.to;
+    for (size_t plane = 0; !rows->place.pageable && plane < op->work.rows.planes; plane++)
+        for (size_t row = 0; row < op->work.rows.rows; row++)
+            sim_value_words_touched(rows->place.address + plane * rows->plane + row * rows->pitch, op->work.rows.width,
+                                    false);
+}
+
+static void fill_touched(const sim_op *op)
+{
+    uint64_t row = (uint64_t)op->work.fill.width * op->work.fill.count;
+    for (size_t i = 0; i < op->work.fill.rows; i++)
+        sim_value_words_touched(op->work.fill.address + i * op->work.fill.pitch, row, false);
+}
+
+/* What the operation wrote to words. Kernels have said so while they ran. */
+static void enter_values(const sim_op *op)
+{
+    switch (op->kind) {
+    case SIM_OP_COPY:
+        if (!op->work.copy.to.pageable)
+            sim_value_words_touched(op->work.copy.to.address, op->work.copy.bytes, false);
+        break;
+    case SIM_OP_FILL:
+        fill_touched(op);
+        break;
+    case SIM_OP_COPY_ROWS:
+        rows_touched(op);
+        break;
+    case SIM_OP_WRITE_VALUE:
+        sim_value_words_touched(op->work.value.address, op->work.value.width, false);
+        break;
+    case SIM_OP_HOST:
+        sim_value_words_function_ran(op->record);
+        return;
+    default:
+        break;
+    }
+    sim_value_words_ran(op->record);
+}
+
 void sim_check_completed(sim_op *op)
 {
     sim_access_record *record = op->record;
+    bool ran = op->state == SIM_OP_DONE && op->context->device->poison == CUDA_SUCCESS;
+    if (record && ran && sim.checking && sim_value_words_any())
+        enter_values(op);
     if (op->kind == SIM_OP_WAIT_VALUE)
         sim_values_ended(op);
     if (!record)
@@ -467,12 +523,13 @@ void sim_check_host_function(const sim_op *op)
 {
     if (sim.checking && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS))
         sim_host_join(&op->at);
+    if (sim.checking)
+        sim_value_words_function(op);
     if (op->record)
         op->record->told = op->told;
 }
 
-/* Whether an operation of that kind must end before this one can, or is this one. Only asked where a report would be
- * made otherwise. */
+/* Whether this operation, or one that must end before it, is of that kind. Only asked before a report. */
 static bool behind(sim_op *op, sim_op_kind kind)
 {
     uint64_t visit = ++sim_check.visits;
@@ -499,10 +556,23 @@ bool sim_access_record_may_wait_for(const sim_access_record *first, const sim_ac
     bool access = second->kind == SIM_RECORD_HOST_READ || second->kind == SIM_RECORD_HOST_WRITE;
     bool tells = access && !mode(STRATA_SIM_CHECK_HOST_FUNCTIONS);
     if (tells && second->order <= first->told)
-        return true; /* a host function that it was behind had not returned then */
+        return true; /* a host function before it had not returned then */
     if (!first->op)
         return false;
     return (tells && behind(first->op, SIM_OP_HOST)) || behind(first->op, SIM_OP_WAIT_VALUE);
+}
+
+/* Values are there to be read and written while streams do. */
+static void access_of_host(sim_access_record *record, uint64_t address, uint64_t bytes, sim_access_kind touch)
+{
+    uint64_t end = address + bytes;
+    while (address < end) {
+        uint64_t next = end;
+        uint64_t until = sim_value_words_next(address, end, &next);
+        if (address < until)
+            sim_shadows_access(record, address, until - address, touch);
+        address = next;
+    }
 }
 
 void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind touch)
@@ -510,6 +580,7 @@ void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind tou
     sim_op *op = sim_host_function_op();
     if (!sim.checking || bytes == 0 || sim.phase == SIM_FORKED)
         return;
+    sim_value_words_look();
     if (op) {
         sim_check_access(op, address, bytes, touch);
         return;
@@ -517,7 +588,7 @@ void sim_check_host_access(uint64_t address, uint64_t bytes, sim_access_kind tou
     sim_access_record *record =
         sim_access_record_of_host(touch == SIM_READS ? SIM_RECORD_HOST_READ : SIM_RECORD_HOST_WRITE);
     if (record) {
-        sim_shadows_access(record, address, bytes, touch);
+        access_of_host(record, address, bytes, touch);
         sim_access_record_drop(record);
     }
 }
@@ -540,7 +611,7 @@ CUresult sim_check_begin(uint32_t modes)
     return result;
 }
 
-/* Operations that are under way keep their records, which from now on say nothing. */
+/* Operations under way keep their records, which are ignored from now on. */
 void sim_check_end(void)
 {
     sim_check.modes = 0;
@@ -549,7 +620,7 @@ void sim_check_end(void)
     sim_values_close();
 }
 
-/* From anywhere inside the checker: what it holds goes later. */
+/* Callable anywhere in the checker: frees nothing. */
 void sim_check_give_up(void)
 {
     sim_check.gave_up = sim_check.gave_up || sim.checking;

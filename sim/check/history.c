@@ -1,7 +1,6 @@
-/* Records that others displaced from the cells of an allocation, kept while a pending record may have to be judged
- * against them. They are in trees, one for each component, by their position in it: of a component, those that are
- * unordered with some record lie side by side, between the last that comes before it and the first that comes after it.
- * So a record that says late what it touched meets those alone. */
+/* Records displaced from cells, kept while a pending record may have to be judged against them: for each component a
+ * tree by position. Those unordered with a record lie side by side there, between the last that comes before it and the
+ * first that comes after it, so a late access meets those alone. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -17,7 +16,7 @@ typedef struct sim_component_history {
     struct sim_component_history *next;
     sim_component *component; /* held; NULL: the host's */
     sim_tree entries;
-    history_entry *newest; /* the entry made last */
+    history_entry *newest;
 } sim_component_history;
 
 /* Those with entries. Guarded by sim.lock. */
@@ -114,7 +113,7 @@ static sim_component_history *history_of(sim_history *history, sim_component *co
     return of_component;
 }
 
-/* Cells come in the order of their addresses, so that the parts of one access coalesce again. */
+/* Cells come in address order: the parts of one access coalesce again. */
 static bool extend(sim_component_history *of_component, const sim_access_record *record, uint64_t begin, uint64_t end,
                    sim_access_kind touch)
 {
@@ -133,15 +132,15 @@ void sim_history_add(sim_history *history, sim_access_record *record, uint64_t b
     sim_component_history *of_component = history_of(history, record->component);
     if (!of_component || extend(of_component, record, begin, end, touch))
         return;
-    if (history->count == 0)
-        link_history(history);
-    else if (history->count >= history->limit)
-        drop_unneeded(history);
     history_entry *entry = malloc(sizeof *entry);
     if (!entry) {
         sim_check_give_up();
         return;
     }
+    if (history->count == 0)
+        link_history(history);
+    else if (history->count >= history->limit)
+        drop_unneeded(history); /* perhaps all: it stays linked for the new entry */
     entry->record = sim_access_record_hold(record);
     entry->begin = begin;
     entry->end = end;
@@ -152,24 +151,48 @@ void sim_history_add(sim_history *history, sim_access_record *record, uint64_t b
     sim_check.other_bytes += sizeof *entry;
 }
 
+/* True: they overlap. */
+static bool judge_entry(const history_entry *entry, const sim_judged_access *access)
+{
+    uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
+    uint64_t end = entry->end < access->end ? entry->end : access->end;
+    if (begin < end)
+        sim_judge_pair(access, entry->record, entry->touch, begin, end);
+    return begin < end;
+}
+
+/* Of the entries that come before the access by waits for values, the last one loses that order first. */
+static void judge_last_known(const sim_component_history *of_component, const sim_judged_access *access, uint64_t asked,
+                             uint64_t known)
+{
+    enum { MOST_TRIES = 16 };
+    const history_entry *entry = known > asked ? entry_of(sim_tree_floor(&of_component->entries, known)) : NULL;
+    for (int i = 0; i < MOST_TRIES && entry && entry->by_position.key > asked && !judge_entry(entry, access); i++)
+        entry = entry_of(sim_tree_floor(&of_component->entries, entry->by_position.key - 1));
+}
+
+static void judge_component(const sim_component_history *of_component, const sim_judged_access *access)
+{
+    sim_component *component = of_component->component;
+    uint64_t asked = component ? sim_access_record_asked(access->record, component) : access->record->order;
+    uint64_t known = component ? sim_access_record_knows(access->record, component) : asked;
+    judge_last_known(of_component, access, asked, known);
+    const history_entry *entry = entry_of(sim_tree_ceiling(&of_component->entries, known + 1, 0));
+    while (entry && !sim_access_record_surely_after(entry->record, access->record)) {
+        bool first_after = sim_access_record_after(entry->record, access->record);
+        if (judge_entry(entry, access) && first_after)
+            break;
+        entry = entry_of(sim_tree_ceiling(&of_component->entries, entry->by_position.key, entry->by_position.tie + 1));
+    }
+}
+
 void sim_history_judge(const sim_history *history, const sim_judged_access *access)
 {
     if (history->count == 0)
         return;
     for (const sim_component_history *of_component = history->components; of_component;
-         of_component = of_component->next) {
-        uint64_t known = of_component->component ? sim_access_record_knows(access->record, of_component->component)
-                                                 : access->record->order;
-        const history_entry *entry = entry_of(sim_tree_ceiling(&of_component->entries, known + 1, 0));
-        while (entry && !sim_access_record_after(entry->record, access->record)) {
-            uint64_t begin = entry->begin > access->begin ? entry->begin : access->begin;
-            uint64_t end = entry->end < access->end ? entry->end : access->end;
-            if (begin < end)
-                sim_judge_pair(access, entry->record, entry->touch, begin, end);
-            entry =
-                entry_of(sim_tree_ceiling(&of_component->entries, entry->by_position.key, entry->by_position.tie + 1));
-        }
-    }
+         of_component = of_component->next)
+        judge_component(of_component, access);
 }
 
 void sim_history_clear(sim_history *history)

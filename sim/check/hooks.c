@@ -1,6 +1,13 @@
-/* Turns the checker on, by setting the hooks that order/, memory/, kernels/ and graph/ call. They stay when it is
- * turned off, for what it still holds then. */
+/* Sets the hooks that order/, memory/, kernels/ and graph/ call. They stay when the checker is turned off, to release
+ * what it holds. */
 #include "check/check.h"
+
+static void submitted(sim_op *op)
+{
+    sim_check_submitted(op);
+    if (op->record)
+        sim_host_pages_close(op);
+}
 
 static uint64_t completed(sim_op *op)
 {
@@ -10,8 +17,7 @@ static uint64_t completed(sim_op *op)
 
 static const sim_check_hooks hooks = {
     .on = true,
-    .submitting = sim_check_submitting,
-    .submitted = sim_check_submitted,
+    .submitted = submitted,
     .running = sim_check_running,
     .completed = completed,
     .host_function = sim_check_host_function,

@@ -1,13 +1,12 @@
-/* Accesses of the host to pinned memory: where that memory lies, how accesses are declared, and how they are caught.
+/* Accesses of the host to pinned memory: declared, or caught by page protection.
  *
- * In the page mode of the checker pinned memory lies in a file without a name that is mapped twice: once for the user,
- * with protected pages, and once for the simulation. All pages are open until work is submitted that touches, or may
- * touch, the allocation; then they are shut, and the first access of the host to each is caught, checked, and opens the
- * page, for reading or for writing, until work is submitted again. Nothing is missed in between: what the host did
- * before work was submitted comes before that work, and two accesses of the host are no race.
+ * In page mode pinned memory is an unnamed file, mapped twice: for the program, with protected pages, and for the
+ * simulation. Submitting work that may touch the allocation shuts its pages; the host's first access to each faults, is
+ * checked, and opens the page for reading or for writing. Nothing is missed: what the host did before a submission
+ * comes before that work, and two accesses of the host are no race.
  *
- * The handler takes the lock and allocates. It may: the signal comes from an access of the program itself, and no code
- * of the simulation or of the allocator touches the user's view. */
+ * The handler may take the lock and allocate: neither the simulation nor the allocator touches the program's view, so
+ * the signal comes from the program itself. */
 #include "check/check.h"
 #include <errno.h>
 #include <signal.h>
@@ -18,30 +17,30 @@
 
 enum { PAGE = 4096 };
 
-typedef struct sim_watch {
-    struct sim_watch *previous;
-    struct sim_watch *next;
+typedef struct sim_page_watch {
+    struct sim_page_watch *previous;
+    struct sim_page_watch *next;
     sim_block *block;
     size_t bytes;             /* whole pages */
     bool open;                /* some page is */
-    unsigned char readable[]; /* by page: may the host read it? */
-} sim_watch;
+    unsigned char readable[]; /* by page: the host may read it */
+} sim_page_watch;
 
 /* Guarded by sim.lock. */
-static sim_watch *watches;
-static struct sigaction before; /* the handler that ours stands before */
+static sim_page_watch *watches;
+static struct sigaction before; /* the handler behind ours */
 
 /* ---- catching ---- */
 
-static sim_watch *watch_at(uint64_t address)
+static sim_page_watch *watch_at(uint64_t address)
 {
-    sim_watch *watch = watches;
+    sim_page_watch *watch = watches;
     while (watch && address - watch->block->address >= watch->bytes)
         watch = watch->next;
     return watch;
 }
 
-static bool is_write(const sim_watch *watch, size_t page, const ucontext_t *context)
+static bool is_write(const sim_page_watch *watch, size_t page, const ucontext_t *context)
 {
 #if defined(__x86_64__)
     enum { FAULT_WRITES = 2 };
@@ -56,7 +55,7 @@ static bool is_write(const sim_watch *watch, size_t page, const ucontext_t *cont
 
 static bool catch_access(uint64_t address, const ucontext_t *context)
 {
-    sim_watch *watch = watch_at(address);
+    sim_page_watch *watch = watch_at(address);
     if (!watch)
         return false;
     const sim_block *block = watch->block;
@@ -70,7 +69,6 @@ static bool catch_access(uint64_t address, const ucontext_t *context)
     return mprotect((void *)(uintptr_t)begin, PAGE, write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
 }
 
-/* A fault that is not ours goes where it would have gone. */
 static void pass_on(int number, siginfo_t *info, void *context)
 {
     if ((before.sa_flags & SA_SIGINFO) != 0)
@@ -81,7 +79,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before.sa_handler(number);
 }
 
-/* A fault in a host kernel, which runs with the lock held, and reached for memory by the host's address. */
+/* Set while a host kernel runs with the lock held: it may fault at a host address. */
 static _Thread_local bool locked;
 
 void sim_check_pages_locked(bool held)
@@ -91,7 +89,7 @@ void sim_check_pages_locked(bool held)
 
 static void handle(int number, siginfo_t *info, void *context)
 {
-    int error = errno; /* the program's, which does not know that it is interrupted */
+    int error = errno; /* the interrupted program's */
     if (!locked)
         pthread_mutex_lock(&sim.lock);
     bool ours = catch_access((uint64_t)(uintptr_t)info->si_addr, context);
@@ -102,9 +100,9 @@ static void handle(int number, siginfo_t *info, void *context)
         pass_on(number, info, context);
 }
 
-/* Another handler may have taken the place of ours since: ours goes before it again. It runs on the stack of the code
- * that made the access, since a report with source lines needs more than an alternate stack may have; on that one only
- * where the handler behind it does, which may be there for stacks that ran over. */
+/* Puts the handler before one installed since. It runs on the stack of the access, since a report with source lines may
+ * need more than an alternate stack has; on that one only if the handler behind it does, which may serve stack
+ * overflows. */
 static bool install(void)
 {
     struct sigaction now;
@@ -120,7 +118,7 @@ static bool install(void)
 
 /* ---- shutting ---- */
 
-static void shut(sim_watch *watch)
+static void shut(sim_page_watch *watch)
 {
     if (watch->open && mprotect((void *)(uintptr_t)watch->block->address, watch->bytes, PROT_NONE) == 0) {
         watch->open = false;
@@ -152,14 +150,13 @@ static bool may_touch(const sim_op *op, const sim_block *block)
 
 void sim_host_pages_close(const sim_op *op)
 {
-    for (sim_watch *watch = watches; watch; watch = watch->next)
+    for (sim_page_watch *watch = watches; watch; watch = watch->next)
         if (may_touch(op, watch->block))
             shut(watch);
 }
 
-/* ---- where pinned memory lies ---- */
+/* ---- pinned memory ---- */
 
-/* Two views of the same new memory. */
 static bool map_twice(size_t bytes, void **user, void **ours)
 {
     int file = memfd_create("strata-sim-pinned", MFD_CLOEXEC);
@@ -167,7 +164,7 @@ static bool map_twice(size_t bytes, void **user, void **ours)
         return false;
     *user = MAP_FAILED;
     *ours = MAP_FAILED;
-    if (ftruncate(file, (off_t)bytes) == 0) {
+    if (sim_file_resize(file, bytes)) {
         *user = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         *ours = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     }
@@ -191,7 +188,7 @@ bool sim_check_watch(sim_block *block, uint64_t asked)
     size_t bytes = (size_t)sim_round_up(asked, PAGE);
     void *user;
     void *ours;
-    sim_watch *watch = calloc(1, sizeof *watch + bytes / PAGE);
+    sim_page_watch *watch = calloc(1, sizeof *watch + bytes / PAGE);
     if (!watch || !install() || !map_twice(bytes, &user, &ours)) {
         free(watch);
         return false;
@@ -211,7 +208,7 @@ bool sim_check_watch(sim_block *block, uint64_t asked)
 
 void sim_check_unwatch(sim_block *block)
 {
-    sim_watch *watch = block->watch;
+    sim_page_watch *watch = block->watch;
     munmap((void *)(uintptr_t)block->address, watch->bytes);
     munmap(block->memory, watch->bytes);
     if (watch->previous)

@@ -1,11 +1,7 @@
-/* Reports of the checker: what they say, which are alike, and where they go.
- *
- * What the environment asks for is written as it is found, each report with one write, so that a process that does not
- * come to its end (a failed assertion, a signal, _exit) has said what there was to say. At exit follows what is known
- * only then: what was found again, and how many reports there are. */
+/* Reports: text, duplicates, output; shadow.c and shadow_cells.c find what is reported. Each is written as it is found,
+ * with one write: a process that ends early (a failed assertion, a signal, _exit) has written all. */
 #include "check/check.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +21,7 @@ static struct {
     stored_report *at;
     size_t kept;
     size_t capacity;
-    uint64_t count; /* those that were not kept included */
+    uint64_t count; /* those not kept included */
     strata_sim_report_callback callback;
     void *data;
 } reports;
@@ -50,7 +46,9 @@ static const char *title(strata_sim_report_kind kind)
     case STRATA_SIM_REPORT_OUTSIDE:
         return "a use of bytes that are in no allocation";
     case STRATA_SIM_REPORT_UNWRITTEN:
-        return "a read of bytes that nobody wrote";
+        return "a read of bytes that were never written";
+    case STRATA_SIM_REPORT_LEAK:
+        return "memory that was never freed";
     }
     return "";
 }
@@ -108,7 +106,7 @@ static bool of_host(const sim_access_record *record)
     return record->kind != SIM_RECORD_OPERATION;
 }
 
-/* The stream, or the one that the graph was launched on, as part of a sentence. */
+/* The stream, or the graph's launch stream, in a sentence. */
 static void print_stream(const sim_access_record *record, FILE *out)
 {
     static const char *const words[] = {
@@ -179,7 +177,6 @@ static void print_missing_dependency(const sim_access_record *first, const sim_a
     }
 }
 
-/* The edge between two operations of streams or graphs. */
 static void print_missing_edge(const sim_access_record *first, const sim_access_record *second, FILE *out)
 {
     if (!first->in_stream && !second->in_stream && first->launched.launch == second->launched.launch) {
@@ -211,7 +208,9 @@ static void print_missing(const sim_finding *finding, FILE *out)
     const sim_access_record *first = finding->first;
     const sim_access_record *second = finding->second;
     fputs("  missing: ", out);
-    if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE)
+    if (finding->kind == STRATA_SIM_REPORT_LEAK)
+        fputs("a free before the end of the context or the process", out);
+    else if (finding->kind == STRATA_SIM_REPORT_USE_AFTER_FREE)
         fputs("nothing can order a use behind the free: use the memory before it is freed, or free it later", out);
     else if (finding->kind == STRATA_SIM_REPORT_OUTSIDE)
         fputs("an allocation that holds these bytes", out);
@@ -226,6 +225,54 @@ static void print_missing(const sim_finding *finding, FILE *out)
     else
         print_missing_edge(first, second, out);
     fputs(".\n", out);
+}
+
+static uint64_t later_order(const sim_finding *finding)
+{
+    uint64_t first = finding->first ? finding->first->order : 0;
+    uint64_t second = finding->second ? finding->second->order : 0;
+    return first > second ? first : second;
+}
+
+/* What a pool of the program had handed out there. */
+static const sim_region *region_of(const sim_finding *finding)
+{
+    if (finding->kind == STRATA_SIM_REPORT_LEAK)
+        return finding->region;
+    return finding->shadow ? sim_region_around(finding->shadow, finding->address, later_order(finding)) : NULL;
+}
+
+static void print_region(const sim_region *region, FILE *out)
+{
+    fprintf(out, "block of %llu bytes at 0x%llx", (unsigned long long)region->bytes,
+            (unsigned long long)region->by_address.key);
+}
+
+static void print_allocated(const sim_finding *finding, FILE *out)
+{
+    const sim_access_record *allocated = finding->shadow ? finding->shadow->allocated : NULL;
+    const sim_region *region = region_of(finding);
+    if (region) {
+        fputs("  allocated: ", out);
+        print_region(region, out);
+        fputs(", from a pool of the program\n", out);
+        sim_stack_print(region->stack, out);
+    } else if (finding->kind == STRATA_SIM_REPORT_LEAK ||
+               (allocated != finding->first && allocated != finding->second)) {
+        print_record("allocated", allocated, out);
+    }
+}
+
+static void print_leak(const sim_finding *finding, FILE *out)
+{
+    const char *memory = finding->shadow->host ? "pinned" : "device";
+    const char *part = finding->region ? "block" : "allocation";
+    fprintf(out, "  bytes: %llu of %s memory at 0x%llx", (unsigned long long)finding->first_bytes, memory,
+            (unsigned long long)finding->address);
+    if (finding->count > 1)
+        fprintf(out, ", the first of %llu %ss with %llu bytes", (unsigned long long)finding->count, part,
+                (unsigned long long)finding->bytes);
+    fputc('\n', out);
 }
 
 static void print_place(const sim_finding *finding, FILE *out)
@@ -245,20 +292,22 @@ static void print_place(const sim_finding *finding, FILE *out)
     }
 }
 
-/* With an empty line behind it, and its length. NULL without memory. */
+/* Ends in an empty line. NULL without memory. */
 static char *make_text(const sim_finding *finding, size_t *bytes)
 {
     char *text = NULL;
     FILE *out = open_memstream(&text, bytes);
     if (!out)
         return NULL;
-    const sim_access_record *allocated = finding->shadow ? finding->shadow->allocated : NULL;
     fprintf(out, "strata-sim: %s\n", title(finding->kind));
-    print_place(finding, out);
-    print_record(finding->second ? "first" : "use", finding->first, out);
-    print_record(finding->first ? "second" : "use", finding->second, out);
-    if (allocated != finding->first && allocated != finding->second)
-        print_record("allocated", allocated, out);
+    if (finding->kind == STRATA_SIM_REPORT_LEAK) {
+        print_leak(finding, out);
+    } else {
+        print_place(finding, out);
+        print_record(finding->second ? "first" : "use", finding->first, out);
+        print_record(finding->first ? "second" : "use", finding->second, out);
+    }
+    print_allocated(finding, out);
     print_missing(finding, out);
     fputc('\n', out);
     fclose(out);
@@ -267,36 +316,29 @@ static char *make_text(const sim_finding *finding, size_t *bytes)
 
 /* ---- writing ---- */
 
-/* Opened anew for each text: a program may close descriptors that it does not know. */
+/* Opened for each text: a program may close descriptors that it does not know. */
 static int open_file(void)
 {
     const char *name = sim.settings.check_file;
-    return name ? open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666) : -1;
+    return name ? sim_output_open(name, true) : -1;
 }
 
-/* Past the program's own buffers, and in one piece unless the system splits it. What the file does not take, or all of
- * it where there can be no file, goes to standard error: a full disk loses no report. */
+/* Bypasses the program's buffers. Standard error takes what the file does not: a full disk loses no report. */
 static void write_out(const char *text, size_t bytes)
 {
     int before = errno;
     int file = open_file();
-    while (bytes > 0) {
-        ssize_t written = write(file >= 0 ? file : STDERR_FILENO, text, bytes);
-        if (written < 0 && errno != EINTR) {
-            if (file < 0)
-                break;
-            close(file);
-            file = -1;
-        }
-        text += written > 0 ? written : 0;
-        bytes -= written > 0 ? (size_t)written : 0;
-    }
-    if (file >= 0)
+    size_t done = 0;
+    if (file >= 0) {
+        done = sim_output_write(file, text, bytes);
         close(file);
+    }
+    if (done < bytes)
+        sim_output_write(STDERR_FILENO, text + done, bytes - done);
     errno = before;
 }
 
-/* A child that was forked has no driver, and is silent. */
+/* A forked child has no driver, and is silent. */
 static bool asked_to_write(void)
 {
     return sim.settings.check_writes && sim.phase == SIM_RUNNING;
@@ -316,13 +358,13 @@ static strata_sim_party party_of(const sim_access_record *record)
     };
 }
 
-/* Of a graph's operation both, where it was launched and where its node was made. */
+/* High half: where a graph's node was made. */
 static uint64_t stack_of(const sim_access_record *record)
 {
     return record ? (uint64_t)record->launched.node.stack << 32 | record->stack : 0;
 }
 
-/* Without call stacks, what tells two places of a program apart is the operation itself. */
+/* Without call stacks, each operation is a place of its own. */
 static bool same_place(const strata_sim_party *party, uint64_t stack, const sim_access_record *record)
 {
     if (stack != stack_of(record))
@@ -366,7 +408,8 @@ void sim_report(const sim_finding *finding)
 {
     if (excused(finding))
         return;
-    stored_report *before = known(finding);
+    bool leak = finding->kind == STRATA_SIM_REPORT_LEAK;
+    stored_report *before = leak ? NULL : known(finding); /* leaks come by their places */
     if (before) {
         before->shown.times++;
         return;
@@ -385,7 +428,7 @@ void sim_report(const sim_finding *finding)
                 .bytes = finding->bytes,
                 .first = party_of(finding->first),
                 .second = party_of(finding->second),
-                .times = 1,
+                .times = leak ? finding->count : 1,
             },
         .first_stack = stack_of(finding->first),
         .second_stack = stack_of(finding->second),
@@ -394,7 +437,7 @@ void sim_report(const sim_finding *finding)
     if (report->text) {
         if (asked_to_write())
             write_out(report->text, bytes);
-        report->text[bytes - 1] = '\0'; /* the empty line is for the file alone */
+        report->text[bytes - 1] = '\0'; /* the empty line is for the file */
     }
     report->shown.text = report->text ? report->text : "";
     if (reports.callback)
@@ -426,7 +469,7 @@ static void print_again(const strata_sim_report *shown, FILE *out)
 static void print_end(FILE *out)
 {
     for (size_t i = 0; i < reports.kept; i++)
-        if (reports.at[i].shown.times > 1)
+        if (reports.at[i].shown.times > 1 && reports.at[i].shown.kind != STRATA_SIM_REPORT_LEAK)
             print_again(&reports.at[i].shown, out);
     if (reports.count > 0) {
         fprintf(out, "strata-sim: %llu report%s", (unsigned long long)reports.count, reports.count > 1 ? "s" : "");
@@ -438,12 +481,13 @@ static void print_end(FILE *out)
         fputs("strata-sim: the checker stopped for want of memory\n", out);
 }
 
-void sim_reports_flush(void)
+void sim_reports_flush(void (*add)(FILE *out))
 {
     char *text = NULL;
     size_t bytes;
     FILE *out = asked_to_write() ? open_memstream(&text, &bytes) : NULL;
     if (out) {
+        add(out);
         print_end(out);
         fclose(out);
         if (bytes > 0)

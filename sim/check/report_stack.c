@@ -1,9 +1,8 @@
-/* Call stacks of the host. Capturing one must be cheap, since every operation has one: the frames are only addresses,
- * and equal stacks are kept once, for ever, so that their memory is that of the program's code and not of its history.
- * They are given names and lines when a report is made.
+/* Call stacks of the host. Every operation captures one, so that must be cheap: frames are bare addresses, and equal
+ * stacks are kept once, so memory grows with the program's code, not its history.
  *
- * libunwind walks a stack much faster than the C library; libdw knows names and lines. Both are opened here, if they
- * are there at all, so that the simulation runs where they are not. */
+ * libunwind walks a stack much faster than the C library; libdw knows names and lines. Both are optional, opened at run
+ * time. */
 #include "check/check.h"
 #include <dlfcn.h>
 #include <execinfo.h>
@@ -64,7 +63,7 @@ static bool own(const void *frame)
     return at >= depot.own_begin && at < depot.own_end;
 }
 
-/* libunwind frees what it keeps for a thread when the thread ends, after the thread sanitizer has left it. */
+/* libunwind frees a thread's data at its end, after the thread sanitizer has left the thread. */
 static bool libunwind_is_safe(void)
 {
 #if defined(__SANITIZE_THREAD__)
@@ -152,7 +151,7 @@ static uint32_t add(void *const *frames, size_t depth, uint64_t hash)
     return depot.count;
 }
 
-/* The stack that called into this library. 0 if there is none, or no memory for it. */
+/* The stack that called into this library; 0: none, or out of memory. */
 uint32_t sim_stack_capture(void)
 {
     void *all[MOST_FRAMES + OWN_FRAMES];
@@ -194,7 +193,7 @@ static void print_plain(const void *frame, FILE *out)
 /* Guarded by sim.lock. */
 static struct {
     bool tried;
-    void *library; /* NULL: it is not there */
+    void *library; /* NULL: not there */
     Dwfl *dwfl;
     __typeof__(&dwfl_begin) begin;
     __typeof__(&dwfl_end) end;
@@ -210,7 +209,7 @@ static struct {
     Dwfl_Callbacks callbacks;
 } dw;
 
-/* Debug information that is not in the file itself is not looked for, least of all in the network. */
+/* Looks for no separate debug information, least of all in the network. */
 static int none(Dwfl_Module *module, void **data, const char *name, Dwarf_Addr base, const char *file, const char *link,
                 GElf_Word crc, char **found)
 {
@@ -274,7 +273,7 @@ static Dwfl_Module *module_at(Dwarf_Addr address)
 
 static void print_frame(const void *frame, FILE *out)
 {
-    Dwarf_Addr address = (Dwarf_Addr)(uintptr_t)frame - 1; /* inside the call, not behind it */
+    Dwarf_Addr address = (Dwarf_Addr)(uintptr_t)frame - 1; /* inside the call */
     Dwfl_Module *module = module_at(address);
     const char *name = module ? dw.module_addrname(module, address) : NULL;
     Dwfl_Line *line = module ? dw.module_getsrc(module, address) : NULL;

@@ -1,6 +1,6 @@
-/* The life of allocations, as the checker follows it. A live one hangs on its block. A freed one stays in a list, in
- * the order of frees, and in a tree by address: with its cells while a record is pending that was submitted before the
- * free, then as a few words that tell a use after the free from a wild address, among the last thousand. */
+/* The life of shadows. A live one hangs on its block. A freed one is in a list, in the order of frees, and in a tree by
+ * address: with cells while a record is pending that was submitted before the free, then, if among the last thousand,
+ * as a few words that tell a use after the free from a wild address. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -9,7 +9,7 @@ enum { MOST_REMEMBERED = 1024 };
 /* Guarded by sim.lock. */
 static struct {
     sim_tree by_address;
-    sim_shadow *first; /* freed, the oldest first: those without cells, then those with */
+    sim_shadow *first; /* freed, oldest first: those without cells, then those with */
     sim_shadow **last;
     sim_shadow *first_with_cells;
     size_t without_cells;
@@ -25,29 +25,7 @@ static bool holds(const sim_shadow *shadow, uint64_t address)
     return address - shadow->address < shadow->bytes;
 }
 
-/* A word that streams write values to, and what comes before those writes. */
-typedef struct sim_value_word {
-    struct sim_value_word *next;
-    uint64_t address;
-    sim_clock *written;
-    sim_known last;      /* what comes before the write that ran last */
-    uint64_t last_order; /* its order; 0: none ran */
-    uint64_t value;      /* that it wrote */
-    unsigned width;
-} sim_value_word;
-
-static void free_words(sim_shadow *shadow)
-{
-    while (shadow->words) {
-        sim_value_word *next = shadow->words->next;
-        sim_clock_drop(shadow->words->written);
-        sim_known_drop(&shadow->words->last);
-        free(shadow->words);
-        shadow->words = next;
-    }
-}
-
-/* ---- views of the same bytes ---- */
+/* ---- views ---- */
 
 static void enter_view(sim_shadow *shadow, sim_piece *piece)
 {
@@ -68,8 +46,7 @@ static void leave_view(sim_shadow *shadow)
     shadow->piece = NULL;
 }
 
-/* The next view beside this one that was there when the record of that order number was submitted, or came later; NULL
- * begins and ends. */
+/* The next other view that was not freed before that order; NULL begins and ends. */
 static sim_shadow *other_view(const sim_shadow *shadow, const sim_shadow *after, uint64_t order)
 {
     sim_shadow *view = after ? after->next_view : shadow->piece ? shadow->piece->views : NULL;
@@ -92,7 +69,7 @@ static sim_shadow *make_shadow(sim_block *block)
     shadow->born = sim_check.order;
     shadow->gone = UINT64_MAX;
     shadow->host = sim_block_is_host(block);
-    shadow->mapped = block->kind == SIM_BLOCK_MAPPED; /* perhaps elsewhere, too, and written there */
+    shadow->mapped = block->kind == SIM_BLOCK_MAPPED; /* perhaps written at another address */
     shadow->written = shadow->host || shadow->mapped || block->of_module || block->kind == SIM_BLOCK_MANAGED;
     if (shadow->mapped)
         enter_view(shadow, sim_map_of(block)->physical->piece);
@@ -105,9 +82,10 @@ static void free_shadow(sim_shadow *shadow)
 {
     if (shadow->hidden)
         sim_tree_remove(&freed.by_address, &shadow->by_address);
+    sim_doubts_forget_shadow(shadow);
     leave_view(shadow);
+    sim_regions_forget(shadow);
     sim_shadow_cells_clear(&shadow->cells);
-    free_words(shadow);
     sim_access_record_drop(shadow->allocated);
     sim_access_record_drop(shadow->freed);
     free(shadow);
@@ -116,7 +94,7 @@ static void free_shadow(sim_shadow *shadow)
 
 /* ---- freed allocations ---- */
 
-/* The later born come first, so that sim_tree_ceiling finds the last one that was born before some moment. */
+/* The later born come first: sim_tree_ceiling finds the last one born before some moment. */
 static uint64_t tie_of(uint64_t born)
 {
     return ~born;
@@ -170,13 +148,12 @@ void sim_shadows_tidy(void)
         forget_first();
 }
 
-/* The next lower address at which a freed allocation began, starting at `address` itself. */
 static sim_node *begun_at_or_below(uint64_t address)
 {
     return sim_tree_floor(&freed.by_address, address);
 }
 
-/* The allocation, freed since or hidden, that held the address when the record of that order number was submitted. */
+/* Among freed and hidden ones, as of that order. */
 static sim_shadow *apart_around(uint64_t address, uint64_t order)
 {
     sim_node *node = begun_at_or_below(address);
@@ -190,7 +167,7 @@ static sim_shadow *apart_around(uint64_t address, uint64_t order)
     return NULL;
 }
 
-/* The last allocation that held the address and was freed before that. */
+/* The last one freed before that order. */
 static const sim_shadow *freed_before(uint64_t address, uint64_t order)
 {
     const sim_shadow *best = NULL;
@@ -219,7 +196,6 @@ static void report_stray(const sim_access_record *record, uint64_t address, uint
     sim_report(&finding);
 }
 
-/* The allocation that held the address when the record was submitted. */
 static sim_shadow *shadow_around(const sim_access_record *record, uint64_t address)
 {
     const sim_block *block = sim_block_at(address);
@@ -231,17 +207,19 @@ static sim_shadow *shadow_around(const sim_access_record *record, uint64_t addre
 static void judge_life(const sim_shadow *shadow, const sim_access_record *record, uint64_t address, uint64_t bytes)
 {
     sim_finding finding = {.address = address, .bytes = bytes, .shadow = shadow};
-    if (shadow->allocated && sim_access_record_unordered(shadow->allocated, record)) {
+    if (shadow->allocated && !shadow->settled) {
         finding.kind = STRATA_SIM_REPORT_USE_BEFORE_ALLOCATION;
         finding.first = shadow->allocated;
         finding.second = record;
-        sim_report(&finding);
+        sim_judge_order(&finding);
     }
-    if (shadow->freed && !sim_access_record_after(shadow->freed, record)) {
+    bool judges_itself = shadow->freed && shadow->freed->late && shadow->freed->pending;
+    if (shadow->freed && !judges_itself) {
         finding.kind = STRATA_SIM_REPORT_FREE_IN_USE;
         finding.first = record;
         finding.second = shadow->freed;
-        sim_report(&finding);
+        finding.directed = true;
+        sim_judge_order(&finding);
     }
 }
 
@@ -257,7 +235,7 @@ static void report_rest(const sim_shadow *shadow, const sim_access_record *recor
     sim_report(&finding);
 }
 
-/* A map is of a whole piece: the same bytes are as far from the beginning in each view. */
+/* A map is of a whole physical: the same bytes have the same offset in each view. */
 static void judge_views(const sim_shadow *shadow, const sim_access_record *record, uint64_t address, uint64_t bytes,
                         sim_access_kind touch)
 {
@@ -284,7 +262,7 @@ static void access_shadow(sim_shadow *shadow, sim_access_record *record, uint64_
     sim_shadow_cells_access(&shadow->cells, shadow, address, address + bytes, record, touch);
 }
 
-/* What is mapped side by side is used as one. */
+/* Adjacent maps are used as one. */
 void sim_shadows_access(sim_access_record *record, uint64_t address, uint64_t bytes, sim_access_kind touch)
 {
     sim_shadow *shadow = shadow_around(record, address);
@@ -319,100 +297,34 @@ void sim_shadows_judge_unwritten(sim_access_record *record, uint64_t address, ui
     }
 }
 
-/* ---- values ---- */
+/* ---- words ---- */
 
-static sim_value_word *word_at(const sim_shadow *shadow, uint64_t address)
+sim_value_place sim_shadows_place(uint64_t address)
 {
-    sim_value_word *word = shadow->words;
-    while (word && word->address != address)
-        word = word->next;
-    return word;
-}
-
-static sim_shadow *shadow_of_value(const sim_op *op)
-{
-    const sim_block *block = sim_block_at(op->work.value.address);
-    return block ? block->shadow : NULL;
-}
-
-/* Made if there is none. */
-static sim_value_word *word_of(const sim_op *op)
-{
-    sim_shadow *shadow = shadow_of_value(op);
-    sim_value_word *word = shadow ? word_at(shadow, op->work.value.address) : NULL;
-    if (shadow && !word) {
-        word = calloc(1, sizeof *word);
-        if (!word) {
-            sim_check_give_up();
-            return NULL;
-        }
-        word->address = op->work.value.address;
-        word->next = shadow->words;
-        shadow->words = word;
+    const sim_block *block = sim_block_at(address);
+    sim_value_place place = {.block = block && block->shadow ? block : NULL, .key = address};
+    if (place.block && block->shadow->piece) {
+        place.key = address - block->shadow->address;
+        place.tie = (uint64_t)(uintptr_t)block->shadow->piece;
     }
-    return word;
+    return place;
 }
 
-void sim_shadows_value_written(const sim_op *op)
+void sim_shadows_authors(uint64_t address, uint64_t bytes, sim_author_visit *visit, void *data)
 {
-    sim_value_word *word = word_of(op);
-    if (word)
-        sim_clock_join(&word->written, 0, &op->at);
-}
-
-void sim_shadows_value_runs(const sim_op *op, sim_known *known)
-{
-    sim_value_word *word = word_of(op);
-    if (!word) {
-        sim_known_drop(known);
-        return;
-    }
-    sim_known_drop(&word->last);
-    word->last = *known;
-    word->last_order = ++sim_check.values_written;
-    word->value = op->work.value.value;
-    word->width = op->work.value.width;
-}
-
-static const sim_value_word *later_written(const sim_value_word *one, const sim_value_word *other)
-{
-    return one && (!other || one->last_order > other->last_order) ? one : other;
-}
-
-const sim_known *sim_shadows_value_last(const sim_op *wait, uint64_t after)
-{
-    const sim_shadow *shadow = shadow_of_value(wait);
-    uint64_t address = wait->work.value.address;
-    const sim_value_word *last = shadow ? word_at(shadow, address) : NULL;
-    const sim_shadow *view = NULL;
-    while (shadow && (view = other_view(shadow, view, 0)))
-        last = later_written(word_at(view, address + (view->address - shadow->address)), last);
-    bool written = last && last->last_order > after && sim_value_is(wait, last->value, last->width);
-    return written ? &last->last : NULL;
-}
-
-static void join_written(sim_op *op, const sim_shadow *shadow, uint64_t address)
-{
-    const sim_value_word *word = word_at(shadow, address);
-    if (word) {
-        sim_point written = {.knows = word->written};
-        sim_op_join(op, &written);
-    }
-}
-
-void sim_shadows_value_awaited(sim_op *op)
-{
-    const sim_shadow *shadow = shadow_of_value(op);
+    const sim_block *block = sim_block_at(address);
+    const sim_shadow *shadow = block ? block->shadow : NULL;
     if (!shadow)
         return;
-    uint64_t address = op->work.value.address;
-    join_written(op, shadow, address);
+    sim_shadow_cells_authors(&shadow->cells, address, address + bytes, 0, visit, data);
     const sim_shadow *view = NULL;
-    while ((view = other_view(shadow, view, 0)))
-        join_written(op, view, address + (view->address - shadow->address));
+    while ((view = other_view(shadow, view, sim_check.order))) {
+        uint64_t apart = view->address - shadow->address;
+        sim_shadow_cells_authors(&view->cells, address + apart, address + apart + bytes, apart, visit, data);
+    }
 }
 
-/* ---- from allocation to free ---- */
+/* ---- life ---- */
 
 void sim_check_allocated(sim_block *block)
 {
@@ -464,6 +376,7 @@ void sim_shadow_judge_free(sim_access_record *record)
 void sim_shadow_free(sim_block *block, sim_access_record *record)
 {
     sim_shadow *shadow = block->shadow;
+    sim_value_words_gone(block);
     block->shadow = NULL;
     if (!shadow)
         return;
@@ -480,7 +393,7 @@ void sim_check_freed_after(sim_block *block, sim_access_record *asked)
 {
     if (sim.checking && block->shadow) {
         if (asked)
-            asked->order = ++sim_check.order; /* the free is now: only what the host knew is from before */
+            asked->order = ++sim_check.order; /* the free is now; what the host knew is from before */
         else
             asked = sim_access_record_of_host(SIM_RECORD_HOST_FREE);
         if (asked)
@@ -497,6 +410,7 @@ void sim_check_freed_now(sim_block *block)
 void sim_check_forget(sim_block *block)
 {
     if (block->shadow) {
+        sim_value_words_gone(block);
         free_shadow(block->shadow);
         block->shadow = NULL;
     }
@@ -511,14 +425,14 @@ void sim_shadows_settle(void)
         if (!shadow)
             continue;
         sim_shadow_cells_settle(&shadow->cells);
-        if (shadow->allocated && sim_access_record_settled(shadow->allocated)) {
-            sim_access_record_drop(shadow->allocated);
-            shadow->allocated = NULL;
+        if (shadow->allocated && !shadow->settled && sim_access_record_settled(shadow->allocated)) {
+            sim_access_record_strip(shadow->allocated);
+            shadow->settled = true;
         }
     }
 }
 
-/* What is there already counts as written. */
+/* What exists counts as written. */
 CUresult sim_shadows_open(void)
 {
     for (sim_block *block = sim_memory.blocks; block; block = block->next) {
@@ -538,4 +452,5 @@ void sim_shadows_close(void)
         forget_first();
     for (sim_node *hidden; (hidden = sim_tree_first(&freed.by_address));)
         sim_check_forget(shadow_of(hidden)->block);
+    sim_regions_close();
 }

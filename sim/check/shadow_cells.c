@@ -1,6 +1,5 @@
-/* The writes and reads of the bytes of an allocation: a map from ranges to cells. Bytes that nothing touched are in no
- * cell. A cell is cut where an access begins or ends inside it, and coalesces with its neighbours where they are alike.
- */
+/* A map from byte ranges to cells. Untouched bytes have no cell. A cell is cut where an access begins or ends inside
+ * it, and coalesces with equal neighbours. */
 #include "check/check.h"
 #include <stdlib.h>
 
@@ -12,9 +11,9 @@ typedef struct cell_use {
 
 typedef struct sim_shadow_cell {
     sim_node by_begin;
-    struct sim_shadow_cell *next; /* in the order of addresses */
+    struct sim_shadow_cell *next; /* by address */
     uint64_t end;
-    uint64_t first_written;   /* order of the first write; UINT64_MAX: none */
+    uint64_t first_written;   /* order; UINT64_MAX: none */
     sim_access_record *write; /* the last one; NULL: none, or settled */
     cell_use *uses;           /* since then; of one kind, none comes after another */
     uint32_t use_count;
@@ -42,7 +41,7 @@ static sim_shadow_cell *cell_at(const sim_shadow_cells *cells, uint64_t address)
     return cell && address < cell->end ? cell : NULL;
 }
 
-/* ---- cells come and go ---- */
+/* ---- cells ---- */
 
 static sim_shadow_cell *make_cell(sim_shadow_cells *cells, uint64_t begin, uint64_t end)
 {
@@ -79,7 +78,7 @@ static void free_uses(sim_shadow_cell *cell)
     cell->use_capacity = 0;
 }
 
-/* The cell behind `previous`, or the first. */
+/* The cell behind `previous`; NULL: the first. */
 static void free_next(sim_shadow_cells *cells, sim_shadow_cell *previous)
 {
     sim_shadow_cell **link = previous ? &previous->next : &cells->first;
@@ -122,7 +121,7 @@ static void copy_records(sim_shadow_cell *to, const sim_shadow_cell *from)
     }
 }
 
-/* Cuts the cell that the address is inside of, so that one begins there. */
+/* False without memory. */
 static bool cut_at(sim_shadow_cells *cells, uint64_t address)
 {
     sim_shadow_cell *left = cell_at(cells, address);
@@ -161,7 +160,6 @@ static void coalesce(sim_shadow_cells *cells, sim_shadow_cell *cell, uint64_t en
 
 /* ---- records ---- */
 
-/* A record leaves its place, or does not get one. */
 static void displace(sim_shadow_cells *cells, const sim_shadow_cell *cell, sim_access_record *record,
                      sim_access_kind touch)
 {
@@ -182,18 +180,25 @@ static void record_written(sim_shadow_cell *cell, const sim_access_record *recor
         cell->first_written = record->order;
 }
 
-/* Whether the record speaks for the stored one from now on: it was submitted later, or comes after it all the same. */
+/* Whether the record replaces the stored one: submitted later, or after it all the same. */
 static bool takes_over(const sim_access_record *record, const sim_access_record *stored)
 {
     return stored->order <= record->order || sim_access_record_after(record, stored);
 }
 
-/* Of two uses of one kind the earlier is not needed if the later comes after it. */
+/* A poll races with nothing but a free, so a write that does not come after it does not stand for it. */
+static bool replaces(const sim_access_record *record, const cell_use *use)
+{
+    return use->touch == SIM_AWAITS ? sim_access_record_surely_after(record, use->record)
+                                    : takes_over(record, use->record);
+}
+
+/* Of two uses of one kind the earlier goes if the later comes after it. */
 static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access_record *record, sim_access_kind touch)
 {
     if (touch == SIM_UPDATES_ATOMICALLY)
         record_written(cell, record);
-    if (cell->write && !takes_over(record, cell->write)) {
+    if (touch != SIM_AWAITS && cell->write && !takes_over(record, cell->write)) {
         displace(cells, cell, record, touch);
         return;
     }
@@ -203,11 +208,11 @@ static void enter_use(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_access
             continue;
         if (use->record == record)
             return;
-        if (use->record->order > record->order && sim_access_record_after(use->record, record)) {
+        if (use->record->order > record->order && sim_access_record_surely_after(use->record, record)) {
             displace(cells, cell, record, touch);
             return;
         }
-        if (sim_access_record_after(record, use->record))
+        if (sim_access_record_surely_after(record, use->record))
             remove_use(cells, cell, i);
     }
     if (room_for_uses(cell, cell->use_count + 1))
@@ -224,7 +229,7 @@ static void enter_write(sim_shadow_cells *cells, sim_shadow_cell *cell, sim_acce
         return;
     }
     for (uint32_t i = cell->use_count; i-- > 0;)
-        if (takes_over(record, cell->uses[i].record))
+        if (replaces(record, &cell->uses[i]))
             remove_use(cells, cell, i);
     sim_access_record *before = cell->write;
     cell->write = sim_access_record_hold(record);
@@ -245,14 +250,14 @@ static strata_sim_report_kind kind_of_race(sim_access_kind first, sim_access_kin
 
 static bool harmless(sim_access_kind one, sim_access_kind other)
 {
-    return one == other && one != SIM_WRITES;
+    return (one == other && one != SIM_WRITES) || one == SIM_AWAITS || other == SIM_AWAITS;
 }
 
 void sim_judge_pair(const sim_judged_access *access, const sim_access_record *stored, sim_access_kind stored_touch,
                     uint64_t begin, uint64_t end)
 {
     const sim_access_record *record = access->record;
-    if (stored == record || harmless(stored_touch, access->touch) || !sim_access_record_unordered(stored, record))
+    if (stored == record || harmless(stored_touch, access->touch))
         return;
     bool stored_first = stored->order < record->order;
     sim_finding finding = {
@@ -265,7 +270,7 @@ void sim_judge_pair(const sim_judged_access *access, const sim_access_record *st
         .elsewhere = access->apart ? stored : NULL,
         .there = begin,
     };
-    sim_report(&finding);
+    sim_judge_order(&finding);
 }
 
 static void judge(const sim_shadow_cell *cell, const sim_judged_access *access)
@@ -278,8 +283,7 @@ static void judge(const sim_shadow_cell *cell, const sim_judged_access *access)
         sim_judge_pair(access, cell->uses[i].record, cell->uses[i].touch, begin, end);
 }
 
-/* What is newer than all that was seen need not be held against the history: what is newer there speaks for what is
- * older. */
+/* The newest record need not meet the history: newer records in the cells stand for older ones. */
 static void judge_history(const sim_shadow_cells *cells, const sim_judged_access *access)
 {
     if (access->record->order < sim_check.order)
@@ -294,8 +298,7 @@ void sim_shadow_cells_judge(const sim_shadow_cells *cells, const sim_judged_acce
         judge(cell, access);
 }
 
-/* The cell that begins here, made if there is none, and cut so that it does not reach beyond the end. `next` is the
- * first that begins here or later. */
+/* The cell that begins here, made if absent, cut at the end. `next`: the first that begins here or later. */
 static sim_shadow_cell *claim(sim_shadow_cells *cells, sim_shadow_cell *next, uint64_t begin, uint64_t end)
 {
     if (!next || begin_of(next) > begin)
@@ -331,8 +334,6 @@ void sim_shadow_cells_access(sim_shadow_cells *cells, const sim_shadow *shadow, 
 static void judge_free_of(const sim_shadow_cell *cell, const sim_shadow *shadow, const sim_access_record *use,
                           sim_access_record *freeing)
 {
-    if (!sim_access_record_unordered(use, freeing))
-        return;
     sim_finding finding = {
         .kind = STRATA_SIM_REPORT_FREE_IN_USE,
         .address = begin_of(cell),
@@ -341,7 +342,7 @@ static void judge_free_of(const sim_shadow_cell *cell, const sim_shadow *shadow,
         .second = freeing,
         .shadow = shadow,
     };
-    sim_report(&finding);
+    sim_judge_order(&finding);
 }
 
 void sim_shadow_cells_judge_free(const sim_shadow_cells *cells, const sim_shadow *shadow, sim_access_record *record)
@@ -354,7 +355,7 @@ void sim_shadow_cells_judge_free(const sim_shadow_cells *cells, const sim_shadow
     }
 }
 
-/* Reports the first bytes in the range that no write before this record wrote. */
+/* Reports only the first such bytes. */
 void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_shadow *shadow, uint64_t begin,
                                       uint64_t end, sim_access_record *record)
 {
@@ -376,6 +377,23 @@ void sim_shadow_cells_judge_unwritten(const sim_shadow_cells *cells, const sim_s
             return;
         }
         at = cell->end;
+    }
+}
+
+/* ---- authors ---- */
+
+void sim_shadow_cells_authors(const sim_shadow_cells *cells, uint64_t begin, uint64_t end, uint64_t apart,
+                              sim_author_visit *visit, void *data)
+{
+    const sim_shadow_cell *cell = cell_at(cells, begin);
+    for (cell = cell ? cell : cell_from(cells, begin); cell && begin_of(cell) < end; cell = cell->next) {
+        uint64_t from = (begin_of(cell) > begin ? begin_of(cell) : begin) - apart;
+        uint64_t to = (cell->end < end ? cell->end : end) - apart;
+        if (cell->write)
+            visit(data, cell->write, from, to, false);
+        for (uint32_t i = 0; i < cell->use_count; i++)
+            if (cell->uses[i].touch == SIM_UPDATES_ATOMICALLY)
+                visit(data, cell->uses[i].record, from, to, true);
     }
 }
 

@@ -22,7 +22,7 @@ CUresult cuStreamBeginCapture(CUstream hStream)
     return cuStreamBeginCapture_v2(hStream, CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
-/* Dependencies have no data but the plain one, which says nothing. */
+/* Edge data may only be the default. */
 CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUgraphNode *dependencies,
                                      const CUgraphEdgeData *dependencyData, size_t numDependencies,
                                      CUstreamCaptureMode mode)
@@ -32,6 +32,15 @@ CUresult cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph, const CUg
     if (result != CUDA_SUCCESS)
         return result;
     return sim_leave(sim_capture_begin_to_graph(hStream, hGraph, dependencies, numDependencies, mode));
+}
+
+CUresult cuStreamBeginRecaptureToGraph(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                       sim_recapture_callback callbackFunc, void *userData)
+{
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS)
+        return result;
+    return sim_leave(sim_recapture_begin(hStream, hGraph, mode, callbackFunc, userData));
 }
 
 CUresult cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
@@ -53,8 +62,8 @@ CUresult cuStreamIsCapturing(CUstream hStream, CUstreamCaptureStatus *captureSta
     return sim_leave(sim_capture_ask(hStream, captureStatus, &queue));
 }
 
-/* Everything but the status is only written while the capture is good. What is pointed to stays good until the next
- * call on the stream. */
+/* All but the status is written only while the capture is valid. Returned arrays are valid until the stream's next
+ * call. */
 CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus *captureStatus_out, cuuint64_t *id_out,
                                    CUgraph *graph_out, const CUgraphNode **dependencies_out,
                                    const CUgraphEdgeData **edgeData_out, size_t *numDependencies_out)
@@ -110,7 +119,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream hStream, CUgraphNode *depend
     return cuStreamUpdateCaptureDependencies_v2(hStream, dependencies, NULL, numDependencies, flags);
 }
 
-/* Any number is a mode, and comes back with the next exchange: the driver does not look at it here. */
+/* Any number is accepted and returned by the next exchange, as in the driver. */
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
     CUresult result = sim_enter();

@@ -14,10 +14,41 @@ CUresult strata_sim_host_signals(void)
     return result;
 }
 
+/* Lets everything run after some unsuccessful polls, as a query does. */
+static bool found(const sim_value_request *value)
+{
+    static unsigned polls; /* guarded by sim.lock */
+    if (!sim_value_found(value) && ++polls > SIM_POLLS) {
+        sim_need_everything();
+        sim_run_chosen();
+    }
+    if (!sim_value_found(value))
+        return false;
+    polls = 0;
+    return true;
+}
+
+CUresult strata_sim_host_poll(const void *address, size_t bytes, uint64_t value, unsigned flags)
+{
+    sim_value_request what = {(uint64_t)(uintptr_t)address, value, (unsigned)bytes, flags};
+    bool wide = bytes == sizeof(uint64_t);
+    CUresult result = sim_enter();
+    if (result != CUDA_SUCCESS)
+        return result;
+    if ((!wide && bytes != sizeof(uint32_t)) || flags > CU_STREAM_WAIT_VALUE_NOR || !sim_value_readable(&what))
+        return sim_leave(CUDA_ERROR_INVALID_VALUE);
+    if (!found(&what))
+        return sim_leave(CUDA_ERROR_NOT_READY);
+    if (sim.checking)
+        sim_values_polled(&what);
+    return sim_leave(CUDA_SUCCESS);
+}
+
 CUresult strata_sim_set_check(uint32_t modes)
 {
     uint32_t known = STRATA_SIM_CHECK_ON | STRATA_SIM_CHECK_UNWRITTEN | STRATA_SIM_CHECK_PAGES |
-                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS | STRATA_SIM_CHECK_FREES;
+                     STRATA_SIM_CHECK_HOST_FUNCTIONS | STRATA_SIM_CHECK_NO_STACKS | STRATA_SIM_CHECK_FREES |
+                     STRATA_SIM_CHECK_LEAKS;
     if ((modes & ~known) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUresult result = CUDA_SUCCESS;
@@ -48,7 +79,7 @@ CUresult strata_sim_get_check_accounts(strata_sim_check_accounts *accounts)
         .idle_edges = sim_order.idle_edges,
     };
     accounts->bytes = sim_check.records * sizeof(sim_access_record) + sim_check.shadows * sizeof(sim_shadow) +
-                      sim_check.other_bytes + sim_order.clock_bytes;
+                      sim_check.other_bytes + sim_regions_bytes() + sim_order.clock_bytes;
     pthread_mutex_unlock(&sim.lock);
     return CUDA_SUCCESS;
 }

@@ -1,5 +1,5 @@
-/* Contexts: a device's primary one, which is retained and released, and those that cuCtxCreate makes; and what is
- * current to a thread. A context takes its streams, events, modules and allocations with it when it goes. */
+/* Contexts, primary or made by cuCtxCreate, and each thread's current ones. Streams, events, modules and allocations
+ * end with their context. */
 #include "driver/enter.h"
 
 static bool flags_known(unsigned flags)
@@ -8,8 +8,18 @@ static bool flags_known(unsigned flags)
            (flags & CU_CTX_SCHED_MASK) <= CU_CTX_SCHED_BLOCKING_SYNC;
 }
 
+/* Handles of streams that ended with the primary context: with them a real driver crashes once it has begun anew. */
+static void free_ended_streams(const sim_context *context)
+{
+    for (CUstream stream = NULL; (stream = sim_slab_next(&sim_order.streams, stream));)
+        if (!stream->queue && stream->ended == context)
+            sim_slab_give(&sim_order.streams, stream);
+}
+
 static CUresult activate(sim_context *context)
 {
+    free_ended_streams(context);
+    context->instance = ++sim_order.last_uid;
     context->legacy = sim_queue_open(context, SIM_QUEUE_LEGACY, CU_STREAM_DEFAULT, 0);
     context->active = context->legacy != NULL;
     return context->active ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -33,24 +43,43 @@ CUresult sim_context_open(sim_device *device, bool primary, unsigned flags, sim_
     return CUDA_SUCCESS;
 }
 
+/* The handle of a primary context stays, and calls still find what ended with it: streams until it begins anew, events
+ * until it ends again. */
+static void end_stream(sim_context *context, CUstream stream)
+{
+    stream->queue = NULL;
+    stream->ended = context;
+    if (!context->primary)
+        sim_slab_give(&sim_order.streams, stream);
+}
+
+static void end_event(const sim_context *context, CUevent event)
+{
+    if (event->ended || !context->primary)
+        sim_event_free(event);
+    else
+        sim_event_strip(event);
+}
+
 static void free_handles(sim_context *context)
 {
     for (CUstream stream = NULL; (stream = sim_slab_next(&sim_order.streams, stream));)
-        if (stream->queue->context == context)
-            sim_slab_give(&sim_order.streams, stream);
+        if (stream->queue && stream->queue->context == context)
+            end_stream(context, stream);
     for (CUevent event = NULL; (event = sim_slab_next(&sim_order.events, event));)
         if (event->context == context)
-            sim_event_free(event);
+            end_event(context, event);
     for (CUmodule module = NULL; (module = sim_slab_next(&sim_kernels.modules, module));)
         if (module->context == context)
             sim_module_free(module);
 }
 
-/* Its work is done or abandoned. */
+/* The context's work is done or abandoned. */
 static void strip(sim_context *context)
 {
     free_handles(context);
     sim_peers_free(context);
+    sim_leaks_report(context);
     sim_blocks_of_context_free(context);
     while (context->queues) {
         sim_threads_forget_queue(context->queues);
@@ -71,8 +100,7 @@ void sim_context_free(sim_context *context)
     sim_slab_give(&sim_order.contexts, context);
 }
 
-/* Waits for the context's work, then ends it. The primary context's handle stays good for the next time it is retained.
- */
+/* Waits for its work, then ends it. A primary context's handle stays for its next retain. */
 CUresult sim_context_close(sim_context *context)
 {
     CUresult result = sim_context_wait(context);
@@ -96,7 +124,7 @@ static CUresult begin_primary(sim_device *device)
     return activate(device->primary);
 }
 
-/* As sim_context_close; that the context's work failed is no failure of its end. */
+/* Failed work of the context is no failure of its end. */
 static CUresult end_context(sim_context *context)
 {
     const sim_device *device = context->device;
@@ -184,8 +212,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags, int *acti
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Ends the primary context however often it is retained, and the references stay. It begins afresh when it is retained
- * the next time. */
+/* Ends the primary context despite references, which stay. The next retain begins it anew. */
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
     CUresult result = sim_enter();
@@ -334,8 +361,7 @@ CUresult cuCtxGetCurrent(CUcontext *pctx)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Begins a call about a context, NULL meaning the current one. As with sim_enter, the lock is not held after a failure.
- */
+/* NULL: the current context. As after sim_enter, a failure holds no lock. */
 static CUresult enter(const char *entry, CUcontext given, sim_context **context)
 {
     if (!given)
@@ -387,7 +413,7 @@ CUresult cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
         return result;
     if (!ctxId)
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    *ctxId = context->uid;
+    *ctxId = context->instance;
     return sim_leave(CUDA_SUCCESS);
 }
 

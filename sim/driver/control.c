@@ -1,4 +1,4 @@
-/* The functions that steer the simulation. They are the simulator's own: no driver has them. */
+/* The simulator's own control functions. */
 #include "driver/enter.h"
 
 CUresult strata_sim_set_seed(uint64_t seed)

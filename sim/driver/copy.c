@@ -6,6 +6,8 @@ static CUresult copy_call(const char *entry, const sim_copy_request *what, CUstr
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
+    if (synchronous && sim_context_has_ended())
+        return sim_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return sim_leave(sim_copy_submit(what, stream, synchronous));
 }
 
@@ -128,13 +130,13 @@ CUresult cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch, unsigned int
     return fill_call(__func__, &what, hStream);
 }
 
-/* The host does not wait for a fill of device memory; one that ends in pinned memory it does wait for. */
+/* The host waits only for fills of pinned memory. */
 static CUresult fill_now(const char *entry, const sim_fill_request *what, CUstream stream)
 {
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
-    result = sim_fill_submit(what, stream);
+    result = sim_context_has_ended() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_fill_submit(what, stream);
     if (result == CUDA_SUCCESS && what->count > 0 && what->rows > 0 && sim_copy_on_host(what->address)) {
         sim_queue *queue;
         result = sim_queue_of(stream, &queue);

@@ -6,6 +6,8 @@ static CUresult copy_call(const char *entry, const sim_rows_request *copy, CUstr
     CUresult result = sim_enter_handle_as(entry);
     if (result != CUDA_SUCCESS)
         return result;
+    if (synchronous && sim_context_has_ended())
+        return sim_leave(CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return sim_leave(sim_rows_submit(copy, stream, synchronous));
 }
 
@@ -38,7 +40,7 @@ CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
     return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);
 }
 
-/* A device copies rows of any pitch, so that this is the same. */
+/* Any pitch is allowed: no difference. */
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
 {
     return copy_2d(__func__, pCopy, CU_STREAM_LEGACY, true);

@@ -1,4 +1,4 @@
-/* Devices: each one an H200 as far as it can be asked, with memory of the size that was set. */
+/* Devices: each an H200 with configured memory size. */
 #include "driver/enter.h"
 #include <stdio.h>
 #include <string.h>
@@ -27,8 +27,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Begins a call about a device that gives something to `out`. As with sim_enter, the lock is not held after a failure.
- */
+/* A failure, or a NULL `out`, holds no lock. */
 static CUresult enter(const char *entry, CUdevice ordinal, const void *out, sim_device **device)
 {
     CUresult result = sim_enter_as(entry);
@@ -52,7 +51,7 @@ CUresult cuDeviceGetName(char *name, int len, CUdevice dev)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The same in every process, different for every device. */
+/* The same in every process; unique to the device. */
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
 {
     static const char bytes[sizeof uuid->bytes] = {'s', 't', 'r', 'a', 't', 'a', '-', 's', 'i', 'm'};
@@ -128,8 +127,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
     return sim_leave(CUDA_ERROR_INVALID_DEVICE);
 }
 
-/* What an H200 answers. Attributes that are not here are 0: features that neither it nor the simulation has, and the
- * limits of textures and surfaces, of which the simulation has none. */
+/* An H200's answers. Others are 0: features missing from it or the simulation, limits of textures and surfaces. */
 static const struct {
     CUdevice_attribute attribute;
     int value;

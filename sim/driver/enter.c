@@ -1,7 +1,7 @@
-/* How every driver call begins and ends. */
+/* Begin and end of driver calls. */
 #include "driver/enter.h"
 
-/* Takes the lock for a call, unless the phase or the fault plan forbids it. */
+/* Takes the lock unless the phase or the fault plan forbids the call. */
 static CUresult begin(const char *name, bool in_child)
 {
     sim_entry_begin(name);
@@ -11,6 +11,8 @@ static CUresult begin(const char *name, bool in_child)
         result = sim_fault_call(sim_entry());
     if (result != CUDA_SUCCESS)
         pthread_mutex_unlock(&sim.lock);
+    else if (sim.checking)
+        sim_value_words_look(); /* what the host wrote came before the call */
     return result;
 }
 
@@ -66,6 +68,8 @@ CUresult sim_enter_context_unsafe_as(const char *name, sim_context **context)
 
 CUresult sim_leave(CUresult result)
 {
+    if (sim_graph.unsettled)
+        result = sim_recapture_settle(result);
     if (sim.phase == SIM_RUNNING)
         sim_tick();
     pthread_mutex_unlock(&sim.lock);

@@ -1,4 +1,5 @@
-/* The names and texts of all results that CUDA 13.0 knows. */
+/* Names and texts of results. Those up to 13.0 are a device's; newer ones have the words of cuda.h 13.5, and were not
+ * compared with a device. */
 #include "driver/enter.h"
 
 static const struct {
@@ -153,17 +154,36 @@ static const struct {
     {CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",
      "one or more resources are insufficient or non-applicable for the operation"},
     {CUDA_ERROR_KEY_ROTATION, "CUDA_ERROR_KEY_ROTATION", "an error happened during the key rotation sequence"},
+    {(CUresult)917, "CUDA_ERROR_STREAM_DETACHED",
+     "the requested operation is not permitted because the stream is in a detached state"},
+    {(CUresult)918, "CUDA_ERROR_GRAPH_RECAPTURE_FAILURE", "a graph recapture failed and had to be terminated"},
+    {(CUresult)919, "CUDA_ERROR_FABRIC_NOT_READY", "the GPU fabric is not ready"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
 enum { RESULTS = sizeof results / sizeof results[0] };
+
+/* The version that has it first, of what is newer than SIM_DRIVER_VERSION. */
+static int since(CUresult error)
+{
+    switch ((unsigned)error) {
+    case 917:
+        return 13010;
+    case 918:
+        return 13030;
+    case 919:
+        return 13040;
+    default:
+        return SIM_DRIVER_VERSION;
+    }
+}
 
 static size_t find(CUresult error)
 {
     size_t i = 0;
     while (i < RESULTS && results[i].code != error)
         i++;
-    return i;
+    return since(error) <= sim_version() ? i : RESULTS;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **pStr)
@@ -184,7 +204,7 @@ CUresult cuGetErrorString(CUresult error, const char **pStr)
     if (!pStr)
         return CUDA_ERROR_INVALID_VALUE;
     const char *problem = error == CUDA_ERROR_INVALID_VALUE ? sim_settings_problem() : NULL;
-    if (problem) { /* cuInit failed for it: say more than the driver could */
+    if (problem) { /* cuInit failed: the setting's error */
         *pStr = problem;
         return CUDA_SUCCESS;
     }

@@ -1,8 +1,8 @@
-/* Entry points that plan faults. */
+/* Entry points: planned faults. */
 #include "driver/enter.h"
 #include <string.h>
 
-/* Those that never come to sim_fault_call. */
+/* The others never call sim_fault_call. */
 static bool is_counted(const char *entry)
 {
     static const char *const others[] = {"cuDriverGetVersion", "cuGetErrorName", "cuGetErrorString",

@@ -2,6 +2,7 @@
 #include "driver/enter.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <unistd.h>
 
 CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
 {
@@ -16,7 +17,7 @@ CUresult cuGraphCreate(CUgraph *phGraph, unsigned int flags)
     return sim_leave(made ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY);
 }
 
-/* A graph inside another goes with that one, and one that a capture adds to, with the capture. */
+/* Child graphs belong to their parent, a graph under capture to its capture. */
 CUresult cuGraphDestroy(CUgraph hGraph)
 {
     CUresult result = sim_enter();
@@ -54,7 +55,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *phNode, CUgraphNode hOriginalNode, 
     return sim_leave(CUDA_ERROR_INVALID_VALUE);
 }
 
-/* Nodes of memory stay as long as their graph: addresses in it were given out by its order. */
+/* Memory nodes stay: the graph's addresses depend on its order. */
 CUresult cuGraphDestroyNode(CUgraphNode hNode)
 {
     CUresult result = sim_enter();
@@ -68,7 +69,7 @@ CUresult cuGraphDestroyNode(CUgraphNode hNode)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The flags ask for more or less detail; there is one amount of it. */
+/* Flags ask for more or less detail; ignored. */
 CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int flags)
 {
     (void)flags;
@@ -77,13 +78,19 @@ CUresult cuGraphDebugDotPrint(CUgraph hGraph, const char *path, unsigned int fla
         return result;
     if (!path || !sim_graph_valid(hGraph))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return sim_leave(CUDA_ERROR_OPERATING_SYSTEM);
-    fprintf(file, "digraph dot {\n");
-    sim_graph_write_dot(file, hGraph);
-    fprintf(file, "}\n");
-    bool failed = ferror(file) != 0;
-    failed = fclose(file) != 0 || failed;
+    char *text = NULL;
+    size_t bytes;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out)
+        return sim_leave(CUDA_ERROR_OUT_OF_MEMORY);
+    fprintf(out, "digraph dot {\n");
+    sim_graph_write_dot(out, hGraph);
+    fprintf(out, "}\n");
+    bool failed = fclose(out) != 0;
+    int file = failed ? -1 : sim_output_open(path, false);
+    failed = file < 0 || sim_output_write(file, text, bytes) < bytes;
+    if (file >= 0)
+        failed = close(file) != 0 || failed;
+    free(text);
     return sim_leave(failed ? CUDA_ERROR_OPERATING_SYSTEM : CUDA_SUCCESS);
 }

@@ -18,7 +18,7 @@ CUresult cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes, size_t *numNodes)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The latest to become a root comes first. */
+/* Latest root first. */
 CUresult cuGraphGetRootNodes(CUgraph hGraph, CUgraphNode *rootNodes, size_t *numRootNodes)
 {
     CUresult result = sim_enter();
@@ -109,7 +109,7 @@ CUresult cuGraphNodeGetType(CUgraphNode hNode, CUgraphNodeType *type)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* One after the other: those before a wrong one are changed. A circle is found when the graph is instantiated. */
+/* Edges before a wrong one are changed. Cycles are found at instantiation. */
 static CUresult change_edges(const char *entry, CUgraph graph, const CUgraphNode *from, const CUgraphNode *to,
                              const CUgraphEdgeData *data, size_t count,
                              CUresult (*change)(CUgraphNode from, CUgraphNode to))

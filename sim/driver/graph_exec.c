@@ -10,7 +10,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec, CUgraph hGraph, u
     return sim_leave(sim_exec_instantiate(phGraphExec, hGraph, flags, &wrong));
 }
 
-/* The text of an error is empty, as there is no node to be named in it. */
+/* The error text is empty: no node to name. */
 CUresult cuGraphInstantiate_v2(CUgraphExec *phGraphExec, CUgraph hGraph, CUgraphNode *phErrorNode, char *logBuffer,
                                size_t bufferSize)
 {
@@ -55,7 +55,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     return sim_leave(result);
 }
 
-/* The flag for priorities is taken and not kept, as the real driver does. */
+/* As in the real driver, the priority flag is accepted, not kept. */
 CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t *flags)
 {
     CUresult result = sim_enter();
@@ -89,7 +89,7 @@ CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
     return sim_leave(result == CUDA_SUCCESS ? sim_exec_launch(hGraphExec, queue) : result);
 }
 
-/* What was launched runs to its end. */
+/* Launched work continues. */
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
     CUresult result = sim_enter_unsafe();

@@ -1,7 +1,7 @@
-/* Entry points: a device's memory for graphs. */
+/* Entry points: a device's graph memory. */
 #include "driver/enter.h"
 
-/* Begins a call about a device's graphs. As with sim_enter, the lock is not held after a failure. */
+/* A failure holds no lock. */
 static CUresult enter(const char *entry, CUdevice ordinal, sim_graph_pool **pool)
 {
     *pool = NULL;

@@ -1,8 +1,7 @@
-/* Entry points: nodes of graphs. */
+/* Entry points: nodes. */
 #include "driver/enter.h"
 
-/* For every kind of node: begins the call, and adds a node after its dependencies. The lock is not held after
- * a failure. */
+/* Also adds a node. A failure holds no lock. */
 static CUresult begin(const char *entry, CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
                       CUgraphNodeType type, CUgraphNode *node)
 {
@@ -30,7 +29,7 @@ static CUresult end(CUgraphNode *out, CUgraphNode node, CUresult result)
     return sim_leave(result);
 }
 
-/* Begins a call about a node of that kind. As with sim_enter, the lock is not held after a failure. */
+/* A failure holds no lock. */
 static CUresult enter_node(const char *entry, CUgraphNode node, CUgraphNodeType type, const void *params)
 {
     CUresult result = sim_enter_as(entry);

@@ -1,7 +1,7 @@
-/* Entry points: changing executable graphs. */
+/* Entry points: updates of executable graphs. */
 #include "driver/enter.h"
 
-/* Begins a call about a node of an executable graph. As with sim_enter, the lock is not held after a failure. */
+/* A failure holds no lock. */
 static CUresult enter(const char *entry, CUgraphExec exec, CUgraphNode node, CUgraphNodeType type,
                       sim_exec_node **found)
 {
@@ -108,7 +108,7 @@ CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec hGraphExec, CUgraphNode hN
     return set_event(__func__, hGraphExec, hNode, event, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
 }
 
-/* Only work that the device does can be left out. */
+/* Only device work can be disabled. */
 static CUresult enter_switch(const char *entry, CUgraphExec exec, CUgraphNode handle, sim_exec_node **node)
 {
     CUresult result = sim_enter_as(entry);

@@ -27,7 +27,7 @@ CUresult cuFuncGetAttribute(int *pi, CUfunction_attribute attrib, CUfunction hfu
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Waits for all work of the context, like cuModuleUnload, though no capture minds. */
+/* Waits for the context's work, as cuModuleUnload, but captures allow it. */
 CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
     sim_context *context;
@@ -38,7 +38,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     result = sim_module_load(context, module ? &made : NULL, image);
     if (result == CUDA_SUCCESS) {
         result = sim_context_wait(context);
-        const bool there = sim_slab_has(&sim_kernels.modules, made); /* the context may have ended meanwhile */
+        const bool there = sim_slab_has(&sim_kernels.modules, made); /* the context may have ended during the wait */
         if (result == CUDA_SUCCESS && there)
             *module = made;
         else if (there)
@@ -49,7 +49,7 @@ CUresult cuModuleLoadData(CUmodule *module, const void *image)
     return sim_leave(result);
 }
 
-/* Options steer a compiler, and there is none; those that ask for a log get an empty one. */
+/* No compiler: options are ignored, logs empty. */
 CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int numOptions, CUjit_option *options,
                             void **optionValues)
 {

@@ -1,4 +1,4 @@
-/* Entry points: memory that is not stream-ordered: cuMemAlloc, pinned and registered memory. */
+/* Entry points: cuMemAlloc, pinned and registered memory. */
 #include "driver/enter.h"
 #include <stdlib.h>
 
@@ -30,12 +30,18 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch, size_t WidthInByt
     return sim_leave(result);
 }
 
+/* A current context that has ended comes before all else. */
+static CUresult free_memory(uint64_t address, bool host)
+{
+    return sim_context_has_ended() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : sim_memory_free(address, host);
+}
+
 CUresult cuMemFree_v2(CUdeviceptr dptr)
 {
     CUresult result = sim_enter_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    return sim_leave(dptr == 0 ? CUDA_SUCCESS : sim_memory_free(dptr, false));
+    return sim_leave(dptr == 0 ? CUDA_SUCCESS : free_memory(dptr, false));
 }
 
 CUresult cuMemGetInfo_v2(size_t *free, size_t *total)
@@ -87,7 +93,7 @@ CUresult cuMemFreeHost(void *p)
     CUresult result = sim_enter_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    return sim_leave(p ? sim_memory_free((uint64_t)(uintptr_t)p, true) : CUDA_SUCCESS);
+    return sim_leave(p ? free_memory((uint64_t)(uintptr_t)p, true) : CUDA_SUCCESS);
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int Flags)
@@ -102,7 +108,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p, unsigned int 
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Every pinned allocation is mapped under unified addressing, and the flags say so. */
+/* Under unified addressing all pinned allocations are mapped, and the flags say so. */
 CUresult cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
     sim_context *context;

@@ -55,7 +55,7 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib, CUdev
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Addresses say what they belong to: the contexts that the calls name are not looked at. */
+/* Contexts are ignored: addresses determine them. */
 CUresult cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext, CUdeviceptr srcDevice, CUcontext srcContext,
                       size_t ByteCount)
 {

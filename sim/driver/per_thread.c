@@ -1,6 +1,5 @@
-/* Variants of the entry points that take a stream, for per-thread streams: what a program built with
- * CUDA_API_PER_THREAD_DEFAULT_STREAM calls. In them a NULL stream is the calling thread's own default stream. Variants
- * of calls without a stream are with the copies and fills. */
+/* Entry points for CUDA_API_PER_THREAD_DEFAULT_STREAM: a NULL stream is the calling thread's default stream. Those of
+ * calls without a stream are with the copies and fills. */
 #include "driver/enter.h"
 
 static CUstream own_default(CUstream stream)
@@ -241,6 +240,12 @@ CUresult cuStreamBeginCaptureToGraph_ptsz(CUstream hStream, CUgraph hGraph, cons
                                        mode);
 }
 
+CUresult cuStreamBeginRecaptureToGraph_ptsz(CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+                                            sim_recapture_callback callbackFunc, void *userData)
+{
+    return cuStreamBeginRecaptureToGraph(own_default(hStream), mode, hGraph, callbackFunc, userData);
+}
+
 CUresult cuStreamEndCapture_ptsz(CUstream hStream, CUgraph *phGraph)
 {
     return cuStreamEndCapture(own_default(hStream), phGraph);
@@ -260,7 +265,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2_ptsz(CUstream hStream, CUgraphNode
                                                 flags);
 }
 
-/* The stream of an upload is in the parameters. */
+/* The parameters hold the upload's stream. */
 CUresult cuGraphInstantiateWithParams_ptsz(CUgraphExec *phGraphExec, CUgraph hGraph,
                                            CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {

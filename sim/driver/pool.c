@@ -1,4 +1,4 @@
-/* Entry points: memory pools and stream-ordered memory. */
+/* Entry points: mempools and stream-ordered memory. */
 #include "driver/enter.h"
 
 CUresult cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize, CUstream hStream)
@@ -46,7 +46,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *poolProps)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* A pool with memory out lives on, without a handle, until the last of it is freed. */
+/* Without its handle, the pool lives until its last memory is freed. */
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     CUresult result = sim_enter_unsafe();
@@ -63,8 +63,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* What is to be kept is rounded up to whole chunks, which makes nothing of the greatest numbers, as it does in the real
- * driver. */
+/* Rounded up to whole chunks, which wraps the greatest sizes to 0, as in the real driver. */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     CUresult result = sim_enter_unsafe();
@@ -125,7 +124,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool, CUme
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* A device that is not there is answered differently by the two calls. */
+/* The two calls have different errors for a missing device. */
 static CUresult give_pool(const char *entry, CUmemoryPool *pool, CUdevice dev, bool current)
 {
     CUresult result = sim_enter_as(entry);

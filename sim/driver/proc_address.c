@@ -1,5 +1,4 @@
-/* cuGetProcAddress: every entry point by name, by the CUDA version whose ABI is asked for, and by which default stream.
- */
+/* cuGetProcAddress: entry points by name, CUDA version and default stream. */
 #include "driver/enter.h"
 #include <string.h>
 
@@ -7,12 +6,12 @@ typedef void (*entry_point)(void);
 
 #define ENTRY(function) ((entry_point)(function))
 
-/* Sorted by name, the newest version first. */
+/* Sorted by name, newest version first. */
 static const struct {
     const char *name;
-    int version; /* the first CUDA version with this ABI */
+    int version; /* first CUDA version with this ABI */
     entry_point legacy;
-    entry_point per_thread; /* NULL: the same */
+    entry_point per_thread; /* NULL: as `legacy` */
 } entries[] = {
     {"cuCtxCreate", 12050, ENTRY(cuCtxCreate_v4), NULL},
     {"cuCtxCreate", 11040, ENTRY(cuCtxCreate_v3), NULL},
@@ -233,6 +232,8 @@ static const struct {
     {"cuStreamBeginCapture", 10010, ENTRY(cuStreamBeginCapture_v2), ENTRY(cuStreamBeginCapture_v2_ptsz)},
     {"cuStreamBeginCapture", 10000, ENTRY(cuStreamBeginCapture), ENTRY(cuStreamBeginCapture_ptsz)},
     {"cuStreamBeginCaptureToGraph", 12030, ENTRY(cuStreamBeginCaptureToGraph), ENTRY(cuStreamBeginCaptureToGraph_ptsz)},
+    {"cuStreamBeginRecaptureToGraph", 13030, ENTRY(cuStreamBeginRecaptureToGraph),
+     ENTRY(cuStreamBeginRecaptureToGraph_ptsz)},
     {"cuStreamCreate", 2000, ENTRY(cuStreamCreate), NULL},
     {"cuStreamCreateWithPriority", 5050, ENTRY(cuStreamCreateWithPriority), NULL},
     {"cuStreamDestroy", 4000, ENTRY(cuStreamDestroy_v2), NULL},
@@ -286,9 +287,13 @@ bool sim_entry_known(const char *name)
     return first < ENTRIES && strcmp(entries[first].name, name) == 0;
 }
 
-static CUdriverProcAddressQueryResult find(const char *name, int version, bool per_thread, entry_point *found)
+/* What is newer than the driver is not there. */
+static CUdriverProcAddressQueryResult find(const char *name, int version, int newest, bool per_thread,
+                                           entry_point *found)
 {
     size_t first = first_of_name(name);
+    while (first < ENTRIES && strcmp(entries[first].name, name) == 0 && entries[first].version > newest)
+        first++;
     size_t i = first;
     *found = NULL;
     while (i < ENTRIES && strcmp(entries[i].name, name) == 0) {
@@ -301,25 +306,31 @@ static CUdriverProcAddressQueryResult find(const char *name, int version, bool p
     return i == first ? CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND : CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT;
 }
 
-/* A name that is not there is no error of the call: the status says so. A version beyond the driver's own is one; one
- * below zero is not, and counts as the newest. */
+/* A missing name is reported by the status alone; a version newer than the driver is an error. A negative version
+ * counts as the newest. */
 CUresult cuGetProcAddress_v2(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *symbolStatus)
 {
     cuuint64_t known = CU_GET_PROC_ADDRESS_LEGACY_STREAM | CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
-    if (!symbol || !pfn || (flags & ~known) != 0 || cudaVersion > SIM_DRIVER_VERSION)
+    int newest = sim_version();
+    if (!symbol || !pfn || (flags & ~known) != 0 || cudaVersion > newest)
         return CUDA_ERROR_INVALID_VALUE;
     entry_point found;
     bool per_thread = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
     CUdriverProcAddressQueryResult status =
-        find(symbol, cudaVersion < 0 ? SIM_DRIVER_VERSION : cudaVersion, per_thread, &found);
+        find(symbol, cudaVersion < 0 ? newest : cudaVersion, newest, per_thread, &found);
+    if (status != CU_GET_PROC_ADDRESS_SUCCESS) {
+        pthread_mutex_lock(&sim.lock);
+        sim_missing_note(symbol);
+        pthread_mutex_unlock(&sim.lock);
+    }
     memcpy(pfn, &found, sizeof *pfn);
     if (symbolStatus)
         *symbolStatus = status;
     return CUDA_SUCCESS;
 }
 
-/* Before there was a status, a missing name was an error. */
+/* This older form has no status: a missing name is an error. */
 CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags)
 {
     CUdriverProcAddressQueryResult status;

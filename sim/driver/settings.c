@@ -1,5 +1,4 @@
-/* What the environment asks of the simulation. A value that means nothing is an error, never a default; an empty one is
- * none. */
+/* Settings from the environment. An invalid value is an error; an empty one counts as unset. */
 #include "driver/enter.h"
 #include <errno.h>
 #include <stdio.h>
@@ -7,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Why the last start failed, "" if the environment was not the reason. Written by cuInit under sim.lock; read by
- * the caller that was told of it. */
+/* Why cuInit failed, "" if not because of the environment. Written by cuInit under sim.lock; read by its caller. */
 static char problem[320];
 
 const char *sim_settings_problem(void)
@@ -16,7 +14,7 @@ const char *sim_settings_problem(void)
     return problem[0] ? problem : NULL;
 }
 
-/* A whole number at the start of text, in decimal digits alone. */
+/* Decimal digits alone. */
 static bool read_number(const char *text, const char **end, uint64_t *number)
 {
     if (*text < '0' || *text > '9')
@@ -83,7 +81,7 @@ static bool is_word(const char *text, size_t length, const char *word)
     return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
-/* 0 if it is none. */
+/* 0: unknown. */
 static uint32_t mode_of(const char *text, size_t length)
 {
     static const struct {
@@ -92,7 +90,7 @@ static uint32_t mode_of(const char *text, size_t length)
     } words[] = {
         {"unwritten", STRATA_SIM_CHECK_UNWRITTEN},           {"pages", STRATA_SIM_CHECK_PAGES},
         {"host-functions", STRATA_SIM_CHECK_HOST_FUNCTIONS}, {"frees", STRATA_SIM_CHECK_FREES},
-        {"no-stacks", STRATA_SIM_CHECK_NO_STACKS},
+        {"no-stacks", STRATA_SIM_CHECK_NO_STACKS},           {"leaks", STRATA_SIM_CHECK_LEAKS},
     };
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (is_word(text, length, words[i].name))
@@ -100,7 +98,7 @@ static uint32_t mode_of(const char *text, size_t length)
     return 0;
 }
 
-/* Words with commas between them. 0 if one of them is none. */
+/* Comma-separated words. 0: one is unknown. */
 static uint32_t modes_of(const char *text)
 {
     uint32_t modes = 0;
@@ -116,7 +114,7 @@ static uint32_t modes_of(const char *text)
     }
 }
 
-/* 0 and 1 stand alone: beside words they could only say the same or the opposite. */
+/* 0 and 1 stand alone. */
 static bool read_check(const char *text, sim_settings *settings)
 {
     bool off = strcmp(text, "0") == 0;
@@ -125,7 +123,7 @@ static bool read_check(const char *text, sim_settings *settings)
     return off || settings->check != 0;
 }
 
-/* The name from the root, wherever the program goes, with the process in place of %p. NULL without memory. */
+/* The absolute path; %p becomes the process id. NULL without memory. */
 static char *file_name(const char *pattern)
 {
     char *here = pattern[0] == '/' ? NULL : getcwd(NULL, 0);
@@ -166,6 +164,31 @@ static bool read_lacks(const char *text, sim_settings *settings)
     return settings->lacks_virtual_memory;
 }
 
+/* A minor version from 13.0 on. */
+static bool read_cuda(const char *text, sim_settings *settings)
+{
+    uint64_t minor;
+    const char *end;
+    if (strncmp(text, "13.", 3) != 0 || !read_number(text + 3, &end, &minor) || *end != '\0' ||
+        minor > (SIM_NEWEST_VERSION - SIM_DRIVER_VERSION) / 10)
+        return false;
+    settings->version = SIM_DRIVER_VERSION + 10 * (int)minor;
+    return true;
+}
+
+/* A program asks for entry points and the version before cuInit. */
+int sim_version(void)
+{
+    pthread_mutex_lock(&sim.lock);
+    sim_settings settings = {.version = sim.settings.version};
+    bool started = sim.phase != SIM_NOT_INITIALIZED;
+    pthread_mutex_unlock(&sim.lock);
+    const char *text = started ? NULL : secure_getenv("STRATA_SIM_CUDA");
+    if (text && *text)
+        (void)read_cuda(text, &settings);
+    return settings.version;
+}
+
 CUresult sim_settings_read(sim_settings *settings)
 {
     static const struct {
@@ -180,14 +203,15 @@ CUresult sim_settings_read(sim_settings *settings)
         {"STRATA_SIM_MEMORY", read_memory, offsetof(sim_settings, memory_set),
          "a whole number and B, KiB, MiB, GiB or TiB, at least 64MiB"},
         {"STRATA_SIM_CHECK", read_check, offsetof(sim_settings, check_set),
-         "0, 1, or some of unwritten, pages, host-functions, frees and no-stacks, with commas between them"},
+         "0, 1, or some of unwritten, pages, host-functions, frees, leaks and no-stacks, with commas between them"},
         {"STRATA_SIM_CHECK_FILE", read_check_file, offsetof(sim_settings, never_set), "a file's name"},
         {"STRATA_SIM_CHECK_EXIT", read_check_exit, offsetof(sim_settings, never_set), "a whole number from 1 to 255"},
+        {"STRATA_SIM_CUDA", read_cuda, offsetof(sim_settings, never_set), "13.0, or up to 13.5"},
         {"STRATA_SIM_LACKS", read_lacks, offsetof(sim_settings, never_set), "virtual-memory"},
     };
     problem[0] = '\0';
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
-        const char *text = getenv(variables[i].variable);
+        const char *text = secure_getenv(variables[i].variable);
         bool *set = (bool *)((char *)settings + variables[i].set);
         if (text && *text && !*set && !variables[i].read(text, settings)) {
             snprintf(problem, sizeof problem, "%s is \"%.120s\": expected %s", variables[i].variable, text,

@@ -1,4 +1,4 @@
-/* The beginning and the end: cuInit, a fork, and the end of the process. */
+/* cuInit, fork, and exit. */
 #include "driver/enter.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,19 +39,25 @@ static CUresult open_devices(void)
     return CUDA_SUCCESS;
 }
 
-/* What work has not said yet it touches, it says now. A host kernel may be called here; a host function is
- * not. */
+static void print_last_lines(FILE *out)
+{
+    sim_leaks_print_objects(out);
+    sim_missing_print(out);
+}
+
+/* Lets unfinished work declare its accesses. May call host kernels, not host functions. */
 static void finish_checking(void)
 {
     if (sim.checking) {
         sim_need_everything();
         sim_run_chosen();
+        sim_leaks_report(NULL);
     }
-    sim_reports_flush();
+    sim_reports_flush(print_last_lines);
 }
 
-/* At exit, before handlers that the program registered earlier than its cuInit. A call that is inside and waits, or a
- * host function that does not end, still uses what would be released: then nothing is. */
+/* At exit, before handlers registered earlier than cuInit. A waiting call or a running host function still uses the
+ * state: then nothing is released. */
 static void end(void)
 {
     pthread_mutex_lock(&sim.lock);
@@ -68,8 +74,8 @@ static void end(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
-/* The last that happens when the process exits, but for the flushing of streams. The library is linked so that dlclose
- * leaves it where it is (-z nodelete): handlers of exit, of fork and of signals point into it. */
+/* Last at exit, but for the flushing of streams. The library is linked with -z nodelete: handlers of exit, fork and
+ * signals point into it. */
 __attribute__((destructor)) static void unload(void)
 {
     end();
@@ -98,9 +104,8 @@ static void after_fork_in_parent(void)
     pthread_mutex_unlock(&sim.lock);
 }
 
-/* The thread that forked took the lock, and is the one that the child has. Those that waited are not there any more:
- * the condition is written over as one without waiters, since it can be neither destroyed nor initialised.
- */
+/* The forking thread holds the lock. The condition's waiters are gone: it can be neither destroyed nor initialised, so
+ * it is overwritten. */
 static void after_fork_in_child(void)
 {
     pthread_mutex_unlock(&sim.lock);
@@ -150,6 +155,6 @@ CUresult cuDriverGetVersion(int *driverVersion)
         return CUDA_ERROR_DEINITIALIZED;
     if (!driverVersion)
         return CUDA_ERROR_INVALID_VALUE;
-    *driverVersion = SIM_DRIVER_VERSION;
+    *driverVersion = sim_version();
     return CUDA_SUCCESS;
 }

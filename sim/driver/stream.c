@@ -16,7 +16,7 @@ CUresult cuStreamCreate(CUstream *phStream, unsigned int Flags)
     return cuStreamCreateWithPriority(phStream, Flags, 0);
 }
 
-/* Work that the stream still has goes on; only the handle is gone. */
+/* Remaining work continues. */
 CUresult cuStreamDestroy_v2(CUstream hStream)
 {
     if (!hStream)
@@ -32,7 +32,7 @@ CUresult cuStreamDestroy(CUstream hStream)
     return cuStreamDestroy_v2(hStream);
 }
 
-/* Begins a call about a stream. As with sim_enter, the lock is not held after a failure. */
+/* A failure holds no lock. */
 static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);
@@ -42,7 +42,7 @@ static CUresult enter(const char *entry, CUstream stream, sim_queue **queue)
     return result == CUDA_SUCCESS ? CUDA_SUCCESS : sim_leave(result);
 }
 
-/* As enter(), for a call that gives the stream work. */
+/* For a call that adds work. */
 static CUresult enter_work(const char *entry, CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_enter_handle_as(entry);

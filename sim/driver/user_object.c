@@ -1,4 +1,4 @@
-/* Entry points: objects that graphs own for the program. */
+/* Entry points: user objects. */
 #include "driver/enter.h"
 
 CUresult cuUserObjectCreate(CUuserObject *object_out, void *ptr, CUhostFn destroy, unsigned int initialRefcount,
@@ -62,7 +62,7 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* The real driver takes references that the graph does not have from other holders; this one leaves them alone. */
+/* The real driver also takes references of other holders if the graph has too few; this one does not. */
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     CUresult result = enter(__func__, object, count);

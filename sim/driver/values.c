@@ -1,4 +1,4 @@
-/* Entry points: values that streams write and wait for. */
+/* Entry points: stream values, written and waited for. */
 #include "driver/enter.h"
 
 enum { MOST_IN_BATCH = 255 };

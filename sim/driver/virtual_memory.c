@@ -1,4 +1,4 @@
-/* Entry points: memory that the program maps itself. */
+/* Entry points: virtual memory management. */
 #include "driver/enter.h"
 
 static const uint64_t most_range = UINT64_C(1) << 46;
@@ -45,7 +45,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CU
     return sim_leave(sim_physical_create(handle, size, prop, flags));
 }
 
-/* A handle that was released as often as it was given out is none any more, even while the memory is mapped. */
+/* A handle released as often as it was given out is invalid, even while its memory is mapped. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle)
 {
     CUresult result = sim_enter();
@@ -72,7 +72,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void 
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* One answer for all memory: the driver does not look at what is asked about. */
+/* One answer for all memory: properties are ignored, as in the driver. */
 CUresult cuMemGetAllocationGranularity(size_t *granularity, const CUmemAllocationProp *prop,
                                        CUmemAllocationGranularity_flags option)
 {
@@ -116,7 +116,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *ptr, size_t size, size_t alignment, CU
     return sim_leave(size > most_range ? CUDA_ERROR_OUT_OF_MEMORY : sim_range_reserve(ptr, size, alignment, addr));
 }
 
-/* Only a whole reservation can go, and only when nothing is mapped to it. */
+/* Only a whole reservation with nothing mapped can be freed. */
 CUresult cuMemAddressFree(CUdeviceptr ptr, size_t size)
 {
     CUresult result = sim_enter();

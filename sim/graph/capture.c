@@ -1,10 +1,9 @@
-/* Captures: how they begin and end, and what can be asked about them. While a stream takes part in one, its calls
- * become nodes of a graph (capture_work.c). Other streams join by waiting for an event that was recorded in the
- * capture, and all of them must have been joined to the first again when it ends there. */
+/* Begin, end and status of captures. Calls on a captured stream become nodes (capture_work.c). Another stream joins by
+ * waiting for an event recorded in the capture, and must be joined to the first again before the end. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
-/* ---- streams that take part ---- */
+/* ---- streams of a capture ---- */
 
 static void leave(sim_queue *queue)
 {
@@ -17,13 +16,16 @@ static void leave(sim_queue *queue)
     sim_nodes_free(&queue->captured);
 }
 
-/* Its streams are ordinary streams again. A graph that did not come about is gone, even one that the user gave. */
+/* Makes its streams ordinary again. On failure the graph is destroyed, even one that the user gave, but not after a
+ * recapture. */
 static void end(sim_capture *capture, bool failed)
 {
+    bool keeps_graph = capture->recapture != NULL;
     while (capture->queues)
         leave(capture->queues);
+    sim_recapture_end(capture);
     capture->graph->capture = NULL;
-    if (failed)
+    if (failed && !keeps_graph)
         sim_graph_free(capture->graph);
     if (capture->previous)
         capture->previous->next = capture->next;
@@ -34,7 +36,7 @@ static void end(sim_capture *capture, bool failed)
     free(capture);
 }
 
-/* A stream ends in the middle of a capture: the first one takes the capture with it. */
+/* A capture ends with its first stream. */
 void sim_capture_forget_queue(sim_queue *queue)
 {
     if (!queue->capture)
@@ -45,7 +47,7 @@ void sim_capture_forget_queue(sim_queue *queue)
         leave(queue);
 }
 
-/* ---- beginning ---- */
+/* ---- begin ---- */
 
 CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue)
 {
@@ -100,9 +102,9 @@ CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgrap
     return result;
 }
 
-/* ---- ending ---- */
+/* ---- end ---- */
 
-/* Whether all that the other streams did comes before what the first one ends with. */
+/* Does all other streams' work come before the first one's end? */
 static bool joined(const sim_capture *capture)
 {
     if (!sim_graph_mark(capture->graph, &capture->origin->captured))
@@ -134,6 +136,8 @@ CUresult sim_capture_end(CUstream stream, CUgraph *graph)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!joined(capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    else if (!sim_recapture_complete(capture))
+        result = SIM_ERROR_GRAPH_RECAPTURE_FAILURE;
     CUgraph made = capture->graph;
     end(capture, result != CUDA_SUCCESS);
     if (result == CUDA_SUCCESS && graph)
@@ -141,7 +145,7 @@ CUresult sim_capture_end(CUstream stream, CUgraph *graph)
     return result;
 }
 
-/* ---- asking ---- */
+/* ---- status ---- */
 
 static CUstreamCaptureStatus status_of(const sim_queue *queue)
 {
@@ -150,8 +154,7 @@ static CUstreamCaptureStatus status_of(const sim_queue *queue)
     return queue->capture->invalidated ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
 }
 
-/* Asking about the legacy stream is answered with an error beside a capture that it would disturb, and disturbs none.
- */
+/* A query on the legacy stream fails beside a capture with a blocking stream, without invalidating it. */
 CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue)
 {
     CUresult result = sim_queue_to_ask(stream, queue);
@@ -165,7 +168,7 @@ CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_que
     return CUDA_SUCCESS;
 }
 
-/* ---- what comes next comes after what ---- */
+/* ---- dependencies ---- */
 
 CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags)
 {
@@ -191,8 +194,6 @@ CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t co
             sim_nodes_add(&queue->captured, nodes[i]);
     return CUDA_SUCCESS;
 }
-
-/* ---- the end of the process ---- */
 
 void sim_captures_close(void)
 {

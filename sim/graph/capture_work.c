@@ -1,20 +1,29 @@
-/* Calls on captured streams. Each becomes a node that comes after what its stream did before; an event that is recorded
- * stands for that, and a wait for it adds it to what comes before the next call of the waiting stream.
- *
- * Where a call makes an operation, it makes it as ever, and submits it: the operation of a captured stream carries the
- * node that it turns into. */
+/* Calls on captured streams become nodes after the stream's previous ones. A recorded event stands for these; a wait
+ * adds them to what the waiting stream's next call depends on. A captured stream's operation is submitted as usual, and
+ * carries the node that it turns into. */
 #include "graph/graph.h"
 
-/* A node after what the stream did; what it does next comes after this node. */
+/* Adds a node after the stream's previous work. */
 static CUgraphNode add_node(sim_queue *queue, CUgraphNodeType type)
 {
     sim_nodes *captured = &queue->captured;
     if (!sim_nodes_reserve(captured, 1))
         return NULL;
-    CUgraphNode node = sim_node_create(queue->capture->graph, type, captured->at, captured->count);
+    CUgraphNode node = queue->capture->recapture
+                           ? sim_recapture_take(queue, type)
+                           : sim_node_create(queue->capture->graph, type, captured->at, captured->count);
     if (node)
         node->made = sim_hooks.check->made();
     return node;
+}
+
+/* What the call needed besides is not there. */
+static void give_up_node(const sim_queue *queue, CUgraphNode node)
+{
+    if (queue->capture->recapture)
+        sim_recapture_fail(queue->capture);
+    else
+        sim_node_free(node);
 }
 
 static void come_after(sim_queue *queue, CUgraphNode node)
@@ -23,7 +32,7 @@ static void come_after(sim_queue *queue, CUgraphNode node)
     sim_nodes_add(&queue->captured, node);
 }
 
-/* ---- work that operations are made for ---- */
+/* ---- operations ---- */
 
 static CUgraphNodeType type_of(sim_op_kind kind)
 {
@@ -50,7 +59,7 @@ static CUgraphNodeType type_of(sim_op_kind kind)
     return CU_GRAPH_NODE_TYPE_EMPTY;
 }
 
-/* The operation is in no order and never runs; without memory it is NULL. */
+/* Unordered, never run. NULL without memory. */
 sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind)
 {
     CUgraphNode node = add_node(queue, type_of(kind));
@@ -58,7 +67,7 @@ sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind)
         return NULL;
     sim_op *op = sim_op_detached(context, kind);
     if (!op) {
-        sim_node_free(node);
+        give_up_node(queue, node);
         return NULL;
     }
     op->node = node;
@@ -71,7 +80,7 @@ static void *host_address(const sim_place *place)
     return place->called == CU_MEMORYTYPE_HOST ? (void *)(uintptr_t)place->address : NULL;
 }
 
-/* As a program writes it that adds the copy to a graph by hand. */
+/* As a program would describe it. */
 static CUDA_MEMCPY3D describe_copy(const sim_op *op)
 {
     bool rows = op->kind == SIM_OP_COPY_ROWS;
@@ -100,22 +109,31 @@ static CUDA_MEMCPY3D describe_copy(const sim_op *op)
 void sim_capture_submit(sim_op *op)
 {
     CUgraphNode node = op->node;
-    node->what = (sim_op){.kind = op->kind, .context = op->context, .work = op->work};
-    if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-        node->copy = describe_copy(op);
+    sim_op what = {.kind = op->kind, .context = op->context, .work = op->work};
+    CUDA_MEMCPY3D copy = node->type == CU_GRAPH_NODE_TYPE_MEMCPY ? describe_copy(op) : node->copy;
+    if (node->graph->capture->recapture) {
+        sim_recapture_compare(node, &what, &copy, node->event);
+    } else {
+        node->what = what;
+        node->copy = copy;
+    }
     op->state = SIM_OP_DONE;
     sim_op_drop(op);
 }
 
 /* ---- events ---- */
 
-/* A record that is to happen in the graph, for those outside. */
+/* For a record or wait with the external flag. */
 static CUresult add_event_node(sim_queue *queue, CUevent event, CUgraphNodeType type)
 {
     CUgraphNode node = add_node(queue, type);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    node->event = event;
+    if (queue->capture->recapture)
+        sim_recapture_compare(node, &(sim_op){.kind = node->what.kind, .context = node->what.context}, &node->copy,
+                              event);
+    else
+        node->event = event;
     come_after(queue, node);
     return CUDA_SUCCESS;
 }
@@ -151,7 +169,7 @@ static CUresult wait_for_captured(sim_queue *queue, CUevent event)
 {
     sim_capture *capture = sim_capture_of_event(event);
     if (!capture)
-        return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* that capture is over */
+        return refuse(queue, CUDA_ERROR_INVALID_VALUE); /* capture is over */
     if (capture->invalidated)
         return refuse(queue, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (queue->kind == SIM_QUEUE_LEGACY) {
@@ -183,9 +201,13 @@ CUresult sim_capture_allocate(sim_queue *queue, sim_device *device, size_t bytes
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_allocation_add(node, device, bytes);
+    CUresult result = CUDA_SUCCESS;
+    if (!queue->capture->recapture)
+        result = sim_allocation_add(node, device, bytes);
+    else if (node->memory->block.bytes != bytes || node->memory->block.device != device)
+        result = SIM_ERROR_GRAPH_RECAPTURE_FAILURE;
     if (result != CUDA_SUCCESS) {
-        sim_node_free(node);
+        give_up_node(queue, node);
         return result;
     }
     come_after(queue, node);
@@ -198,9 +220,13 @@ CUresult sim_capture_free(sim_queue *queue, CUdeviceptr address)
     CUgraphNode node = add_node(queue, CU_GRAPH_NODE_TYPE_MEM_FREE);
     if (!node)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = sim_free_add(node, address);
+    CUresult result = CUDA_SUCCESS;
+    if (!queue->capture->recapture)
+        result = sim_free_add(node, address);
+    else if (node->memory->block.address != address)
+        result = SIM_ERROR_GRAPH_RECAPTURE_FAILURE;
     if (result != CUDA_SUCCESS) {
-        sim_node_free(node);
+        give_up_node(queue, node);
         return result;
     }
     come_after(queue, node);

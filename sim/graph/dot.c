@@ -1,4 +1,4 @@
-/* Writing a graph down in the language of Graphviz. */
+/* Writes a graph in Graphviz's language. */
 #include "graph/graph.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* What can be asked about the structure of a graph, and its edges added and removed by hand. A list is asked for with
- * room for so many; what is left of the room is set to zero, and without a list only the number is given. */
+/* A graph's structure, and edges added and removed by hand. A query fills the caller's list and zeroes the rest;
+ * without a list it gives the count. */
 #include "graph/graph.h"
 #include <string.h>
 
@@ -41,9 +41,9 @@ size_t sim_graph_list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, s
     return given;
 }
 
-/* ---- edges by hand ---- */
+/* ---- changes ---- */
 
-/* Edges that let a kernel begin before another has ended are not simulated. */
+/* Programmatic dependent launch is not simulated. */
 bool sim_graph_edge_good(CUgraph graph, CUgraphNode from, CUgraphNode to, const CUgraphEdgeData *data)
 {
     if (data && memcmp(data, &plain_edge, sizeof plain_edge) != 0)

@@ -1,11 +1,8 @@
-/* Graphs that can be launched. Instantiating copies everything that a launch needs, so that the graph may be changed or
- * destroyed afterwards.
+/* Executable graphs. Instantiation copies what a launch needs: the graph may change or end afterwards.
  *
- * A launch becomes operations: one that begins it, at the end of its stream; one for each node, with an edge from each
- * node before it and in no stream's order; and one that ends it, which later work of the stream comes after. Nodes that
- * nothing connects may therefore run in any order. A launch begins after the end of the launch before, wherever that
- * one went: a graph does not run beside itself. Graphs in nodes are treated the same way between two operations of
- * their own, so that each of them hangs together. */
+ * A launch makes an operation that begins it, last in its stream; one for each node, ordered by edges alone; and one
+ * that ends it, before later work of the stream. It begins after the end of the previous launch, in any stream. A child
+ * graph's nodes also run between two operations of their own. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -14,7 +11,7 @@ bool sim_exec_valid(CUgraphExec exec)
     return sim_slab_has(&sim_graph.execs, exec);
 }
 
-/* ---- making ---- */
+/* ---- creation ---- */
 
 static void free_node(sim_exec_node *node)
 {
@@ -45,8 +42,8 @@ void sim_exec_free(CUgraphExec exec)
     sim_slab_give(&sim_graph.execs, exec);
 }
 
-/* What was captured is looked at for the first time. */
-static bool fill_good(const sim_op *what)
+/* The first byte of a fill's target; a captured one was not checked before. */
+static bool captured_fill_good(const sim_op *what)
 {
     uint64_t address = what->work.fill.address;
     return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
@@ -54,7 +51,7 @@ static bool fill_good(const sim_op *what)
 
 static CUresult copy_node(sim_exec_node *made, CUgraphNode node)
 {
-    if (!fill_good(&node->what))
+    if (!captured_fill_good(&node->what))
         return CUDA_ERROR_INVALID_VALUE;
     made->what.kind = SIM_OP_MARK;
     if (!sim_work_copy(&made->what, &node->what))
@@ -87,7 +84,7 @@ static CUresult copy_node(sim_exec_node *made, CUgraphNode node)
     return result;
 }
 
-/* Puts the nodes in an order in which each comes after its dependencies. */
+/* Sorts topologically. */
 static CUresult sort(struct CUgraphExec_st *exec, CUgraph graph)
 {
     size_t *missing = calloc(graph->count + 1, sizeof(*missing));
@@ -106,7 +103,7 @@ static CUresult sort(struct CUgraphExec_st *exec, CUgraph graph)
                 exec->order[placed++] = before->at[k]->index;
     }
     for (CUgraphNode node = graph->first; node && !exec->wrong; node = node->next)
-        exec->wrong = missing[node->index] > 0 ? node : NULL; /* in a circle, or after one */
+        exec->wrong = missing[node->index] > 0 ? node : NULL; /* in a cycle, or after one */
     free(missing);
     return exec->wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
@@ -157,10 +154,10 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
     return CUDA_SUCCESS;
 }
 
-/* ---- launching ---- */
+/* ---- launch ---- */
 
-/* Which allocations a launch makes and frees, before anything is done: is it good in the order in which the calls were
- * made? An allocation of an earlier launch that was not freed is in the way of the next, unless launches free it. */
+/* Are the launch's allocations and frees valid in the order of the nodes? An allocation that an earlier launch left is
+ * an error unless launches free it. */
 static bool memory_good(const struct CUgraphExec_st *exec)
 {
     bool frees = (exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
@@ -208,7 +205,7 @@ static CUresult contexts_good(const struct CUgraphExec_st *exec)
     return CUDA_SUCCESS;
 }
 
-/* How many operations a launch makes, and how many edges they have at most. */
+/* Operations of a launch, and an upper bound of its edges. */
 static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t *edges)
 {
     *ops += 2;
@@ -216,13 +213,13 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
     for (size_t i = 0; i < exec->count; i++) {
         const sim_exec_node *node = &exec->nodes[i];
         *ops += 1;
-        *edges += node->after_count + 4; /* the beginning, the end, what the memory or the event waits for */
+        *edges += node->after_count + 4; /* begin, end, memory or event */
         if (node->child)
             count_launch(node->child, ops, edges);
     }
 }
 
-/* Copies what kernels own, while nothing is submitted yet. */
+/* Before anything is submitted. */
 static bool copy_kernels(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
@@ -249,7 +246,6 @@ static void drop_kernels(struct CUgraphExec_st *exec)
     }
 }
 
-/* What a launch is made in. */
 typedef struct exec_launch {
     sim_queue *queue;
     sim_context *context;
@@ -301,7 +297,7 @@ static void take_part(sim_exec_node *node, sim_op *op)
 
 static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin);
 
-/* The operation that later nodes wait for. One that is switched off only keeps its place in the order. */
+/* The operation that later nodes wait for. A disabled node keeps its place in the order. */
 static sim_op *launch_node(const struct CUgraphExec_st *exec, sim_exec_node *node, const exec_launch *launch,
                            sim_op *begin)
 {
@@ -323,7 +319,7 @@ static sim_op *launch_node(const struct CUgraphExec_st *exec, sim_exec_node *nod
     return end;
 }
 
-/* Nodes between a beginning and an end, which is held for the caller. Nothing runs before the call is over. */
+/* Nodes between a begin and an end, which is returned held. Nothing runs during the call. */
 static sim_op *launch_nodes(const struct CUgraphExec_st *exec, const exec_launch *launch, sim_op *begin)
 {
     for (size_t i = 0; i < exec->count; i++) {
@@ -398,7 +394,7 @@ CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue)
     return CUDA_SUCCESS;
 }
 
-/* ---- the driver's interface ---- */
+/* ---- API ---- */
 
 static const unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                               CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
@@ -412,7 +408,7 @@ CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long lo
     return sim_exec_create(graph, flags, exec, wrong);
 }
 
-/* There is nothing to be loaded, but an upload has its place in the order of its stream. */
+/* Nothing to load: the upload only takes its place in the stream's order. */
 CUresult sim_exec_upload(CUstream stream)
 {
     sim_queue *queue;
@@ -428,7 +424,7 @@ CUresult sim_exec_upload(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-/* ---- all of them ---- */
+/* ---- count ---- */
 
 void sim_graphs_count(uint64_t *graphs, uint64_t *execs)
 {

@@ -1,8 +1,7 @@
-/* Changing an executable graph: one node's parameters, or all of them at once from a graph of the same shape.
+/* Updates of an executable graph: one node's parameters, or all from a graph of the same shape.
  *
- * Two graphs are of the same shape if their nodes can be paired so that paired nodes have the same kind and depend on
- * paired nodes. The pairs are not searched for: they come from the order in which leaves became leaves and dependencies
- * were added, the leaves first and then, from each pair on, what they depend on. */
+ * Same shape: nodes pair up so that pairs agree in kind and depend on pairs. As in the driver, pairs are not searched
+ * for: they follow the order in which leaves became leaves and dependencies were added, leaves first. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -16,7 +15,7 @@ sim_exec_node *sim_exec_find_node(CUgraphExec exec, CUgraphNode node)
 
 /* ---- what may change ---- */
 
-/* A fill stays one of a row, or one of as many rows as before. */
+/* One row may change its size; several may not. */
 static bool fill_compatible(const sim_op *old, const sim_op *other)
 {
     if (old->context != other->context)
@@ -43,7 +42,7 @@ static const sim_place *to_of(const sim_op *copy)
     return copy->kind == SIM_OP_COPY ? &copy->work.copy.to : &copy->work.rows.to.place;
 }
 
-/* A copy stays between the same kinds of memory. */
+/* A copy keeps its kinds of memory. */
 static bool copy_compatible(const sim_op *old, const sim_op *other)
 {
     return old->context == other->context && is_host(from_of(old)) == is_host(from_of(other)) &&
@@ -65,15 +64,13 @@ bool sim_exec_compatible(const sim_op *old, const sim_op *other)
     }
 }
 
-/* ---- one node ---- */
-
 /* ---- all nodes ---- */
 
-/* The pairs found so far: for each place in the executable graph the graph's node, or NULL. */
+/* By place in the executable graph: the paired node of the graph, or NULL. */
 typedef struct node_pairs {
     CUgraphExec exec;
     CUgraphNode *partner;
-    size_t *to_do; /* places whose dependencies are to be paired; each comes in once */
+    size_t *to_do; /* places whose dependencies are to be paired, each once */
     size_t to_do_count;
     CUgraphExecUpdateResultInfo info;
 } node_pairs;
@@ -99,7 +96,7 @@ static bool pair(node_pairs *pairs, size_t place, CUgraphNode node)
     return true;
 }
 
-/* Pairs what the nodes that are paired depend on, until there is nothing new. */
+/* Pairs dependencies until nothing is new. */
 static bool pair_before(node_pairs *pairs)
 {
     while (pairs->to_do_count > 0) {
@@ -147,7 +144,7 @@ static bool pairs_open(node_pairs *pairs, CUgraphExec exec)
     return true;
 }
 
-/* Memory is the executable graph's own: it can only be replaced by itself. */
+/* Memory nodes can only be replaced by themselves. */
 static bool may_replace(node_pairs *pairs)
 {
     for (size_t i = 0; i < pairs->exec->count; i++) {

@@ -1,8 +1,7 @@
-/* Graphs and their nodes: making, ending and copying them. An edge is in two sets, the dependencies of the node that it
- * leads to and the dependents of the one it comes from.
+/* Graphs, nodes, edges, clones. An edge is in two sets: its target's dependencies, its source's dependents.
  *
- * The driver lists roots and leaves in an order of its own, the latest to become one first, and pairs the nodes of two
- * graphs by it when one replaces the other. So every graph keeps both as sets. */
+ * The driver lists roots and leaves latest first, and pairs nodes by it in an update: a graph keeps both in order of
+ * becoming one. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -58,7 +57,7 @@ bool sim_edge_add(CUgraphNode from, CUgraphNode to)
     return true;
 }
 
-/* There is room for every node in both of its graph's sets. */
+/* Both sets of the graph have room for every node. */
 void sim_edge_remove(CUgraphNode from, CUgraphNode to)
 {
     sim_nodes_remove(&to->after, from);
@@ -214,7 +213,7 @@ void sim_work_free(sim_op *what)
 
 /* ---- clones ---- */
 
-/* Nodes keep their places, so a node's copy is the one in the same place. */
+/* A node's clone has the same index. */
 static void number(CUgraph graph)
 {
     size_t place = 0;
@@ -274,7 +273,7 @@ static CUresult copy_all(CUgraph graph, CUgraph clone)
     return result;
 }
 
-/* A graph with memory of its own has no copies: its addresses are its alone. */
+/* A graph that allocates memory cannot be cloned. */
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 {
     if (sim_graph_has_memory(graph))
@@ -291,5 +290,3 @@ CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
     *clone = made;
     return CUDA_SUCCESS;
 }
-
-/* ---- the driver's interface ---- */

@@ -1,76 +1,73 @@
-/* Graphs inside the simulated driver: what they are made of, what becomes of them when they are instantiated, and the
- * captures that make them. Everything here is guarded by sim.lock. */
+/* Graphs, executable graphs, their memory, captures. Guarded by sim.lock. */
 #ifndef STRATA_SIM_GRAPH_GRAPH_H
 #define STRATA_SIM_GRAPH_GRAPH_H
 
 #include "kernels/kernels.h"
 #include <stdio.h>
 
-/* ---- graph_blocks.c: memory that graphs allocate ---- */
+/* ---- graph_blocks.c ---- */
 
-/* The memory of one graph. It has memory of the device behind it while any of its allocations is there. */
+/* A graph's addresses on a device, backed with memory while any of its allocations exists. */
 typedef struct sim_graph_arena {
     unsigned references; /* slots */
     sim_device *device;
-    uint64_t bytes; /* of all its slots */
-    uint64_t held;  /* of the device, whole chunks */
-    size_t busy;    /* allocations launched whose frees have not run */
+    uint64_t bytes; /* of all slots */
+    uint64_t held;  /* device memory, whole chunks */
+    size_t busy;    /* launched allocations whose frees have not run */
 } sim_graph_arena;
 
-/* An address of a graph, for allocations that follow one another. */
+/* An address range for allocations that follow one another. */
 typedef struct sim_graph_slot {
     unsigned references; /* memories */
     sim_graph_arena *arena;
     sim_extent *extent;
-    sim_graph_memory *latest; /* the last allocation that was given this address */
-    sim_op *freed;            /* the last free that was launched, held; what comes next waits for it */
+    sim_graph_memory *latest; /* last allocation at this address */
+    sim_op *freed;            /* last launched free, held; the next allocation waits for it */
 } sim_graph_slot;
 
-/* One allocation node's memory. Its block is known to the host while what a launch allocated is still to be freed by
- * the program, not by the graph. */
+/* An allocation node's memory. The host knows its block while a launch's allocation is left for the program to free. */
 typedef struct sim_graph_memory {
-    unsigned references;               /* nodes, executable graphs, and allocations that are not freed yet */
+    unsigned references;               /* nodes, executable graphs, unfreed allocations */
     struct sim_graph_memory *previous; /* in the device's list */
     struct sim_graph_memory *next;
     sim_graph_slot *slot;
     sim_block block;
-    bool out;             /* allocated by a launch, and its free was not called yet */
-    CUgraphNode freed;    /* the node of its own graph that frees it */
-    size_t foreign_frees; /* nodes of other graphs that do */
-    uint64_t graph;       /* the id of its own graph */
+    bool out;             /* allocated by a launch, free not called yet */
+    CUgraphNode freed;    /* node of its own graph that frees it */
+    size_t foreign_frees; /* nodes of other graphs that free it */
+    uint64_t graph;       /* id of its own graph */
 } sim_graph_memory;
 
-/* What a device's graphs hold; graph_blocks.c. */
+/* Memory of a device's graphs. */
 typedef struct sim_graph_pool {
     uint64_t reserved;
     uint64_t reserved_high;
     uint64_t used_high;
-    uint64_t idle;              /* of what is reserved: not behind any graph's addresses now */
-    sim_graph_memory *memories; /* every allocation that a graph of this device may make */
+    uint64_t idle;              /* reserved, but behind no graph's addresses */
+    sim_graph_memory *memories; /* all that this device's graphs may allocate */
 } sim_graph_pool;
 
-/* Memory for a new node, which is in its graph already. */
+/* For a new node that is in its graph. */
 CUresult sim_graph_memory_create(CUgraphNode node, sim_device *device, uint64_t bytes);
 sim_graph_memory *sim_graph_memory_hold(sim_graph_memory *memory);
 void sim_graph_memory_drop(sim_graph_memory *memory);
 sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph); /* that the graph may free */
-bool sim_graph_memory_back(sim_graph_memory *memory); /* puts memory of the device behind it, if there is any */
+bool sim_graph_memory_back(sim_graph_memory *memory); /* backs it with device memory; false without any */
 
-/* A launch's operation allocates it, as another one frees it (sim_graph_memory_freed, sim.h); it is not submitted yet,
- * and has room for one dependency. */
+/* Called before the operation is submitted, which has room for one dependency. */
 void sim_graph_memory_allocated(sim_graph_memory *memory, sim_op *op, bool stays);
-bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* that a graph may allocate */
+bool sim_graph_memory_around(uint64_t address, uint64_t bytes); /* may a graph allocate the range? */
 void sim_graph_memory_freed(sim_graph_memory *memory, sim_op *op);
-void sim_graph_block_free(sim_block *block); /* the operation that frees it runs */
+void sim_graph_block_free(sim_block *block); /* when the freeing operation runs */
 void sim_graph_block_free_now(sim_block *block);
 void sim_graph_memories_close(void);
-void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* exec.c: that are no part of another one */
-void sim_graphs_close(void);                              /* exec.c */
+void sim_graphs_count(uint64_t *graphs, uint64_t *execs); /* without embedded ones */
+void sim_graphs_close(void);
 void sim_captures_close(void);
 CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value);
 CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t value);
 
-/* ---- user_object.c: what users have destroyed with their graphs ---- */
+/* ---- user_object.c ---- */
 
 struct CUuserObject_st {
     sim_handle handle;
@@ -84,7 +81,6 @@ typedef struct sim_object_reference {
     uint64_t count;
 } sim_object_reference;
 
-/* References of a graph to user objects. */
 typedef struct sim_object_references {
     sim_object_reference *at;
     size_t count;
@@ -97,25 +93,25 @@ void sim_user_object_release(CUuserObject object, uint64_t count);
 uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count);
 bool sim_user_object_valid(CUuserObject object);
 
-/* ---- graph.c: graphs and nodes ---- */
+/* ---- graph.c ---- */
 
 struct CUgraphNode_st {
     sim_handle handle;
     CUgraph graph;
-    CUgraphNode previous; /* in the graph, in the order in which they were added */
+    CUgraphNode previous; /* in the graph, in order of addition */
     CUgraphNode next;
-    uint64_t id;       /* process-wide, never used again */
-    uint64_t original; /* the id of the node that this one was cloned from, or 0 */
+    uint64_t id;       /* unique in the process */
+    uint64_t original; /* id of its clone source, or 0 */
     CUgraphNodeType type;
-    sim_made made;      /* cloned with the node */
-    sim_nodes after;    /* what this node depends on */
-    sim_nodes before;   /* what depends on this node */
-    sim_op what;        /* kind, context and work of the operations that launches make of it */
+    sim_made made;      /* cloned, too */
+    sim_nodes after;    /* dependencies */
+    sim_nodes before;   /* dependents */
+    sim_op what;        /* kind, context and work of its operations */
     CUDA_MEMCPY3D copy; /* of a copy: as the user wrote it */
     CUevent event;
     CUgraph child;            /* owned */
     sim_graph_memory *memory; /* held */
-    size_t index;             /* scratch of the walk over the graph */
+    size_t index;             /* scratch of graph walks */
 };
 
 struct CUgraph_st {
@@ -124,12 +120,12 @@ struct CUgraph_st {
     CUgraphNode last;
     size_t count;
     uint64_t id;
-    uint64_t original;       /* the id of the graph that this one was cloned from, or 0 */
-    bool embedded;           /* it is the child of a node */
-    sim_nodes roots;         /* nodes that depend on none, the last to become one last */
-    sim_nodes leaves;        /* nodes that none depends on, likewise */
+    uint64_t original;       /* id of its clone source, or 0 */
+    bool embedded;           /* child of a node */
+    sim_nodes roots;         /* the latest root last */
+    sim_nodes leaves;        /* the latest leaf last */
     sim_capture *capture;    /* that adds to it now */
-    CUgraphExec memory_exec; /* a graph with memory has one executable graph at a time */
+    CUgraphExec memory_exec; /* a graph that allocates has at most one */
     sim_object_references objects;
 };
 
@@ -140,21 +136,21 @@ void sim_graph_free(CUgraph graph);
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone);
 bool sim_graph_has_memory(CUgraph graph);
 
-/* A new node, after those; its parameters, and by what it was made, are still to be filled in. NULL without memory. */
+/* A new node after `after`; the caller fills in its parameters and `made`. NULL without memory. */
 CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNode *after, size_t count);
 void sim_node_free(CUgraphNode node);
 bool sim_edge_add(CUgraphNode from, CUgraphNode to);
 void sim_edge_remove(CUgraphNode from, CUgraphNode to);
 CUresult sim_dependencies_check(CUgraph graph, const CUgraphNode *nodes, size_t count);
 
-/* Numbers those nodes, and all that come before them, 1, and every other node 0. False without memory. */
+/* Sets `index` to 1 in `last` and all before them, to 0 elsewhere. False without memory. */
 bool sim_graph_mark(CUgraph graph, const sim_nodes *last);
 
-/* What operations do: kind, context and work. A copy takes the place of what was there; false without memory. */
+/* Copies kind, context and work, replacing those of `to`. False without memory. */
 bool sim_work_copy(sim_op *to, const sim_op *from);
 void sim_work_free(sim_op *what);
 
-/* ---- params.c: what nodes are asked to do ---- */
+/* ---- params.c ---- */
 
 CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context);
 CUresult sim_copy_describe(sim_op *what, CUDA_MEMCPY3D *kept, const CUDA_MEMCPY3D *params, CUcontext context);
@@ -172,10 +168,10 @@ CUresult sim_node_embed(CUgraphNode node, CUgraph child);
 /* ---- exec.c ---- */
 
 typedef struct sim_exec_node {
-    CUgraphNode node; /* that it was made from: only to be compared, with its id */
+    CUgraphNode node; /* that it was made from: compared only, with its id */
     uint64_t id;
     CUgraphNodeType type;
-    sim_made made; /* of the node that it does the work of */
+    sim_made made; /* of its node */
     bool enabled;
     bool own;        /* memory of this graph */
     bool freed_here; /* by this graph */
@@ -184,14 +180,14 @@ typedef struct sim_exec_node {
     CUevent event;
     CUgraphExec child;        /* owned */
     sim_graph_memory *memory; /* held */
-    size_t *after;            /* places of what it depends on */
+    size_t *after;            /* indices of its dependencies */
     size_t after_count;
     size_t before_count;
-    sim_op *op;                  /* of the launch that is being made; held */
-    sim_kernel_launch *launched; /* for the launch that is being made */
+    sim_op *op;                  /* of the launch in progress; held */
+    sim_kernel_launch *launched; /* of the launch in progress */
 } sim_exec_node;
 
-/* Nodes in the order in which they were added; `order` is one in which each comes after what it depends on. */
+/* Nodes in order of addition; `order` is topological. */
 struct CUgraphExec_st {
     sim_handle handle;
     sim_exec_node *nodes;
@@ -199,16 +195,16 @@ struct CUgraphExec_st {
     size_t count;
     size_t *leaves; /* as in the graph */
     size_t leaf_count;
-    bool embedded;     /* it belongs to a node */
-    CUgraphNode wrong; /* while it is made: one whose dependencies go in a circle */
+    bool embedded;     /* belongs to a node */
+    CUgraphNode wrong; /* while it is made: a node with cyclic dependencies */
     unsigned long long flags;
-    CUgraph graph; /* that it was made from: only to be compared, with its id */
+    CUgraph graph; /* that it was made from: compared only, with its id */
     uint64_t graph_id;
-    sim_op *last; /* the end of the last launch; held */
+    sim_op *last; /* end of the last launch; held */
     sim_object_references objects;
 };
 
-/* `wrong`: a node because of which it failed, or NULL. */
+/* `wrong`: the node that made it fail, or NULL. */
 CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *exec, CUgraphNode *wrong);
 void sim_exec_free(CUgraphExec exec);
 bool sim_exec_valid(CUgraphExec exec);
@@ -217,6 +213,7 @@ CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
 CUresult sim_exec_upload(CUstream stream);
 
 /* ---- capture.c ---- */
+
 CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue);
 CUresult sim_capture_begin(sim_queue *queue, CUgraph graph, CUstreamCaptureMode mode);
 CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *after, size_t count,
@@ -224,10 +221,36 @@ CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgrap
 CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_queue **queue);
 CUresult sim_capture_end(CUstream stream, CUgraph *graph);
 CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags);
-
-/* ---- capture_work.c: calls on captured streams ---- */
-
 void sim_capture_forget_queue(sim_queue *queue);
+
+/* ---- recapture.c ---- */
+
+enum { SIM_RECAPTURE_ELIGIBLE = 0, SIM_RECAPTURE_INELIGIBLE = 1 };
+#define SIM_ERROR_GRAPH_RECAPTURE_FAILURE ((CUresult)918)
+
+/* The last argument is a CUgraphRecaptureStatus. */
+#if CUDA_VERSION >= 13030
+typedef CUgraphRecaptureCallback sim_recapture_callback;
+#else
+typedef CUresult (*sim_recapture_callback)(void *data, CUgraphNode node, const CUgraphNodeParams *before,
+                                           const CUgraphNodeParams *now, int status);
+#endif
+
+CUresult sim_recapture_begin(CUstream stream, CUgraph graph, CUstreamCaptureMode mode, sim_recapture_callback callback,
+                             void *data);
+void sim_recapture_end(sim_capture *capture);                           /* also of a plain capture */
+void sim_recapture_fail(sim_capture *capture);                          /* the call answers so at its end */
+CUgraphNode sim_recapture_take(sim_queue *queue, CUgraphNodeType type); /* for the queue's call; NULL: it fails */
+bool sim_recapture_complete(const sim_capture *capture);                /* no node is left */
+
+/* What the node shall be; takes over the work. */
+void sim_recapture_compare(CUgraphNode node, sim_op *what, const CUDA_MEMCPY3D *copy, CUevent event);
+
+/* At the end of a call with sim_graph.unsettled, and its result. May release sim.lock meanwhile. */
+CUresult sim_recapture_settle(CUresult result);
+
+/* ---- capture_work.c ---- */
+
 sim_op *sim_capture_op(sim_context *context, sim_queue *queue, sim_op_kind kind);
 void sim_capture_submit(sim_op *op);
 CUresult sim_capture_record(sim_queue *queue, CUevent event, unsigned flags);
@@ -260,7 +283,8 @@ CUresult sim_exec_replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 typedef struct sim_graph_state {
     sim_slab graphs, nodes, execs, objects;
     sim_graph_pool pools[SIM_MAX_DEVICES];
-    uint64_t last_id; /* of graphs, of nodes and of captures */
+    uint64_t last_id;       /* of graphs, nodes and captures */
+    sim_capture *unsettled; /* whose recapture has something to settle at the end of the call; or NULL */
 } sim_graph_state;
 
 extern sim_graph_state sim_graph;

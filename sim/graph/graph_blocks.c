@@ -1,10 +1,9 @@
-/* Memory that graphs allocate. An allocation node has its address from the moment it is added; an allocation that is
- * sure to come after the free of another one of its graph gets that one's address. Behind the addresses of a graph
- * there is memory of the device from the launch that allocates until the last allocation is freed; then it stays with
- * the device's graphs, for the next one to use, until it is trimmed.
+/* Memory that graphs allocate. A node has its address from its addition on; an allocation certain to follow another's
+ * free in its graph takes that one's address. Device memory backs a graph's addresses from an allocating launch to the
+ * last free, then stays with the device's graphs until trimmed.
  *
- * To the host an allocation exists from the launch that makes it to the call that frees it, and not at all if the graph
- * frees it too; to the device, from operation to operation, as all stream-ordered memory does. */
+ * For the host an allocation exists from its launch to the call that frees it, never if the graph frees it; for the
+ * device, from operation to operation. */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -13,7 +12,7 @@ static sim_graph_memory *memory_of(sim_block *block)
     return block->graph;
 }
 
-/* ---- the device's part ---- */
+/* ---- device ---- */
 
 static sim_graph_pool *pool_of(const sim_device *device)
 {
@@ -111,7 +110,7 @@ static void drop_slot(sim_graph_slot *slot)
     free(slot);
 }
 
-/* The graph's arena for that device, or a new one. */
+/* Finds or makes it. */
 static sim_graph_arena *arena_of(CUgraph graph, sim_device *device)
 {
     for (CUgraphNode node = graph->first; node; node = node->next) {
@@ -143,7 +142,7 @@ static sim_graph_slot *open_slot(CUgraph graph, sim_device *device, uint64_t byt
     return slot;
 }
 
-/* An address of the graph whose allocations so far are freed before the new node, and that has room for so much. */
+/* An address of the graph, with enough room, whose allocations are all freed before the new node. */
 static sim_graph_slot *find_slot(CUgraphNode for_node, sim_device *device, uint64_t bytes)
 {
     CUgraph graph = for_node->graph;
@@ -249,7 +248,7 @@ static bool frees(CUgraph graph, const sim_graph_memory *memory)
     return false;
 }
 
-/* Either its own graph frees it or others do, each of them once. */
+/* Its own graph frees it, or others do, each once. */
 static bool may_free(const sim_graph_memory *memory, CUgraph graph)
 {
     bool own = memory->graph == graph->id;
@@ -266,7 +265,7 @@ sim_graph_memory *sim_graph_memory_find(uint64_t address, CUgraph graph)
     return NULL;
 }
 
-/* ---- allocating and freeing ---- */
+/* ---- allocate and free ---- */
 
 bool sim_graph_memory_back(sim_graph_memory *memory)
 {
@@ -317,7 +316,6 @@ void sim_graph_block_free(sim_block *block)
     end_allocation(memory_of(block));
 }
 
-/* Its allocation is done. */
 void sim_graph_block_free_now(sim_block *block)
 {
     sim_graph_memory *memory = memory_of(block);
@@ -328,9 +326,9 @@ void sim_graph_block_free_now(sim_block *block)
     sim_graph_block_free(block);
 }
 
-/* ---- what the device's graphs hold ---- */
+/* ---- attributes ---- */
 
-/* What is idle counts as used, too, as long as it is reserved: so the real driver counts it. */
+/* Idle reserved memory counts as used, as in the real driver. */
 CUresult sim_graph_memory_get_attribute(const sim_graph_pool *pool, CUgraphMem_attribute attribute, cuuint64_t *value)
 {
     switch (attribute) {
@@ -363,9 +361,9 @@ CUresult sim_graph_memory_set_attribute(sim_graph_pool *pool, CUgraphMem_attribu
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* ---- the end of the process ---- */
+/* ---- end of the process ---- */
 
-/* Memory of allocations that were not freed. Operations are gone already. */
+/* Unfreed allocations. Operations are gone already. */
 void sim_graph_memories_close(void)
 {
     for (int i = 0; i < sim.settings.devices; i++) {

@@ -1,18 +1,5 @@
-/* Adding nodes to a graph, one kind after the other, and reading back and changing what they are asked to do. A node
- * that cannot be described is not added. */
+/* Child graph and memory nodes. */
 #include "graph/graph.h"
-
-/* ---- fills ---- */
-
-/* ---- copies ---- */
-
-/* ---- kernels ---- */
-
-/* ---- host functions ---- */
-
-/* ---- events ---- */
-
-/* ---- graphs in graphs ---- */
 
 CUresult sim_node_embed(CUgraphNode node, CUgraph child)
 {
@@ -24,8 +11,6 @@ CUresult sim_node_embed(CUgraphNode node, CUgraph child)
     return result;
 }
 
-/* ---- memory ---- */
-
 CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes)
 {
     CUresult result = sim_graph_memory_create(node, device, bytes);
@@ -34,7 +19,7 @@ CUresult sim_allocation_add(CUgraphNode node, sim_device *device, uint64_t bytes
     return result;
 }
 
-/* Whether there is something to be freed shows when the graph is launched. */
+/* Whether the memory is allocated is checked at launch. */
 CUresult sim_free_add(CUgraphNode node, CUdeviceptr address)
 {
     sim_graph_memory *memory = sim_graph_memory_find(address, node->graph);

@@ -1,4 +1,3 @@
-/* This room begins and ends; what it does when something happens in order/ and memory/. */
 #include "graph/graph.h"
 
 static const sim_graph_hooks hooks = {

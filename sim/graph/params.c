@@ -1,8 +1,8 @@
-/* What nodes are asked to do: checked, and turned into what operations are made of. The same checks hold for a node of
- * a graph, for one of an executable graph that is changed, and not for what is captured, which the calls checked. */
+/* Node parameters, checked and turned into operations. Captured calls are checked by their rooms, but for the targets
+ * of fills: exec.c checks them at instantiation. */
 #include "graph/graph.h"
 
-/* A NULL context is the current one. */
+/* NULL: the current one. */
 static CUresult context_of(CUcontext given, sim_context **context)
 {
     if (!given)
@@ -56,7 +56,7 @@ CUresult sim_fill_describe(sim_op *what, const CUDA_MEMSET_NODE_PARAMS *params, 
 
 /* ---- copies ---- */
 
-/* A copy of one row needs no rows. */
+/* A copy of one row becomes a plain copy. */
 static sim_op simplest(const sim_op *what)
 {
     if (what->work.rows.rows > 1 || what->work.rows.planes > 1)

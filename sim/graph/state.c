@@ -1,4 +1,3 @@
-/* The state of this room. */
 #include "graph/graph.h"
 
 sim_graph_state sim_graph;

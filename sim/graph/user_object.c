@@ -1,5 +1,4 @@
-/* User objects: what a user has destroyed when the last graph that needs it is gone. The destructor runs on the thread
- * of host functions, in no particular order. */
+/* User objects, destroyed with the last graph that holds them. Destructors run on the host thread, in any order. */
 #include "graph/graph.h"
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,7 @@ void sim_user_object_release(CUuserObject object, uint64_t count)
     sim_slab_give(&sim_graph.objects, object);
 }
 
-/* ---- the references of graphs ---- */
+/* ---- references ---- */
 
 bool sim_objects_copy(sim_object_references *to, const sim_object_references *from)
 {
@@ -67,7 +66,7 @@ bool sim_user_object_add(sim_object_references *references, CUuserObject object,
     return true;
 }
 
-/* Takes away so many references, and none that the graph does not have. */
+/* Takes at most the references that the graph has. */
 uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count)
 {
     sim_object_reference *known = find(references, object);
@@ -81,5 +80,3 @@ uint64_t sim_user_object_take(sim_object_references *references, CUuserObject ob
     *known = references->at[--references->count];
     return taken;
 }
-
-/* ---- the driver's interface ---- */

@@ -1,13 +1,5 @@
-/* The host kernels of the guard's kernels:
- *
- *   strata_guard_check(u64 pieces, u64 verdicts), a block of threads for each piece
- *   strata_guard_fill(u64 address, u64 front, u64 bytes, u64 back, u64 how)
- *
- * A piece is an address, a number of bytes, and the byte that all of them should be, in a word each. Its verdict is the
- * number of bytes that differ, the offset of the first of them, and 32 bytes from there on.
- *
- * A fill is of a zone, a block behind it, and a zone behind that. It says what the bytes are from then on, and Valgrind
- * is told: zones and freed blocks are not addressable, and of a fresh block nothing was written. */
+/* The host kernels of the guard's kernels (driver/kernels/guard.cu of the library). Valgrind is told the state of
+ * filled bytes: zones and freed blocks are not addressable, fresh blocks unwritten. */
 #include "kernels/kernels.h"
 #include <string.h>
 
@@ -37,7 +29,7 @@ static bool all_are(const unsigned char *at, uint64_t bytes, unsigned char expec
     return bytes == 0 || (at[0] == expected && memcmp(at, at + 1, (size_t)bytes - 1) == 0);
 }
 
-/* Looks closely only at what is not all right. */
+/* Compares bytes only where a stride differs. */
 static void judge(const unsigned char *at, const checked_piece *piece, guard_verdict *verdict)
 {
     unsigned char expected = (unsigned char)piece->expected;
@@ -81,7 +73,7 @@ void sim_guard_check(strata_sim_launch *launch)
 
 enum { FILL_BLOCK = 0x10000, FILL_DEAD = 0x20000, FILL_SILENT = 0x40000 }; /* strata_guard_fill_how */
 
-/* Where the host finds bytes that are to be written; NULL after an illegal access, or if there are none. */
+/* NULL after an illegal access, or if there are no bytes. */
 static char *declare(strata_sim_launch *launch, uint64_t address, uint64_t bytes)
 {
     if (bytes == 0 || !launch->declare_write(launch, address, bytes))

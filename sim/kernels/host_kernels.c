@@ -1,14 +1,6 @@
-/* The host kernels of Strata's own kernels, registered from the start.
- *
- *   strata_pattern_fill(u64 address, u64 bytes, u64 seed)
- *   strata_pattern_check(u64 address, u64 bytes, u64 seed, u64 result)
- *   strata_guard_check, strata_guard_fill: guard_host_kernel.c
- *
- * The pattern's byte at offset i is byte i % 8, in little endian, of the word mix(seed + i / 8). The check adds the
- * number of bytes that differ to the word at `result`, and lowers the word after it to the offset of the first of them.
- * Hundreds of gigabytes go through here in one replay: the loops over whole words are plain enough to be vectorised,
- * and are kept from the sanitizers, which have nothing to find in memory that only they touch, under the simulation's
- * lock. */
+/* The host kernels of Strata's own kernels (driver/kernels/pattern.cu of the library), registered from the start. One
+ * replay moves hundreds of gigabytes: the loops over whole words can be vectorised, and are kept from the sanitizers,
+ * which find nothing in memory that only they touch, under the simulation's lock. */
 #include "kernels/kernels.h"
 #include <string.h>
 
@@ -21,8 +13,7 @@
 
 enum { WORD = sizeof(uint64_t), STRIDE = 512 };
 
-/* The loops. They are inlined into functions for different processors, since the pattern's 64-bit products are vectors
- * only where the processor multiplies such vectors. */
+/* The loops, inlined into functions for different processors: only some multiply vectors of 64-bit words. */
 UNCHECKED INLINED static void fill_loop(unsigned char *to, uint64_t words, uint64_t seed)
 {
     for (uint64_t i = 0; i < words; i++) {
@@ -99,7 +90,7 @@ static void compare_bytes(const unsigned char *at, uint64_t offset, uint64_t byt
     }
 }
 
-/* Looks closely only where a stride of words is not all right. */
+/* Compares bytes only where a stride of words differs. */
 static pattern_verdict compare(const unsigned char *at, uint64_t bytes, uint64_t seed)
 {
     pattern_verdict verdict = {.first = UINT64_MAX};

@@ -1,5 +1,4 @@
-/* Modules and kernels: what is loaded, how a launch becomes an operation, the host kernels of Strata's own kernels.
- * Uses memory/. Guarded by sim.lock. */
+/* Modules and kernels: loading, launches as operations, host kernels. Uses memory/. Guarded by sim.lock. */
 #ifndef STRATA_SIM_KERNELS_KERNELS_H
 #define STRATA_SIM_KERNELS_KERNELS_H
 
@@ -16,7 +15,7 @@ typedef struct sim_ptx_entry {
     struct sim_ptx_entry *next;
     char *name;
     size_t count;
-    size_t *offsets; /* of the parameters in a parameter buffer */
+    size_t *offsets; /* in a parameter buffer */
     size_t *sizes;
     size_t buffer_bytes;
 } sim_ptx_entry;
@@ -34,7 +33,7 @@ struct CUfunc_st {
     struct CUfunc_st *next;
     const sim_ptx_entry *entry;
     strata_sim_kernel host_kernel;
-    const char *name; /* good as long as the simulation */
+    const char *name; /* lives as long as the simulation */
 };
 
 struct CUmod_st {
@@ -58,6 +57,7 @@ const char *sim_kernel_name(const sim_op *op);
 bool sim_kernel_run(sim_op *op);                                     /* false after an illegal access */
 sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel); /* NULL without memory */
 CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, sim_kernel_launch **kernel);
+bool sim_kernel_same(const sim_kernel_launch *one, const sim_kernel_launch *other); /* and with the same values */
 void sim_kernel_describe(const sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAMS *params);
 
 /* ---- launch.c ---- */
@@ -86,6 +86,6 @@ typedef struct sim_kernels_state {
 extern sim_kernels_state sim_kernels;
 
 bool sim_kernels_open(void);
-void sim_kernels_close(void); /* handles */
+void sim_kernels_close(void);
 
 #endif

@@ -1,12 +1,10 @@
-/* Launching kernels, and what a host kernel is held to while it runs: the ranges that it declared, and memory
- * that is there.
- *
- * The parameters are copied at the launch, laid out behind the launch's own record, which the operation owns. */
+/* Launching kernels. A running host kernel is held to the ranges that it declared, and to memory that is there.
+ * Parameters are copied at the launch, behind the launch's record, which the operation owns. */
 #include "kernels/kernels.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_RANGES = 64, MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_YZ = 65535, MAX_SHARED = 49152 };
+enum { MAX_THREADS = 1024, MAX_BLOCK_Z = 64, MAX_GRID_YZ = 65535, MAX_SHARED = 49152 };
 
 typedef struct touched_range {
     uint64_t address;
@@ -15,7 +13,7 @@ typedef struct touched_range {
 } touched_range;
 
 typedef struct sim_kernel_launch {
-    strata_sim_launch launch; /* what the host kernel sees; first, so that it leads back here */
+    strata_sim_launch launch; /* what the host kernel sees; first */
     CUfunction function;
     strata_sim_kernel host_kernel;
     const char *name;           /* interned */
@@ -23,7 +21,7 @@ typedef struct sim_kernel_launch {
     const sim_context *context; /* while it runs */
     bool illegal;
     size_t range_count;
-    touched_range ranges[MAX_RANGES];
+    touched_range ranges[STRATA_SIM_MOST_RANGES];
     const void **parameters;
     size_t *sizes;
     unsigned char *values;
@@ -35,8 +33,8 @@ static sim_kernel_launch *behind(strata_sim_launch *launch)
     return (sim_kernel_launch *)(void *)launch;
 }
 
-/* What a kernel writes is written, for Valgrind: a host kernel may be content with saying so. What it then stores
- * itself is as good as what it was made of. */
+/* For Valgrind, what a kernel declares as written is written: a host kernel may do no more. What it then stores has the
+ * state of its source. */
 static void expect_write(const sim_kernel_launch *kernel, uint64_t address, size_t bytes)
 {
     char *memory = NULL;
@@ -49,7 +47,7 @@ static void expect_write(const sim_kernel_launch *kernel, uint64_t address, size
 static bool declare(strata_sim_launch *launch, uint64_t address, size_t bytes, sim_access_kind touch)
 {
     sim_kernel_launch *kernel = behind(launch);
-    if (kernel->range_count == MAX_RANGES) {
+    if (kernel->range_count == STRATA_SIM_MOST_RANGES) {
         kernel->illegal = true;
         return false;
     }
@@ -124,7 +122,6 @@ const char *sim_kernel_name(const sim_op *op)
     return op->work.kernel->name;
 }
 
-/* What lies behind the launch's own record. */
 static void place_parts(sim_kernel_launch *kernel, size_t parameters)
 {
     kernel->parameters = (const void **)(void *)(kernel + 1);
@@ -132,7 +129,6 @@ static void place_parts(sim_kernel_launch *kernel, size_t parameters)
     kernel->values = (unsigned char *)(kernel->sizes + parameters);
 }
 
-/* A launch with room for the values of the function's parameters. */
 static sim_kernel_launch *make_launch(CUfunction function)
 {
     const sim_ptx_entry *entry = function->entry;
@@ -163,7 +159,7 @@ static sim_kernel_launch *make_launch(CUfunction function)
     return kernel;
 }
 
-/* The parameter buffer that `extra` describes, if it is one of the right size. */
+/* The parameter buffer of `extra`; false: malformed. */
 static bool parse_extra(void **extra, const void **buffer, size_t *bytes)
 {
     *buffer = NULL;
@@ -187,7 +183,7 @@ static bool copy_parameters(sim_kernel_launch *kernel, const sim_ptx_entry *entr
     if (extra) {
         const void *buffer;
         size_t bytes;
-        /* Less than all parameters is taken, and the rest is zero here. */
+        /* A shorter buffer is taken; the rest is zero. */
         if (!parse_extra(extra, &buffer, &bytes) || !buffer || bytes > entry->buffer_bytes)
             return false;
         memcpy(kernel->values, buffer, bytes);
@@ -230,7 +226,6 @@ static CUresult make(CUfunction function, const sim_launch_shape *shape, void **
     return CUDA_SUCCESS;
 }
 
-/* A copy that can be launched as the original can. */
 sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel)
 {
     size_t parameters = kernel->launch.parameter_count;
@@ -255,6 +250,15 @@ CUresult sim_kernel_make(const CUDA_KERNEL_NODE_PARAMS *params, sim_kernel_launc
     if (!sim_slab_has(&sim_kernels.functions, params->func))
         return CUDA_ERROR_INVALID_HANDLE;
     return make(params->func, &shape, params->kernelParams, params->extra, kernel);
+}
+
+bool sim_kernel_same(const sim_kernel_launch *one, const sim_kernel_launch *other)
+{
+    const strata_sim_launch *a = &one->launch;
+    const strata_sim_launch *b = &other->launch;
+    return one->function == other->function && one->value_bytes == other->value_bytes &&
+           memcmp(a->grid, b->grid, sizeof a->grid) == 0 && memcmp(a->block, b->block, sizeof a->block) == 0 &&
+           a->shared_bytes == b->shared_bytes && memcmp(one->values, other->values, one->value_bytes) == 0;
 }
 
 void sim_kernel_describe(const sim_kernel_launch *kernel, CUDA_KERNEL_NODE_PARAMS *params)

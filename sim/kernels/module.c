@@ -1,4 +1,4 @@
-/* Modules: PTX whose kernels are C functions found by name, and the registry of those functions. */
+/* Modules: PTX whose kernels are C functions found by name, and the registry of those. */
 #include "kernels/kernels.h"
 #include <stdlib.h>
 #include <string.h>

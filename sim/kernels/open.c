@@ -1,4 +1,4 @@
-/* This room begins and ends. */
+/* Opening and closing of kernels/. */
 #include "kernels/kernels.h"
 #include <stdlib.h>
 

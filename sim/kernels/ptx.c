@@ -1,5 +1,5 @@
-/* Reads from PTX what the simulation needs of it: which kernels there are, what parameters they take, and which global
- * variables there are. The code itself is not looked at; registered C functions stand for it. */
+/* Reads kernels, their parameters and global variables from PTX. Code is skipped: registered C functions stand for it.
+ */
 #include "kernels/kernels.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ enum { MOST_ALIGNMENT = 1 << 20 };
 
 typedef struct ptx_reader {
     const char *at;
-    const char *token; /* the word, number or single mark that was read last */
+    const char *token; /* the word, number or single mark read last */
     size_t length;
 } ptx_reader;
 
@@ -29,7 +29,7 @@ static bool is_word(char c)
     return isalnum((unsigned char)c) || c == '_' || c == '$' || c == '%' || c == '.';
 }
 
-/* The next token; false at the end of the text. */
+/* False at the end of the text. */
 static bool next(ptx_reader *reader)
 {
     const char *at = reader->at;
@@ -73,7 +73,7 @@ static bool number(const ptx_reader *reader, size_t *value)
     return true;
 }
 
-/* Bytes of a type such as .u64, or 0. */
+/* Bytes of a type such as .u64; 0: no type. */
 static size_t type_bytes(const ptx_reader *reader)
 {
     if (reader->length < 3 || reader->token[0] != '.' || !strchr("busf", reader->token[1]))
@@ -82,7 +82,7 @@ static size_t type_bytes(const ptx_reader *reader)
     return bits == 8 || bits == 16 || bits == 32 || bits == 64 || bits == 128 ? bits / 8 : 0;
 }
 
-/* As PTX has it, powers of two; the bound keeps what is made of them far from the end of the address space. */
+/* PTX has powers of two; the bound keeps sums far from the end of the address space. */
 static bool is_alignment(size_t alignment)
 {
     return alignment > 0 && alignment <= MOST_ALIGNMENT && (alignment & (alignment - 1)) == 0;
@@ -94,8 +94,8 @@ typedef struct ptx_variable {
     size_t alignment;
 } ptx_variable;
 
-/* Reads a declaration up to its name and array bounds, for instance `.align 8 .b8 name[24]`. The reader then stands on
- * the token behind it. False if it is malformed; the name is the caller's. */
+/* Reads a declaration such as `.align 8 .b8 name[24]`, and the token behind it. False if malformed; the caller owns the
+ * name. */
 static bool read_variable(ptx_reader *reader, ptx_variable *variable)
 {
     size_t element = 0;
@@ -144,7 +144,7 @@ static bool add_parameter(sim_ptx_entry *entry, const ptx_variable *variable)
     return count <= SIM_MAX_PARAMETERS;
 }
 
-/* The parameters in parentheses behind an entry's name, if there are any. */
+/* The parameters in parentheses, if any. */
 static bool read_parameters(ptx_reader *reader, sim_ptx_entry *entry)
 {
     ptx_reader before = *reader;
@@ -183,7 +183,7 @@ static CUresult read_entry(ptx_reader *reader, sim_ptx_entry **entries)
     return read_parameters(reader, entry) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_PTX;
 }
 
-/* A global variable starts as zeroes; one with an initial value is refused, since the simulation would not have it. */
+/* A global variable is zeroed; an initial value is refused, since it would be lost. */
 static CUresult read_global(ptx_reader *reader, sim_ptx_global **globals)
 {
     ptx_variable variable;
@@ -203,7 +203,7 @@ static CUresult read_global(ptx_reader *reader, sim_ptx_global **globals)
     return is(reader, "=") ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_PTX;
 }
 
-/* A function body, of which only the braces matter. The reader stands on the first one. */
+/* Only braces matter. The reader stands on the first one. */
 static bool skip_body(ptx_reader *reader)
 {
     size_t depth = 1;
@@ -221,7 +221,7 @@ static bool is_header(const ptx_reader *reader)
     return is(reader, ".version") || is(reader, ".target") || is(reader, ".address_size");
 }
 
-/* What follows one of the header's directives, which no mark ends: one word, or several with commas between. */
+/* What follows a header directive, which no mark ends: words with commas between. */
 static bool skip_header(ptx_reader *reader)
 {
     ptx_reader ahead;
@@ -235,7 +235,7 @@ static bool skip_header(ptx_reader *reader)
     return true;
 }
 
-/* One directive with all that belongs to it, or one mark. */
+/* One directive with its operands, or one mark. */
 static CUresult read_statement(ptx_reader *reader, sim_ptx_entry **entries, sim_ptx_global **globals, bool *inside)
 {
     if (!*inside && reader->token[0] != '.' && !is(reader, ";"))

@@ -1,7 +1,6 @@
-/* Allocations, by address: those that the host knows, in the order of its calls, and those that are there for the
- * device, in the order in which work runs. The second is what kernels, copies and fills are held to. Device memory is
- * found by its extent and the extent's indexes; all other memory, which is known and there at the same time, in a tree
- * of its own. */
+/* Allocations by address: those that the host knows, in the order of its calls, and those there for the device, in the
+ * order in which work runs, which decides for kernels, copies and fills. Device memory is found by extents and their
+ * indexes, other memory in a tree: it is known and there at the same time. */
 #include "memory/memory.h"
 
 static sim_extent *extent_at(uint64_t address)
@@ -103,7 +102,7 @@ static bool inside(const sim_block *block, uint64_t address, uint64_t bytes)
     return offset <= block->bytes && bytes <= block->bytes - offset;
 }
 
-/* Maps that lie side by side hold a range together. */
+/* Adjacent maps hold a range together. */
 static bool holds(sim_block *block, uint64_t address, uint64_t bytes)
 {
     if (block->kind != SIM_BLOCK_MAPPED || inside(block, address, bytes))
@@ -147,7 +146,7 @@ char *sim_memory_at(uint64_t address, uint64_t bytes)
     return block ? block->memory + (address - block->address) : NULL;
 }
 
-/* ---- what the program mapped ---- */
+/* ---- maps ---- */
 
 sim_map *sim_map_at(uint64_t address)
 {

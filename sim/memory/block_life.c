@@ -1,4 +1,4 @@
-/* Allocations begin and end: device memory, pinned memory, and what each kind gives back. */
+/* Begin and end of allocations. */
 #include "memory/memory.h"
 #include <stdlib.h>
 
@@ -87,7 +87,7 @@ void sim_blocks_of_context_free(const sim_context *context)
     sim_block *block = sim_memory.blocks;
     while (block) {
         sim_block *next = block->next;
-        if (block->context == context)
+        if (block->context == context && !(block->pool && context->primary)) /* pools are not a context's */
             sim_block_free_now(block);
         block = next;
     }

@@ -1,6 +1,6 @@
-/* Copies and fills. Ends of a copy are device memory, pinned memory or plain host memory, found out by address where
- * the call does not say. What plain host memory holds is read when the copy is called for, and it is written before the
- * call returns; with pinned memory both happen when the work runs. */
+/* Copies and fills. Ends of a copy are device, pinned or plain host memory, told by address where the call does not
+ * say. Plain host memory is read at the call, and written before the call returns; pinned memory, when the work runs.
+ */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -54,16 +54,17 @@ CUresult sim_copy_prepare(sim_queue *queue, const sim_place *from, bool synchron
     return synchronous && from->pageable ? sim_queue_wait(queue) : CUDA_SUCCESS;
 }
 
+/* From pageable to device memory a synchronous copy returns when the bytes are staged; the device may not have them yet
+ * (CUDA Driver API, "API synchronization behavior"). */
 CUresult sim_copy_finish(sim_context *context, sim_op *op, const sim_place *to, const sim_place *from, bool synchronous)
 {
-    bool host = sim_copy_on_host(to->address) || sim_copy_on_host(from->address);
+    bool host = sim_copy_on_host(to->address) || (!from->pageable && sim_copy_on_host(from->address));
     bool waits = to->pageable || (synchronous && host);
     CUresult result = waits ? sim_op_wait(context, op) : CUDA_SUCCESS;
     sim_op_drop(op);
     return result;
 }
 
-/* Copies in the order of a stream. */
 CUresult sim_copy_submit(const sim_copy_request *copy, CUstream stream, bool synchronous)
 {
     sim_queue *queue;
@@ -109,7 +110,7 @@ sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes)
 
 /* ---- fills ---- */
 
-/* The bytes from the first to the last, or 0 if they are more than any memory has. */
+/* The bytes from the first to the last; 0: more than any memory has. */
 static uint64_t extent_of(const sim_fill_request *fill)
 {
     uint64_t row = fill->count > SIM_MOST_MEMORY ? 0 : (uint64_t)fill->width * fill->count;
@@ -128,7 +129,7 @@ CUresult sim_fill_submit(const sim_fill_request *fill, CUstream stream)
         return result;
     uint64_t extent = extent_of(fill);
     bool aligned = fill->address % fill->width == 0 && (fill->rows == 1 || fill->pitch % fill->width == 0);
-    /* Where a captured fill goes is looked at when its graph is made one that can be launched. */
+    /* A captured fill's target is checked at instantiation (graph/exec.c). */
     bool good = queue->capture || sim_may_touch(queue->context, fill->address, extent, SIM_BY_FILL, true);
     if (extent == 0 || !aligned || !good)
         return CUDA_ERROR_INVALID_VALUE;

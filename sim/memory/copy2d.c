@@ -1,6 +1,5 @@
-/* Copies of rows: cuMemcpy2D and cuMemcpy3D with all their variants. A copy of one plane is a copy of planes; a pitch
- * of zero means rows without anything between them. What is in the paddings does not belong to the copy: it need not
- * even be memory. */
+/* Copies of rows: cuMemcpy2D, cuMemcpy3D and their variants. A copy of rows is a copy of planes with one plane. A pitch
+ * of zero means rows without gaps. Padding is not copied; behind the last row it need not be memory. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +13,7 @@ static bool add_product(uint64_t *sum, uint64_t a, uint64_t b)
     return *sum <= SIM_MOST_MEMORY;
 }
 
-/* How far rows and planes are apart. False: they would lie over each other. */
+/* Distances of rows and planes. False: too large, or they would overlap. */
 static bool measure(const sim_rows_end *end, const sim_rows_request *copy, sim_rows *rows)
 {
     uint64_t width = 0;
@@ -32,7 +31,6 @@ static bool measure(const sim_rows_end *end, const sim_rows_request *copy, sim_r
     return flat || add_product(&rows->plane, rows->pitch, height);
 }
 
-/* The bytes from the first to the last. */
 static bool span_of(const sim_rows_request *copy, const sim_rows *rows, uint64_t *bytes)
 {
     *bytes = 0;
@@ -65,7 +63,6 @@ static bool locate(const sim_context *context, const sim_rows_end *end, const si
     return there && sim_locate(context, base + offset, bytes, side, write, graphs, &rows->place);
 }
 
-/* Moves the rows between two places whose first bytes are given. */
 static void move_rows(const sim_op *op, char *to, uint64_t to_pitch, uint64_t to_plane, const char *from,
                       uint64_t from_pitch, uint64_t from_plane)
 {
@@ -112,7 +109,6 @@ bool sim_rows_run(sim_op *op)
     return true;
 }
 
-/* Plain host memory is read when the copy is called for. */
 static bool stage(sim_op *op)
 {
     const sim_rows *from = &op->work.rows.from;
@@ -179,10 +175,6 @@ CUresult sim_rows_submit(const sim_rows_request *copy, CUstream stream, bool syn
     return result == CUDA_SUCCESS ? sim_copy_finish(context, op, &to.place, &from.place, synchronous) : result;
 }
 
-/* ---- one plane ---- */
-
-/* ---- planes ---- */
-
 sim_rows_request sim_rows_of_3d(const CUDA_MEMCPY3D *asked)
 {
     return (sim_rows_request){
@@ -208,7 +200,7 @@ sim_rows_request sim_rows_of_3d(const CUDA_MEMCPY3D *asked)
     };
 }
 
-/* For a node of a graph; what is empty is no copy there. */
+/* For a graph's node, where an empty copy is an error. */
 CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim_op *what)
 {
     sim_rows_request copy = sim_rows_of_3d(asked);

@@ -1,4 +1,4 @@
-/* The memory of a device: what cuMemAlloc uses, and its pools. */
+/* A device's memory: what cuMemAlloc uses, and its pools. */
 #include "memory/memory.h"
 
 CUresult sim_device_open(sim_device *device, int ordinal)

@@ -1,11 +1,10 @@
-/* Bytes that are on their way to the host. From the call that asks for a copy or a fill into pinned, registered or
- * managed memory until it runs, a host that reads there finds what was there before, and one that writes there loses
- * it: under a memory debugger the bytes are closed for so long. A debugger therefore reports a missing wait where the
- * schedule lets it show, always under the policy late; the checker reports it under any (strata/sim/check.h).
+/* Bytes on their way to the host, for memory debuggers: closed from the call for a copy or a fill into pinned,
+ * registered or managed memory until it runs, when a host read finds old bytes and a host write is lost. A debugger
+ * reports a missing wait where the schedule shows it, always under the policy late; the checker reports it under any.
  *
- * There are no false alarms, at the price of some silence. While a host function or a wait for a value is under way
- * nothing is closed: the host may be about to let the stream go on, and do what it likes before. All of an allocation
- * is open again as soon as any work touches it. Kernels say what they write when they run, which is too late. */
+ * There are no false alarms, at the price of some silence. Nothing is closed while a host function or a wait for a
+ * value is under way: the host may be about to release the stream, and use the memory before. An allocation opens as
+ * soon as any work touches it. Kernels declare writes when they run, which is too late. */
 #include "memory/memory.h"
 
 static sim_block *block_of(const sim_place *place)
@@ -14,7 +13,7 @@ static sim_block *block_of(const sim_place *place)
     return block && (sim_block_is_host(block) || block->kind == SIM_BLOCK_MANAGED) ? block : NULL;
 }
 
-/* Where work writes: so many rows, alike. */
+/* Where work writes: equal rows. */
 typedef struct copy_target {
     sim_place place;
     uint64_t width;

@@ -1,6 +1,6 @@
-/* Managed memory: memory that the host and every device reach at the same address. Where it is at a moment makes no
- * difference to what work finds in it, so that here it never moves; prefetching is a place in a stream's order, and
- * advice is kept for queries. It takes no memory of a device until it is there, which here it never is. */
+/* Managed memory: the host and every device reach it at the same address. Its place makes no difference to work, so it
+ * never moves, and takes no memory of a device. A prefetch is a mark in a stream's order; advice is kept for queries.
+ */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@ static const sim_page_place unsaid = {CU_MEM_LOCATION_TYPE_INVALID, NOWHERE};
 
 static sim_managed_memory *managed_of(sim_block *block)
 {
-    return (sim_managed_memory *)(void *)block; /* the block is its first member */
+    return (sim_managed_memory *)(void *)block;
 }
 
 static bool make_pages(sim_managed_memory *managed, size_t bytes)
@@ -63,7 +63,7 @@ void sim_managed_destroy(sim_block *block)
     free(managed_of(block)->pages);
 }
 
-/* Managed memory that holds the whole range, and the pages that the range touches; NULL if there is none. */
+/* Holds the whole range; *first and *last are the pages touched. NULL: none. */
 sim_managed_memory *sim_managed_find(uint64_t address, size_t bytes, size_t *first, size_t *last)
 {
     sim_block *block = bytes > 0 ? sim_block_around(address, bytes) : NULL;
@@ -76,7 +76,7 @@ sim_managed_memory *sim_managed_find(uint64_t address, size_t bytes, size_t *fir
 
 /* ---- prefetching ---- */
 
-/* Where a call's location is. The host has one node, number 0. */
+/* The host has one node, 0. */
 static CUresult place(const CUmemLocation *location, sim_page_place *where)
 {
     switch (location->type) {
@@ -122,7 +122,7 @@ CUresult sim_managed_prefetch(uint64_t address, size_t bytes, const CUmemLocatio
     return CUDA_SUCCESS;
 }
 
-/* Before there were locations, a device's number was one, and CU_DEVICE_CPU the host's. */
+/* In the older interface: a device's number, or CU_DEVICE_CPU for the host. */
 CUmemLocation sim_managed_location_of(CUdevice device)
 {
     bool host = device == CU_DEVICE_CPU;
@@ -137,7 +137,7 @@ static bool type_known(CUmemLocationType type)
     return type >= CU_MEM_LOCATION_TYPE_DEVICE && type <= CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-/* Whether this advice can be given about this location. Where the location means nothing, it need not exist. */
+/* Where the location means nothing, it need not exist. */
 bool sim_managed_location_good(CUmem_advise advice, const CUmemLocation *location)
 {
     sim_page_place where;
@@ -166,7 +166,7 @@ static void set_accessed_by(sim_managed_page *page, const CUmemLocation *locatio
     page->accessed_by = by ? page->accessed_by | bit : page->accessed_by & ~bit;
 }
 
-/* A node of the host is as good as any other. */
+/* Nodes of the host are not told apart. */
 static sim_page_place preference(const CUmemLocation *location)
 {
     bool device = location->type == CU_MEM_LOCATION_TYPE_DEVICE;
@@ -194,14 +194,12 @@ void sim_managed_advise(sim_managed_page *page, CUmem_advise advice, const CUmem
     }
 }
 
-/* ---- what was said of a range: what holds for all of its pages ---- */
-
 static bool same(sim_page_place a, sim_page_place b)
 {
     return a.type == b.type && a.id == b.id;
 }
 
-/* What all pages agree on; what they do not is unsaid. */
+/* What pages disagree on is unsaid. */
 sim_managed_page sim_managed_common_of(const sim_managed_page *pages, size_t first, size_t last)
 {
     sim_managed_page common = pages[first];
@@ -216,14 +214,13 @@ sim_managed_page sim_managed_common_of(const sim_managed_page *pages, size_t fir
     return common;
 }
 
-/* As one number: a device's, the host's, or none. */
 static int number_of(sim_page_place where)
 {
     bool node = where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || where.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
     return node ? ON_HOST : where.id;
 }
 
-/* The devices, one after the other, and the host; places that are left over say that there are no more. */
+/* Devices in order, then the host; the rest is filled with "none". */
 static void list_accessors(const sim_managed_page *page, int *numbers, size_t room)
 {
     size_t used = 0;

@@ -23,9 +23,8 @@ static sim_block *block_of(uint64_t address)
     return block && block->address == address && !block->of_module ? block : NULL;
 }
 
-/* Waits until the block may go: all work of its context for plain memory, as the real driver does; only its own
- * allocation for stream-ordered memory, whose user promises that nothing is under way. Secretly: plain memory's wait
- * tells the host nothing. */
+/* Waits until the block may go: as in the real driver, plain memory for all work of its context; stream-ordered memory,
+ * whose user promises that nothing is under way, only for its allocation. */
 static CUresult settle(sim_block *block, bool without_host_edge)
 {
     uint64_t id = block->id;
@@ -40,7 +39,7 @@ static CUresult settle(sim_block *block, bool without_host_edge)
     return block && block->id == id ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* What cuMemFree takes, or cuMemFreeHost: nothing that the program mapped or registered itself. */
+/* Nothing that the program mapped or registered. */
 static bool freeable(const sim_block *block, bool pinned)
 {
     switch (block->kind) {
@@ -70,12 +69,12 @@ CUresult sim_memory_free(uint64_t address, bool pinned)
     }
     sim_hooks.check->freed_after(block, asked);
     if (block->pool)
-        block->pool->space.used += block->bytes; /* the real driver's pools go on counting what was freed this way */
+        block->pool->space.used += block->bytes; /* the real driver's pools keep counting it */
     sim_block_free_now(block);
     return CUDA_SUCCESS;
 }
 
-/* Pinned memory stays in the host's memory: there cannot be more of it. */
+/* Pinned memory cannot exceed the host's. */
 static bool host_has(size_t bytes)
 {
     long pages = sysconf(_SC_PHYS_PAGES);

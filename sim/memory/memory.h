@@ -1,5 +1,4 @@
-/* Memory: address space and what stands behind it, how it is handed out, what is allocated, mapped and copied. Uses
- * order/. Guarded by sim.lock. */
+/* Memory: addresses and their backing, allocation, maps, copies. Uses order/. Guarded by sim.lock. */
 #ifndef STRATA_SIM_MEMORY_MEMORY_H
 #define STRATA_SIM_MEMORY_MEMORY_H
 
@@ -8,47 +7,47 @@
 typedef struct sim_space sim_space;
 typedef struct sim_piece sim_piece;
 
-/* ---- space.c: address space and what stands behind it ---- */
+/* ---- address.c ---- */
 
-/* A range of device addresses and the memory behind it. The addresses are a reservation without access rights;
- * the bytes are somewhere else. What cuMemAlloc uses is there as a whole; of a pool's range, only some chunks are. */
+/* A range of device addresses without access rights; its bytes lie elsewhere. An extent of cuMemAlloc is backed as a
+ * whole, of a pool only in some chunks. */
 typedef struct sim_extent {
     struct sim_extent *previous;
     struct sim_extent *next;
     sim_node by_address; /* in sim_memory.extents */
-    sim_index known;     /* blocks that the host knows, by the granule that they begin at */
-    sim_index present;   /* blocks that are there for the device now */
+    sim_index known;     /* blocks that the host knows, by their first granule */
+    sim_index present;   /* blocks there for the device now */
     sim_space *space;
     sim_span *first;
     uint64_t address;
     uint64_t bytes;
     char *memory;
-    uint64_t touched; /* so many bytes from the beginning on had memory at one time or another */
+    uint64_t touched; /* bytes up to the end of what ever had memory */
 } sim_extent;
 
 bool sim_address_take(uint64_t bytes, uint64_t *address); /* whole pages */
 
-/* The same at a multiple of `alignment`, a power of two of at least a page; at `wish` if that is free. */
+/* At a multiple of `alignment`, a power of two of at least a page; at `wish` if that is free. */
 bool sim_address_take_aligned(uint64_t bytes, uint64_t alignment, uint64_t wish, uint64_t *address);
 void sim_address_give(uint64_t address, uint64_t bytes);
 void sim_address_close(void);
 char *sim_backing_take(uint64_t bytes);
-void sim_backing_expect(char *memory, uint64_t bytes); /* all of these bytes are about to be written */
-void sim_backing_empty(char *memory, uint64_t bytes);  /* nothing is in there any more */
+void sim_backing_expect(char *memory, uint64_t bytes); /* all of it is about to be written */
+void sim_backing_empty(char *memory, uint64_t bytes);  /* drops the contents */
 void sim_backing_give(char *memory, uint64_t bytes);
 
-/* ---- span.c: how a pool hands out its memory ---- */
+/* ---- span.c: spaces and their spans ---- */
 
-/* Free spans that wait for one queue's frees, by size. */
+/* Spans that wait for one queue's frees. */
 typedef struct sim_bin {
     uint64_t component; /* the queue's, by uid */
     sim_tree by_size;
     uint64_t finished; /* the last free that is done */
-    uint64_t seen;     /* the last such free that the host waited for */
+    uint64_t seen;     /* the last of them that the host waited for */
 } sim_bin;
 
-/* Part of an extent: in use, free, or a hole, without memory behind it. A free span in a bin was freed in the order of
- * that bin's queue at `position`, by `op` until that is done; a free span in no bin may be used by any queue. */
+/* Part of an extent: in use, free, or a hole. One in a bin was freed at `position` in the order of the bin's queue, by
+ * `op` until that is done. */
 typedef struct sim_span {
     sim_node by_size;
     struct sim_span *previous; /* neighbours in the extent */
@@ -64,10 +63,10 @@ typedef struct sim_span {
     sim_op *op;
 } sim_span;
 
-/* Memory of one device that is handed out in spans: a memory pool, or what cuMemAlloc uses. */
+/* A memory pool, or what cuMemAlloc uses. */
 typedef struct sim_space {
     sim_device *device;
-    bool direct;        /* what cuMemAlloc uses: pages go back as soon as nothing is in them */
+    bool direct;        /* cuMemAlloc's: idle extents go back at once */
     uint64_t limit;     /* most bytes to hold; 0: no limit */
     uint64_t keep;      /* release threshold */
     bool follow_events; /* the three reuse policies */
@@ -77,52 +76,52 @@ typedef struct sim_space {
     uint64_t reserved_high;
     uint64_t used; /* as asked for */
     uint64_t used_high;
-    bool unseen; /* a queue went whose frees the host had not waited for */
+    bool unseen; /* a queue is gone whose frees the host had not waited for */
     sim_extent *extents;
     sim_tree common; /* free spans that any queue may use */
-    sim_bin **bins;  /* by the slot of the queue's component */
+    sim_bin **bins;  /* by the component's slot */
     uint32_t bin_slots;
-    struct sim_space *previous; /* in the device's list */
+    struct sim_space *previous;
     struct sim_space *next;
 } sim_space;
 
 void sim_space_open(sim_space *space, sim_device *device);
-void sim_space_close(sim_space *space); /* gives everything back */
+void sim_space_close(sim_space *space);
 
-/* A span of at least so many bytes. `wait_for` is held for the caller: what must be done before the span may be used by
- * that queue, or NULL. A NULL queue may only have what any queue may have. */
+/* `wait_for`, held for the caller, must be done before the queue may use the span; or NULL. Without a queue, only
+ * common spans are taken. */
 CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t bytes, sim_span **span, sim_op **wait_for);
 
-/* Makes sure that a free on that queue can be noted. */
+/* So that a free on that queue can be recorded. */
 bool sim_space_expect(sim_space *space, const sim_queue *queue);
 
-/* The span is free once `op`, a free that is not submitted yet, is done; a NULL op means now. */
+/* Frees the span once `op`, a free not yet submitted, is done; NULL: now. */
 void sim_space_give(sim_span *span, sim_op *op);
 void sim_space_freed(sim_span *span);                            /* its op is done */
 void sim_space_observe(sim_space *space, const sim_point *seen); /* NULL: the host waited for all work */
 void sim_space_settle(sim_space *space); /* any queue may use finished frees, whatever the policies */
 void sim_space_forget_queue(sim_space *space, const sim_queue *queue);
 void sim_space_shrink(sim_space *space, uint64_t keep);
-bool sim_device_make_room(sim_device *device, uint64_t bytes); /* unused memory of pools goes back, if needed */
+bool sim_device_make_room(sim_device *device, uint64_t bytes); /* trims pools if needed; false: still too little */
 
-/* ---- block.c: what is allocated ---- */
+/* ---- block.c, block_life.c ---- */
 
 typedef enum sim_block_kind {
     SIM_BLOCK_DEVICE,
     SIM_BLOCK_POOLED,
     SIM_BLOCK_PINNED,
-    SIM_BLOCK_REGISTERED, /* the program's own memory; the driver only knows of it */
+    SIM_BLOCK_REGISTERED,
     SIM_BLOCK_MANAGED,
     SIM_BLOCK_MAPPED, /* a struct sim_map */
 } sim_block_kind;
 
-/* One allocation. To the host it exists from the call that made it to the call that frees it; to the device from the
- * operation that allocates to the operation that frees. */
+/* One allocation. It exists for the host between the allocating and the freeing call, for the device between the
+ * operations. */
 typedef struct sim_block {
-    struct sim_block *previous; /* among the blocks that the host knows */
+    struct sim_block *previous; /* in sim_memory.blocks */
     struct sim_block *next;
-    sim_node by_address; /* of memory in no extent, in sim_memory.apart */
-    sim_extent *extent;  /* of cuMemAlloc's and pools' memory: the extent that it is in */
+    sim_node by_address; /* in sim_memory.apart, if in no extent */
+    sim_extent *extent;  /* NULL: in none */
     bool present;
     sim_block_kind kind;
     uint64_t address;
@@ -137,40 +136,39 @@ typedef struct sim_block {
     uint64_t id;
     unsigned host_flags;
     bool sync_memops;
-    bool of_module;                 /* a global variable, which only goes with its module */
-    sim_graph_memory *graph;        /* memory of a graph, which it is part of */
-    sim_watch *watch;               /* of pinned memory whose pages are protected; host_access.c */
-    sim_shadow *shadow;             /* the checker's, or NULL */
-    sim_in_flight_range *in_flight; /* bytes of it that are on their way to the host; in_flight.c */
+    bool of_module;                 /* a global variable: goes only with its module */
+    sim_graph_memory *graph;        /* the graph's memory that it is part of */
+    sim_page_watch *watch;          /* if its pages are protected; host_access.c */
+    sim_shadow *shadow;             /* or NULL */
+    sim_in_flight_range *in_flight; /* bytes on their way to the host; in_flight.c */
 } sim_block;
 
 CUresult sim_block_allocate(sim_context *context, uint64_t bytes, sim_block **block);
 void sim_block_free_now(sim_block *block);
 bool sim_pinned_take(sim_block *block, uint64_t bytes); /* sets its address and memory */
 void sim_block_publish(sim_block *block);               /* known to the host */
-void sim_block_retire(sim_block *block);                /* no longer known to the host */
+void sim_block_retire(sim_block *block);                /* unknown to the host */
 void sim_block_appear(sim_block *block);                /* there for the device */
 void sim_block_vanish(sim_block *block);
-sim_block *sim_block_at(uint64_t address);                      /* that the host knows, interior addresses included */
+sim_block *sim_block_at(uint64_t address);                      /* known to the host; interior addresses included */
 sim_block *sim_block_around(uint64_t address, uint64_t bytes);  /* that holds the whole range */
-sim_block *sim_block_present(uint64_t address, uint64_t bytes); /* the same, there for the device now */
-char *sim_memory_at(uint64_t address, uint64_t bytes); /* for the device, now; NULL if not all of it is there */
+sim_block *sim_block_present(uint64_t address, uint64_t bytes); /* there for the device now */
+char *sim_memory_at(uint64_t address, uint64_t bytes);          /* NULL: not all there for the device now */
 void sim_blocks_of_context_free(const sim_context *context);
-void sim_blocks_close(void);                /* frees every block there still is */
-void sim_extent_vanish(sim_extent *extent); /* it goes, with what is still there in it */
-void sim_managed_destroy(sim_block *block); /* managed.c: its memory goes */
+void sim_blocks_close(void);
+void sim_extent_vanish(sim_extent *extent); /* all blocks there vanish */
+void sim_managed_destroy(sim_block *block); /* managed.c: gives its memory back */
 
-/* ---- copy.c: what copies of bytes and of rows share ---- */
+/* ---- copy.c ---- */
 
 typedef enum sim_side { SIM_HOST_SIDE, SIM_DEVICE_SIDE, SIM_ANY_SIDE } sim_side;
 
-/* What an end of a copy is, which begins at the address and spans so many bytes. False if the call must not name it.
- * With `graphs`, memory that a graph may allocate is known, too. */
+/* False if the call must not name these bytes. With `graphs`, a graph's memory is known, too. */
 bool sim_locate(const sim_context *context, uint64_t address, size_t bytes, sim_side side, bool write, bool graphs,
                 sim_place *place);
 
-/* A call that is synchronous waits, unless both ends are the device's; so does a call that writes plain host memory.
- * The second drops the operation. */
+/* Synchronous calls wait, unless both ends are the device's; so do writes of plain host memory. sim_copy_finish drops
+ * the operation. */
 CUresult sim_copy_prepare(sim_queue *queue, const sim_place *from, bool synchronous);
 CUresult sim_copy_finish(sim_context *context, sim_op *op, const sim_place *to, const sim_place *from,
                          bool synchronous);
@@ -199,39 +197,48 @@ sim_copy_request sim_copy_any(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 sim_copy_request sim_copy_host_to_device(CUdeviceptr to, const void *from, size_t bytes);
 bool sim_copy_on_host(uint64_t address);
 
-/* ---- in_flight.c: for memory debuggers, bytes that the host must not touch ---- */
+/* ---- in_flight.c ---- */
 
-void sim_in_flight_begin(const sim_op *op); /* submitted */
-void sim_in_flight_run(const sim_op *op);   /* is about to run */
+void sim_in_flight_begin(const sim_op *op); /* at submission */
+void sim_in_flight_run(const sim_op *op);   /* before it runs */
 
-/* ---- reach.c: which device may touch which memory ---- */
+/* ---- reach.c ---- */
 
 typedef enum sim_toucher { SIM_BY_COPY, SIM_BY_FILL, SIM_BY_KERNEL } sim_toucher;
 
-/* May work of that context read, or write, the range, which is in known blocks? */
+/* False if the range is not in known blocks. */
 bool sim_may_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write);
 
-/* Where the process finds the bytes, for work that runs now; NULL if they are not all there, or not for that context.
- */
+/* The bytes, for work that runs now; NULL: not all there, or not for that context. */
 char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, sim_toucher by, bool write);
 
-/* Memory that the host reads and writes at its address. */
 static inline bool sim_block_is_host(const sim_block *block)
 {
     return block->kind == SIM_BLOCK_PINNED || block->kind == SIM_BLOCK_REGISTERED;
 }
 
+/* ---- mempool.c ---- */
+
 struct CUmemPoolHandle_st {
     sim_handle handle;
     sim_space space;
     bool is_default;
-    bool destroyed; /* and lives on for the blocks that are out */
+    bool destroyed; /* lives on until its last block is gone */
     uint64_t blocks;
     CUmemAllocationHandleType handle_types;
     CUmemAccess_flags access[SIM_MAX_DEVICES];
 };
+
 CUmemoryPool sim_pool_create(sim_device *device);
 void sim_pool_block_gone(CUmemoryPool pool);
+CUresult sim_pool_allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
+CUresult sim_pool_check_access(CUmemoryPool pool, const CUmemAccessDesc *map);
+void sim_pool_destroy(CUmemoryPool pool);
+CUresult sim_pool_free(CUdeviceptr address, CUstream stream);
+CUresult sim_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
+bool sim_pool_valid(CUmemoryPool pool);
+bool sim_pool_properties_good(const CUmemPoolProps *properties);
+CUresult sim_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
 
 /* ---- peer.c ---- */
 
@@ -240,15 +247,15 @@ void sim_peers_free(sim_context *context);
 CUresult sim_peer_enable(sim_context *context, sim_context *peer, unsigned flags);
 CUresult sim_peer_disable(sim_context *context, const sim_context *peer);
 
-/* ---- run.c, copy2d.c, values.c: what operations do ---- */
+/* ---- run.c, copy2d.c, values.c ---- */
 
-bool sim_rows_run(sim_op *op);             /* copy2d.c; false after an illegal access */
-uint64_t sim_rows_bytes(const sim_op *op); /* that are copied */
+bool sim_rows_run(sim_op *op); /* false after an illegal access */
+uint64_t sim_rows_bytes(const sim_op *op);
 CUresult sim_rows_describe(sim_context *context, const CUDA_MEMCPY3D *asked, sim_op *what); /* for a graph */
-bool sim_value_write(sim_op *op);                                                           /* values.c */
-bool sim_value_reached(sim_op *op);     /* true also where the address is gone, which poisons */
-bool sim_value_there(const sim_op *op); /* only looks */
-bool sim_value_is(const sim_op *op, uint64_t value, unsigned width); /* as written, in the narrower width */
+bool sim_value_write(sim_op *op);
+bool sim_value_reached(sim_op *op); /* also true if the address is gone, which poisons the device */
+bool sim_value_satisfies(uint64_t found, uint64_t value, unsigned width, unsigned flags);
+void sim_value_bytes(const char *word, unsigned used, unsigned char *bytes); /* of halves in use, each at once */
 
 /* ---- device_memory.c ---- */
 
@@ -267,7 +274,6 @@ void sim_device_observe(sim_device *device, const sim_point *seen); /* as sim_sp
 
 /* ---- copy2d.c ---- */
 
-/* An end of a copy as a call describes it. */
 typedef struct sim_rows_end {
     CUmemorytype type;
     uint64_t host;
@@ -297,7 +303,7 @@ typedef struct sim_page_place {
     int id;
 } sim_page_place;
 
-/* What was said of a page. */
+/* Advice for a page, and its last prefetch. */
 typedef struct sim_managed_page {
     uint64_t accessed_by; /* a bit for each device */
     sim_page_place preferred;
@@ -334,17 +340,6 @@ const sim_block *sim_memory_pinned_at(const void *address);
 CUresult sim_memory_register(sim_context *context, uint64_t address, size_t bytes, unsigned flags);
 CUresult sim_memory_unregister(uint64_t address);
 
-/* ---- mempool.c ---- */
-
-CUresult sim_pool_allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool, CUstream stream);
-CUresult sim_pool_check_access(CUmemoryPool pool, const CUmemAccessDesc *map);
-void sim_pool_destroy(CUmemoryPool pool);
-CUresult sim_pool_free(CUdeviceptr address, CUstream stream);
-CUresult sim_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value);
-bool sim_pool_valid(CUmemoryPool pool);
-bool sim_pool_properties_good(const CUmemPoolProps *properties);
-CUresult sim_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, const void *value);
-
 /* ---- pointer.c ---- */
 
 CUresult sim_pointer_get(CUdeviceptr address, CUpointer_attribute attribute, void *data);
@@ -360,43 +355,38 @@ typedef struct sim_value_request {
 } sim_value_request;
 
 CUresult sim_value_check(const sim_queue *queue, const sim_value_request *value, bool write);
+bool sim_value_readable(const sim_value_request *value); /* without a context */
+bool sim_value_found(const sim_value_request *value);    /* of a readable one: whether memory satisfies it now */
 CUresult sim_value_submit(sim_queue *queue, const sim_value_request *value, bool write);
 CUresult sim_values_submit(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops);
 
-/* Memory that the program maps itself: what cuMemCreate makes, the addresses that cuMemAddressReserve takes, and the
- * maps between them.
- *
- * The bytes of all such memory lie in files that exist in memory only, so that one piece can be seen at several
- * addresses at once, and by other processes. A reservation has a window of the same size elsewhere in the process,
- * where what is mapped to its addresses appears in the same places: work over neighbouring maps finds its bytes side by
- * side, as on a device. */
+/* Memory that the program maps. It appears in its reservation's window: work over neighbouring maps finds its bytes
+ * side by side, as on a device. */
 
-/* Bytes that may be seen at several addresses, as the checker knows them. Several physicals have one if they share a
- * file. */
+/* For the checker: bytes that may have several addresses. Physicals with the same file share one. */
 typedef struct sim_piece {
     uint32_t references; /* physicals, and shadows among the views */
-    sim_shadow *views;   /* by their next_view */
+    sim_shadow *views;   /* by next_view */
 } sim_piece;
 
 sim_piece *sim_piece_hold(sim_piece *piece);
 void sim_piece_drop(sim_piece *piece);
 
-/* What a handle stands for. It lives while there are handles out or maps of it. */
+/* Lives while it has handles or maps. */
 typedef struct sim_physical {
     sim_handle handle;
-    sim_device *device; /* NULL: the host's memory */
+    sim_device *device; /* NULL: the host's */
     uint64_t bytes;
     uint64_t handles; /* given out and not released */
     uint64_t maps;
-    int file; /* its own, if it can be shared, or the common one */
+    int file; /* its own, if shareable, or the common one */
     bool own_file;
-    bool counted;     /* in the device's used bytes; of several that share a file, one is */
+    bool counted;     /* in the device's used bytes; one of those that share a file is */
     uint64_t offset;  /* in the file */
     sim_piece *piece; /* held */
     CUmemAllocationProp properties;
 } sim_physical;
 
-/* Reserved addresses. */
 typedef struct sim_range {
     sim_node by_address; /* in sim_memory.ranges */
     uint64_t address;
@@ -405,35 +395,34 @@ typedef struct sim_range {
     uint64_t maps;
 } sim_range;
 
-/* A physical piece at addresses of a reservation. */
 typedef struct sim_map {
     sim_block block; /* first; of kind SIM_BLOCK_MAPPED */
     sim_physical *physical;
     sim_range *range;
-    bool host_access;                      /* the host sees the bytes at these addresses, too */
-    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags of each device */
+    bool host_access;                      /* the host reaches these addresses, too */
+    unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags by device */
 } sim_map;
 
 sim_physical *sim_physical_of(CUmemGenericAllocationHandle handle); /* NULL: no handle */
 sim_physical *sim_physical_make(sim_device *device, uint64_t bytes,
                                 const CUmemAllocationProp *properties); /* one handle, no file yet */
-void sim_physical_gone(sim_physical *physical);   /* gives the object back; its bytes are gone, or never were */
-void sim_physical_unused(sim_physical *physical); /* ends it if nothing refers to it */
+void sim_physical_gone(sim_physical *physical);                         /* frees the object, not its bytes */
+void sim_physical_unused(sim_physical *physical);                       /* destroys it if unreferenced */
 void sim_physicals_close(void);
 
-int sim_share_open(const sim_physical *physical);            /* vmm_share.c: a file of its own, or -1 */
-sim_physical *sim_share_other(const sim_physical *physical); /* another one with the same file, or NULL */
+int sim_share_open(const sim_physical *physical);            /* vmm_share.c: its own file, or -1 */
+sim_physical *sim_share_other(const sim_physical *physical); /* with the same file, or NULL */
 
 sim_range *sim_range_at(uint64_t address); /* NULL: not reserved */
 void sim_ranges_close(void);
 
 static inline sim_map *sim_map_of(sim_block *block)
 {
-    return (sim_map *)(void *)block; /* the block is the map's first member */
+    return (sim_map *)(void *)block;
 }
 
 sim_map *sim_map_at(uint64_t address);
-sim_map *sim_map_after(const sim_map *map); /* the one that begins where this one ends, or NULL */
+sim_map *sim_map_after(const sim_map *map); /* next in the reservation, without a gap; or NULL */
 void sim_map_destroy(sim_map *map);
 
 /* ---- vmm_map.c ---- */
@@ -467,7 +456,7 @@ typedef struct sim_memory_state {
     sim_block *blocks; /* that the host knows */
     sim_tree extents;  /* all device memory, by address */
     sim_tree apart;    /* blocks in no extent, by address: pinned, registered, managed, mapped */
-    sim_tree ranges;   /* reserved addresses, by address */
+    sim_tree ranges;
     uint64_t last_block;
     uint64_t device_blocks;
     uint64_t pinned_blocks;

@@ -1,4 +1,4 @@
-/* Stream-ordered memory: pools, and allocating from them and freeing to them in the order of a stream. */
+/* Stream-ordered memory: pools, allocations and frees. */
 #include "memory/memory.h"
 #include <stdlib.h>
 
@@ -30,7 +30,7 @@ void sim_pool_block_gone(CUmemoryPool pool)
         sim_pool_destroy(pool);
 }
 
-/* ---- allocating and freeing ---- */
+/* ---- allocations ---- */
 
 static void describe(sim_block *block, CUmemoryPool pool, sim_context *context, sim_span *span)
 {
@@ -45,7 +45,6 @@ static void describe(sim_block *block, CUmemoryPool pool, sim_context *context, 
     block->span = span;
 }
 
-/* The allocation waits for the free whose memory it got. */
 static void submit_allocation(sim_queue *queue, sim_block *block, sim_op *wait_for)
 {
     sim_op *op = sim_op_create(queue->context, queue, SIM_OP_ALLOCATE, 1);
@@ -84,7 +83,7 @@ static CUresult allocate(sim_queue *queue, CUmemoryPool pool, size_t bytes, CUde
     return CUDA_SUCCESS;
 }
 
-/* A capture of the stream itself takes the call down; one of another stream may not survive it. */
+/* A capture of this stream records the call; one of another stream may be invalidated. */
 static CUresult queue_of(CUstream stream, sim_queue **queue)
 {
     CUresult result = sim_queue_for_work(stream, queue);
@@ -110,7 +109,7 @@ CUresult sim_pool_allocate(CUdeviceptr *address, size_t bytes, CUmemoryPool pool
     return allocate(queue, pool, bytes, address);
 }
 
-/* Plain memory may be freed in the order of a stream, too; it is only free when the operation has run. */
+/* Plain memory may be freed in stream order, too; it is free when the operation has run. */
 CUresult sim_pool_free(CUdeviceptr address, CUstream stream)
 {
     sim_queue *queue;
@@ -190,15 +189,58 @@ CUresult sim_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
             sim_space_settle(&pool->space);
         return CUDA_SUCCESS;
     }
-    uint64_t number = *(const cuuint64_t *)value;
+    const cuuint64_t *number = value; /* of an attribute that is only read, it may be less */
     switch (attribute) {
     case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
-        pool->space.keep = number;
+        pool->space.keep = *number;
         return CUDA_SUCCESS;
     case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-        return reset_high(&pool->space.reserved_high, pool->space.reserved, number);
+        return reset_high(&pool->space.reserved_high, pool->space.reserved, *number);
     case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-        return reset_high(&pool->space.used_high, pool->space.used, number);
+        return reset_high(&pool->space.used_high, pool->space.used, *number);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* Attributes that are newer than CUDA 13.0, by their numbers in cuda.h 13.5 and with its words; not compared with a
+ * device. They are read alone. */
+static CUresult get_newer_attribute(CUmemoryPool pool, unsigned attribute, void *value)
+{
+    enum {
+        ALLOCATION_TYPE = 9,
+        EXPORT_HANDLE_TYPES,
+        LOCATION_ID,
+        LOCATION_TYPE,
+        MAX_POOL_SIZE,
+        HW_DECOMPRESS,
+        DOMAIN_ID
+    };
+    enum { POOL_ATTRIBUTES = 13020, LOCALITY_DOMAINS = 13040 };
+    if (sim.settings.version < POOL_ATTRIBUTES || (attribute == DOMAIN_ID && sim.settings.version < LOCALITY_DOMAINS))
+        return CUDA_ERROR_INVALID_VALUE;
+    switch (attribute) {
+    case ALLOCATION_TYPE:
+        *(CUmemAllocationType *)value = CU_MEM_ALLOCATION_TYPE_PINNED;
+        return CUDA_SUCCESS;
+    case EXPORT_HANDLE_TYPES:
+        *(CUmemAllocationHandleType *)value = pool->handle_types;
+        return CUDA_SUCCESS;
+    case LOCATION_ID:
+        *(int *)value = pool->space.device->ordinal;
+        return CUDA_SUCCESS;
+    case LOCATION_TYPE:
+        *(CUmemLocationType *)value = CU_MEM_LOCATION_TYPE_DEVICE;
+        return CUDA_SUCCESS;
+    case MAX_POOL_SIZE:
+        *(cuuint64_t *)value = pool->space.limit; /* 0: none */
+        return CUDA_SUCCESS;
+    case HW_DECOMPRESS:
+        *(int *)value = 0;
+        return CUDA_SUCCESS;
+    case DOMAIN_ID:
+        *(int *)value = -1; /* of no domain */
+        return CUDA_SUCCESS;
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -229,7 +271,7 @@ CUresult sim_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute
         *number = pool->space.used_high;
         return CUDA_SUCCESS;
     default:
-        return CUDA_ERROR_INVALID_VALUE;
+        return get_newer_attribute(pool, (unsigned)attribute, value);
     }
 }
 
@@ -253,5 +295,3 @@ CUresult sim_pool_check_access(CUmemoryPool pool, const CUmemAccessDesc *map)
         return CUDA_ERROR_INVALID_VALUE;
     }
 }
-
-/* ---- a device's pools ---- */

@@ -1,4 +1,4 @@
-/* This room begins and ends; what it does when something happens in order/. */
+/* Opening and closing of memory/, and its hooks for order/. */
 #include "memory/memory.h"
 
 static void queue_gone(const sim_queue *queue)

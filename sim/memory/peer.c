@@ -1,10 +1,9 @@
-/* Several devices: which may reach whose memory, and copies between them. Every device can reach every other one, as
- * where all are linked with all; access is something that one context is given to another one's memory. Copies need
- * none of it. */
+/* Access between devices. Each can reach every other one, as where all are linked; a context is given access to another
+ * context's memory. Copies need none. */
 #include "memory/memory.h"
 #include <stdlib.h>
 
-/* A context that another one has access to. Its uid tells it from a later one with the same handle. */
+/* A context whose memory may be accessed. Its uid tells it from a later one with the same handle. */
 typedef struct sim_peer {
     struct sim_peer *next;
     uint64_t uid;
@@ -52,8 +51,6 @@ CUresult sim_peer_enable(sim_context *context, sim_context *peer, unsigned flags
     context->peers = made;
     return CUDA_SUCCESS;
 }
-
-/* ---- copies ---- */
 
 CUresult sim_peer_disable(sim_context *context, const sim_context *peer)
 {

@@ -1,9 +1,9 @@
-/* What can be asked about an address. */
+/* Attributes of addresses. */
 #include "memory/memory.h"
 
 static void zero(void *data, CUpointer_attribute attribute);
 
-/* What the device maps as a whole and the block lies in or begins in. */
+/* The device's mapping that the block begins in. */
 typedef struct pointer_mapping {
     uint64_t address;
     uint64_t bytes;
@@ -36,7 +36,7 @@ static pointer_mapping mapping_of(const sim_block *block)
     return (pointer_mapping){block->address - offset % SIM_CHUNK, SIM_CHUNK};
 }
 
-/* The range that the program took: an allocation, or a reservation with all that is mapped to it. */
+/* Of a map, the whole reservation. */
 static pointer_mapping range_of(sim_block *block)
 {
     if (block->kind == SIM_BLOCK_MAPPED) {
@@ -55,7 +55,6 @@ static unsigned access_of(sim_block *block)
     return current ? sim_map_of(block)->access[context->device->ordinal] : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
 }
 
-/* The address is good for the device only if its context may use the memory. */
 static bool good_on_device(uint64_t address)
 {
     sim_context *context;
@@ -71,7 +70,7 @@ static unsigned long long handle_types_of(sim_block *block)
     return block->pool ? (unsigned long long)block->pool->handle_types : 0;
 }
 
-/* Writes an attribute of an address in a block. CUDA_ERROR_INVALID_VALUE if there is no such attribute. */
+/* CUDA_ERROR_INVALID_VALUE: no such attribute. */
 static CUresult describe(sim_block *block, uint64_t address, CUpointer_attribute attribute, void *data)
 {
     bool host = sim_block_is_host(block);
@@ -146,7 +145,7 @@ static CUresult describe(sim_block *block, uint64_t address, CUpointer_attribute
     return CUDA_SUCCESS;
 }
 
-/* The answer of cuPointerGetAttributes where there is none. */
+/* What cuPointerGetAttributes gives for want of an answer. */
 static void zero(void *data, CUpointer_attribute attribute)
 {
     switch (attribute) {
@@ -183,7 +182,7 @@ static bool attribute_known(CUpointer_attribute attribute)
            attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS;
 }
 
-/* Unlike for a single attribute, a foreign address is no error: all it has is zero. */
+/* Unlike for a single attribute, a foreign address is no error. */
 CUresult sim_pointer_get_all(unsigned count, const CUpointer_attribute *attributes, void **data, CUdeviceptr address)
 {
     for (unsigned i = 0; i < count; i++)

@@ -1,6 +1,5 @@
-/* Which device may touch which memory. The driver asks when it is given a copy or a fill; for a kernel, which can go
- * anywhere, the device asks when it runs. Both questions end here, and both are asked of every piece of work, since
- * access can change in between. */
+/* Which device may touch which memory. Copies and fills are checked at the call, and all work when it runs, since
+ * access can change. */
 #include "memory/memory.h"
 
 static bool map_allows(const sim_map *map, const sim_context *context, bool write)
@@ -9,7 +8,6 @@ static bool map_allows(const sim_map *map, const sim_context *context, bool writ
     return (map->access[context->device->ordinal] & needed) == needed;
 }
 
-/* Every map that the range lies in. */
 static bool maps_allow(sim_block *block, const sim_context *context, uint64_t end, bool write)
 {
     const sim_map *map = sim_map_of(block);
@@ -26,8 +24,7 @@ static bool pool_allows(CUmemoryPool pool, const sim_context *context)
     return pool->access[context->device->ordinal] == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* Copies between devices go through the host where they must: they need no access to the other device's memory, except
- * to mapped memory, where only access counts. */
+/* Copies between devices go through the host where they must: they need access to mapped memory only. */
 static bool allowed(sim_block *block, const sim_context *context, uint64_t end, sim_toucher by, bool write)
 {
     bool own = block->device == context->device;
@@ -65,7 +62,7 @@ char *sim_touch(const sim_context *context, uint64_t address, uint64_t bytes, si
         return NULL;
     if (!allowed(block, context, address + bytes, by, write)) {
         if (block->device && block->device != context->device)
-            block->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS; /* the owner of the memory fails with the intruder */
+            block->device->poison = CUDA_ERROR_ILLEGAL_ADDRESS; /* the memory's owner fails, too */
         return NULL;
     }
     sim_bytes_landed(&block->in_flight);

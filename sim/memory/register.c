@@ -1,9 +1,9 @@
-/* The program's own memory, registered: the driver knows its range from then on and a device reaches it, without the
- * driver having allocated anything. Registered ranges are exact to the byte; two may share a page. */
+/* Registered memory: the program's own, known to the driver and reachable by devices. Ranges are exact to the byte; two
+ * may share a page. */
 #include "memory/memory.h"
 #include <stdlib.h>
 
-/* Whether the range has a byte of a block that the driver knows. */
+/* A known block that the range overlaps, or NULL. */
 static const sim_block *overlapped(uint64_t address, uint64_t bytes)
 {
     const sim_block *block = sim_block_at(address);
@@ -38,7 +38,7 @@ CUresult sim_memory_register(sim_context *context, uint64_t address, size_t byte
     return CUDA_SUCCESS;
 }
 
-/* Waits for all work of the context that the memory was registered in. */
+/* Waits for all work of the registration's context. */
 CUresult sim_memory_unregister(uint64_t address)
 {
     sim_block *block = sim_block_at(address);

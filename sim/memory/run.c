@@ -1,9 +1,8 @@
-/* What copies, fills, allocations and frees do when they run. */
+/* How copies, fills, allocations and frees run. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the process finds the bytes of one end of a copy, or NULL. */
 static char *reach(const sim_op *op, const sim_place *place, size_t bytes, bool write)
 {
     return place->pageable ? (char *)(uintptr_t)place->address

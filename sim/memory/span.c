@@ -1,12 +1,11 @@
-/* How a memory pool, and what is behind cuMemAlloc, hands out memory.
+/* How a memory pool, or cuMemAlloc's space, hands out memory.
  *
- * Memory is taken from the device in extents, and each extent is a list of spans in the order of their addresses. An
- * extent of a pool is one large range in which chunks get memory as the pool grows and lose it as it shrinks; what has
- * none is a hole. A free span that any queue may use is in the pool's common tree. A span whose free is only submitted
- * is in the bin of the queue that it was freed on: that queue may use it at once, since its own order protects the
- * bytes; others may if they are known to come after the free, or by waiting for it. When the free is done the span
- * moves to the common tree. Both are searched for the best fit. Free neighbours coalesce where the same users may have
- * both. */
+ * An extent is a list of spans in address order. A pool's is one large range whose chunks get memory as the pool grows
+ * and lose it when the host has waited (sim_space_observe) or is short of memory; those without are holes. A free span
+ * for any queue is in the common tree. One whose free is only submitted is in the bin of the free's queue, which may
+ * use it at once, since its order protects the bytes; other queues if they are known to come after the free, or by
+ * waiting for it. It moves to the common tree when the free is done; without opportunistic reuse, when the host has
+ * waited for it. Both are searched for the best fit. Free neighbours with the same users coalesce. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ static void set_free_point(sim_span *span, uint64_t position, sim_op *op)
         op->span = span;
 }
 
-/* Melts the free span `right` into its free left neighbour; both are in no tree. */
+/* The spans are neighbours, free and in no tree. */
 static void absorb(sim_span *left, sim_span *right)
 {
     sim_op *forgotten = right->op;
@@ -69,7 +68,7 @@ static bool alike(const sim_span *a, const sim_span *b)
     return a && b && a->free && b->free && a->bin == b->bin;
 }
 
-/* Puts a free span, which is in no tree, where it belongs, melted with its neighbours. */
+/* The span is free and in no tree. Returns it, coalesced with its neighbours. */
 static sim_span *settle_in(sim_span *span)
 {
     if (alike(span, span->next)) {
@@ -141,7 +140,7 @@ static void unreserve(sim_space *space, uint64_t bytes)
     space->reserved -= bytes;
 }
 
-/* A new extent of one span, which is in no tree. */
+/* One span, in no tree. */
 static sim_extent *open_extent(sim_space *space, uint64_t bytes)
 {
     sim_extent *extent = calloc(1, sizeof *extent);
@@ -210,7 +209,7 @@ static void close_extent(sim_extent *extent)
 
 /* ---- growing and shrinking ---- */
 
-/* Cuts a span, which is in no tree, in two; the second part is like the first and in no tree either. */
+/* The span is in no tree. The second part is like the first. */
 static bool split(sim_span *span, uint64_t bytes)
 {
     if (span->bytes == bytes)
@@ -231,7 +230,7 @@ static bool split(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* Cuts a free span that is in no tree to size; the rest stays free as the whole was. */
+/* The span is free and in no tree; the rest goes into its tree. */
 static bool cut_to(sim_span *span, uint64_t bytes)
 {
     bool whole = span->bytes == bytes;
@@ -242,7 +241,7 @@ static bool cut_to(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* A span gets memory, in which no allocation is yet. */
+/* No allocation is in it yet. */
 static void touch(const sim_span *span)
 {
     sim_extent *extent = span->extent;
@@ -269,8 +268,7 @@ static bool mappable(const sim_span *span)
     return span && (span->hole || (span->free && !span->bin));
 }
 
-/* How many bytes must be mapped for `bytes` from the beginning of this span on; UINT64_MAX if something is in the way.
- */
+/* Bytes to map; UINT64_MAX: something is in the way. */
 static uint64_t missing_at(const sim_span *span, uint64_t bytes)
 {
     uint64_t missing = 0;
@@ -285,7 +283,6 @@ static uint64_t missing_at(const sim_span *span, uint64_t bytes)
     return UINT64_MAX;
 }
 
-/* Where the fewest chunks are missing. */
 static sim_span *best_place(const sim_space *space, uint64_t bytes, uint64_t *missing)
 {
     sim_span *best = NULL;
@@ -302,7 +299,7 @@ static sim_span *best_place(const sim_space *space, uint64_t bytes, uint64_t *mi
     return best;
 }
 
-/* Gives memory to the first bytes of a hole, which becomes a free span that is in no tree. */
+/* The first bytes become a free span in no tree. */
 static bool fill_hole(sim_span *hole, uint64_t bytes)
 {
     uint64_t size = sim_round_up(bytes < hole->bytes ? bytes : hole->bytes, SIM_CHUNK);
@@ -315,7 +312,7 @@ static bool fill_hole(sim_span *hole, uint64_t bytes)
     return true;
 }
 
-/* Makes one free span of what begins here, of at least so many bytes. It is in no tree; after a failure, in its own. */
+/* The span then has at least so many bytes and is in no tree; after a failure it is in its own. */
 static bool join_from(sim_span *span, uint64_t bytes)
 {
     if (span->hole) {
@@ -339,7 +336,7 @@ static bool join_from(sim_span *span, uint64_t bytes)
     return true;
 }
 
-/* A hole of at least so many bytes: with room for all that the pool may hold, side by side, if that can be had. */
+/* A hole of at least so many bytes, if possible with room for all that the pool may hold. */
 static sim_span *open_range(sim_space *space, uint64_t bytes)
 {
     uint64_t most =
@@ -366,7 +363,7 @@ static sim_span *grow_pool(sim_space *space, uint64_t bytes)
     return span && fits(space, missing) && join_from(span, bytes) ? span : NULL;
 }
 
-/* Takes memory from the device for so many bytes. The span is in no tree, and may be larger. */
+/* The span is in no tree, and may be larger. */
 static sim_span *grow(sim_space *space, uint64_t bytes)
 {
     if (bytes > SIM_MOST_MEMORY)
@@ -387,7 +384,7 @@ static void coalesce_holes(sim_span *left, sim_span *right)
     }
 }
 
-/* Gives back the chunks of a free span that any queue may use, so many bytes at most, those behind first. */
+/* Gives back at most so many bytes of a common span's chunks, the last ones first. */
 static void make_hole(sim_span *span, uint64_t most)
 {
     sim_extent *extent = span->extent;
@@ -418,7 +415,7 @@ static void make_hole(sim_span *span, uint64_t most)
     coalesce_holes(span->previous, span);
 }
 
-/* One extent stays, empty as it may be: what comes next finds its range there. */
+/* One extent stays, even if empty: the pool grows there again. */
 void sim_space_shrink(sim_space *space, uint64_t keep)
 {
     sim_span *span = span_of(sim_tree_ceiling(&space->common, SIM_CHUNK, 0));
@@ -462,7 +459,7 @@ static sim_span *best_fit(const sim_tree *tree, uint64_t bytes)
     return span_of(sim_tree_ceiling(tree, bytes, 0));
 }
 
-/* Among what this queue may use without asking: its own frees and what any queue may use. */
+/* Among what needs no wait: the queue's own frees and common spans. */
 static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     sim_span *common = best_fit(&space->common, bytes);
@@ -473,7 +470,7 @@ static sim_span *find_own(const sim_space *space, const sim_queue *queue, uint64
     return common;
 }
 
-/* Among spans freed on other queues, where this queue is known to come after the free. */
+/* Among other queues' frees that this queue is known to come after. */
 static sim_span *find_followed(const sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
@@ -490,7 +487,6 @@ static sim_span *find_followed(const sim_space *space, const sim_queue *queue, u
     return NULL;
 }
 
-/* The best fit among all spans whose frees are only submitted. */
 static sim_span *find_pending(const sim_space *space, uint64_t bytes)
 {
     sim_span *best = NULL;
@@ -503,7 +499,7 @@ static sim_span *find_pending(const sim_space *space, uint64_t bytes)
     return best;
 }
 
-/* The device had all the time it needed: what can run without a host function that is not done runs. */
+/* The device had time enough: all frees run but those behind an unfinished host function. */
 static void let_frees_finish(sim_space *space)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++) {
@@ -518,7 +514,6 @@ static void let_frees_finish(sim_space *space)
     sim_run_chosen();
 }
 
-/* Makes room on the device: unused memory of every pool goes back. */
 static void make_room(sim_space *space)
 {
     let_frees_finish(space);
@@ -536,7 +531,6 @@ bool sim_device_make_room(sim_device *device, uint64_t bytes)
     return on_device(&device->memory->direct, bytes);
 }
 
-/* What may be used at once. */
 static sim_span *take_ordered(sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
     sim_span *span = find_own(space, queue, bytes);
@@ -547,7 +541,6 @@ static sim_span *take_ordered(sim_space *space, const sim_queue *queue, uint64_t
     return span;
 }
 
-/* What may be used once its free is done. */
 static sim_span *take_pending(sim_space *space, const sim_queue *queue, uint64_t bytes, sim_op **wait_for)
 {
     sim_span *span = queue && space->internal_dependencies ? find_pending(space, bytes) : NULL;
@@ -558,7 +551,7 @@ static sim_span *take_pending(sim_space *space, const sim_queue *queue, uint64_t
     return span;
 }
 
-/* Fresh memory is preferred to memory that must be waited for. */
+/* Prefers fresh memory to a wait. */
 CUresult sim_space_take(sim_space *space, sim_queue *queue, uint64_t asked, sim_span **span, sim_op **wait_for)
 {
     uint64_t bytes = sim_round_up(asked, SIM_GRANULE);
@@ -661,7 +654,7 @@ static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t com
     return sim_clock_position(seen->knows, slot, component);
 }
 
-/* Whether the host learns of a finished free that it had not waited for before. */
+/* Whether the host learns of a finished free. */
 static bool news(sim_space *space, const sim_point *seen)
 {
     bool any = space->unseen && !seen;
@@ -676,8 +669,8 @@ static bool news(sim_space *space, const sim_point *seen)
     return any;
 }
 
-/* What the host has seen finished is ordered before all that it submits from now on; and this is when a pool gives back
- * what it holds beyond its threshold. */
+/* What the host has seen finished comes before all that it submits from now on. A pool now returns what exceeds its
+ * threshold. */
 void sim_space_observe(sim_space *space, const sim_point *seen)
 {
     if (!news(space, seen))

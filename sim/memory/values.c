@@ -1,14 +1,15 @@
-/* Values that streams write and wait for: what may be asked for, and what happens when the operation runs. */
+/* Values that streams write and wait for. */
 #include "memory/memory.h"
 #include <stdatomic.h>
+#include <string.h>
 
-/* Memory of pools and managed memory have no values that streams could wait for or write. */
+/* Pools' and managed memory cannot hold such values. */
 static bool has_values(const sim_block *block)
 {
     return block && (sim_block_is_host(block) || block->kind == SIM_BLOCK_DEVICE || block->kind == SIM_BLOCK_MAPPED);
 }
 
-/* Whether access to mapped memory was given is only seen when the operation runs. */
+/* Access to mapped memory is checked when the operation runs. */
 static bool reachable(const sim_queue *queue, const sim_value_request *value, bool write)
 {
     const sim_block *block = sim_block_at(value->address);
@@ -16,6 +17,12 @@ static bool reachable(const sim_queue *queue, const sim_value_request *value, bo
         return false;
     return block->kind == SIM_BLOCK_MAPPED ||
            sim_may_touch(queue->context, value->address, value->width, SIM_BY_KERNEL, write);
+}
+
+bool sim_value_readable(const sim_value_request *value)
+{
+    const sim_block *block = sim_block_present(value->address, value->width);
+    return value->address % value->width == 0 && has_values(block);
 }
 
 CUresult sim_value_check(const sim_queue *queue, const sim_value_request *value, bool write)
@@ -43,9 +50,9 @@ CUresult sim_value_submit(sim_queue *queue, const sim_value_request *value, bool
     return CUDA_SUCCESS;
 }
 
-/* ---- when they run ---- */
+/* ---- running ---- */
 
-/* Where the value is; NULL after the failure that a device reports for it. */
+/* Poisons the device if the value is not there. */
 static char *reach(const sim_op *op, bool write)
 {
     char *at = sim_touch(op->context, op->work.value.address, op->work.value.width, SIM_BY_KERNEL, write);
@@ -54,7 +61,7 @@ static char *reach(const sim_op *op, bool write)
     return at;
 }
 
-/* The host may read and write the same memory meanwhile. */
+/* Atomic: the host may use the memory meanwhile. */
 bool sim_value_write(sim_op *op)
 {
     char *at = reach(op, true);
@@ -65,8 +72,8 @@ bool sim_value_write(sim_op *op)
     return true;
 }
 
-/* The comparisons of the driver's interface. "At least" is cyclic: half of all values are ahead of any one. */
-static bool satisfied(uint64_t found, uint64_t value, unsigned width, unsigned flags)
+/* The driver's comparisons. "At least" is cyclic: half of all values are ahead of any one. */
+bool sim_value_satisfies(uint64_t found, uint64_t value, unsigned width, unsigned flags)
 {
     uint64_t mask = width == sizeof(uint32_t) ? UINT32_MAX : UINT64_MAX;
     uint64_t half = mask / 2 + 1;
@@ -82,36 +89,36 @@ static bool satisfied(uint64_t found, uint64_t value, unsigned width, unsigned f
     }
 }
 
+static uint64_t load(const char *at, unsigned width)
+{
+    return width == sizeof(uint32_t) ? atomic_load((const _Atomic uint32_t *)(const void *)at)
+                                     : atomic_load((const _Atomic uint64_t *)(const void *)at);
+}
+
 static bool satisfies(const sim_op *op, const char *at)
 {
-    uint64_t found = op->work.value.width == sizeof(uint32_t) ? atomic_load((const _Atomic uint32_t *)(const void *)at)
-                                                              : atomic_load((const _Atomic uint64_t *)(const void *)at);
-    return satisfied(found, op->work.value.value, op->work.value.width, op->work.value.flags);
-}
-
-/* Without a failure: NULL where nothing can be read. */
-static const char *look(const sim_op *op)
-{
-    uint64_t address = op->work.value.address;
     unsigned width = op->work.value.width;
-    bool may = sim_may_touch(op->context, address, width, SIM_BY_KERNEL, false);
-    return may ? sim_touch(op->context, address, width, SIM_BY_KERNEL, false) : NULL;
+    return sim_value_satisfies(load(at, width), op->work.value.value, width, op->work.value.flags);
 }
 
-bool sim_value_there(const sim_op *op)
+bool sim_value_found(const sim_value_request *value)
 {
-    const char *at = look(op);
-    return at && satisfies(op, at);
-}
-
-bool sim_value_is(const sim_op *op, uint64_t value, unsigned width)
-{
-    const char *at = look(op);
-    if (!at)
+    sim_block *block = sim_block_present(value->address, value->width);
+    if (!block)
         return false;
-    if (width == sizeof(uint64_t) && op->work.value.width == width)
-        return atomic_load((const _Atomic uint64_t *)(const void *)at) == value;
-    return atomic_load((const _Atomic uint32_t *)(const void *)at) == (uint32_t)value;
+    sim_bytes_landed(&block->in_flight);
+    uint64_t found = load(block->memory + (value->address - block->address), value->width);
+    return sim_value_satisfies(found, value->value, value->width, value->flags);
+}
+
+void sim_value_bytes(const char *word, unsigned used, unsigned char *bytes)
+{
+    for (unsigned half = 0; half < 2; half++) {
+        if ((used >> (4 * half) & 0xfU) == 0)
+            continue;
+        uint32_t found = atomic_load((const _Atomic uint32_t *)(const void *)(word + 4 * half));
+        memcpy(bytes + 4 * half, &found, sizeof found);
+    }
 }
 
 bool sim_value_reached(sim_op *op)
@@ -128,7 +135,7 @@ static sim_value_request value_of(const CUstreamBatchMemOpParams *op)
 {
     bool wide = op->operation == CU_STREAM_MEM_OP_WRITE_VALUE_64 || op->operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
     return (sim_value_request){
-        .address = op->writeValue.address, /* the members of waits lie where those of writes do */
+        .address = op->writeValue.address, /* waits have the same layout */
         .value = wide ? op->writeValue.value64 : op->writeValue.value,
         .width = wide ? sizeof(cuuint64_t) : sizeof(cuuint32_t),
         .flags = op->writeValue.flags,
@@ -157,7 +164,7 @@ static CUresult check_one(const sim_queue *queue, const CUstreamBatchMemOpParams
     return flush ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* All are looked at before the first is submitted. Barriers are for memory that is seen out of order: here is none. */
+/* All are checked before the first is submitted. Barriers are for memory that is seen out of order, unlike here. */
 CUresult sim_values_submit(sim_queue *queue, unsigned count, const CUstreamBatchMemOpParams *ops)
 {
     CUresult result = CUDA_SUCCESS;

@@ -1,6 +1,5 @@
-/* cuMemMap and cuMemUnmap, and which device may touch what is mapped. A map is always of a whole piece of memory, and
- * comes and goes at once, whatever work is under way: that its memory is not in use any more is for the program to
- * know. */
+/* cuMemMap, cuMemUnmap and access to maps. A map is of a whole physical, and comes and goes at once, whatever work is
+ * under way: the program must know that its memory is unused. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -22,7 +21,7 @@ static void hide(char *place, uint64_t bytes)
     mmap(place, (size_t)bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
-/* The first map that reaches into the range, or NULL. Reserved addresses have nothing but maps. */
+/* Reserved addresses have only maps. */
 static sim_map *first_map(uint64_t address, uint64_t end)
 {
     sim_map *map = sim_map_at(address);
@@ -85,7 +84,6 @@ CUresult sim_map_memory(uint64_t address, size_t bytes, size_t offset, CUmemGene
     return map_whole(physical, range, address);
 }
 
-/* Whether every map that reaches into the range lies in it as a whole. */
 static bool only_whole_maps(uint64_t address, uint64_t end)
 {
     const sim_map *first = sim_map_at(address);
@@ -93,8 +91,7 @@ static bool only_whole_maps(uint64_t address, uint64_t end)
     return (!first || first->block.address == address) && (!last || last->block.address + last->block.bytes == end);
 }
 
-/* The maps of the range go, however many; that some of it is not mapped, or even beyond what is reserved, is no error.
- */
+/* Parts of the range that are not mapped, or not even reserved, are no error. */
 CUresult sim_map_unmap(uint64_t address, uint64_t bytes)
 {
     const sim_range *range = sim_range_at(address);
@@ -113,7 +110,6 @@ CUresult sim_map_unmap(uint64_t address, uint64_t bytes)
 
 /* ---- access ---- */
 
-/* Whether the range is that of whole maps, side by side. */
 static bool made_of_maps(uint64_t address, uint64_t bytes)
 {
     const sim_map *map = sim_map_at(address);
@@ -136,7 +132,7 @@ static bool flags_known(CUmemAccess_flags flags)
            flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
 }
 
-/* The host can be given access to memory of its own. */
+/* The host can be given access to its own memory only. */
 static CUresult check_access(const sim_map *map, const CUmemAccessDesc *access)
 {
     if (names_host(&access->location))
@@ -145,7 +141,6 @@ static CUresult check_access(const sim_map *map, const CUmemAccessDesc *access)
     return device && flags_known(access->flags) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-/* The bytes appear at the very addresses that the device uses. */
 static bool give_host(sim_map *map, CUmemAccess_flags flags)
 {
     int protection = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE   ? PROT_NONE
@@ -163,7 +158,7 @@ static bool give_access(sim_map *map, const CUmemAccessDesc *access)
     return true;
 }
 
-/* All of it is looked at before anything changes. */
+/* All is checked before anything changes. */
 CUresult sim_map_set_access(uint64_t address, uint64_t bytes, const CUmemAccessDesc *access, size_t count)
 {
     if (!access || count == 0 || !made_of_maps(address, bytes))
@@ -184,8 +179,8 @@ CUresult sim_map_set_access(uint64_t address, uint64_t bytes, const CUmemAccessD
     return CUDA_SUCCESS;
 }
 
-/* Memory that is not mapped by the program has no such access, which is no error. Asked about the host, the driver
- * answers for the first device. */
+/* Memory that the program did not map has no access, which is no error. Asked about the host, the driver answers for
+ * the first device. */
 CUresult sim_map_get_access(unsigned long long *flags, const CUmemLocation *location, uint64_t address)
 {
     sim_block *block = sim_block_at(address);

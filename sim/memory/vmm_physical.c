@@ -1,6 +1,6 @@
-/* cuMemCreate: pieces of memory without an address, known by handles. Most lie one behind the other in a single file,
- * whose offsets are never used twice: files are sparse, and a hole costs nothing. What may be shared with other
- * processes has a file of its own. */
+/* cuMemCreate: memory without an address, known by handles. It lies in memory-only files, so that it can have several
+ * addresses: mostly in a common one, whose offsets are never reused, since files are sparse and a hole costs nothing.
+ * What other processes may share has its own file. */
 #include "memory/memory.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 /* Guarded by sim.lock. */
 static struct {
-    int file; /* good if end > 0 */
+    int file; /* valid if end > 0 */
     uint64_t end;
 } common;
 
@@ -38,7 +38,7 @@ static bool room_in_common(uint64_t bytes, uint64_t *offset)
         if (common.file < 0)
             return false;
     }
-    if (ftruncate(common.file, (off_t)(common.end + bytes)) != 0) {
+    if (!sim_file_resize(common.file, common.end + bytes)) {
         if (common.end == 0)
             close(common.file);
         return false;
@@ -60,7 +60,7 @@ static bool find_bytes(sim_physical *physical)
     return room;
 }
 
-/* The bytes in the common file are also those of the parent, if this is a forked child: only the parent ends them. */
+/* A forked child shares the common file: only the parent drops bytes there. */
 static void lose_bytes(const sim_physical *physical)
 {
     if (physical->own_file) {
@@ -71,7 +71,7 @@ static void lose_bytes(const sim_physical *physical)
     }
 }
 
-/* Memory that is seen through several handles is counted until the last of them is gone. */
+/* Memory with several handles is counted until the last is gone. */
 static void uncount(const sim_physical *physical)
 {
     sim_physical *other = physical->own_file ? sim_share_other(physical) : NULL;
@@ -112,7 +112,7 @@ void sim_physicals_close(void)
 
 /* ---- creating ---- */
 
-/* Where the memory shall be; NULL and success: on the host. */
+/* NULL and success: on the host. */
 static CUresult locate(const CUmemLocation *location, sim_device **device)
 {
     *device = NULL;
@@ -136,7 +136,7 @@ static bool is_zero(const unsigned char *bytes, size_t count)
     return count == 0;
 }
 
-/* What the driver makes of the properties: the host is its first node, and bits that it does not know are not kept. */
+/* What the driver keeps of the properties: the host is its first node; unknown bits are dropped. */
 static bool adopt(const CUmemAllocationProp *asked, const sim_device *device, CUmemAllocationProp *kept)
 {
     const unsigned known = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;

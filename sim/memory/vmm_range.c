@@ -1,6 +1,5 @@
-/* cuMemAddressReserve: addresses that something can be mapped to, and for each such range the window in the process
- * where the bytes of what is mapped appear. No access is possible to the addresses, nor to those places of a window
- * that nothing is mapped to. */
+/* cuMemAddressReserve: addresses to map to, and a window of the same size in the process, where mapped bytes appear at
+ * the same places. Neither addresses nor unmapped places are accessible. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -24,7 +23,7 @@ static char *open_window(uint64_t bytes)
     return window == MAP_FAILED ? NULL : window;
 }
 
-/* The driver takes addresses in units. Small ranges share one, and where they lie in it is not to be wished for. */
+/* The driver takes addresses in units. Small ranges share one, and cannot wish for a place in it. */
 CUresult sim_range_reserve(CUdeviceptr *address, uint64_t bytes, uint64_t alignment, uint64_t wish)
 {
     uint64_t least = bytes < UNIT ? SIM_PAGE : UNIT;

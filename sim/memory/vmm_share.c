@@ -1,5 +1,5 @@
-/* Memory that goes from process to process as a file descriptor. Its bytes are those of a file; behind them stands a
- * trailer that says what they are, so that a descriptor of something else is recognised. */
+/* Memory that goes between processes as a file descriptor. Behind its bytes a trailer describes them, and tells such a
+ * file from others. */
 #include "memory/memory.h"
 #include <fcntl.h>
 #include <string.h>
@@ -23,7 +23,8 @@ int sim_share_open(const sim_physical *physical)
     trailer.bytes = physical->bytes;
     trailer.properties = physical->properties;
     int file = memfd_create("strata-sim-share", MFD_CLOEXEC);
-    if (file >= 0 && pwrite(file, &trailer, sizeof trailer, (off_t)physical->bytes) != (ssize_t)sizeof trailer) {
+    if (file >= 0 && (!sim_file_resize(file, physical->bytes + sizeof trailer) ||
+                      pwrite(file, &trailer, sizeof trailer, (off_t)physical->bytes) != (ssize_t)sizeof trailer)) {
         close(file);
         file = -1;
     }
@@ -69,8 +70,8 @@ static bool read_trailer(int file, file_trailer *trailer)
            memcmp(trailer->magic, magic, sizeof magic) == 0 && trailer->bytes == (uint64_t)at;
 }
 
-/* What is imported has a handle of its own, which cannot be exported again. Bytes of this process are counted once;
- * those of another process are that process's. */
+/* An import has a handle of its own, which cannot be exported. Bytes of this process are counted once; those of another
+ * process, there. */
 CUresult sim_share_import(CUmemGenericAllocationHandle *handle, int file)
 {
     file_trailer trailer;

@@ -1,11 +1,9 @@
-/* What a capture does not survive, and what is refused because of one.
+/* Which calls are refused during a capture.
  *
- * A call that asks the host to wait, or that may do so behind its own back, is unsafe while work is only being written
- * down. Whether it is refused is a matter of modes: a thread of mode global may not make it while it captures in
- * another mode than relaxed itself, or while any thread captures in mode global; a thread of mode thread-local not
- * while it captures in another mode than relaxed itself; a relaxed thread always may. Calls that are about a captured
- * stream, and calls that wait for all streams of a context in which there is one, are refused in every mode. A refused
- * call ends the captures that it was refused for: their graphs will never be. */
+ * A call that waits on the host, openly or implicitly, is unsafe. A relaxed thread may always make it; others not while
+ * they themselves capture in a mode other than relaxed, and a thread of mode global not while any thread captures in
+ * mode global. Calls about a captured stream, or that wait for a context with one, are refused in every mode. A refused
+ * call invalidates the captures that it was refused for. */
 #include "order/order.h"
 
 void sim_capture_invalidate(sim_capture *capture)
@@ -98,7 +96,6 @@ sim_capture *sim_capture_of_event(CUevent event)
     return event->capture ? find(event->capture) : NULL;
 }
 
-/* An event that was recorded in a capture stands for no work. */
 CUresult sim_capture_guard_event(CUevent event)
 {
     sim_capture *capture = sim_capture_of_event(event);

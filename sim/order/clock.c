@@ -1,36 +1,26 @@
-/* Vector clocks: what comes before what, by what the program asked for.
+/* Vector clocks of the order that the program asked for: for reuse of freed memory by pools and races in the checker.
  *
- * A component is a row of operations that are ordered one after another: a stream's, or a chain of operations that no
- * stream holds, such as a path through a graph. An operation's place is its component and its position in it. A clock
- * says, for each component, up to which position everything comes before. A point is a place together with the clock of
- * what comes before it.
+ * A component is a sequence of ordered operations: a stream's, or a chain outside all streams, such as a path through a
+ * graph. A clock holds for each component the position up to which everything comes before. A point is a component, a
+ * position, and the clock of what comes before.
  *
- * A stream's mark (the record of an event, a wait) by which the stream comes to know nothing new has no position of its
- * own: it shares that of the work before it. So a stream's position says what it knows: what the stream knows never
- * grows while its position stays, and with a stream's position known its clock need not be read. Work has positions
- * of its own always.
+ * A stream's mark (record or wait) that adds no order shares the previous work's position: a stream's clock never grows
+ * while its position stays, so a known position needs no look at the clock. Work always has its own position.
  *
- * There is one kind of clock, and it holds only order that the program is entitled to: the order of a stream, waits for
- * events, the order of the legacy stream, the edges of a graph. What the driver waits for on its own account, such as
- * the free of memory that an allocation was given, is no lesson.
+ * Clocks hold only order that the program may rely on: a stream's own, event waits, the legacy stream, edges of graphs.
+ * The driver's own waits, such as for the free of reused memory, are left out.
  *
- *   queue->knows       what the next operation of that stream comes after, besides its own stream's work
- *   op->at             the operation's point; of one in a stream it is complete once it is submitted
- *   context->ended     the work of streams that are gone, whose component may still matter
- *   sim_order.host_knows     what the host knows to be done, from waits and from queries that said so
+ *     queue->knows           before the stream's next operation, besides the stream's own work
+ *     op->at                 the operation's point
+ *     context->ended         work of streams that are gone
+ *     sim_order.host_knows   what the host knows to be done, from waits and successful queries
  *
- * What the host knows stays apart, since pools do not look at it. It counts for every operation that is submitted
- * afterwards, by any thread: the driver cannot see how threads order themselves, and must not take an order for missing
- * that is there. Because it only grows, an operation that comes after another knows at least as much of it, and no
- * operation needs to pass it on.
+ * The host's clock is separate, since pools ignore it. It counts for every later submission by any thread: the driver
+ * cannot see how threads order themselves, and must not miss order that exists. It only grows, so operations need not
+ * pass it on.
  *
- * Two live on this: a pool hands memory that was freed on one stream to another that comes after the free, and the
- * checker tells a race from an order.
- *
- * Clocks find a component by its slot and name its uid, so that an entry of a component that has ended, whose slot
- * another has now, counts for nothing and is overwritten. A component ends when its stream is gone and no record of an
- * access is in it.
- */
+ * Clocks find a component by slot and compare its uid: entries of an ended component count for nothing and are
+ * overwritten. A component ends when its stream is gone and it holds no access record. */
 #include "order/order.h"
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +109,7 @@ uint64_t sim_clock_position(const sim_clock *clock, uint32_t slot, uint64_t comp
     return clock->at[slot].position;
 }
 
-/* Makes the clock its owner's alone, with room for so many slots. NULL without memory. */
+/* Makes the clock its owner's alone, with at least so many slots. NULL without memory. */
 static sim_clock *own(sim_clock **owner, uint32_t slots)
 {
     sim_clock *old = *owner;
@@ -146,14 +136,14 @@ static sim_clock *own(sim_clock **owner, uint32_t slots)
     return clock;
 }
 
-/* Room for the slots in use, in steps, so that a clock seldom grows. */
+/* In steps: a clock seldom grows. */
 static uint32_t room_for(uint32_t slot)
 {
     enum { STEP = 8 };
     return (slot / STEP + 1) * STEP;
 }
 
-/* What a clock comes to know: the second, if the host did not know it either. */
+/* What a join adds; NEWS: the host did not know it either. */
 enum { NOTHING = 0, SOMETHING = 1, NEWS = 2 };
 
 static unsigned join_tick(sim_clock **owner, uint64_t own_component, uint32_t slot, const sim_clock_entry *tick)
@@ -193,7 +183,7 @@ void sim_edge_counted(bool idle)
     sim_order.idle_edges += idle;
 }
 
-/* ---- streams, and the host ---- */
+/* ---- streams and the host ---- */
 
 sim_point sim_queue_point(const sim_queue *queue)
 {

@@ -1,4 +1,4 @@
-/* Contexts and devices, as far as work depends on them: which one is current, whether it is good for work. */
+/* Current and usable contexts. */
 #include "order/order.h"
 
 CUresult sim_context_check(sim_context *context)
@@ -21,6 +21,12 @@ CUresult sim_context_current(sim_context **context)
         return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     *context = top->context;
     return sim_context_check(top->context);
+}
+
+bool sim_context_has_ended(void)
+{
+    sim_context *context;
+    return sim_context_current(&context) == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 bool sim_context_valid(const sim_context *context)

@@ -1,11 +1,18 @@
-/* Events. A record is an operation in the stream; the event holds the last one, and a wait for the event takes
- * its edge from that operation, so that a later record or the event's end cannot disturb a wait. */
+/* Events. The event holds its last record, an operation of the stream. A wait takes its edge from that operation: later
+ * records and the event's end do not affect it. */
 #include "order/order.h"
 
-void sim_event_free(CUevent event)
+void sim_event_strip(CUevent event)
 {
     sim_op_drop(event->op);
     sim_nodes_free(&event->captured);
+    event->op = NULL;
+    event->ended = true;
+}
+
+void sim_event_free(CUevent event)
+{
+    sim_event_strip(event);
     sim_slab_give(&sim_order.events, event);
 }
 
@@ -26,15 +33,21 @@ CUresult sim_event_create(sim_context *context, CUevent *event, unsigned flags)
 
 CUresult sim_event_check(CUevent event)
 {
-    return sim_slab_has(&sim_order.events, event) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    if (!sim_slab_has(&sim_order.events, event))
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (!event->ended)
+        return CUDA_SUCCESS;
+    return event->context->active ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags)
 {
     sim_queue *queue;
-    CUresult result = sim_event_check(event);
+    if (!sim_slab_has(&sim_order.events, event))
+        return sim_stream_has_ended(stream) ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_queue_for_work(stream, &queue);
     if (result == CUDA_SUCCESS)
-        result = sim_queue_for_work(stream, &queue);
+        result = sim_event_check(event);
     if (result != CUDA_SUCCESS)
         return result;
     if (event->context != queue->context)
@@ -42,7 +55,7 @@ CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags)
     if (queue->capture)
         return sim_hooks.graph->capture_record(queue, event, flags);
     if (flags == CU_EVENT_RECORD_EXTERNAL)
-        return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
+        return CUDA_ERROR_ILLEGAL_STATE; /* only in a capture */
     if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_RECORD))
         return CUDA_SUCCESS;
     sim_op *op = sim_op_create(queue->context, queue, SIM_OP_MARK, 0);
@@ -59,6 +72,19 @@ CUresult sim_event_record(CUevent event, CUstream stream, unsigned flags)
     return CUDA_SUCCESS;
 }
 
+/* For a call that a program may repeat until the event's work is done: lets that work run after a few refusals. */
+static bool poll_done(CUevent event)
+{
+    if (!sim_op_done(event->op) && event->polls >= SIM_POLLS && sim.phase == SIM_RUNNING) {
+        sim_op_need(event->op);
+        sim_run_chosen();
+    }
+    if (sim_op_done(event->op))
+        return true;
+    event->polls++;
+    return false;
+}
+
 static void join_done(CUevent event)
 {
     if (event->op)
@@ -69,21 +95,15 @@ CUresult sim_event_query(CUevent event)
 {
     if (sim_fault_drops(STRATA_SIM_EDGE_EVENT_QUERY))
         return event->context->device->poison;
-    if (!sim_op_done(event->op) && event->polls >= SIM_POLLS && sim.phase == SIM_RUNNING) {
-        sim_op_need(event->op);
-        sim_run_chosen();
-    }
-    if (sim_op_done(event->op)) {
-        sim_order.joined = false;
-        join_done(event);
-        sim_edge_counted(!sim_order.joined);
-        return event->context->device->poison;
-    }
-    event->polls++;
-    return CUDA_ERROR_NOT_READY;
+    if (!poll_done(event))
+        return CUDA_ERROR_NOT_READY;
+    sim_order.joined = false;
+    join_done(event);
+    sim_edge_counted(!sim_order.joined);
+    return event->context->device->poison;
 }
 
-/* The event may be recorded anew, or be gone, when the wait is over. */
+/* The event may be recorded or destroyed meanwhile. */
 CUresult sim_event_wait(CUevent event)
 {
     sim_context *context = event->context;
@@ -101,8 +121,13 @@ CUresult sim_event_wait(CUevent event)
 
 CUresult sim_event_elapsed(float *milliseconds, CUevent start, CUevent end)
 {
-    if (!milliseconds || sim_event_check(start) != CUDA_SUCCESS || sim_event_check(end) != CUDA_SUCCESS)
+    if (!milliseconds)
         return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_event_check(start);
+    if (result == CUDA_SUCCESS)
+        result = sim_event_check(end);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (start->capture || end->capture)
         return CUDA_ERROR_CAPTURED_EVENT;
     if (start->context->device->poison != CUDA_SUCCESS)
@@ -110,8 +135,12 @@ CUresult sim_event_elapsed(float *milliseconds, CUevent start, CUevent end)
     bool untimed = ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0;
     if (untimed || !start->op || !end->op || start->context->device != end->context->device)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (!sim_op_done(start->op) || !sim_op_done(end->op))
+    bool started = poll_done(start);
+    bool ended = poll_done(end);
+    if (!started || !ended)
         return CUDA_ERROR_NOT_READY;
+    if (start->context->device->poison != CUDA_SUCCESS)
+        return start->context->device->poison;
     join_done(start);
     join_done(end);
     double nanoseconds = (double)end->op->finished_at - (double)start->op->finished_at;

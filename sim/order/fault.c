@@ -1,15 +1,14 @@
-/* The fault plan: calls that fail, operations that break their device, waits and records that are forgotten. Each fault
- * counts what it is about and strikes once. Without a plan all of this costs one comparison. */
+/* Planned faults: failing calls and operations, dropped waits and records. A fault counts its occasions and strikes
+ * once. */
 #include "order/order.h"
 #include <string.h>
 
 enum { MOST_FAULTS = 32 };
 
-/* Guarded by sim.lock. The id of a fault is its place here, from 1. */
+/* Guarded by sim.lock. A fault's id is its index plus 1. */
 static sim_planned_fault faults[MOST_FAULTS];
 static uint32_t fault_count;
 
-/* Counts, and says whether this is the one. */
 static bool strikes(sim_planned_fault *fault)
 {
     return ++fault->reached == fault->asked.nth;

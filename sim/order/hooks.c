@@ -1,4 +1,4 @@
-/* The hooks before higher rooms have set theirs: a checker that is off. */
+/* The default hooks: a checker that is off. */
 #include "order/order.h"
 
 static void no_host_function(const sim_op *op)

@@ -1,12 +1,13 @@
-/* The thread that host functions run on: one for the process, started at the first of them. Every signal is blocked on
- * it but for those that its own instructions raise: blocked, they would end the process whatever handler there is, the
- * one that catches accesses to watched memory included. Host functions run one after another, as the real driver may
- * do too; other work passes a blocked one. */
+/* The thread for host functions: one a process, started at the first. It blocks all signals but those of its own
+ * instructions: blocked, these end the process despite a handler, such as that of watched memory. Host functions run
+ * one at a time, as the real driver's may; other work passes a blocked one. */
 #include "order/order.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <time.h>
 
-/* A call in the order of no stream. */
+/* A call of no stream. */
 typedef struct plain_call {
     struct plain_call *next;
     CUhostFn function;
@@ -19,14 +20,15 @@ static struct {
     pthread_cond_t wake;
     bool started;
     bool stopping;
-    bool busy; /* in a function of the user, without the lock */
+    bool busy; /* in a user function, without the lock */
     sim_op *first;
     sim_op **last;
-    plain_call *calls; /* the last one first */
+    plain_call *calls;     /* the last one first */
+    sigset_t program_mask; /* of the thread that started this one */
 } host = {.wake = PTHREAD_COND_INITIALIZER, .last = &host.first};
 
 static _Thread_local bool in_host_function;
-static _Thread_local sim_op *running; /* of the stream whose order the function is in */
+static _Thread_local sim_op *running; /* operation of the function */
 
 bool sim_in_host_function(void)
 {
@@ -63,9 +65,25 @@ static void make_plain_call(void)
     free(first);
 }
 
+/* The process may have no other thread left. */
+static void wait_for_work(void)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    uint64_t end = (uint64_t)until.tv_nsec + SIM_LOOK_MS * UINT64_C(1000000);
+    until.tv_sec += (time_t)(end / 1000000000);
+    until.tv_nsec = (long)(end % 1000000000);
+    if (pthread_cond_timedwait(&host.wake, &sim.lock, &until) != ETIMEDOUT || host.stopping)
+        return;
+    pthread_mutex_unlock(&sim.lock);
+    sim_last_threads_look(&host.program_mask);
+    pthread_mutex_lock(&sim.lock);
+}
+
 static void *run(void *unused)
 {
     (void)unused;
+    sim_last_threads_mark();
     pthread_mutex_lock(&sim.lock);
     while (!host.stopping) {
         sim_op *op = host.first;
@@ -74,7 +92,7 @@ static void *run(void *unused)
             continue;
         }
         if (!op) {
-            pthread_cond_wait(&host.wake, &sim.lock);
+            wait_for_work();
             continue;
         }
         host.first = op->next;
@@ -94,7 +112,6 @@ static void *run(void *unused)
     return NULL;
 }
 
-/* All signals that come from elsewhere. */
 static sigset_t foreign_signals(void)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
@@ -110,11 +127,10 @@ CUresult sim_host_thread_start(void)
     if (host.started)
         return CUDA_SUCCESS;
     sigset_t blocked = foreign_signals();
-    sigset_t before;
-    if (pthread_sigmask(SIG_SETMASK, &blocked, &before) != 0)
+    if (pthread_sigmask(SIG_SETMASK, &blocked, &host.program_mask) != 0)
         return CUDA_ERROR_OPERATING_SYSTEM;
     host.started = pthread_create(&host.thread, NULL, run, NULL) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_sigmask(SIG_SETMASK, &host.program_mask, NULL);
     return host.started ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
@@ -135,7 +151,7 @@ static void forget_plain_calls(void)
     }
 }
 
-/* Nothing is called any more once the thread ends. */
+/* Drops the call once the thread is stopping. */
 void sim_host_thread_call(CUhostFn function, void *data)
 {
     plain_call *made = host.stopping ? NULL : malloc(sizeof *made);

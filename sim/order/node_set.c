@@ -1,5 +1,4 @@
-/* Sets of graph nodes that keep the order in which nodes were put in. They are short: what a node depends on, what the
- * next captured call comes after. */
+/* Short sets of graph nodes in order of insertion. */
 #include "order/order.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,3 @@
-/* This room begins and ends. */
 #include "order/order.h"
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* The queues behind streams, and the order that streams have without being told: within a stream, and between the
- * legacy stream and every stream of its context that was not created non-blocking. */
+/* The queues behind streams, and implicit order: within a stream, and between the legacy and the blocking streams of a
+ * context. */
 #include "order/order.h"
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ sim_queue *sim_queue_open(sim_context *context, sim_queue_kind kind, unsigned fl
     return queue;
 }
 
-/* What comes after all work of the context still comes after the work of a stream that is gone. */
+/* For later waits for the whole context. */
 static void remember_work(sim_queue *queue)
 {
     sim_point point = sim_queue_point(queue);
@@ -77,7 +77,7 @@ size_t sim_queue_order_room(const sim_queue *queue)
     return queue->kind == SIM_QUEUE_LEGACY ? queue->context->queue_count + 1 : 2;
 }
 
-/* Whether that is new. */
+/* True if new. */
 static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
 {
     sim_point work = sim_queue_point(other);
@@ -85,8 +85,6 @@ static bool come_after(sim_queue *queue, sim_op *op, const sim_queue *other)
     return sim_clock_position(queue->knows, work.slot, work.component) < work.position && sim_queue_join(queue, &work);
 }
 
-/* A mark by which the stream comes to know nothing new stands for the work before it: it gets no position of its own.
- */
 void sim_queue_order(sim_queue *queue, sim_op *op)
 {
     sim_context *context = queue->context;

@@ -1,5 +1,4 @@
-/* How an operation runs; what it does is its type's. After an illegal access work is no longer done, only its
- * bookkeeping. */
+/* Runs operations by their type. After a failure of the device only bookkeeping is done. */
 #include "order/order.h"
 
 static void poison(const sim_op *op)
@@ -30,7 +29,7 @@ static strata_sim_work kind_of(const sim_op *op)
     return STRATA_SIM_WORK_EVENT;
 }
 
-/* Simulated time: what a fast device would have needed, so that events measure something that repeats. */
+/* Simulated ns, the same in every run. */
 static uint64_t duration(const sim_op *op)
 {
     strata_sim_work kind = kind_of(op);

@@ -1,10 +1,8 @@
-/* The scheduler: which of the operations that may run does run, and when.
- *
- * An operation that has become ready is chosen at once if a host needs it or the policy is early; under random it waits
- * for the driver call that its delay names; under late it waits until a host needs it. Chosen operations run in an
- * order that the policy gives: as submitted under early, shuffled by the seed under random, last submitted first under
- * late. Delay and place are drawn from the seed and the operation's own number, never from a generator that calls would
- * move: how often a host polls changes nothing for the others. */
+/* The scheduler. A ready operation is chosen when a host needs it; under early at once; under random also when its
+ * delay, counted in driver calls, is over; under random and late also SIM_LATEST_CALLS after its submission, so that
+ * work for which no host waits does not pile up, and a program that polls by any call comes to an end. Chosen
+ * operations run in order of submission under early, shuffled under random, reversed under late. Delay and shuffle are
+ * hashed from the seed and the operation's number; polls count as driver calls too. */
 #include "order/order.h"
 #include <stdlib.h>
 #include <time.h>
@@ -81,7 +79,7 @@ static uint64_t draw(const sim_op *op, uint64_t purpose)
                    sim_mix((op->sequence - sim_order.seeded_at) * 4 + purpose));
 }
 
-/* Three in eight at once, three within a few calls, one within many, one never of its own. */
+/* From when it may run. Of eight: three at once, three within 8 calls, one within 64, one as late as it can be. */
 static uint64_t delay(const sim_op *op)
 {
     uint64_t random = draw(op, 1);
@@ -97,7 +95,7 @@ static uint64_t delay(const sim_op *op)
     case 6:
         return 1 + (random >> 8) % 64;
     default:
-        return UINT64_MAX - sim_order.calls;
+        return SIM_LATEST_CALLS;
     }
 }
 
@@ -120,19 +118,18 @@ static void choose(sim_op *op)
 
 void sim_op_became_ready(sim_op *op)
 {
-    if (op->needed || sim.settings.policy == STRATA_SIM_EARLY) {
+    if (op->needed || sim.settings.policy == STRATA_SIM_EARLY || op->latest <= sim_order.calls) {
         choose(op);
         return;
     }
-    op->state = SIM_OP_READY;
-    if (sim.settings.policy == STRATA_SIM_RANDOM) {
-        op->state = SIM_OP_DELAYED;
-        op->order = sim_order.calls + delay(op);
-        sim_heap_push(&sim_order.delayed, op);
-    }
+    uint64_t from = sim_order.calls + delay(op);
+    bool waits = sim.settings.policy == STRATA_SIM_LATE || from > op->latest;
+    op->state = SIM_OP_DELAYED;
+    op->order = waits ? op->latest : from;
+    sim_heap_push(&sim_order.delayed, op);
 }
 
-/* A running operation waits for nothing any more, and its link is the host thread's. */
+/* A running operation waits for nothing. */
 static bool to_be_marked(const sim_op *op)
 {
     return !op->needed && op->state != SIM_OP_RUNNING;
@@ -158,8 +155,6 @@ void sim_op_need(sim_op *op)
                 marked = mark(edge->from, marked);
         if (at->state == SIM_OP_DELAYED) {
             sim_heap_remove(&sim_order.delayed, at);
-            choose(at);
-        } else if (at->state == SIM_OP_READY) {
             choose(at);
         }
     }
@@ -199,7 +194,7 @@ void sim_tick(void)
     sim_run_chosen();
 }
 
-/* The host thread says when it has got on; the memory that a wait for a value looks at does not. */
+/* Only the host thread signals progress: memory that waits for values read is polled. */
 static void wait_for_progress(void)
 {
     enum { GLANCE_NS = 200000, SECOND_NS = 1000000000 };
@@ -217,7 +212,7 @@ static void wait_for_progress(void)
     pthread_cond_timedwait(&sim.progress, &sim.lock, &until);
 }
 
-/* Waits for an operation that the caller holds. False if the driver ended meanwhile. */
+/* The caller holds the operation. False if the driver ended meanwhile. */
 static bool wait_until_done(sim_op *op)
 {
     sim_op_need(op);

@@ -1,4 +1,3 @@
-/* The state of this room. */
 #include "order/order.h"
 
 sim_order_state sim_order;

@@ -1,4 +1,4 @@
-/* Streams, as the driver's interface has them. */
+/* Streams as the driver API has them. */
 #include "order/order.h"
 
 static int clamp_priority(int priority)
@@ -28,6 +28,8 @@ CUresult sim_stream_destroy(CUstream stream)
 {
     if (!sim_slab_has(&sim_order.streams, stream))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (!stream->queue)
+        return CUDA_ERROR_INVALID_CONTEXT;
     CUresult result = sim_context_check(stream->queue->context);
     if (result == CUDA_SUCCESS) {
         sim_queue_close(stream->queue);
@@ -43,7 +45,7 @@ static bool busy(const sim_queue *queue, bool force)
     return queue->tail != NULL;
 }
 
-/* The legacy stream has work while any stream has that it is ordered after. */
+/* The legacy stream is busy while any blocking stream is. */
 static bool any_busy(sim_queue *queue, bool force)
 {
     if (queue->kind != SIM_QUEUE_LEGACY)
@@ -72,22 +74,23 @@ CUresult sim_stream_query(sim_queue *queue)
     return CUDA_ERROR_NOT_READY;
 }
 
-/* For a call that asks how far the stream is. */
+/* For a call that asks for the stream's progress. */
 CUresult sim_stream_guard_wait(sim_queue *queue)
 {
     CUresult result = sim_capture_guard_queue(queue);
     return result == CUDA_SUCCESS ? sim_capture_guard() : result;
 }
 
-/* Submits a wait for the event's last record as it is now; what becomes of the event later does not matter. */
+/* Waits for the event's last record as it is now. */
 CUresult sim_stream_wait_event(sim_queue *queue, CUevent event, unsigned flags)
 {
     if (flags != CU_EVENT_WAIT_DEFAULT && flags != CU_EVENT_WAIT_EXTERNAL)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!sim_slab_has(&sim_order.events, event))
-        return CUDA_ERROR_INVALID_HANDLE;
+    CUresult result = sim_event_check(event);
+    if (result != CUDA_SUCCESS)
+        return result;
     if (flags == CU_EVENT_WAIT_EXTERNAL && !queue->capture)
-        return CUDA_ERROR_ILLEGAL_STATE; /* good only in a capture */
+        return CUDA_ERROR_ILLEGAL_STATE; /* only in a capture */
     if (queue->capture || event->capture)
         return sim_hooks.graph->capture_wait(queue, event, flags);
     if (!event->op || sim_fault_drops(STRATA_SIM_EDGE_EVENT_WAIT))
@@ -123,20 +126,29 @@ static CUresult default_queue(CUstream stream, sim_queue **queue)
 {
     sim_context *context;
     CUresult result = sim_context_current(&context);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+        return CUDA_ERROR_INVALID_HANDLE; /* the default streams ended with it */
     if (result != CUDA_SUCCESS)
         return result;
     *queue = stream == CU_STREAM_PER_THREAD ? sim_thread_queue(context) : context->legacy;
     return *queue ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+bool sim_stream_has_ended(CUstream stream)
+{
+    return sim_slab_has(&sim_order.streams, stream) && !stream->queue;
+}
+
 CUresult sim_queue_to_ask(CUstream stream, sim_queue **queue)
 {
     if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD)
         return default_queue(stream, queue);
-    /* The one kindness of this driver: the real one crashes on the handle of a destroyed stream. */
+    /* The real driver crashes on the handle of a destroyed stream. */
     if (!sim_slab_has(&sim_order.streams, stream))
         return CUDA_ERROR_INVALID_HANDLE;
     *queue = stream->queue;
+    if (!*queue)
+        return CUDA_ERROR_INVALID_CONTEXT;
     return sim_context_check((*queue)->context);
 }
 

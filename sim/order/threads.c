@@ -1,4 +1,4 @@
-/* What each thread has: its stack of current contexts, its capture mode, its per-thread default streams. */
+/* State of threads: context stack, capture mode, per-thread default streams. */
 #include "order/order.h"
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
-/* The host waits for streams and contexts, and comes to know what it has waited for. */
+/* Waits of the host for streams and contexts. */
 #include "order/order.h"
 
-/* An operation that comes after all work of the context, or of its blocking streams. NULL without memory. */
+/* A mark after all work of the context or of its blocking streams. NULL without memory. */
 static sim_op *join(sim_context *context, bool only_blocking)
 {
     sim_op *op = sim_op_create(context, NULL, SIM_OP_MARK, context->queue_count);
@@ -19,7 +19,6 @@ static sim_op *join(sim_context *context, bool only_blocking)
     return op;
 }
 
-/* With `host_joins` the host comes to know of it. */
 static CUresult wait_for_join(sim_context *context, bool only_blocking, bool host_joins)
 {
     sim_op *op = join(context, only_blocking);
@@ -34,7 +33,7 @@ static CUresult wait_for_join(sim_context *context, bool only_blocking, bool hos
     return result;
 }
 
-/* The stream may have got more work, or be gone, when the wait is over. */
+/* The stream may get more work or end meanwhile. */
 CUresult sim_queue_wait(sim_queue *queue)
 {
     sim_context *context = queue->context;

@@ -1,11 +1,9 @@
 /* Waits for values that streams or the host write.
  *
- * A wait runs when its turn in the stream comes; if the value is not there, it is put aside and looked at again
- * whenever the scheduler has run something, at the end of every driver call, and every now and then while a host waits
- * for what comes behind it: the value may come from other work, from the host's own hand, or never. A host that waits
- * for a value that never comes waits for ever, as on a device. While it waits, what other streams have to do is needed
- * too, since any of it may bring the value; it is let go one stream at a time, so that under the policies random and
- * late no more of it runs than must. */
+ * A wait without its value is put aside, and tested again after the scheduler has run operations, at each end of a
+ * driver call, and periodically while a host waits for what follows it, forever if the value never comes, as on a
+ * device. Meanwhile other streams' work, which may write the value, is needed: one stream at a time, so that random and
+ * late run no more than necessary. */
 #include "order/order.h"
 
 void sim_op_watch(sim_op *op)
@@ -15,7 +13,7 @@ void sim_op_watch(sim_op *op)
     sim_order.watching = op;
 }
 
-/* What is put aside and over leaves the list before anything else happens, since its end may put others there. */
+/* Unlinked first: completing it may add others to the list. */
 static sim_op *take_reached(void)
 {
     sim_op **link = &sim_order.watching;
@@ -37,7 +35,13 @@ static bool host_waits(void)
     return false;
 }
 
-/* Lets one more stream go on; which one comes first is the policy's choice. False: there is none. */
+/* A host function that runs needs nothing more, and the lock. */
+static bool may_go_on(const sim_queue *queue)
+{
+    return queue->tail && !queue->tail->needed && queue->tail->state != SIM_OP_RUNNING;
+}
+
+/* Lets one more stream run, chosen by the policy. False: there is none. */
 static bool let_one_go_on(void)
 {
     uint32_t count = sim_order.component_slots;
@@ -48,7 +52,7 @@ static bool let_one_go_on(void)
         uint32_t at = (first + i) % count;
         uint32_t slot = sim.settings.policy == STRATA_SIM_LATE ? count - 1 - at : at;
         const sim_queue *queue = sim_order.components[slot] ? sim_order.components[slot]->queue : NULL;
-        if (queue && queue->tail && !queue->tail->needed) {
+        if (queue && may_go_on(queue)) {
             sim_op_need(queue->tail);
             return true;
         }

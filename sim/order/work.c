@@ -1,25 +1,23 @@
-/* Operations and what they wait for. Every unit of submitted work is one operation; every reason why it may not run yet
- * is an edge from another one. A stream's order is an edge from the operation before; an event wait, the legacy stream,
- * memory that is handed on are edges too. An operation without edges left may run, and when it is done its own edges
- * fall away. What an edge says about the order that a program may rely on outlives it in clocks; clock.c has those. */
+/* Operations and edges. An edge from another operation (the stream's previous one, an event's record, reused memory)
+ * blocks an operation until that one completes. Clocks keep the program's order beyond that. */
 #include "order/order.h"
 #include <stdlib.h>
 
-enum { CHUNK = 256 };
+enum { SLAB = 256 };
 
-typedef struct op_chunk {
-    struct op_chunk *next;
-    sim_op ops[CHUNK];
-} op_chunk;
+typedef struct op_slab {
+    struct op_slab *next;
+    sim_op ops[SLAB];
+} op_slab;
 
-typedef struct edge_chunk {
-    struct edge_chunk *next;
-    sim_edge edges[CHUNK];
-} edge_chunk;
+typedef struct edge_slab {
+    struct edge_slab *next;
+    sim_edge edges[SLAB];
+} edge_slab;
 
 /* Guarded by sim.lock. */
-static op_chunk *op_chunks;
-static edge_chunk *edge_chunks;
+static op_slab *op_slabs;
+static edge_slab *edge_slabs;
 static sim_op *free_ops;
 static size_t free_op_count;
 static sim_edge *free_edges; /* by next_successor */
@@ -28,16 +26,16 @@ static size_t free_edge_count;
 static bool reserve_edges(size_t count)
 {
     while (free_edge_count < count) {
-        edge_chunk *chunk = malloc(sizeof *chunk);
-        if (!chunk)
+        edge_slab *slab = malloc(sizeof *slab);
+        if (!slab)
             return false;
-        chunk->next = edge_chunks;
-        edge_chunks = chunk;
-        for (size_t i = 0; i < CHUNK; i++) {
-            chunk->edges[i].next_successor = free_edges;
-            free_edges = &chunk->edges[i];
+        slab->next = edge_slabs;
+        edge_slabs = slab;
+        for (size_t i = 0; i < SLAB; i++) {
+            slab->edges[i].next_successor = free_edges;
+            free_edges = &slab->edges[i];
         }
-        free_edge_count += CHUNK;
+        free_edge_count += SLAB;
     }
     return true;
 }
@@ -45,16 +43,16 @@ static bool reserve_edges(size_t count)
 static bool reserve_ops(size_t count)
 {
     while (free_op_count < count) {
-        op_chunk *chunk = malloc(sizeof *chunk);
-        if (!chunk)
+        op_slab *slab = malloc(sizeof *slab);
+        if (!slab)
             return false;
-        chunk->next = op_chunks;
-        op_chunks = chunk;
-        for (size_t i = 0; i < CHUNK; i++) {
-            chunk->ops[i] = (sim_op){.next = free_ops};
-            free_ops = &chunk->ops[i];
+        slab->next = op_slabs;
+        op_slabs = slab;
+        for (size_t i = 0; i < SLAB; i++) {
+            slab->ops[i] = (sim_op){.next = free_ops};
+            free_ops = &slab->ops[i];
         }
-        free_op_count += CHUNK;
+        free_op_count += SLAB;
     }
     return true;
 }
@@ -94,7 +92,7 @@ sim_op *sim_op_create(sim_context *context, sim_queue *queue, sim_op_kind kind, 
     return op;
 }
 
-/* An operation without a queue goes on with the chain of one that it comes after, if it is the first to do so. */
+/* An operation without a queue continues the chain of a predecessor if it is the first to do so. */
 static void continue_chain(sim_op *op, const sim_op *on)
 {
     if (on->chain && on->chain->last == on->at.position && !op->chain) {
@@ -103,7 +101,7 @@ static void continue_chain(sim_op *op, const sim_op *on)
     }
 }
 
-/* Gives a submitted operation its place. One without a queue needs one only to be told apart by the checker. */
+/* An operation without a queue needs a position only for the checker. */
 static void take_place(sim_op *op)
 {
     if (op->queue) {
@@ -175,7 +173,7 @@ void sim_op_await(sim_op *op, sim_op *on)
     op->awaits_value = op->awaits_value || on->awaits_value || on->kind == SIM_OP_WAIT_VALUE;
 }
 
-/* The host may be about to let the operation go on. */
+/* The host may be about to release the operation. */
 static bool held_by_host(const sim_op *op)
 {
     return op->kind == SIM_OP_HOST || op->kind == SIM_OP_WAIT_VALUE;
@@ -187,14 +185,13 @@ void sim_op_submit(sim_op *op)
         sim_hooks.graph->capture_submit(op);
         return;
     }
-    if (sim_hooks.check->on)
-        sim_hooks.check->submitting(op);
     take_place(op);
     if (sim_hooks.check->on)
         sim_hooks.check->submitted(op);
     sim_order.held_by_host += held_by_host(op);
     if (sim_hooks.memory->submitted)
         sim_hooks.memory->submitted(op);
+    op->latest = sim_order.calls + SIM_LATEST_CALLS;
     if (op->blockers > 0) {
         op->state = SIM_OP_BLOCKED;
         return;
@@ -208,7 +205,7 @@ sim_op *sim_op_hold(sim_op *op)
     return op;
 }
 
-/* What it holds in the order goes. */
+/* Releases its place in the order. */
 static void forget(sim_op *op)
 {
     if (sim_hooks.check->on)
@@ -268,7 +265,7 @@ void sim_op_complete(sim_op *op)
     sim_op_drop(op);
 }
 
-/* An operation that is never to run: what it owns goes, the block of a free included. */
+/* An operation that never runs. The block of a free is released, too. */
 static void abandon(sim_op *op)
 {
     if (op->references == 0)
@@ -283,17 +280,17 @@ static void abandon(sim_op *op)
 
 void sim_ops_close(void)
 {
-    while (op_chunks) {
-        op_chunk *next = op_chunks->next;
-        for (size_t i = 0; i < CHUNK; i++)
-            abandon(&op_chunks->ops[i]);
-        free(op_chunks);
-        op_chunks = next;
+    while (op_slabs) {
+        op_slab *next = op_slabs->next;
+        for (size_t i = 0; i < SLAB; i++)
+            abandon(&op_slabs->ops[i]);
+        free(op_slabs);
+        op_slabs = next;
     }
-    while (edge_chunks) {
-        edge_chunk *next = edge_chunks->next;
-        free(edge_chunks);
-        edge_chunks = next;
+    while (edge_slabs) {
+        edge_slab *next = edge_slabs->next;
+        free(edge_slabs);
+        edge_slabs = next;
     }
     free_ops = NULL;
     free_op_count = 0;

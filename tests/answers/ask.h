@@ -280,8 +280,8 @@ unsigned long long pool_number(CUmemoryPool pool, CUmemPool_attribute attribute)
 CUmemPoolProps pool_properties(void);
 
 /* Queries until the answer is not CUDA_ERROR_NOT_READY, for at most PATIENCE_MS. */
-CUresult settle_event(CUevent event);
-CUresult settle_stream(CUstream stream);
+CUresult await_event(CUevent event);
+CUresult await_stream(CUstream stream);
 
 /* A gate holds a stream: a host function that blocks until the gate is released. It opens by itself after a time, so
  * that no question hangs. */
@@ -313,6 +313,10 @@ void ask_error_names(void);
 void ask_devices(void);
 void ask_primary_contexts(void);
 void ask_primary_reset(void);
+void ask_reset_streams(void);
+void ask_reset_streams_anew(void);
+void ask_reset_memory(void);
+void ask_reset_memory_anew(void);
 void ask_contexts(void);
 void ask_without_context(void);
 void ask_other_context(void);

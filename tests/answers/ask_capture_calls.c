@@ -32,7 +32,7 @@ static const char *const mode_names[] = {"global", "thread_local", "relaxed"};
 static struct {
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t turn;
+    pthread_cond_t changed;
     CUcontext context;               /* the rest is guarded by lock */
     const struct capture_call *call; /* to make next */
     struct capture_scene *scene;
@@ -40,7 +40,7 @@ static struct {
     CUresult result;
     bool ready;
     bool end;
-} helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+} helper = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static CUresult make_call(const struct capture_call *call, struct capture_scene *scene, CUstreamCaptureMode mode)
 {
@@ -57,14 +57,14 @@ static void *help(void *unused)
     cu.CtxSetCurrent(helper.context);
     cu.StreamSynchronize(CU_STREAM_PER_THREAD);
     helper.ready = true;
-    pthread_cond_signal(&helper.turn);
+    pthread_cond_signal(&helper.changed);
     while (!helper.end) {
         if (helper.call) {
             helper.result = make_call(helper.call, helper.scene, helper.mode);
             helper.call = NULL;
-            pthread_cond_signal(&helper.turn);
+            pthread_cond_signal(&helper.changed);
         }
-        pthread_cond_wait(&helper.turn, &helper.lock);
+        pthread_cond_wait(&helper.changed, &helper.lock);
     }
     pthread_mutex_unlock(&helper.lock);
     return NULL;
@@ -77,7 +77,7 @@ static void start_helper(CUcontext context)
     pthread_create(&helper.thread, NULL, help, NULL);
     pthread_mutex_lock(&helper.lock);
     while (!helper.ready)
-        pthread_cond_wait(&helper.turn, &helper.lock);
+        pthread_cond_wait(&helper.changed, &helper.lock);
     pthread_mutex_unlock(&helper.lock);
 }
 
@@ -85,7 +85,7 @@ static void end_helper(void)
 {
     pthread_mutex_lock(&helper.lock);
     helper.end = true;
-    pthread_cond_signal(&helper.turn);
+    pthread_cond_signal(&helper.changed);
     pthread_mutex_unlock(&helper.lock);
     pthread_join(helper.thread, NULL);
     helper.end = false;
@@ -99,9 +99,9 @@ static CUresult call_by(const struct caller *caller, const struct capture_call *
     helper.call = call;
     helper.scene = scene;
     helper.mode = caller->mode;
-    pthread_cond_signal(&helper.turn);
+    pthread_cond_signal(&helper.changed);
     while (helper.call)
-        pthread_cond_wait(&helper.turn, &helper.lock);
+        pthread_cond_wait(&helper.changed, &helper.lock);
     CUresult result = helper.result;
     pthread_mutex_unlock(&helper.lock);
     return result;

@@ -633,7 +633,7 @@ static void sleep_a_little(void)
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-static bool settles(const _Atomic int *number, int value)
+static bool reaches(const _Atomic int *number, int value)
 {
     for (int i = 0; i < PATIENCE_MS && atomic_load(number) != value; i++)
         sleep_a_little();
@@ -670,15 +670,15 @@ void ask_graph_objects(void)
     add_empty(graph, NULL, 0);
     ask(cu.GraphClone(&clone, graph), "graph_objects.clone");
     ask(cu.GraphDestroy(graph), "graph_objects.destroy");
-    ask_yes(settles(&ends, 1), "graph_objects.destroy.ended");
+    ask_yes(reaches(&ends, 1), "graph_objects.destroy.ended");
     ask(cu.GraphInstantiateWithFlags(&exec, clone, 0), "graph_objects.instantiate");
     ask(cu.GraphDestroy(clone), "graph_objects.destroy_clone");
-    ask_yes(settles(&ends, 1), "graph_objects.destroy_clone.ended");
+    ask_yes(reaches(&ends, 1), "graph_objects.destroy_clone.ended");
     ask(cu.GraphExecDestroy(exec), "graph_objects.exec_destroy");
-    ask_yes(settles(&ends, 1), "graph_objects.exec_destroy.ended");
+    ask_yes(reaches(&ends, 1), "graph_objects.exec_destroy.ended");
     ask(cu.UserObjectCreate(&object, &ends, count_one, 1, flags), "graph_objects.create_next");
     ask(cu.UserObjectRelease(object, 1), "graph_objects.release_last");
-    ask_yes(settles(&ends, 2), "graph_objects.release_last.ended");
+    ask_yes(reaches(&ends, 2), "graph_objects.release_last.ended");
 }
 
 void ask_graph_dot(void)

@@ -380,10 +380,10 @@ static void ask_release(CUstream stream)
     cu.EventSynchronize(event);
     ask_reserved(pool, "event_synchronize");
     pool = pool_with_freed(stream, 0, NULL);
-    settle_stream(stream);
+    await_stream(stream);
     ask_reserved(pool, "stream_query");
     pool = pool_with_freed(stream, 0, NULL);
-    settle_stream(stream);
+    await_stream(stream);
     cu.StreamSynchronize(other);
     ask_reserved_of(pool, "synchronize_of_other_stream");
     cu.MemsetD8Async(memory, 1, 16, other);
@@ -395,12 +395,12 @@ static void ask_release(CUstream stream)
     cu.StreamSynchronize(stream);
     ask_reserved(pool, "synchronize_of_settled_stream");
     pool = pool_with_freed(stream, 0, NULL);
-    settle_stream(stream);
+    await_stream(stream);
     cu.CtxSynchronize();
     ask_reserved(pool, "ctx_synchronize_when_settled");
     cu.EventRecord(event, stream);
     pool = pool_with_freed(stream, 0, NULL);
-    settle_stream(stream);
+    await_stream(stream);
     cu.EventSynchronize(event);
     ask_reserved_of(pool, "event_synchronize_of_earlier_work");
     cu.EventRecord(event, stream);

@@ -31,7 +31,7 @@ void ask_stream_order(void)
             struct gate *gate = gate_hold(kinds[held].stream, GATE_LONG_MS);
             cu.MemsetD8Async(memory, 1, KIB, kinds[later].stream);
             cu.EventRecord(event, kinds[later].stream);
-            CUresult result = settle_event(event);
+            CUresult result = await_event(event);
             bool held_on = gate_release(gate);
             ask(result, "stream_order.%s_held.%s", kinds[held].name, kinds[later].name);
             ask_yes(held_on, "stream_order.%s_held.%s.submitted_at_once", kinds[held].name, kinds[later].name);
@@ -47,12 +47,12 @@ void ask_stream_order(void)
     cu.MemsetD8Async(memory, 1, KIB, NULL);
     cu.MemsetD8Async(memory, 1, KIB, second);
     cu.EventRecord(event, second);
-    ask(settle_event(event), "stream_order.blocking_held.other_blocking_after_work_on_null");
+    ask(await_event(event), "stream_order.blocking_held.other_blocking_after_work_on_null");
     gate_release(gate);
     cu.CtxSynchronize();
     gate = gate_hold(first, GATE_LONG_MS);
     cu.EventRecord(event, NULL);
-    ask(settle_event(event), "stream_order.blocking_held.event_on_null_without_work");
+    ask(await_event(event), "stream_order.blocking_held.event_on_null_without_work");
     gate_release(gate);
     ask(cu.CtxSynchronize(), "stream_order.ctx_synchronize");
     gate = gate_hold(kinds[5].stream, GATE_SHORT_MS);
@@ -90,12 +90,12 @@ static void ask_rerecord(void)
     cu.StreamWaitEvent(waiter, event, 0);
     cu.EventRecord(after, waiter);
     ask(cu.EventRecord(event, idle), "event_order.record_again_elsewhere");
-    ask(settle_event(event), "event_order.record_again_elsewhere.query");
+    ask(await_event(event), "event_order.record_again_elsewhere.query");
     ask(cu.EventQuery(after), "event_order.record_again_elsewhere.earlier_wait_holds");
     ask(cu.EventDestroy(event), "event_order.destroy_waited_for");
-    ask(settle_event(after), "event_order.destroy_waited_for.wait_holds");
+    ask(await_event(after), "event_order.destroy_waited_for.wait_holds");
     ask_yes(gate_release(gate), "event_order.record_again_elsewhere.nothing_waited");
-    ask(settle_event(after), "event_order.released");
+    ask(await_event(after), "event_order.released");
     cu.CtxSynchronize();
 }
 
@@ -113,17 +113,17 @@ static void ask_transitive(void)
     cu.EventRecord(next, second);
     cu.StreamWaitEvent(third, next, 0);
     cu.EventRecord(last, third);
-    ask(settle_event(last), "event_order.two_hand_overs.third_stream_waits");
+    ask(await_event(last), "event_order.two_hand_overs.third_stream_waits");
     ask(cu.StreamQuery(second), "event_order.two_hand_overs.query_second_stream");
     gate_release(gate);
-    ask(settle_event(last), "event_order.two_hand_overs.released");
+    ask(await_event(last), "event_order.two_hand_overs.released");
     gate = gate_hold(first, GATE_SHORT_MS);
     cu.EventRecord(event, first);
     cu.EventSynchronize(event);
     ask_yes(!gate_release(gate), "event_order.event_synchronize.waits");
     gate = gate_hold(first, GATE_LONG_MS);
     cu.StreamWaitEvent(second, event, 0);
-    ask(settle_stream(second), "event_order.wait_for_earlier_record.not_held_by_later_work");
+    ask(await_stream(second), "event_order.wait_for_earlier_record.not_held_by_later_work");
     gate_release(gate);
     cu.CtxSynchronize();
 }

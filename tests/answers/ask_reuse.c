@@ -64,7 +64,7 @@ static void ask_reuse(const char *room, const struct policies *policies, const s
         cu.StreamSynchronize(streams->freeing);
     }
     CUresult result = cu.MemAllocFromPoolAsync(&again, bytes, pool, streams->asking);
-    CUresult waiting = complete ? CUDA_SUCCESS : settle_stream(streams->asking);
+    CUresult waiting = complete ? CUDA_SUCCESS : await_stream(streams->asking);
     if (!complete)
         held = gate_release(gate);
     const char *answer = result != CUDA_SUCCESS ? result_name(result) : again == address ? "reused" : "fresh";

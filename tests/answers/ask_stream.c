@@ -202,7 +202,7 @@ void ask_stream_handles(void)
     ask(cu.EventQuery(event), "stream_handles.destroy_busy.event_before");
     CUstream next = new_stream(CU_STREAM_NON_BLOCKING);
     ask_yes(next == busy, "stream_handles.destroy_busy.handle_comes_back_at_once");
-    ask(settle_stream(next), "stream_handles.destroy_busy.next_stream_is_idle");
+    ask(await_stream(next), "stream_handles.destroy_busy.next_stream_is_idle");
     ask(cu.StreamWaitEvent(next, event, 0), "stream_handles.destroy_busy.wait_for_its_event");
     ask(cu.StreamQuery(next), "stream_handles.destroy_busy.next_stream_waits");
     ask_yes(gate_release(gate), "stream_handles.destroy_busy.nothing_waited");

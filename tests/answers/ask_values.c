@@ -105,13 +105,13 @@ static void ask_mapped(void)
     cu.MemcpyDtoH(&number, range, sizeof number);
     ask_number(number, "value.write_32.mapped.written");
     ask(cu.StreamWaitValue32(at.stream, range, 31, CU_STREAM_WAIT_VALUE_EQ), "value.wait_32.mapped");
-    ask(settle_stream(at.stream), "value.wait_32.mapped.settled");
+    ask(await_stream(at.stream), "value.wait_32.mapped.settled");
     vmm_allow(range, PAGE, 0, CU_MEM_ACCESS_FLAGS_PROT_READ);
     ask(cu.StreamWriteValue32(at.stream, range + 8, 1, 0), "value.write_32.mapped_read_only");
-    ask(settle_stream(at.stream), "value.mapped_read_only.settled");
+    ask(await_stream(at.stream), "value.mapped_read_only.settled");
     vmm_allow(range, PAGE, 0, CU_MEM_ACCESS_FLAGS_PROT_NONE);
     ask(cu.StreamWriteValue32(at.stream, range + 8, 1, 0), "value.write_32.mapped_no_access");
-    ask(settle_stream(at.stream), "value.mapped_no_access.settled");
+    ask(await_stream(at.stream), "value.mapped_no_access.settled");
     ask(cu.CtxSynchronize(), "value.mapped.context_is_usable");
 }
 
@@ -125,9 +125,9 @@ void ask_value_writes(void)
 
 /* ---- waits ---- */
 
-static bool settles(CUstream stream)
+static bool completes(CUstream stream)
 {
-    return settle_stream(stream) == CUDA_SUCCESS;
+    return await_stream(stream) == CUDA_SUCCESS;
 }
 
 /* Whether a wait for `value` ends while the memory is `memory`; then `way_out` ends it. */
@@ -138,9 +138,9 @@ static void ask_wait_32(uint32_t memory, uint32_t value, unsigned flags, uint32_
     ask(result, "value.wait_32.%s", name);
     if (result != CUDA_SUCCESS)
         return;
-    ask_yes(settles(at.stream), "value.wait_32.%s.over", name);
+    ask_yes(completes(at.stream), "value.wait_32.%s.over", name);
     *at.word = way_out;
-    ask_yes(settles(at.stream), "value.wait_32.%s.over_after_write", name);
+    ask_yes(completes(at.stream), "value.wait_32.%s.over_after_write", name);
 }
 
 static void ask_wait_64(uint64_t memory, uint64_t value, unsigned flags, uint64_t way_out, const char *name)
@@ -150,9 +150,9 @@ static void ask_wait_64(uint64_t memory, uint64_t value, unsigned flags, uint64_
     ask(result, "value.wait_64.%s", name);
     if (result != CUDA_SUCCESS)
         return;
-    ask_yes(settles(at.stream), "value.wait_64.%s.over", name);
+    ask_yes(completes(at.stream), "value.wait_64.%s.over", name);
     *at.wide = way_out;
-    ask_yes(settles(at.stream), "value.wait_64.%s.over_after_write", name);
+    ask_yes(completes(at.stream), "value.wait_64.%s.over_after_write", name);
 }
 
 static void ask_comparisons(void)
@@ -196,7 +196,7 @@ static void ask_wrong_waits(void)
     ask(cu.StreamWaitValue64(at.stream, 0, 0, 0), "value.wait_64.address_0");
     ask(cu.StreamWaitValue32(at.stream, (CUdeviceptr)(uintptr_t)&local, 0, 0), "value.wait_32.host_stack");
     ask(cu.StreamWaitValue32(at.stream, 0x1000, 0, 0), "value.wait_32.foreign");
-    ask_yes(settles(at.stream), "value.wait.settles");
+    ask_yes(completes(at.stream), "value.wait.settles");
     ask(cu.CtxSynchronize(), "value.wait.context_is_usable");
 }
 
@@ -208,12 +208,12 @@ static void ask_held_stream(void)
     cu.StreamWaitValue32(at.stream, at.word_at, 1, CU_STREAM_WAIT_VALUE_EQ);
     cu.MemsetD8Async(at.device, 1, 16, at.stream);
     cu.EventRecord(event, at.stream);
-    ask(settle_stream(at.stream), "value.wait.held.stream_query");
-    ask(settle_event(event), "value.wait.held.event_query");
+    ask(await_stream(at.stream), "value.wait.held.stream_query");
+    ask(await_event(event), "value.wait.held.event_query");
     ask(cu.MemsetD8Async(at.device + 64, 1, 16, at.other), "value.wait.held.other_stream");
-    ask_yes(settles(at.other), "value.wait.held.other_stream_goes_on");
+    ask_yes(completes(at.other), "value.wait.held.other_stream_goes_on");
     *at.word = 1;
-    ask_yes(settles(at.stream), "value.wait.held.over");
+    ask_yes(completes(at.stream), "value.wait.held.over");
     ask(cu.EventQuery(event), "value.wait.held.event_over");
 }
 
@@ -227,21 +227,21 @@ static void ask_hand_over(void)
     ask(cu.StreamWaitValue32(at.stream, at.device, 7, CU_STREAM_WAIT_VALUE_EQ), "value.hand_over.wait");
     ask(cu.MemsetD8Async(at.device + 64, 2, 16, at.stream), "value.hand_over.then_memset");
     ask(cu.StreamWriteValue32(at.other, at.device, 7, 0), "value.hand_over.write");
-    ask(settle_stream(at.stream), "value.hand_over.before");
+    ask(await_stream(at.stream), "value.hand_over.before");
     ask_yes(gate_release(gate), "value.hand_over.nothing_waited");
-    ask(settle_stream(at.stream), "value.hand_over.after");
+    ask(await_stream(at.stream), "value.hand_over.after");
     /* Other work may write the value. */
     gate = gate_hold(at.other, GATE_LONG_MS);
     cu.StreamWaitValue32(at.stream, at.device, 0x05050505, CU_STREAM_WAIT_VALUE_EQ);
     cu.MemsetD8Async(at.device, 5, 4, at.other);
     gate_release(gate);
-    ask(settle_stream(at.stream), "value.hand_over.by_memset");
+    ask(await_stream(at.stream), "value.hand_over.by_memset");
     gate = gate_hold(at.other, GATE_LONG_MS);
     cu.StreamWaitValue64(at.stream, at.device + 8, 1, CU_STREAM_WAIT_VALUE_GEQ);
     *at.wide = 1;
     cu.MemcpyHtoDAsync(at.device + 8, (const void *)(uintptr_t)at.wide_at, 8, at.other);
     gate_release(gate);
-    ask(settle_stream(at.stream), "value.hand_over.by_copy");
+    ask(await_stream(at.stream), "value.hand_over.by_copy");
     ask(cu.CtxSynchronize(), "value.hand_over.synchronize");
 }
 
@@ -295,7 +295,7 @@ static CUstreamBatchMemOpParams bare(int operation, unsigned flags)
 static void ask_single(CUstreamBatchMemOpParams op, const char *name)
 {
     ask(cu.StreamBatchMemOp(at.stream, 1, &op, 0), "value.batch.%s", name);
-    ask(settle_stream(at.stream), "value.batch.%s.settled", name);
+    ask(await_stream(at.stream), "value.batch.%s.settled", name);
 }
 
 static void ask_batch_bytes(void)
@@ -309,10 +309,10 @@ static void ask_batch_bytes(void)
         write_32(at.device, 2),
     };
     ask(cu.StreamBatchMemOp(at.stream, 4, ops, 0), "value.batch.four");
-    ask(settle_stream(at.stream), "value.batch.four.held");
+    ask(await_stream(at.stream), "value.batch.four.held");
     ask_number((long long)*at.wide, "value.batch.four.held.second");
     *at.word = 3;
-    ask(settle_stream(at.stream), "value.batch.four.over");
+    ask(await_stream(at.stream), "value.batch.four.over");
     ask_number((long long)device_number(4), "value.batch.four.fourth");
 }
 

@@ -85,7 +85,7 @@ static double now_ms(void)
     return (double)now.tv_sec * 1e3 + (double)now.tv_nsec / 1e6;
 }
 
-CUresult settle_event(CUevent event)
+CUresult await_event(CUevent event)
 {
     double until = now_ms() + PATIENCE_MS;
     CUresult result;
@@ -94,7 +94,7 @@ CUresult settle_event(CUevent event)
     return result;
 }
 
-CUresult settle_stream(CUstream stream)
+CUresult await_stream(CUstream stream)
 {
     double until = now_ms() + PATIENCE_MS;
     CUresult result;

@@ -1,12 +1,13 @@
 /* strata_peers: it does the work of RMM's benchmarks, detects a competitor that hands out memory in use, and writes all
  * its measurements as JSON. The programs run on the simulated driver. */
 #include "support/effort.h"
-#include "support/itself.h"
+#include "support/rerun.h"
 
 #include "bench/clock.h"
 #include "bench/measure.h"
 #include "bench/peers/board.h"
 #include "bench/peers/random_allocations.h"
+#include "bench/peers/repetition.h"
 
 #include <jansson.h>
 
@@ -86,8 +87,8 @@ static void all_eighteen_sequences_come_to_what_rmms_program_comes_to(void **sta
     for (size_t i = 0; i < RANDOM_CASES; i++) {
         random_case came_to;
         random_make(seen[i].allocations, seen[i].max_mib, steps, slots, live, &came_to);
-        assert_true(random_is_as_seen(&came_to, &seen[i]));
-        assert_true(random_is_as_seen(&random_cases[i], &seen[i]));
+        assert_true(random_totals_match(&came_to, &seen[i]));
+        assert_true(random_totals_match(&random_cases[i], &seen[i]));
     }
 }
 
@@ -117,7 +118,7 @@ static void every_step_allocates_a_free_slot_or_frees_a_live_one(void **state)
     }
     free(bytes_of);
     assert_int_equal(live_bytes, 0);
-    assert_true(random_is_as_seen(&counted, of));
+    assert_true(random_totals_match(&counted, of));
 }
 
 /* ---- measuring ---- */
@@ -161,6 +162,27 @@ static void a_side_whose_first_round_takes_too_long_has_no_other(void **state)
     bench_measure_counting(16, (bench_plan){.batch = 1, .batches = 1}, &side, 1, &figure, &rounds);
     assert_int_equal(rounds, 16);
     assert_int_equal(free_of_limits.runs, 17);
+}
+
+static void a_trial_is_repeated_as_google_benchmark_repeats_it(void **state)
+{
+    static const struct {
+        repetition trial;
+        size_t next; /* 0: it suffices */
+    } cases[] = {
+        {{1, 0.0017, 0.0017}, 10},                          /* tenfold at most, after less than a tenth of the time */
+        {{10, 0.017, 0.017}, 100}, {{100, 0.17, 0.2}, 165}, /* then as many as take 1.4 times as long */
+        {{165, 0.2, 0.3}, 0},      {{1, 0.25, 0.25}, 0},
+        {{10, 0.1, 0.99}, 28},     {{10, 0.1, 1.0}, 0}, /* the clock on the wall ends it, too */
+        {{3, 0.15, 0.15}, 6},      {{1, 0, 0}, 10},
+        {{1, 0.19, 0.19}, 2},      {{1000000000, 0, 0}, 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_int_equal(repetition_suffices(&cases[i].trial, 0.2), cases[i].next == 0);
+        if (cases[i].next)
+            assert_int_equal(repetition_next(&cases[i].trial, 0.2), cases[i].next);
+    }
 }
 
 /* ---- words ---- */
@@ -261,13 +283,14 @@ typedef struct outcome {
 } outcome;
 
 static char program[PATH_MAX + 64], library[PATH_MAX + 64];
-static outcome ran; /* of the last run */
+static outcome ran;        /* of the last run */
+static const char *run_in; /* working folder of the next run; NULL: this one's */
 
 static int find_programs(void **state)
 {
     char itself[PATH_MAX];
     (void)state;
-    if (!test_find_itself(itself, sizeof itself))
+    if (!test_program_path(itself, sizeof itself))
         return -1;
     char *folder = dirname(itself);
     snprintf(program, sizeof program, "%s/strata_peers", folder);
@@ -315,6 +338,8 @@ static const outcome *run(const char *made_up, const char *policy, ...)
     if (child == 0) {
         dup2(fileno(out), STDOUT_FILENO);
         dup2(fileno(err), STDERR_FILENO);
+        if (run_in && chdir(run_in) != 0)
+            _exit(126);
         setenv("STRATA_DRIVER", "sim", 1);
         setenv("STRATA_SIM_POLICY", policy, 1);
         setenv("STRATA_MADE_UP", made_up, 1);
@@ -407,6 +432,14 @@ static void a_quick_run_has_every_row_in_its_json(void **state)
         assert_complete(parts[i]);
 }
 
+static size_t count_text(const char *in, const char *text)
+{
+    size_t count = 0;
+    for (const char *at = in; (at = strstr(at, text)); at++)
+        count++;
+    return count;
+}
+
 static void the_rows_are_those_that_are_promised(void **state)
 {
     static const char *const names[] = {
@@ -419,11 +452,12 @@ static void the_rows_are_those_that_are_promised(void **state)
         "behind, pairs of 4 KiB on a stream 1 ms behind\n",
         "random, 100000 allocations of up to 4096 MiB\n",
         "multi_stream, 4 kernels on 4 streams, prewarmed\n",
+        "first second, 100000 allocations of up to 4096 MiB\n",
+        "first second, 4 kernels on 4 streams, prewarmed\n",
         "replay gpt_train, fast: reserved / peak live\n",
         "replay serving, paced, at most 1.03 x peak live: percent over its span\n",
         "replay serving, paced, 1 ms behind: reserved / live and in flight\n",
     };
-    size_t random = 0;
     (void)state;
     const outcome *list = run("honest", "early", "--list", NULL);
     assert_int_equal(list->status, 0);
@@ -432,9 +466,8 @@ static void the_rows_are_those_that_are_promised(void **state)
             print_error("there is no row %s", names[i]);
         assert_non_null(strstr(list->out, names[i]));
     }
-    for (const char *at = list->out; (at = strstr(at, "random, ")); at++)
-        random++;
-    assert_int_equal(random, RANDOM_CASES);
+    assert_int_equal(count_text(list->out, "random, "), RANDOM_CASES);
+    assert_int_equal(count_text(list->out, "first second, "), RANDOM_CASES + 6);
 }
 
 static void an_honest_competitor_is_measured(void **state)
@@ -489,6 +522,25 @@ static void a_competitor_without_the_memory_for_a_sequence_has_no_figure(void **
     json_decref(root);
 }
 
+static void a_first_second_begins_afresh_and_alone(void **state)
+{
+    static const char row[] = "first second, 4 kernels on 4 streams, prewarmed";
+    (void)state;
+    const outcome *of =
+        run("told", "early", "--quick", "--json", "--stack", "async", "--peer", library, "--filter", row, NULL);
+    json_t *root = json_of(of, 0);
+    assert_true(json_is_real(figure_of(root, row, "async")));
+    assert_true(json_is_real(figure_of(root, row, "madeup")));
+    json_decref(root);
+    assert_true(count_text(of->err, "begin alone") >= 1);
+    assert_int_equal(count_text(of->err, "begin"), count_text(of->err, ", 0 bytes used\n"));
+    of = run("told", "early", "--quick", "--json", "--stack", "async", "--peer", library, "--filter",
+             "random, 1000 allocations of up to 1 MiB", NULL);
+    json_decref(json_of(of, 0));
+    assert_int_equal(count_text(of->err, "begin alone"), 0);
+    assert_true(count_text(of->err, "begin with others") >= 1);
+}
+
 static void stacks_that_are_named_compete_and_no_others(void **state)
 {
     static const char *const labels[] = {"async+1", "async", "async/2", "driver"};
@@ -529,6 +581,47 @@ static void assert_refused(const outcome *of, const char *words)
     assert_string_equal(of->out, "");
 }
 
+static void h_is_help(void **state)
+{
+    (void)state;
+    static char help[OUTPUT_LIMIT];
+    const outcome *of = run("honest", "early", "--help", NULL);
+    assert_int_equal(of->status, 0);
+    strcpy(help, of->out);
+    assert_non_null(strstr(help, "--traces"));
+    of = run("honest", "early", "-h", NULL);
+    assert_int_equal(of->status, 0);
+    assert_string_equal(of->out, help);
+}
+
+static void rows_that_need_no_trace_are_measured_without_a_folder_of_traces(void **state)
+{
+    (void)state;
+    run_in = "/proc/self/task"; /* has no examples/traces */
+    const outcome *of =
+        run("honest", "early", "--quick", "--filter", "pairs, 4 KiB, unknown", "--stack", "async", NULL);
+    if (of->status != 0)
+        print_error("%s\n", of->err);
+    assert_int_equal(of->status, 0);
+    assert_non_null(strstr(of->out, "pairs, 4 KiB, unknown stream"));
+    of = run("honest", "early", "--quick", "--filter", "first second, 4 kernels on 1 stream", "--stack", "async", NULL);
+    assert_int_equal(of->status, 0);
+    assert_non_null(strstr(of->out, "first second, 4 kernels on 1 stream, prewarmed"));
+    of = run("honest", "early", "--list", "--filter", "pairs", NULL);
+    assert_int_equal(of->status, 0);
+    assert_non_null(strstr(of->out, "pairs, 64 MiB\n"));
+    of = run("honest", "early", "--quick", "--filter", "replay", NULL);
+    assert_int_equal(of->status, 2);
+    assert_non_null(strstr(of->err, "folder of traces examples/traces: No such file or directory"));
+    of = run("honest", "early", "--quick", NULL);
+    assert_int_equal(of->status, 2);
+    assert_non_null(strstr(of->err, "folder of traces examples/traces: No such file or directory"));
+    run_in = NULL;
+    of = run("honest", "early", "--quick", "--filter", "pairs", "--traces", "/nowhere", NULL);
+    assert_int_equal(of->status, 2);
+    assert_non_null(strstr(of->err, "folder of traces /nowhere: No such file or directory"));
+}
+
 static void what_cannot_be_meant_is_refused(void **state)
 {
     (void)state;
@@ -537,7 +630,7 @@ static void what_cannot_be_meant_is_refused(void **state)
     assert_refused(run("honest", "early", "--rounds", "0", NULL), "--rounds takes a number from 1 to 1001: 0");
     assert_refused(run("honest", "early", "--seconds", "never", NULL), "--seconds takes a number above 0");
     assert_refused(run("honest", "early", "--traces", "/nowhere", NULL), "/nowhere");
-    assert_refused(run("honest", "early", "--traces", "/", NULL), "there is no trace (*.csv, *.csv.gz) in: /");
+    assert_refused(run("honest", "early", "--traces", "/", NULL), "folder of traces /: it has no *.csv or *.csv.gz");
     assert_refused(run("honest", "early", "more", NULL), "unexpected \"more\"");
     assert_refused(run("honest", "early", "--stack", "budget, asinc", NULL), "--stack \"budget, asinc\": ");
     assert_refused(run("honest", "early", "--peer", "/nowhere.so", "--filter", "pairs, 64 B", NULL), "/nowhere.so");
@@ -554,6 +647,7 @@ int main(void)
     const struct CMUnitTest parts[] = {
         cmocka_unit_test(a_slow_side_has_as_many_rounds_as_fit_into_its_time),
         cmocka_unit_test(a_side_whose_first_round_takes_too_long_has_no_other),
+        cmocka_unit_test(a_trial_is_repeated_as_google_benchmark_repeats_it),
         cmocka_unit_test(a_stack_is_labelled_by_its_owner_and_the_layers_above),
         cmocka_unit_test(a_limit_is_given_to_the_owner_of_the_memory),
         cmocka_unit_test(a_target_is_met_missed_or_without_a_figure),
@@ -565,8 +659,11 @@ int main(void)
         cmocka_unit_test(a_competitor_whose_blocks_overlap_is_told),
         cmocka_unit_test(a_competitor_that_hands_out_what_a_stream_still_uses_is_told),
         cmocka_unit_test(a_competitor_without_the_memory_for_a_sequence_has_no_figure),
+        cmocka_unit_test(a_first_second_begins_afresh_and_alone),
         cmocka_unit_test(stacks_that_are_named_compete_and_no_others),
         cmocka_unit_test(strict_fails_where_a_target_is_missed),
+        cmocka_unit_test(h_is_help),
+        cmocka_unit_test(rows_that_need_no_trace_are_measured_without_a_folder_of_traces),
         cmocka_unit_test(what_cannot_be_meant_is_refused),
     };
     int failed = cmocka_run_group_tests(sequences, make_room, free_room);

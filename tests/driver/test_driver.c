@@ -41,6 +41,11 @@ static void path_is_opened(void)
     use_runtime();
 }
 
+static void call_before_opening(void)
+{
+    strata_cu.CtxSynchronize();
+}
+
 static void bad_path_is_refused(void)
 {
     strata_driver_info info;
@@ -91,7 +96,7 @@ static void missing_simulated_driver_is_named(void)
     strata_driver_info info;
     child_status(strata_driver_get_info(&info), STRATA_ERROR_DRIVER_NOT_FOUND);
     child_check_words("/nowhere/libstrata-sim.so");
-    child_check_words("STRATA_SIM_LIBRARY names it");
+    child_check_words("set by STRATA_SIM_LIBRARY");
 }
 
 static void auto_finds_one(void)
@@ -137,7 +142,7 @@ static void choice_is_made_before_the_first_use(void)
     child_status(strata_driver_choose("cuda"), STRATA_ERROR_BUSY);
     longer[1000] = '\0';
     child_status(strata_driver_choose(longer), STRATA_ERROR_BUSY);
-    child_check_words("before the first call that needs it");
+    child_check_words("before the first call that needs the driver");
     child_status(strata_driver_count_calls(), STRATA_ERROR_BUSY);
 }
 
@@ -164,7 +169,7 @@ static void second_try_works(void)
     setenv("STRATA_SIM_MEMORY", "a lot", 1);
     setenv("STRATA_DRIVER", "sim", 1);
     child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_DRIVER);
-    child_check_words("cuInit answered CUDA_ERROR_INVALID_VALUE");
+    child_check_words("cuInit returned CUDA_ERROR_INVALID_VALUE");
     unsetenv("STRATA_SIM_MEMORY");
     use_runtime();
 }
@@ -212,7 +217,7 @@ static void layer_asks_for_the_runtime_that_it_is_made_for(void)
     child_ok(strata_layer_register(&asks));
     alarm(test_timeout(10)); /* in case the call waits for itself */
     child_status(strata_runtime_get(0, &runtime), STRATA_ERROR_INVALID_VALUE);
-    child_check_words("in it already");
+    child_check_words("recursive call");
     setenv("STRATA_STACK", "direct", 1);
     use_runtime();
 }
@@ -447,12 +452,38 @@ static void a_missing_simulated_driver_is_reported_with_the_variable_that_named_
     test_child_run("missing_simulated_driver_is_named", changes);
 }
 
+/* What a child prints to standard error, in `words`. Returns its exit status. */
+static int status_and_words(const char *scenario, char *words, size_t room)
+{
+    FILE *file = tmpfile();
+    int kept = dup(STDERR_FILENO);
+    assert_non_null(file);
+    assert_true(kept >= 0 && dup2(fileno(file), STDERR_FILENO) >= 0);
+    int status = test_child_status(scenario, NULL);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(file);
+    words[fread(words, 1, room - 1, file)] = '\0';
+    fclose(file);
+    return status;
+}
+
+static void a_test_that_calls_the_driver_before_it_is_open_ends_with_a_message(void **state)
+{
+    (void)state;
+    char words[1024];
+    assert_int_equal(status_and_words("call_before_opening", words, sizeof words), TEST_DRIVER_UNOPENED);
+    assert_non_null(strstr(words, "cuCtxSynchronize was called before the driver is open"));
+    assert_non_null(strstr(words, "test_open_driver()"));
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
         TEST_SCENARIO(missing_simulated_driver_is_named),
         TEST_SCENARIO(path_is_opened),
         TEST_SCENARIO(bad_path_is_refused),
+        TEST_SCENARIO(call_before_opening),
         TEST_SCENARIO(unknown_word_is_refused),
         TEST_SCENARIO(endless_path_is_refused),
         TEST_SCENARIO(library_that_is_no_driver_is_refused),
@@ -471,6 +502,7 @@ int main(int count, char **arguments)
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_test_that_calls_the_driver_before_it_is_open_ends_with_a_message),
         cmocka_unit_test(a_driver_is_chosen_by_its_path),
         cmocka_unit_test(a_path_that_leads_nowhere_is_an_error_that_names_it),
         cmocka_unit_test(a_word_that_is_none_is_an_error_that_names_those_there_are),

@@ -10,7 +10,7 @@
 #include "support/child.h"
 #include "support/effort.h"
 
-#include "core/streams/stream_map.h"
+#include "core/streams/known_streams.h"
 #include "driver/kernels/kernels.h"
 
 enum { BYTES = 4096, MOST_CALLS = 1000, LIFE_WITHOUT_FAULT = 3 };

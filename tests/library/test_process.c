@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>
@@ -70,6 +71,7 @@ static const strata_request request = {.bytes = 64};
     X(USE, create_direct, strata_direct_create(0, NULL, &(strata_resource *){NULL}))                                \
     X(USE, driver_info, strata_driver_get_info(&(strata_driver_info){0}))                                           \
     X(USE, device_info, strata_device_get_info(0, &(strata_device_info){0}))                                        \
+    X(USE, device_check, strata_device_check(0))                                                                    \
     X(USE, allocate, strata_runtime_allocate(scene.runtime, 4096, scene.stream, &out))                              \
     X(USE, allocate_default, strata_runtime_allocate(scene.runtime, 4096, NULL, &out))                              \
     X(USE, allocate_unknown, strata_runtime_allocate(scene.runtime, 4096, CU_STREAM_PER_THREAD, &out))              \
@@ -121,6 +123,10 @@ static void check_call(size_t which, strata_status want)
     if (got != want)
         printf("call %s: ", calls[which].name);
     child_check_status(got, want, calls[which].name, __LINE__);
+    if (got == STRATA_SUCCESS)
+        return;
+    child_check(strata_last_error()->driver_code == CUDA_SUCCESS); /* refused without a call */
+    child_check(!strata_last_error()->driver_name && !strata_last_error()->driver_call);
 }
 
 /* ---- forked children ---- */
@@ -142,6 +148,7 @@ static void touch_the_rest(void)
     strata_tag_intern("in the child", &tag);
     strata_tag_name(1);
     strata_driver_choose("cuda");
+    strata_driver_count_calls();
     strata_layer_register(NULL);
     strata_set_log_callback(NULL, NULL);
     strata_stack_create("nonsense", 0, &(strata_stack *){NULL});
@@ -318,25 +325,39 @@ static void *open_driver(void *data)
     return NULL;
 }
 
-/* The shim takes its time before the driver is open. */
+static const char *in_pause_folder(char path[4200], const char *name)
+{
+    snprintf(path, 4200, "%s/%s", getenv("STRATA_SHIM_PAUSE"), name);
+    return path;
+}
+
+/* The shim waits before the driver is open. */
 static void child_forked_while_the_driver_opens_is_refused(void)
 {
     pthread_t thread;
+    char path[4200];
     strata_status opened = STRATA_ERROR_IO;
     child_check(pthread_create(&thread, NULL, open_driver, &opened) == 0);
-    usleep(200000);
+    in_pause_folder(path, "paused");
+    while (access(path, F_OK) != 0)
+        usleep(1000);
     pid_t child = fork();
     child_check(child >= 0);
     if (child == 0) {
         alarm(test_timeout(FORK_PATIENCE_S));
         child_status(strata_driver_get_info(&(strata_driver_info){0}), STRATA_ERROR_FORKED);
         child_status(strata_runtime_get(0, &(strata_runtime *){NULL}), STRATA_ERROR_FORKED);
+        child_status(strata_driver_choose("auto"), STRATA_ERROR_FORKED);
+        child_status(strata_driver_count_calls(), STRATA_ERROR_FORKED);
         test_child_leave(0);
     }
     int status;
     child_check(waitpid(child, &status, 0) == child);
-    child_check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const int go = open(in_pause_folder(path, "go"), O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    child_check(go >= 0);
+    close(go);
     pthread_join(thread, NULL);
+    child_check(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     child_ok(opened);
 }
 
@@ -529,10 +550,18 @@ static void a_child_forked_while_the_driver_opens_does_not_hang(void **state)
     const char *shim = getenv("STRATA_SHIM_LIBRARY");
     if (!shim)
         skip();
-    char choice[4200];
+    char choice[4200], pause[64], folder[] = "/tmp/strata-pause-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
     snprintf(choice, sizeof choice, "STRATA_DRIVER=%s", shim);
-    const char *const changes[] = {choice, "STRATA_SHIM_PAUSE_MS=600", NULL};
+    snprintf(pause, sizeof pause, "STRATA_SHIM_PAUSE=%s", folder);
+    const char *const changes[] = {choice, pause, NULL};
     test_child_run("child_forked_while_the_driver_opens_is_refused", changes);
+    static const char *const files[] = {"paused", "go"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[i]);
+        unlink(path);
+    }
+    rmdir(folder);
 }
 
 static void exit_handlers_use_everything_and_frees_succeed_when_the_driver_is_gone(void **state)

@@ -3,6 +3,7 @@
  *   overlap  at times a block begins in the middle of the one before
  *   early    memory freed on one stream is reused on any other at once
  *   small    as honest, with little memory
+ *   told     as honest; each `begin` is printed to stderr
  *   shut     cannot be opened */
 #include "bench/peers/peer.h"
 
@@ -24,7 +25,7 @@ typedef struct piece {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static CUdeviceptr arena;
-static size_t room, used, peak, live, made;
+static size_t capacity, used, peak, live, made;
 static piece freed[FREE_LIMIT];
 static size_t freed_count;
 
@@ -41,8 +42,8 @@ static int open_arena(int ordinal, char *why, size_t size)
     void *library = dlopen(getenv("STRATA_SIM_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     void *symbol = library ? dlsym(library, "cuMemAlloc_v2") : NULL;
     memcpy(&allocate, &symbol, sizeof symbol);
-    room = is("small") ? SMALL_BYTES : most_bytes;
-    if (is("shut") || !allocate || allocate(&arena, room) != CUDA_SUCCESS) {
+    capacity = is("small") ? SMALL_BYTES : most_bytes;
+    if (is("shut") || !allocate || allocate(&arena, capacity) != CUDA_SUCCESS) {
         snprintf(why, size, "it was made up so");
         return 0;
     }
@@ -64,7 +65,7 @@ static int take_freed(size_t bytes, CUdeviceptr *address)
 static int take_new(size_t bytes, CUdeviceptr *address)
 {
     bytes = (bytes + GRANULE - 1) / GRANULE * GRANULE;
-    if (bytes > room - used)
+    if (bytes > capacity - used)
         return STRATA_PEER_NO_MEMORY;
     *address = arena + used;
     used += bytes;
@@ -107,8 +108,10 @@ static uint64_t reserved_peak(void)
     return peak;
 }
 
-static void restart_peak(void)
+static void begin(uint64_t room)
 {
+    if (is("told"))
+        fprintf(stderr, "begin %s, %zu bytes used\n", room == STRATA_PEER_ALONE ? "alone" : "with others", used);
     peak = used;
 }
 
@@ -132,7 +135,7 @@ const strata_peer *strata_peer_get(void)
         .release = release,
         .release_elsewhere = release_elsewhere,
         .reserved_peak = reserved_peak,
-        .restart_peak = restart_peak,
+        .begin = begin,
         .trim = trim,
     };
     return &self;

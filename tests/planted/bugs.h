@@ -13,6 +13,29 @@ static void no_wait_at_all(struct world *world)
     copy(world->b, world->y, world->x);
 }
 
+/* The copy has returned: its bytes are staged. */
+static void a_synchronous_copy_from_pageable_memory(struct world *world)
+{
+    static const char bytes[BYTES];
+    OK(p_cuMemcpyHtoD(world->x, bytes, BYTES));
+    copy(world->b, world->y, world->x);
+}
+
+static void a_synchronous_copy_of_rows_from_pageable_memory(struct world *world)
+{
+    static const char bytes[BYTES];
+    const CUDA_MEMCPY2D rows = {.srcMemoryType = CU_MEMORYTYPE_HOST,
+                                .srcHost = bytes,
+                                .srcPitch = 64,
+                                .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+                                .dstDevice = world->x,
+                                .dstPitch = 64,
+                                .WidthInBytes = 32,
+                                .Height = 2};
+    OK(p_cuMemcpy2D(&rows));
+    copy(world->b, world->y, world->x);
+}
+
 static void the_event_is_recorded_before_the_write(struct world *world)
 {
     OK(p_cuEventRecord(world->event, world->a));
@@ -457,6 +480,8 @@ static void the_host_writes_after_it_let_the_kernel_go_on(struct world *world)
 
 static const struct program bugs[] = {
     BUG(no_wait_at_all, WRITE_READ),
+    BUG(a_synchronous_copy_from_pageable_memory, WRITE_READ),
+    BUG(a_synchronous_copy_of_rows_from_pageable_memory, WRITE_READ),
     BUG(the_event_is_recorded_before_the_write, WRITE_READ),
     BUG(the_wrong_stream_waits, WRITE_READ),
     BUG(the_wait_is_for_another_event, WRITE_READ),

@@ -252,6 +252,36 @@ static void the_host_waits_for_the_legacy_stream(struct world *world)
 }
 
 /* The copy to plain memory returns when it is done, and with it everything before it on the stream. */
+static void a_synchronous_copy_from_pinned_memory(struct world *world)
+{
+    OK(p_cuMemcpyHtoD(world->x, world->pinned, BYTES));
+    copy(world->a, world->y, world->x);
+    host_writes(world);
+}
+
+static void a_blocking_stream_after_a_copy_from_pageable_memory(struct world *world)
+{
+    static const char bytes[BYTES];
+    OK(p_cuMemcpyHtoD(world->x, bytes, BYTES));
+    copy(world->blocking, world->y, world->x);
+}
+
+static void the_host_waits_for_a_copy_from_pageable_memory(struct world *world)
+{
+    static const char bytes[BYTES];
+    OK(p_cuMemcpyHtoD(world->x, bytes, BYTES));
+    OK(p_cuStreamSynchronize(NULL));
+    copy(world->a, world->y, world->x);
+}
+
+static void what_a_copy_from_pageable_memory_waits_for(struct world *world)
+{
+    static const char bytes[BYTES];
+    fill(world->blocking, world->y);
+    OK(p_cuMemcpyHtoD(world->x, bytes, BYTES));
+    fill(world->a, world->y);
+}
+
 static void a_copy_that_waits(struct world *world)
 {
     char plain[16];
@@ -632,6 +662,10 @@ static const struct program correct[] = {
     TIGHT(the_host_waits_for_a_stream_that_waited),
     TIGHT(the_host_waits_for_the_legacy_stream),
     RIGHT(a_copy_that_waits),
+    RIGHT(a_synchronous_copy_from_pinned_memory),
+    RIGHT(a_blocking_stream_after_a_copy_from_pageable_memory),
+    TIGHT(the_host_waits_for_a_copy_from_pageable_memory),
+    RIGHT(what_a_copy_from_pageable_memory_waits_for),
     RIGHT(a_time_that_was_measured),
     TIGHT(another_thread_waited),
     RIGHT(the_host_writes_before_the_copy),

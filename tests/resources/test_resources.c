@@ -97,8 +97,9 @@ static void a_pebibyte_is_refused_with_everything_that_explains_it(test_fixture 
     assert_true(error->in_use >= MIB);
     assert_true(error->device_free > 0);
     assert_int_equal(error->tag, tag);
-    static const char *const words[] = {"1125899906842624", "the large one",     "limit",        "live 1048576",
-                                        "retired",          "reserved but free", "largest free", "free on the device"};
+    static const char *const words[] = {
+        "1125899906842624", "the large one",     "limit",        "live 1 MiB (1048576 bytes)",
+        "retired",          "reserved but free", "largest free", "free on the device"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         check_last_error(STRATA_ERROR_OUT_OF_MEMORY, words[i]);
     /* A refusal spoils nothing. */

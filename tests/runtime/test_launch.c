@@ -1,12 +1,19 @@
 /* The launch recorder: all checks, then all waits, then one note for everything that the work touches. */
 #include "support/faults.h"
 #include "support/fixture.h"
+#include "support/sweep.h"
 
 #include "core/base/host_memory.h"
 
 #include <string.h>
 
 enum { BYTES = 4096, MANY = 100 };
+
+static void count_errors(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
 
 static void begin(test_fixture *fixture, strata_launch *launch, CUstream stream)
 {
@@ -245,28 +252,22 @@ static void a_permissive_launch_skips_what_it_cannot_track(test_fixture *fixture
     test_free_on(fixture, &block, alloc_stream);
 }
 
-static void count_findings(const strata_error *error, void *data)
-{
-    (void)error;
-    ++*(unsigned *)data;
-}
-
 static void what_a_permissive_launch_skips_is_no_error(test_fixture *fixture)
 {
     strata_block foreign = {.address = 4096, .bytes = BYTES, .id = {.generation = 1}}, found;
-    unsigned findings = 0;
+    unsigned errors = 0;
     strata_launch launch;
     check_status(strata_runtime_find(fixture->runtime, 4096, &found), STRATA_ERROR_FOREIGN_POINTER);
     strata_error before = *strata_last_error();
     check_ok(strata_launch_begin(&launch, fixture->runtime, NULL, STRATA_LAUNCH_PERMISSIVE));
-    strata_set_log_callback(count_findings, &findings);
+    strata_set_log_callback(count_errors, &errors);
     strata_status by_address = strata_launch_use_address(&launch, ~(CUdeviceptr)0, STRATA_ACCESS_READ);
     strata_status by_block = strata_launch_use(&launch, &foreign, STRATA_ACCESS_READ);
     strata_set_log_callback(NULL, NULL);
     check_ok(by_address);
     check_ok(by_block);
     assert_int_equal(launch.skipped, 2);
-    assert_int_equal(findings, 0);
+    assert_int_equal(errors, 0);
     assert_memory_equal(strata_last_error(), &before, sizeof before);
     check_status(strata_runtime_find(fixture->runtime, 8192, &found), STRATA_ERROR_FOREIGN_POINTER);
     check_last_error(STRATA_ERROR_FOREIGN_POINTER, "0x2000"); /* errors are heard again */
@@ -443,21 +444,48 @@ static void a_commit_that_cannot_identify_its_stream_waits_for_the_work(test_fix
     strata_block block = test_allocate(fixture, BYTES, reader);
     strata_launch launch;
     test_calls calls;
+    unsigned errors = 0;
     begin(fixture, &launch, stream);
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE));
     check_ok(strata_launch_preflight(&launch));
     test_fill(block.address, 0x33, BYTES, stream);
     test_calls_begin(&calls);
     test_fault_begin(TEST_FAULT_STREAM_GET_ID, 1, false, CUDA_ERROR_OUT_OF_MEMORY);
+    strata_set_log_callback(count_errors, &errors);
     strata_status status = strata_launch_commit(&launch);
+    strata_set_log_callback(NULL, NULL);
     assert_int_equal(test_fault_end(), 1);
     check_ok(strata_launch_end(&launch));
     check_ok(status);
+    assert_int_equal(errors, 0); /* the wait takes the record's place */
     assert_int_equal(test_calls_of(&calls, "cuStreamSynchronize"), 1);
     const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, reader); /* ordered by nothing else */
     test_synchronize(reader);
     check_bytes(seen, 0x33, BYTES);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+static void a_commit_whose_wait_is_refused_too_raises_one_error(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    strata_launch launch;
+    unsigned errors = 0;
+    begin(fixture, &launch, stream);
+    check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_WRITE));
+    check_ok(strata_launch_preflight(&launch));
+    test_fault_pretend_capture(stream);
+    strata_set_log_callback(count_errors, &errors);
+    strata_status status = strata_launch_commit(&launch);
+    strata_set_log_callback(NULL, NULL);
+    test_fault_end();
+    check_status(status, STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "being captured");
+    assert_int_equal(errors, 1);
+    check_ok(strata_launch_end(&launch));
+    test_free_on(fixture, &block, NULL);
 }
 
 /* ---- not committing ---- */
@@ -584,6 +612,7 @@ int main(void)
         TEST_CASE(a_preflight_that_fails_at_any_wait_notes_no_use_and_pins_nothing),
         TEST_CASE(a_commit_on_an_unknown_stream_that_cannot_record_waits_for_the_work),
         TEST_CASE(a_commit_that_cannot_identify_its_stream_waits_for_the_work),
+        TEST_CASE(a_commit_whose_wait_is_refused_too_raises_one_error),
         TEST_CASE(a_launch_that_is_never_committed_is_reported_and_counts_as_submitted),
         TEST_CASE(a_cancelled_launch_notes_nothing),
         TEST_CASE(the_recorder_refuses_calls_out_of_order),

@@ -12,7 +12,8 @@
 #include "support/fixture.h"
 #include "support/sweep.h"
 
-#include "core/streams/stream_map.h"
+#include "core/streams/known_streams.h"
+#include "runtime/runtime.h"
 
 enum { THREADS = 16, BYTES = 4096, CAPACITY = 16 };
 static const char usual_stack[] = "budget, logging(format=memory), statistics, pool";
@@ -34,7 +35,7 @@ static strata_status make_counted(int device, const void *options, strata_resour
     (void)device, (void)options;
     strata_resource *layer = calloc(1, sizeof *layer);
     if (!layer)
-        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "counted: the host has no memory");
+        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "counted: out of host memory");
     layer->ops = &counted_ops;
     atomic_fetch_add(&layers_made, 1);
     *out = layer;
@@ -146,7 +147,7 @@ static void a_device_that_there_is_not_has_no_runtime(void **state)
         strata_device_info device;
         check_status(strata_runtime_get(ordinals[i], &runtime), STRATA_ERROR_INVALID_VALUE);
         assert_null(runtime);
-        check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no device");
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "invalid device");
         check_status(strata_runtime_create(&(strata_runtime_config){.device = ordinals[i]}, &runtime),
                      STRATA_ERROR_INVALID_VALUE);
         check_status(strata_device_get_info(ordinals[i], &device), STRATA_ERROR_INVALID_VALUE);
@@ -176,7 +177,7 @@ static void a_runtime_is_refused_for_a_configuration_that_contradicts_itself(tes
     }
     memset(&config, 0xa5, sizeof config);
     check_status(strata_runtime_create(&config, &runtime), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "Set the whole struct to zero");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "Zero the struct before");
     config = (strata_runtime_config){.size = sizeof config, .stack = stack};
     check_ok(strata_runtime_create(&config, &runtime));
     assert_ptr_equal(strata_runtime_stack(runtime), stack);
@@ -226,10 +227,10 @@ static void a_runtime_with_live_blocks_is_busy_and_stays_whole(test_fixture *fix
     CUstream stream = test_stream(fixture, TEST_STREAM_REGISTERED);
     strata_block block = test_allocate(fixture, BYTES, stream);
     check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
-    check_last_error(STRATA_ERROR_BUSY, "1 live block of 4096 bytes");
+    check_last_error(STRATA_ERROR_BUSY, "1 live block, 4 KiB (4096 bytes)");
     strata_block another = test_allocate(fixture, 2 * BYTES, stream);
     check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
-    check_last_error(STRATA_ERROR_BUSY, "2 live blocks of 12288 bytes in all");
+    check_last_error(STRATA_ERROR_BUSY, "2 live blocks, 12 KiB (12288 bytes) in all");
     check_ok(strata_runtime_deallocate(fixture->runtime, &another));
     check_status(strata_runtime_register_stream(fixture->runtime, stream), STRATA_ERROR_INVALID_VALUE);
     test_write(fixture, &block, 1, stream);
@@ -241,7 +242,7 @@ static void a_runtime_with_taken_streams_is_busy_and_stays_whole(test_fixture *f
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
-    check_last_error(STRATA_ERROR_BUSY, "taken");
+    check_last_error(STRATA_ERROR_BUSY, "still in use");
     strata_block block = test_allocate(fixture, BYTES, stream);
     test_write(fixture, &block, 1, stream);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
@@ -259,6 +260,41 @@ static void ending_a_runtime_waits_for_its_frees(test_fixture *fixture)
     check_ok(strata_runtime_deallocate_on(other, &block, stream));
     check_ok(strata_runtime_destroy(other));
     test_stream_close(fixture, stream);
+}
+
+static strata_runtime *watched;
+static unsigned locked_errors;
+
+static void try_lock(const strata_error *error, void *data)
+{
+    (void)error;
+    const bool is_free = strata_lock_try(&watched->streams_lock);
+    if (is_free)
+        strata_lock_release(&watched->streams_lock);
+    *(unsigned *)data += !is_free;
+}
+
+/* The log callback may wait for a thread that calls Strata. */
+static void errors_of_streams_are_raised_without_their_lock(void **state)
+{
+    (void)state;
+    CUstream taken, more;
+    strata_runtime_config config = {.stack_text = "direct", .stream_capacity = 1};
+    check_ok(strata_runtime_create(&config, &watched));
+    check_ok(strata_runtime_stream_acquire(watched, &taken));
+    locked_errors = 0;
+    strata_set_log_callback(try_lock, &locked_errors);
+    const strata_status statuses[] = {
+        strata_runtime_stream_acquire(watched, &more),   strata_runtime_stream_release(watched, NULL),
+        strata_runtime_register_stream(watched, taken),  strata_runtime_register_stream(watched, NULL),
+        strata_runtime_unregister_stream(watched, NULL), strata_runtime_destroy(watched)};
+    strata_set_log_callback(NULL, NULL);
+    for (size_t i = 0; i < sizeof statuses / sizeof statuses[0]; i++)
+        assert_int_not_equal(statuses[i], STRATA_SUCCESS);
+    assert_int_equal(locked_errors, 0);
+    check_last_error(STRATA_ERROR_BUSY, "still in use");
+    check_ok(strata_runtime_stream_release(watched, taken));
+    check_ok(strata_runtime_destroy(watched));
 }
 
 static size_t pool_size(strata_runtime *runtime)
@@ -472,7 +508,7 @@ static void calls_without_a_runtime_or_a_block_are_refused(test_fixture *fixture
     check_status(strata_runtime_deallocate_on(NULL, &block, NULL), STRATA_ERROR_INVALID_VALUE);
     strata_block live = test_allocate(fixture, BYTES, NULL);
     check_status(strata_runtime_deallocate_on(runtime, &live, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "STRATA_STREAM_GONE is for layers");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "stream is STRATA_STREAM_GONE, which is for layers");
     test_free_on(fixture, &live, NULL);
     check_status(strata_runtime_usage(NULL, &usage), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_runtime_usage(runtime, NULL), STRATA_ERROR_INVALID_VALUE);
@@ -648,6 +684,7 @@ int main(void)
         cmocka_unit_test(sixteen_threads_start_one_runtime_and_build_it_once),
         cmocka_unit_test(the_singleton_is_not_ended),
         cmocka_unit_test(a_device_that_there_is_not_has_no_runtime),
+        cmocka_unit_test(errors_of_streams_are_raised_without_their_lock),
     };
     static const test_case cases[] = {
         TEST_CASE(a_runtime_is_refused_for_a_configuration_that_contradicts_itself),

@@ -2,16 +2,21 @@
  * or else the simulated one of STRATA_SIM_LIBRARY. All entry points are those of the driver behind it, except as the
  * environment says:
  *
- *   STRATA_SHIM_HIDES=NAME,...    cuGetProcAddress does not find these, as in a driver that is too old for them
- *   STRATA_SHIM_PAUSE_MS=N        cuGetProcAddress sleeps so long before it returns cuInit, so that a test can act
- * while a driver is being opened STRATA_SHIM_EVENTS_PENDING=1  cuEventQuery and cuStreamQuery never report completion:
- * orders.h STRATA_SHIM_STREAMS_FOLLOW=1  new streams wait for what the host had waited for: orders.h */
+ * STRATA_SHIM_HIDES=NAME,...: cuGetProcAddress does not find these, as in a driver that is too old for them.
+ *
+ * STRATA_SHIM_PAUSE=FOLDER: before it returns cuInit, cuGetProcAddress makes the file "paused" there and waits, a
+ * minute at most, for a file "go": a test acts while a driver is opened.
+ *
+ * STRATA_SHIM_EVENTS_PENDING=1: cuEventQuery and cuStreamQuery never report completion (orders.h).
+ *
+ * STRATA_SHIM_STREAMS_FOLLOW=1: new streams wait for what the host had waited for (orders.h). */
 #include "shim/orders.h"
 
 #define __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
 #include <cudaTypedefs.h>
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -62,6 +67,19 @@ static bool has_name(const char *list, const char *name)
     return false;
 }
 
+static void pause_in(const char *folder)
+{
+    char paused[4200], go[4200];
+    snprintf(paused, sizeof paused, "%s/paused", folder);
+    snprintf(go, sizeof go, "%s/go", folder);
+    const int file = open(paused, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (file < 0)
+        return;
+    close(file);
+    for (int i = 0; i < 60000 && access(go, F_OK) != 0; i++)
+        usleep(1000);
+}
+
 __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress_v2(const char *symbol, void **pointer,
                                                                             int version, cuuint64_t flags,
                                                                             CUdriverProcAddressQueryResult *found)
@@ -70,9 +88,8 @@ __attribute__((visibility("default"))) CUresult CUDAAPI cuGetProcAddress_v2(cons
     pthread_once(&opened, open_real);
     if (!real_get)
         return CUDA_ERROR_NOT_INITIALIZED;
-    const char *pause_ms = strcmp(symbol, "cuInit") == 0 ? setting("STRATA_SHIM_PAUSE_MS") : NULL;
-    if (pause_ms)
-        usleep((useconds_t)atoi(pause_ms) * 1000);
+    if (strcmp(symbol, "cuInit") == 0 && setting("STRATA_SHIM_PAUSE"))
+        pause_in(setting("STRATA_SHIM_PAUSE"));
     if (has_name(setting("STRATA_SHIM_HIDES"), symbol)) {
         *pointer = NULL;
         if (found)

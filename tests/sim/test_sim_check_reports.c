@@ -1,7 +1,7 @@
 /* What a report of the checker says, how reports are counted and handed out, and accesses of the host that are caught.
  */
 #include "planted/world.h"
-#include "support/itself.h"
+#include "support/rerun.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -83,6 +83,99 @@ static void a_report_names_both_operations_their_streams_and_the_missing_edge(vo
              (unsigned long long)id_of(world.b), (unsigned long long)id_of(world.a));
     assert_says(&report, missing);
     world_end(&world);
+}
+
+static void assert_says_not(const strata_sim_report *report, const char *words)
+{
+    if (strstr(report->text, words))
+        fail_msg("\"%s\" is in:\n%s", words, report->text);
+}
+
+__attribute__((noinline)) void the_first_block_of_the_pool(CUdeviceptr address);
+__attribute__((noinline)) void the_second_block_of_the_pool(CUdeviceptr address);
+
+void the_first_block_of_the_pool(CUdeviceptr address)
+{
+    OK(p_region_begin(address, 256, 1));
+}
+
+void the_second_block_of_the_pool(CUdeviceptr address)
+{
+    OK(p_region_begin(address, 512, 2));
+}
+
+static void race_at(const struct world *world, CUdeviceptr address)
+{
+    OK(p_cuMemsetD8Async(address, 1, 16, world->a));
+    OK(p_cuMemsetD8Async(address, 2, 16, world->b));
+    OK(p_cuCtxSynchronize());
+}
+
+static void a_report_names_the_allocation_of_a_pools_block(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    strata_sim_report report;
+    char words[64];
+    the_first_block_of_the_pool(world.x + 256);
+    race_at(&world, world.x + 300);
+    report = only_report();
+    snprintf(words, sizeof words, "allocated: block of 256 bytes at 0x%llx", world.x + 256);
+    assert_says(&report, words);
+    assert_says(&report, "the_first_block_of_the_pool");
+    OK(p_clear_reports());
+    race_at(&world, world.x + 512); /* behind it */
+    report = only_report();
+    assert_says(&report, "allocated: allocation, cuMemAlloc");
+    assert_says_not(&report, "block of");
+    world_end(&world);
+}
+
+/* The block that was there: also after its end, and until the next one is handed out. */
+static void a_report_names_the_last_block_that_a_pool_handed_out_there(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    strata_sim_report report;
+    the_first_block_of_the_pool(world.x + 256);
+    OK(p_region_end(world.x + 256, 1));
+    race_at(&world, world.x + 256);
+    report = only_report();
+    assert_says(&report, "the_first_block_of_the_pool");
+    OK(p_clear_reports());
+    the_second_block_of_the_pool(world.x); /* meets the first one */
+    OK(p_region_end(world.x, 1));          /* late, and not its number */
+    race_at(&world, world.x + 384);
+    report = only_report();
+    assert_says(&report, "the_second_block_of_the_pool");
+    assert_says_not(&report, "the_first_block_of_the_pool");
+    world_end(&world);
+}
+
+static void memory_that_the_driver_hands_out_anew_has_no_old_block(void **state)
+{
+    (void)state;
+    struct world world = fresh_world(0);
+    CUdeviceptr before = world.y, again;
+    the_first_block_of_the_pool(world.y);
+    OK(p_cuMemFree(world.y));
+    OK(p_cuMemAlloc(&again, BYTES));
+    world.y = again;
+    assert_int_equal(again, before);
+    race_at(&world, again);
+    strata_sim_report report = only_report();
+    assert_says_not(&report, "the_first_block_of_the_pool");
+    assert_says(&report, "allocated: allocation, cuMemAlloc");
+    world_end(&world);
+}
+
+static void a_region_without_bytes_is_refused(void **state)
+{
+    (void)state;
+    assert_int_equal(p_region_begin(0, 16, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_region_begin(4096, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(p_region_begin(4096, SIZE_MAX, 1), CUDA_ERROR_INVALID_VALUE);
+    OK(p_region_end(4096, 1));
 }
 
 static void a_report_tells_the_host_what_to_wait_for(void **state)
@@ -485,7 +578,7 @@ static int run_in_process(const char *check, const char *where, const char *prog
         setenv("STRATA_SIM_CHECK", check, 1);
         setenv("STRATA_SIM_CHECK_FILE", where, 1);
         setenv("STRATA_SIM_CHECK_EXIT", "57", 1);
-        test_run_itself((char *const[]){"test_sim_check_reports", (char *)(uintptr_t)program, NULL});
+        test_rerun_program((char *const[]){"test_sim_check_reports", (char *)(uintptr_t)program, NULL});
         _exit(1);
     }
     int status;
@@ -516,7 +609,7 @@ static void at_exit_reports_are_written_and_the_status_says_so(void **state)
     assert_int_equal(access(file, F_OK), -1);
     assert_int_equal(run_in_process("0", file, "race"), OWN_STATUS);
     assert_int_equal(run_in_process("unwritten,no-stacks", file, "unwritten"), STATUS);
-    assert_non_null(strstr(contents_of(file), "a read of bytes that nobody wrote"));
+    assert_non_null(strstr(contents_of(file), "a read of bytes that were never written"));
     unlink(file);
     assert_int_equal(run_in_process("sometimes", file, "right"), 1);
 }
@@ -715,6 +808,10 @@ int main(int count, char **arguments)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_report_names_both_operations_their_streams_and_the_missing_edge),
+        cmocka_unit_test(a_report_names_the_allocation_of_a_pools_block),
+        cmocka_unit_test(a_report_names_the_last_block_that_a_pool_handed_out_there),
+        cmocka_unit_test(memory_that_the_driver_hands_out_anew_has_no_old_block),
+        cmocka_unit_test(a_region_without_bytes_is_refused),
         cmocka_unit_test(a_report_tells_the_host_what_to_wait_for),
         cmocka_unit_test(a_report_names_both_addresses_of_memory_that_is_mapped_twice),
         cmocka_unit_test(the_same_place_is_reported_once),

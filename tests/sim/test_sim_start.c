@@ -119,7 +119,7 @@ static int init_and_try_every_word(void)
             return 4;
     }
     setenv("STRATA_SIM_CHECK", "frees,unwritten,frees", 1);
-    return count == 5 && in_child(init) == CUDA_SUCCESS ? 0 : 1;
+    return count == 6 && in_child(init) == CUDA_SUCCESS ? 0 : 1;
 }
 
 static void the_words_that_the_error_names_are_those_of_the_checker(void **state)

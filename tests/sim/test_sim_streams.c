@@ -419,6 +419,131 @@ static void timed_events_measure_work(void **state)
     under_all_policies(timing);
 }
 
+/* Two streams: a query lets the work of both events run. */
+static void polling_for_elapsed_time(void)
+{
+    enum { MOST_POLLS = 100 };
+    CUstream streams[2];
+    CUevent events[2];
+    CUdeviceptr address;
+    float milliseconds = -1;
+    OK(p_cuMemAlloc(&address, 512));
+    for (int i = 0; i < 2; i++) {
+        OK(p_cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+        OK(p_cuEventCreate(&events[i], CU_EVENT_DEFAULT));
+        OK(p_cuMemsetD8Async(address + 256 * (unsigned)i, 1, 256, streams[i]));
+        OK(p_cuEventRecord(events[i], streams[i]));
+    }
+    CUresult result = CUDA_ERROR_NOT_READY;
+    for (int polls = 0; polls < MOST_POLLS && result == CUDA_ERROR_NOT_READY; polls++)
+        result = p_cuEventElapsedTime(&milliseconds, events[0], events[1]);
+    assert_int_equal(result, CUDA_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        OK(p_cuEventQuery(events[i]));
+        OK(p_cuEventDestroy(events[i]));
+        OK(p_cuStreamDestroy(streams[i]));
+    }
+    OK(p_cuMemFree(address));
+}
+
+static void polling_for_elapsed_time_ends(void **state)
+{
+    (void)state;
+    under_all_policies(polling_for_elapsed_time);
+}
+
+enum { LATEST_CALLS = 1000, WITHOUT_WAIT = 5 * LATEST_CALLS };
+
+static uint64_t unfinished_work(void)
+{
+    strata_sim_accounts accounts;
+    OK(p_get_accounts(&accounts));
+    return accounts.unfinished_work;
+}
+
+/* Returns a sum over the run, which tells two runs apart. */
+static uint64_t allocate_without_waiting(void)
+{
+    CUstream streams[2];
+    CUevent event;
+    uint64_t sum = 0;
+    OK(p_cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+    for (int i = 0; i < 2; i++)
+        OK(p_cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    for (unsigned i = 0; i < WITHOUT_WAIT / 5; i++) {
+        CUdeviceptr address;
+        OK(p_cuMemAllocAsync(&address, 1 << 20, streams[i % 2]));
+        OK(p_cuMemsetD8Async(address, 1, 1 << 10, streams[i % 2]));
+        OK(p_cuEventRecord(event, streams[i % 2]));
+        OK(p_cuStreamWaitEvent(streams[(i + 1) % 2], event, 0));
+        OK(p_cuMemFreeAsync(address, streams[i % 2]));
+        uint64_t unfinished = unfinished_work();
+        assert_true(unfinished <= LATEST_CALLS + 1);
+        sum = sum * 31 + unfinished;
+    }
+    OK(p_cuEventDestroy(event));
+    for (int i = 0; i < 2; i++)
+        OK(p_cuStreamDestroy(streams[i]));
+    return sum;
+}
+
+static void without_waits(void)
+{
+    (void)allocate_without_waiting();
+}
+
+static void work_for_which_no_host_waits_does_not_pile_up(void **state)
+{
+    (void)state;
+    under_all_policies(without_waits);
+}
+
+static void a_run_without_waits_is_the_same_for_a_seed(void **state)
+{
+    (void)state;
+    uint64_t sums[4];
+    OK(p_set_policy(STRATA_SIM_RANDOM));
+    for (uint64_t i = 0; i < 4; i++) {
+        OK(p_set_seed(i / 2));
+        test_sim_begin();
+        sums[i] = allocate_without_waiting();
+        test_sim_end();
+    }
+    assert_true(sums[0] == sums[1] && sums[2] == sums[3]);
+    assert_true(sums[0] != sums[2]);
+}
+
+/* What the loop asks for is no query of a stream or an event. */
+static void polling_for_memory(void)
+{
+    enum { MOST_POLLS = 2 * LATEST_CALLS };
+    CUstream stream;
+    CUmemoryPool pool;
+    CUdeviceptr address;
+    cuuint64_t reserved = 1, all = UINT64_MAX;
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+    OK(p_cuMemPoolCreate(&pool, &properties));
+    OK(p_cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all));
+    OK(p_cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    OK(p_cuMemAllocFromPoolAsync(&address, 1 << 20, pool, stream));
+    OK(p_cuMemsetD8Async(address, 1, 1 << 10, stream));
+    OK(p_cuMemFreeAsync(address, stream));
+    for (int polls = 0; polls < MOST_POLLS && reserved > 0; polls++) {
+        OK(p_cuMemPoolTrimTo(pool, 0));
+        OK(p_cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved));
+    }
+    assert_int_equal(reserved, 0);
+    OK(p_cuStreamDestroy(stream));
+    OK(p_cuMemPoolDestroy(pool));
+}
+
+static void polling_by_any_call_ends(void **state)
+{
+    (void)state;
+    under_all_policies(polling_for_memory);
+}
+
 static void a_destroyed_stream_finishes_its_work(void **state)
 {
     (void)state;
@@ -505,6 +630,10 @@ int main(void)
         cmocka_unit_test(null_and_legacy_are_one_and_each_thread_has_its_own),
         cmocka_unit_test(streams_answer_what_they_were_made_with),
         cmocka_unit_test(timed_events_measure_work),
+        cmocka_unit_test(polling_for_elapsed_time_ends),
+        cmocka_unit_test(polling_by_any_call_ends),
+        cmocka_unit_test(work_for_which_no_host_waits_does_not_pile_up),
+        cmocka_unit_test(a_run_without_waits_is_the_same_for_a_seed),
         cmocka_unit_test(a_destroyed_stream_finishes_its_work),
         cmocka_unit_test(contexts_stack_and_end),
         cmocka_unit_test(the_primary_context_is_active_while_retained),

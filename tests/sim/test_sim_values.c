@@ -174,6 +174,28 @@ static void a_host_that_asks_sees_the_wait_end(void **state)
     under_all_policies(poll_until_over);
 }
 
+static void set_value(void *unused)
+{
+    (void)unused;
+    atomic_store((_Atomic uint32_t *)at.pinned, 1);
+}
+
+static void wait_for_a_host_function(void)
+{
+    atomic_store((_Atomic uint32_t *)at.pinned, 0);
+    OK(p_cuStreamWaitValue32(at.stream, at.pinned_at, 1, CU_STREAM_WAIT_VALUE_EQ));
+    OK(p_cuLaunchHostFunc(at.other, set_value, NULL));
+    OK(p_cuStreamSynchronize(at.stream));
+    OK(p_cuStreamSynchronize(at.other));
+}
+
+/* The host has the lock while it looks for work that may bring the value, and the function needs it to begin. */
+static void a_host_function_ends_a_wait(void **state)
+{
+    (void)state;
+    under_all_policies(wait_for_a_host_function);
+}
+
 /* ---- what goes on meanwhile ---- */
 
 static void hold_one(void)
@@ -258,6 +280,7 @@ int main(void)
         cmocka_unit_test(fills_and_copies_bring_values_too),
         cmocka_unit_test(a_host_that_synchronizes_waits_until_another_thread_writes),
         cmocka_unit_test(a_host_that_asks_sees_the_wait_end),
+        cmocka_unit_test(a_host_function_ends_a_wait),
         cmocka_unit_test(a_wait_holds_its_own_stream_and_no_other),
         cmocka_unit_test(a_wait_that_is_over_forces_nothing_else),
         cmocka_unit_test(a_batch_is_done_one_after_the_other),

@@ -3,6 +3,7 @@
 #include "support/sim_vmm.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static size_t free_bytes(void)
@@ -299,6 +300,31 @@ static void the_host_reaches_mapped_memory_of_its_own_once_it_may(void **state)
     test_sim_end();
 }
 
+/* RLIMIT_FSIZE: without a check the kernel ends the process with SIGXFSZ. */
+static void a_limit_of_file_sizes_is_a_lack_of_memory(void **state)
+{
+    (void)state;
+    test_sim_begin();
+    struct rlimit before;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    const struct rlimit small = {TEST_PAGE, before.rlim_max};
+    static const CUmemAllocationHandleType types[] = {CU_MEM_HANDLE_TYPE_NONE,
+                                                      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                          .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
+                                          .requestedHandleTypes = types[i]};
+        CUmemGenericAllocationHandle handle;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        CUresult result = p_cuMemCreate(&handle, 64 * TEST_PAGE, &properties, 0);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
+        OK(p_cuMemCreate(&handle, 64 * TEST_PAGE, &properties, 0));
+        OK(p_cuMemRelease(handle));
+    }
+    test_sim_end();
+}
+
 int main(void)
 {
     test_sim_open();
@@ -306,6 +332,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_map_of_a_handle_shows_the_same_bytes),
+        cmocka_unit_test(a_limit_of_file_sizes_is_a_lack_of_memory),
         cmocka_unit_test(a_handle_keeps_its_bytes_while_it_is_mapped_nowhere),
         cmocka_unit_test(neighbouring_maps_are_one_range_to_copies_and_kernels),
         cmocka_unit_test(memory_is_counted_until_its_last_handle_and_its_last_map_are_gone),

@@ -4,7 +4,7 @@
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 #define STRATA_TESTS_SUPPORT_BUDGET_FILES_H
 
-#include "resources/budget/shared_internal.h"
+#include "support/budget_inside.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -176,8 +176,8 @@ static inline bool is_locked(const char *path, off_t byte)
 /* ---- visits ---- */
 
 typedef struct seen {
-    size_t count, problems, processes, alive, tags;
-    size_t limit, in_use;
+    size_t count, problems, processes, alive, tags, longest_tag;
+    size_t limit, in_use, dead_in_use;
     char path[SHARED_PATH], problem[512];
     void (*meanwhile)(void);
 } seen;
@@ -192,9 +192,14 @@ static inline void see(const strata_shared_budget *budget, void *data)
     for (size_t i = 0; i < budget->process_count; i++) {
         self->alive += budget->processes[i].alive;
         self->tags += budget->processes[i].tag_count;
+        for (size_t at = 0; at < budget->processes[i].tag_count; at++) {
+            size_t length = strlen(budget->processes[i].tags[at].name);
+            self->longest_tag = length > self->longest_tag ? length : self->longest_tag;
+        }
     }
     self->limit = budget->limit;
     self->in_use = budget->in_use;
+    self->dead_in_use = budget->dead_in_use;
     snprintf(self->path, sizeof self->path, "%s", budget->path);
     snprintf(self->problem, sizeof self->problem, "%s", budget->problem ? budget->problem : "");
     if (self->meanwhile)

@@ -4,10 +4,11 @@
 #ifndef STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 #define STRATA_TESTS_SUPPORT_BUDGET_PUPPETS_H
 
-#include "resources/budget/shared_internal.h"
+#include "support/budget_inside.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +43,11 @@ typedef enum order {
     ORDER_LIMIT,
     ORDER_LOOK,     /* the processes of all files, by a visit */
     ORDER_HOLDINGS, /* the puppet's descriptors, and its mappings of shared budgets */
+    ORDER_RETIRE,   /* submits a free on stream 1; answers the ticket as bytes, done: the stream is to write it */
+    ORDER_WRITE,    /* as the stream does: the ticket `bytes` to its word */
+    ORDER_COMPLETE, /* of the ticket `bytes`, whose bytes are given back next */
+    ORDER_BECOME,   /* the user and group `bytes`, if that is possible */
+    ORDER_EXEC,     /* becomes another program, which lives on; does not answer */
     ORDER_NONE,
 } order;
 
@@ -118,6 +124,31 @@ static inline void carry_out(budget_shared **shared, const command *what, answer
         return;
     case ORDER_HOLDINGS:
         reply->bytes = count_holdings();
+        return;
+    case ORDER_RETIRE: {
+        _Atomic uint64_t ticket = UINT64_MAX;
+        reply->done =
+            shared_retire(
+                *shared, &(shared_free){.stream = 1, .bytes = what->bytes, .ticket = &ticket, .waiting = UINT64_MAX}) !=
+            0;
+        reply->bytes = ticket == UINT64_MAX ? 0 : ticket;
+        return;
+    }
+    case ORDER_WRITE:
+        atomic_store(&(*shared)
+                          ->file->retired[shared_slot_of(*shared) - (*shared)->file->slots]
+                          .records[what->bytes % SHARED_RETIRED]
+                          .word,
+                     what->bytes);
+        return;
+    case ORDER_COMPLETE:
+        shared_retire_completed(*shared, what->bytes);
+        return;
+    case ORDER_BECOME:
+        reply->done = setgroups(0, NULL) == 0 && setgid((gid_t)what->bytes) == 0 && setuid((uid_t)what->bytes) == 0;
+        return;
+    case ORDER_EXEC:
+        execlp("sleep", "sleep", "1000", (char *)NULL);
         return;
     case ORDER_NONE:
         return;

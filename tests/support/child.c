@@ -2,8 +2,8 @@
 #include "support/child.h"
 
 #include "support/effort.h"
-#include "support/itself.h"
-#include "support/where.h"
+#include "support/rerun.h"
+#include "support/signal_stack.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ void test_child_begin(int count, char **arguments, const test_scenario *scenario
 {
     if (count != 3 || strcmp(arguments[1], "--child") != 0)
         return;
-    test_say_where(SIGALRM);
+    test_print_stack_on_signal(SIGALRM);
     alarm(test_timeout(PATIENCE_S));
     for (size_t i = 0; i < scenario_count; i++) {
         if (strcmp(scenarios[i].name, arguments[2]) != 0)
@@ -51,7 +51,7 @@ int test_child_status(const char *scenario, const char *const *changes)
     assert_true(child >= 0);
     if (child == 0) {
         change_environment(changes);
-        test_run_itself((char *const[]){"test", "--child", (char *)(uintptr_t)scenario, NULL});
+        test_rerun_program((char *const[]){"test", "--child", (char *)(uintptr_t)scenario, NULL});
         _exit(1);
     }
     int status;

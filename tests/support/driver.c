@@ -1,15 +1,46 @@
-/* Opens the tests' driver, and checks its calls and answers. */
+/* Opens the tests' driver, and checks its calls and answers. Until then the table of entry points has functions that
+ * end the process with a message. */
 #define _GNU_SOURCE
 #include "support/driver.h"
 
+#include "support/signal_stack.h"
 #include "support/sweep.h"
-#include "support/where.h"
 
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+/* ---- before the driver is open ---- */
+
+static _Noreturn void refuse_unopened(const char *name)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s was called before the driver is open: main of a test program begins with test_open_driver()\n",
+            name);
+    _exit(TEST_DRIVER_UNOPENED);
+}
+
+#define UNOPENED(need, name, version, parameters, arguments) \
+    static CUresult CUDAAPI unopened_##name parameters       \
+    {                                                        \
+        refuse_unopened("cu" #name);                         \
+        return strata_cu.name arguments;                     \
+    }
+STRATA_ENTRY_POINTS(UNOPENED)
+#undef UNOPENED
+
+/* Opening the driver replaces them. */
+static __attribute__((constructor)) void fill_unopened(void)
+{
+#define FILL(need, name, version, parameters, arguments) strata_cu.name = unopened_##name;
+    STRATA_ENTRY_POINTS(FILL)
+#undef FILL
+}
+
+/* ---- opening ---- */
 
 static CUcontext primary_context;
 static test_sim control;
@@ -64,7 +95,7 @@ static void warm_up(void)
 static void open_driver(bool say)
 {
     strata_driver_info info;
-    test_say_where(SIGABRT);
+    test_print_stack_on_signal(SIGABRT);
     test_sweep_begin();
     if (strata_driver_choose("auto") != STRATA_SUCCESS || strata_driver_count_calls() != STRATA_SUCCESS ||
         strata_driver_get_info(&info) != STRATA_SUCCESS) {
@@ -187,7 +218,7 @@ void test_check_last_error(strata_status want, const char *words, const char *fi
 
 /* ---- counting ---- */
 
-static void note_count(const char *name, uint64_t count, void *data)
+static void record_count(const char *name, uint64_t count, void *data)
 {
     test_calls *calls = data;
     if (calls->names == TEST_CALLS_ROOM)
@@ -199,7 +230,7 @@ static void note_count(const char *name, uint64_t count, void *data)
 void test_calls_begin(test_calls *calls)
 {
     calls->names = 0;
-    strata_driver_visit_calls(note_count, calls);
+    strata_driver_visit_calls(record_count, calls);
 }
 
 static uint64_t count_in(const test_calls *calls, const char *name)

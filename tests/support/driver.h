@@ -21,6 +21,9 @@
 void test_open_driver(void);
 void test_open_driver_quietly(void); /* prints only errors */
 
+/* The exit status of a test program that calls the driver through strata_cu before it is open. */
+enum { TEST_DRIVER_UNOPENED = 70 };
+
 /* Makes the primary context of device 0 current in the calling thread, as the threads of a CUDA program do. */
 void test_make_current(void);
 

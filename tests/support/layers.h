@@ -45,6 +45,14 @@ static const test_layer_text test_decorators[] = {
     {.text = "prefetch(on_use=on)", .random_only = true},
 };
 
+/* Stacks with branches, below any decorators: the branches serve by turns. */
+static const char *const test_branches[] = {
+    "fallback(fault(every=2), async | pool)",
+    "fallback(fault(every=2), pool | fault(every=3), statistics, direct | async)",
+};
+
+enum { TEST_BRANCHES = sizeof test_branches / sizeof test_branches[0] };
+
 enum { TEST_DECORATORS = sizeof test_decorators / sizeof test_decorators[0] };
 
 #endif

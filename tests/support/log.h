@@ -102,7 +102,7 @@ static inline log_contents read_log(const char *file)
 {
     log_contents contents;
     log_problem problem;
-    if (!log_read_file(in_folder(file).text, &contents, &problem))
+    if (!log_read_file(in_folder(file).text, LOG_MEMORY, &contents, &problem))
         fail_msg("%s: %s", file, problem.text);
     if (contents.damages)
         fail_msg("%s: %s", file, contents.damage[0].text);

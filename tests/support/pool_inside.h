@@ -4,7 +4,6 @@
 
 #include "core/stack/stack.h"
 #include "resources/pool/internal.h"
-#include "resources/pool/overhead.h"
 #include "resources/pool/pending.h"
 #include "resources/pool/thread_cache.h"
 
@@ -15,35 +14,28 @@ static inline pool *pool_inside(strata_runtime *runtime)
     return (pool *)strata_stack_layer(strata_runtime_stack(runtime), "pool", 0);
 }
 
-/* ---- remapping and the overhead that it earns ---- */
+/* ---- the policy ---- */
 
-/* Adaptive overhead depends on the machine's speed, so tests of other subjects reset it. */
-static inline void forget_remapping(strata_runtime *runtime)
-{
-    pool *self = pool_inside(runtime);
-    self->adaptive.by_remapping = 0;
-    self->adaptive.remap_window = (pool_remap_window){0};
-}
-
-/* Remapping is counted, and adds no overhead. */
+/* Moves buy nothing. */
 static inline void earn_nothing(pool *self)
 {
-    self->given.overhead = true;
+    self->policy.buys = self->policy.bought = 0;
 }
 
-static inline double earned_by_remapping(const pool *self)
+/* Of the peak, without what was bought. */
+static inline double share_of_peak(strata_runtime *runtime)
 {
-    return self->adaptive.by_remapping;
+    return pool_inside(runtime)->policy.share;
 }
 
-static inline void set_earned_by_polling(pool *self, double overhead)
+/* What pool.allowed would say after a look at a large request of no bytes. */
+static inline uint64_t allowed_now(strata_runtime *runtime)
 {
-    self->adaptive.by_polling = overhead;
-}
-
-static inline double given_overhead(const pool *self)
-{
-    return self->overhead;
+    pool *self = pool_inside(runtime);
+    strata_lock_take(&self->map_lock);
+    const uint64_t allowed = pool_allowed(self, &(pool_need){.side = POOL_LARGE, .budget_limit = UINT64_MAX});
+    strata_lock_release(&self->map_lock);
+    return allowed;
 }
 
 static inline bool is_polling_costly(const pool *self)
@@ -51,61 +43,16 @@ static inline bool is_polling_costly(const pool *self)
     return atomic_load(&self->polling_is_costly);
 }
 
-static inline uint64_t window_bytes(const pool *self)
-{
-    return self->adaptive.remap_window.bytes;
-}
-
-static inline uint64_t window_remapping(const pool *self)
-{
-    return self->adaptive.remap_window.remapping;
-}
-
-static inline uint64_t window_began(const pool *self)
-{
-    return self->adaptive.remap_window.began;
-}
-
-static inline void restart_window(pool *self)
-{
-    const uint64_t now = pool_overhead_clock(self);
-    self->adaptive.remap_window =
-        (pool_remap_window){.began = now, .seen = now, .misses_seen = atomic_load(&self->counts.misses)};
-}
-
-/* A pause of so many nanoseconds, for the remap window. */
-static inline void shift_window(pool *self, uint64_t nanoseconds)
-{
-    self->adaptive.remap_window.began -= nanoseconds;
-    self->adaptive.remap_window.seen -= nanoseconds;
-}
-
-static inline void count_misses(pool *self, uint64_t count)
-{
-    atomic_fetch_add(&self->counts.misses, count);
-}
-
-static inline void count_remapped(pool *self, uint64_t count)
-{
-    atomic_fetch_add(&self->counts.chunks_remapped, count);
-}
-
-/* No later peak restarts the count. */
-static inline void never_restart(pool *self)
-{
-    self->adaptive.risen_to = UINT64_MAX;
-}
-
 /* ---- sizes ---- */
 
 static inline uint64_t peak_live(const pool *self)
 {
-    return self->peak_live;
+    return self->policy.peak;
 }
 
 static inline void set_peak_live(pool *self, uint64_t bytes)
 {
-    self->peak_live = bytes;
+    self->policy.peak = bytes;
 }
 
 static inline uint64_t reserved_inside(const pool *self)

@@ -1,7 +1,7 @@
 /* Sweeps: plans the runs of each case, and judges their results. */
 #define _GNU_SOURCE
 #include "support/sweep_board.h"
-#include "support/unseen.h"
+#include "support/sweep_exceptions.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +85,7 @@ static void complain(sweep_tally *tally, const char *what)
     printf(": %s\n", what);
 }
 
-static void complain_of_things(sweep_tally *tally)
+static void complain_of_objects(sweep_tally *tally)
 {
     char text[200];
     const sweep_outcome *outcome = &sweep_shared->outcome;
@@ -103,7 +103,7 @@ static void complain_of_things(sweep_tally *tally)
         complain(tally, text);
         printf("    %s\n", outcome->said);
     }
-    if (left->strange)
+    if (left->unowned)
         complain(tally, "something was ended that was not there");
 }
 
@@ -118,7 +118,7 @@ static void judge_edge(sweep_tally *tally)
         tally->noticed++;
         return;
     }
-    const char *reason = test_unseen_reason(name);
+    const char *reason = test_sweep_exception_reason(name);
     tally->unseen += reason != NULL;
     if (!reason) {
         complain(tally, "nobody notices that it is forgotten");
@@ -172,7 +172,7 @@ static void judge(int status, sweep_tally *tally)
             complain(tally, "it fails");
         if (sweep_shared->mode == SWEEP_SEEDS && outcome->passed)
             judge_state(tally);
-        if (outcome->unsaid)
+        if (outcome->unreported)
             complain(tally, "it fails without an error being said");
         if (outcome->reports) {
             complain(tally, "the checker reports");
@@ -181,7 +181,7 @@ static void judge(int status, sweep_tally *tally)
         if (outcome->unusable && !outcome->abandoned)
             complain(tally, "the runtime serves no block any more");
         if (!outcome->abandoned)
-            complain_of_things(tally);
+            complain_of_objects(tally);
     }
     if (tally->bad > before && getenv("STRATA_TEST_SWEEP_VERBOSE"))
         show_output();

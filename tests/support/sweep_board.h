@@ -3,7 +3,7 @@
 #ifndef STRATA_TEST_SWEEP_BOARD_H
 #define STRATA_TEST_SWEEP_BOARD_H
 
-#include "support/door.h"
+#include "support/driver_hooks.h"
 #include "support/sweep.h"
 #include "support/touch.h"
 
@@ -23,10 +23,10 @@ typedef struct sweep_outcome {
     bool began, passed, failed, over;
     bool abandoned; /* the case left objects that only it could have destroyed: what is left is not judged */
     bool unusable;
-    bool unsaid; /* the case failed in the thread of the fault, and no error was reported since */
-    bool slow;   /* a stall timed out: without a fault, the machine was too busy */
+    bool unreported; /* the case failed in the thread of the fault, and no error was reported since */
+    bool slow;       /* a stall timed out: without a fault, the machine was too busy */
     char said[SWEEP_SAID];
-    test_door_seen seen;
+    test_driver_hook_seen seen;
     test_holdings left;
     sweep_state state;
     uint32_t streams_kept; /* streams whose destruction the case prevented */

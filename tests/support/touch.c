@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/streams/device.h"
-#include "core/streams/stream_map.h"
+#include "core/streams/known_streams.h"
 #include "runtime/runtime.h"
 
 #include "support/driver.h"
@@ -36,7 +36,7 @@ static test_touch touched;                      /* written before the test start
 static PFN_cuLaunchKernel_v4000 launch_kernel;  /* the driver's own, without call counts */
 static CUfunction kernels[STRATA_DEVICE_LIMIT]; /* of each device's primary context */
 
-static void twin(strata_sim_launch *launch)
+static void host_kernel(strata_sim_launch *launch)
 {
     CUdeviceptr address;
     uint64_t bytes;
@@ -76,7 +76,7 @@ void test_touch_begin(test_touch what)
     memcpy(&register_kernel, &symbol, sizeof symbol);
     symbol = dlsym(library, "cuLaunchKernel");
     memcpy(&launch_kernel, &symbol, sizeof symbol);
-    if (!symbol || register_kernel("strata_test_touch", twin) != CUDA_SUCCESS)
+    if (!symbol || register_kernel("strata_test_touch", host_kernel) != CUDA_SUCCESS)
         abort();
     for (int ordinal = 0; ordinal < info.device_count; ordinal++)
         if (!load(ordinal))

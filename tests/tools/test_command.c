@@ -1,124 +1,13 @@
 /* The `strata` command as a person or a script meets it: exit status, what goes to stdout and stderr, and the keys of
  * its JSON. The program stands beside this one. */
-#include "support/replay.h"
+#include "support/command.h"
 
 #include "resources/logging/format.h"
 #include "tools/json_values.h"
 
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/ioctl.h>
-#include <sys/wait.h>
-
-extern char **environ;
-
-enum { OUTPUT_LIMIT = 1 << 16 };
-
-typedef struct outcome {
-    int status;
-    char out[OUTPUT_LIMIT];
-    char err[OUTPUT_LIMIT];
-} outcome;
-
-static char program[PATH_MAX];
-
-static int find_program(void **state)
-{
-    (void)state;
-    ssize_t length = readlink("/proc/self/exe", program, sizeof program - 16);
-    if (length < 0)
-        return -1;
-    program[length] = '\0';
-    strcpy(strrchr(program, '/'), "/strata");
-    return access(program, X_OK);
-}
-
-static void read_whole(const char *path, char *into)
-{
-    FILE *from = fopen(path, "r");
-    assert_non_null(from);
-    size_t length = fread(into, 1, OUTPUT_LIMIT - 1, from);
-    into[length] = '\0';
-    fclose(from);
-}
-
-/* `out` below 0: stdout is closed. */
-static pid_t start(char *const *arguments, int out, int err)
-{
-    posix_spawn_file_actions_t actions;
-    pid_t child;
-    assert_int_equal(posix_spawn_file_actions_init(&actions), 0);
-    if (out < 0)
-        assert_int_equal(posix_spawn_file_actions_addclose(&actions, STDOUT_FILENO), 0);
-    else
-        assert_int_equal(posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO), 0);
-    assert_int_equal(posix_spawn_file_actions_adddup2(&actions, err, STDERR_FILENO), 0);
-    assert_int_equal(posix_spawn(&child, program, &actions, NULL, arguments, environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    return child;
-}
-
-static int exit_status_of(pid_t child)
-{
-    int status;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + status;
-}
-
-/* Runs `strata` with the words of `line`, which are separated by single spaces, and stdout to the file `out`, or closed
- * for NULL; the outcome is the caller's to free. */
-static outcome *run_into(const char *line, const char *out)
-{
-    char words[1024];
-    char *arguments[32] = {"strata"};
-    size_t count = 1;
-    assert_true(strlen(line) < sizeof words);
-    strcpy(words, line);
-    for (char *word = strtok(words, " "); word && count < 31; word = strtok(NULL, " "))
-        arguments[count++] = word;
-    scratch_file err = scratch_write("");
-    int out_descriptor = out ? open(out, O_WRONLY | O_CLOEXEC) : -1;
-    int err_descriptor = open(err.path, O_WRONLY | O_CLOEXEC);
-    assert_true((!out || out_descriptor >= 0) && err_descriptor >= 0);
-    outcome *result = calloc(1, sizeof *result);
-    assert_non_null(result);
-    result->status = exit_status_of(start(arguments, out_descriptor, err_descriptor));
-    if (out)
-        close(out_descriptor);
-    close(err_descriptor);
-    read_whole(err.path, result->err);
-    scratch_remove(&err);
-    return result;
-}
-
-static outcome *run(const char *line)
-{
-    scratch_file out = scratch_write("");
-    outcome *result = run_into(line, out.path);
-    read_whole(out.path, result->out);
-    scratch_remove(&out);
-    return result;
-}
-
-static outcome *run_on(const char *format, const scratch_file *file)
-{
-    char line[640];
-    snprintf(line, sizeof line, "%s %s", format, file->path);
-    return run(line);
-}
-
-static void assert_outcome(const outcome *of, int status, const char *in_out, const char *in_err)
-{
-    bool good = of->status == status && strstr(of->out, in_out) && strstr(of->err, in_err);
-    if (!good)
-        print_error("status %d\nstdout: %s\nstderr: %s\n", of->status, of->out, of->err);
-    assert_int_equal(of->status, status);
-    assert_non_null(strstr(of->out, in_out));
-    assert_non_null(strstr(of->err, in_err));
-}
 
 #define SMALL_TRACE                                                                             \
     TRACE_HEADER "alloc,0,1000,0,0\nalloc,1,300000,1,10\nuse,1,300000,0,20\nfree,0,1000,0,30\n" \
@@ -242,7 +131,7 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     scratch_file cut = scratch_write_bytes(bytes, size - 5);
     memcpy(bytes + size, bytes + LOG_FILE_HEADER, LOG_BATCH_HEADER + 1); /* the beginning of another batch */
     scratch_file longer = scratch_write_bytes(bytes, size + LOG_BATCH_HEADER + 1);
-    bytes[size / 2] ^= 0x40;
+    bytes[LOG_FILE_HEADER + LOG_BATCH_HEADER + 8] ^= 0x40; /* within the first batch: there may be two */
     scratch_file damaged = scratch_write_bytes(bytes, size);
     outcome *of = run("log /nowhere/run.slog");
     assert_outcome(of, 2, "", "/nowhere/run.slog: No such file or directory");
@@ -255,7 +144,7 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     scratch_remove(&empty);
     scratch_file csv = scratch_write("Thread,Time,Action,Pointer,Size,Stream\n");
     of = run_on("log", &csv);
-    assert_outcome(of, 2, "", ": this is a log as CSV; strata log reads binary ones, strata replay both");
+    assert_outcome(of, 2, "", ": this is a CSV log; strata log reads binary logs, strata replay both");
     free(of);
     scratch_remove(&csv);
     of = run_on("log", &damaged);
@@ -265,10 +154,10 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     assert_outcome(of, 2, "", "byte ");
     free(of);
     of = run_on("log --json", &cut);
-    assert_outcome(of, 0, "", "a part of a batch whose writer was cut off");
+    assert_outcome(of, 0, "", "an incomplete batch: the writer was interrupted");
     free(of);
     of = run_on("replay --driver sim --stack direct", &longer);
-    assert_outcome(of, 0, "not in the log   what was to follow its last 41 bytes", "");
+    assert_outcome(of, 0, "not in the log   everything after its last 41 bytes, a partial batch or line", "");
     free(of);
     scratch_remove(&longer);
     scratch_remove(&cut);
@@ -284,24 +173,26 @@ static void bad_usage_is_status_2_with_a_reason(void **state)
         const char *line;
         const char *words;
     } wrong[] = {
-        {"", "which command?"},
-        {"fly", "no command \"fly\""},
+        {"", "missing command"},
+        {"fly", "unknown command \"fly\""},
         {"--fly", "unrecognized option"},
         {"info now", "unexpected \"now\""},
-        {"replay", "which trace?"},
+        {"replay", "missing TRACE"},
         {"replay --fly", "unrecognized option"},
         {"replay --share 101", "from 0 to 100"},
         {"replay --share half", "from 0 to 100"},
         {"replay --threads 0", "from 1 to 1024"},
         {"replay --repeat -1", "--repeat is \"-1\""},
         {"replay --device x", "--device is \"x\""},
-        {"log", "which log?"},
+        {"replay --max-memory much", "--max-memory is \"much\": expected a size"},
+        {"log", "missing FILE"},
+        {"log --max-memory -1 x", "--max-memory is \"-1\": expected a size"},
         {"log --kind fly x", "--kind is \"fly\""},
         {"log --from noon x", "--from is \"noon\""},
         {"log --stream blue x", "--stream is \"blue\""},
         {"log --thread one x", "--thread is \"one\""},
         {"log --min-size big x", "--min-size is \"big\""},
-        {"log --csv --json x", "--csv goes with neither"},
+        {"log --csv --json x", "--csv cannot be combined with"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bool has_trace = strncmp(wrong[i].line, "replay --", 9) == 0;
@@ -311,6 +202,27 @@ static void bad_usage_is_status_2_with_a_reason(void **state)
         free(of);
     }
     scratch_remove(&file);
+}
+
+static void files_beyond_the_limit_of_host_memory_are_refused_and_the_option_is_named(void **state)
+{
+    (void)state;
+    scratch_file trace = scratch_write(SMALL_TRACE), log = make_log_file("");
+    outcome *of = run_on("replay --driver sim --max-memory 1KiB", &trace);
+    assert_outcome(of, 2, "",
+                   "the trace needs more than 1 KiB (1024 bytes) of host memory; --max-memory raises the limit");
+    free(of);
+    of = run_on("replay --driver sim --max-memory 1KiB", &log);
+    assert_outcome(of, 2, "", "; --max-memory raises the limit");
+    free(of);
+    of = run_on("replay --driver sim --max-memory 4MiB", &trace);
+    assert_outcome(of, 0, "operations       8", "");
+    free(of);
+    of = run_on("log --max-memory 100", &log);
+    assert_outcome(of, 2, "", "the records need more than 100 bytes of host memory; --max-memory raises the limit");
+    free(of);
+    scratch_remove(&trace);
+    scratch_remove(&log);
 }
 
 static void what_cannot_be_started_is_status_2_with_a_reason(void **state)
@@ -613,7 +525,7 @@ static void info_says_in_which_mode_stacks_are_made(void **state)
     outcome *wrong = run("info");
     unsetenv("STRATA_MODE");
     assert_outcome(text, 0, "  mode           sanitizer", "");
-    assert_outcome(wrong, 1, "  is wrong       STRATA_MODE is \"fast\": expected sanitizer or normal", "");
+    assert_outcome(wrong, 1, "  problem        STRATA_MODE is \"fast\": expected sanitizer or normal", "");
     json_t *info = parsed(object);
     assert_string_equal(json_string_value(json_object_get(info, "mode")), "sanitizer");
     json_decref(info);
@@ -630,13 +542,13 @@ static void info_says_what_is_wrong_with_the_stack_that_the_environment_asks_for
     outcome *object = run("info --json");
     unsetenv("STRATA_STACK");
     outcome *fine = run("info --json");
-    assert_outcome(text, 1, "bogus\\x1b[1m (STRATA_STACK is set)\n  is wrong       stack text, character 1 ", "");
+    assert_outcome(text, 1, "bogus\\x1b[1m (STRATA_STACK is set)\n  problem        stack text, character 1 ", "");
     assert_null(strchr(text->out, '\033'));
     assert_int_equal(object->status, 1);
     json_t *info = parsed(object);
     const char *problem = json_string_value(json_object_get(info, "stack_problem"));
     assert_non_null(problem);
-    assert_non_null(strstr(problem, "there is no layer \"bogus\""));
+    assert_non_null(strstr(problem, "unknown layer \"bogus\""));
     json_decref(info);
     info = parsed(fine);
     assert_true(json_is_null(json_object_get(info, "stack_problem")));
@@ -730,15 +642,25 @@ static void terminal_close(terminal *of)
     close(of->nowhere);
 }
 
+/* Of a replay whose second half comes much later. */
+static void end_when_half_is_drawn(terminal *of, pid_t child)
+{
+    while (!strstr(of->seen, "50%") && terminal_read(of, 60000))
+        continue;
+    kill(child, SIGINT);
+    assert_int_equal(exit_status_of(child), 1000 + SIGINT);
+    while (terminal_read(of, 100))
+        continue;
+}
+
 static void a_person_who_is_watching_sees_a_bar(void **state)
 {
     (void)state;
-    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,400000\n");
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,60000000\n");
     terminal screen;
     terminal_open(&screen);
     pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, screen.nowhere, screen.slave);
-    assert_int_equal(exit_status_of(child), 0);
-    terminal_read(&screen, 1000);
+    end_when_half_is_drawn(&screen, child);
     terminal_close(&screen);
     scratch_remove(&file);
     assert_non_null(strstr(screen.seen, "50%"));
@@ -761,15 +683,14 @@ static void the_bar_fits_into_a_line_of_the_terminal(void **state)
     static const size_t longest[] = {79, 47 + 2 + 40, 79, 59, 47, 29, 7}; /* the figure is there in any case */
     char name[64];
     snprintf(name, sizeof name, "/tmp/strata-trace-of-a-name-that-is-long-%ld.csv", (long)getpid());
-    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,250000\n");
+    scratch_file file = scratch_write(TRACE_HEADER "alloc,0,1000,0,0\nfree,0,1000,0,60000000\n");
     assert_int_equal(symlink(file.path, name), 0);
     for (size_t i = 0; i < sizeof columns / sizeof columns[0]; i++) {
         terminal screen;
         terminal_open(&screen);
         assert_int_equal(ioctl(screen.slave, TIOCSWINSZ, &(struct winsize){.ws_row = 24, .ws_col = columns[i]}), 0);
         pid_t child = start((char *[]){"strata", "replay", "--pace", name, NULL}, screen.nowhere, screen.slave);
-        assert_int_equal(exit_status_of(child), 0);
-        terminal_read(&screen, 1000);
+        end_when_half_is_drawn(&screen, child);
         terminal_close(&screen);
         assert_non_null(strstr(screen.seen, " 50%"));
         assert_int_equal(longest_line(&screen), longest[i]);
@@ -785,15 +706,9 @@ static void a_signal_ends_the_line_of_the_bar_and_then_the_replay(void **state)
     terminal screen;
     terminal_open(&screen);
     pid_t child = start((char *[]){"strata", "replay", "--pace", file.path, NULL}, screen.nowhere, screen.slave);
-    while (!strstr(screen.seen, "50%") && terminal_read(&screen, 10000))
-        continue;
-    kill(child, SIGINT);
-    int status = exit_status_of(child);
-    while (terminal_read(&screen, 100))
-        continue;
+    end_when_half_is_drawn(&screen, child);
     terminal_close(&screen);
     scratch_remove(&file);
-    assert_int_equal(status, 1000 + SIGINT);
     assert_non_null(strstr(screen.seen, "50%"));
     assert_int_equal(screen.seen[screen.length - 1], '\n');
 }
@@ -808,6 +723,7 @@ int main(void)
         cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),
         cmocka_unit_test(output_that_is_lost_is_status_1_with_the_reason),
         cmocka_unit_test(with_stdout_closed_nothing_is_printed_into_the_files_that_are_opened),
+        cmocka_unit_test(files_beyond_the_limit_of_host_memory_are_refused_and_the_option_is_named),
         cmocka_unit_test(what_cannot_be_started_is_status_2_with_a_reason),
         cmocka_unit_test(a_malformed_trace_is_status_2_with_file_and_line_and_nothing_is_replayed),
         cmocka_unit_test(a_good_replay_is_status_0_and_says_so_on_stdout_alone),

@@ -1,12 +1,10 @@
 /* `strata log`: prints binary logs of the layer `logging` as a table, CSV, JSON or totals. */
-#include "core/base/size_text.h"
 #include "tools/command.h"
 #include "tools/log/log_filter.h"
 #include "tools/log/log_follow.h"
 #include "tools/log/log_print.h"
 #include "tools/log/log_reader.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +18,8 @@ enum {
     OPTION_MIN_SIZE,
     OPTION_CSV,
     OPTION_JSON,
-    OPTION_SUMMARY
+    OPTION_SUMMARY,
+    OPTION_MAX_MEMORY
 };
 
 typedef struct settings {
@@ -29,6 +28,7 @@ typedef struct settings {
     bool csv, json, summary, follow;
     char **paths;
     size_t path_count;
+    uint64_t max_memory; /* bytes of host memory for the records */
 } settings;
 
 static void read_moment(struct argp_state *state, const char *name, const char *text, log_moment *out)
@@ -65,11 +65,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
     switch (key) {
     case OPTION_KIND:
         if (!log_filter_read_kinds(text, &to->choice.kinds))
-            argp_error(
-                state,
-                "--kind is \"%s\": expected some of allocate, free, complete, reuse, prepare, finish, use, reap, "
-                "trim and sync, with commas between them",
-                text);
+            argp_error(state,
+                       "--kind is \"%s\": expected a list of allocate, free, complete, reuse, prepare, finish, use, "
+                       "reap, trim and sync, separated by commas",
+                       text);
         return 0;
     case OPTION_FAILED:
         to->choice.failed = true;
@@ -92,8 +91,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
         read_moment(state, "to", text, &to->choice.to);
         return 0;
     case OPTION_MIN_SIZE:
-        if (!strata_read_size(text, strlen(text), &to->choice.min_size))
-            argp_error(state, "--min-size is \"%s\": expected a size such as 4MiB", text);
+        to->choice.min_size = command_read_size(state, "min-size", text);
+        return 0;
+    case OPTION_MAX_MEMORY:
+        to->max_memory = command_read_size(state, "max-memory", text);
         return 0;
     case OPTION_CSV:
         to->csv = true;
@@ -112,13 +113,13 @@ static error_t parse(int key, char *text, struct argp_state *state)
         to->path_count = (size_t)(state->argc - state->next);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which log?");
+        argp_error(state, "missing FILE");
         return EINVAL;
     case ARGP_KEY_END:
         if (to->csv && (to->json || to->summary))
-            argp_error(state, "--csv goes with neither --json nor --summary");
+            argp_error(state, "--csv cannot be combined with --json or --summary");
         if (to->follow && to->path_count > 1)
-            argp_error(state, "--follow is for one file; its rotation is followed");
+            argp_error(state, "--follow takes one file; its rotation is followed");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -127,43 +128,53 @@ static error_t parse(int key, char *text, struct argp_state *state)
 
 static const struct argp_option options[] = {
     {"kind", OPTION_KIND, "KINDS", 0,
-     "Only allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync: some of them, with commas", 0},
+     "Only these kinds, separated by commas: allocate, free, complete, reuse, prepare, finish, use, reap, trim, sync",
+     0},
     {"failed", OPTION_FAILED, NULL, 0, "Only calls that failed", 0},
     {"tag", 't', "NAME", 0, "Only blocks of that tag", 0},
     {"stream", 's', "STREAM", 0, "Only that stream: its handle (0x...), its number, or gone", 0},
     {"thread", 'T', "N", 0, "Only that thread: the system's number or Strata's", 0},
-    {"from", OPTION_FROM, "TIME", 0, "Not before: 1.5s since the first record, 13:05:59, 2026-01-31T13:05:59", 0},
-    {"to", OPTION_TO, "TIME", 0, "Not after", 0},
+    {"from", OPTION_FROM, "TIME", 0,
+     "Only from this time on: 1.5s since the first record, 13:05:59, 2026-01-31T13:05:59", 0},
+    {"to", OPTION_TO, "TIME", 0, "Only up to this time", 0},
     {"min-size", OPTION_MIN_SIZE, "SIZE", 0, "Only requests of at least so many bytes, such as 4MiB", 0},
-    {"follow", 'f', NULL, 0, "Go on with what is added to the file, across its rotation, until Ctrl-C", 0},
+    {"follow", 'f', NULL, 0, "Continue with records that are added, across rotation, until Ctrl-C", 0},
     {"csv", OPTION_CSV, NULL, 0, "Print CSV: the columns of RMM's logs, then Strata's", 0},
     {"json", OPTION_JSON, NULL, 0, "Print a JSON object a line", 0},
     {"summary", OPTION_SUMMARY, NULL, 0, "Print totals in place of records", 0},
+    {"max-memory", OPTION_MAX_MEMORY, "SIZE", 0,
+     "Most host memory for the records; more is refused, such as what a small compressed file may hold; default: 2GiB",
+     0},
     {0},
 };
 
 static const char documentation[] =
-    "Prints what the layer \"logging\" has recorded."
-    "\vA FILE is a binary log, plain or gzip. Several, such as those of one rotation, are merged. Records that came "
-    "late stand in their places. A log that ends in the middle of a write, or a compressed one that is cut off, is "
-    "read up to there, and what is damaged is left out up to where it can be read again; all of it is said on "
-    "stderr.\n\n"
-    "With --follow, records are printed as they come, late ones where they come; with --summary, totals at the end. "
-    "Ctrl-C or SIGTERM ends it, once all that was there is printed.\n\n"
-    "Exit status: 0 if all was read, 1 if something was damaged or the output could not be written, 2 if nothing was "
-    "printed because of bad usage or a file that is missing or no log.";
+    "Prints records of the layer \"logging\".\vA FILE is a binary log, plain or gzip. Several files, such as those of "
+    "one rotation, are merged. Late records are sorted into their places. A log that ends within a batch, or whose "
+    "compressed file is cut off, is read up to there. Damage is skipped up to the next intact batch. Both are reported "
+    "on stderr.\n\nWith --follow, records are printed as they are written, late ones when they come; with --summary, "
+    "totals at the end. Ctrl-C or SIGTERM ends it after everything that was written is printed.\n\nExit status: 0 if "
+    "everything was read, 1 if a file was damaged or the output could not be written, 2 if nothing was printed because "
+    "of bad usage or a file that is missing or not a log.";
 
-/* All records of all files. */
+/* Of all files. */
 typedef struct whole {
     strata_log_record *records;
     size_t count;
     uint64_t dropped, torn, damages;
 } whole;
 
-static bool append(whole *to, const log_contents *from)
+/* May take the records over. */
+static bool append(whole *to, log_contents *from)
 {
     if (from->count == 0)
         return true;
+    if (to->count == 0) {
+        to->records = from->records;
+        to->count = from->count;
+        from->records = NULL;
+        return true;
+    }
     strata_log_record *grown = realloc(to->records, (to->count + from->count) * sizeof *grown);
     if (!grown)
         return false;
@@ -182,6 +193,12 @@ static void say_damage(const char *program, const char *path, const log_contents
                 contents->damages - LOG_DAMAGES);
 }
 
+static void say_refusal(const settings *from, const char *path, const log_problem *problem)
+{
+    fprintf(stderr, "%s: %s: %s%s\n", from->program, path, problem->text,
+            problem->too_large ? "; --max-memory raises the limit" : "");
+}
+
 /* Each file has the number of records dropped when it was written; files of one process have the process's number. */
 static bool read_files(const settings *from, whole *to)
 {
@@ -189,29 +206,30 @@ static bool read_files(const settings *from, whole *to)
     for (size_t i = 0; i < from->path_count; i++) {
         log_contents contents;
         log_problem problem;
-        if (!log_read_file(from->paths[i], &contents, &problem)) {
-            fprintf(stderr, "%s: %s: %s\n", from->program, from->paths[i], problem.text);
+        const uint64_t left = from->max_memory - to->count * sizeof *to->records;
+        if (!log_read_file(from->paths[i], to->count ? left / 2 : left, &contents, &problem)) { /* copied by append */
+            say_refusal(from, from->paths[i], &problem);
             good = false;
             continue;
         }
         if (contents.torn)
-            fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are a part of a batch whose writer was cut off\n",
+            fprintf(stderr, "%s: %s: the last %" PRIu64 " bytes are an incomplete batch: the writer was interrupted\n",
                     from->program, from->paths[i], contents.torn);
         say_damage(from->program, from->paths[i], &contents);
         to->damages += contents.damages;
         to->dropped = contents.dropped > to->dropped ? contents.dropped : to->dropped;
         to->torn += contents.torn;
         if (!append(to, &contents)) {
-            fprintf(stderr, "%s: no host memory\n", from->program);
+            fprintf(stderr, "%s: out of host memory\n", from->program);
             good = false;
         }
         log_contents_free(&contents);
     }
-    if (good && !log_sort(to->records, to->count)) {
-        fprintf(stderr, "%s: no host memory\n", from->program);
-        good = false;
-    }
-    return good;
+    log_problem problem;
+    if (!good || log_sort_within(to->records, to->count, from->max_memory, &problem))
+        return good;
+    say_refusal(from, "all files", &problem);
+    return false;
 }
 
 static const log_style *style_of(const settings *from)
@@ -242,12 +260,12 @@ static bool print_totals(const settings *from, const whole *all)
     return true;
 }
 
-/* Reports a failure of printing with errno `reason`. */
+/* `reason`: errno. */
 static int say_failure(const settings *from, int reason)
 {
     if (ferror(stdout))
         return command_lose_output(from->program, "the output", reason);
-    fprintf(stderr, "%s: no host memory\n", from->program);
+    fprintf(stderr, "%s: out of host memory\n", from->program);
     return COMMAND_FOUND;
 }
 
@@ -257,7 +275,7 @@ typedef struct following {
     settings *from;
     log_totals totals;
     const log_style *style;
-    bool any, failed;
+    bool begun, any, failed;
     int reason; /* errno of a failure */
 } following;
 
@@ -268,9 +286,12 @@ static bool take_records(const log_contents *contents, void *data)
     if (contents->count && !self->any)
         log_filter_begin(&self->from->choice, contents->records[0].wall_ns);
     self->any |= contents->count != 0;
-    self->totals.torn += contents->torn; /* known at the end of a file */
+    self->totals.torn += contents->torn; /* known at a file's end */
     self->totals.dropped = contents->dropped > self->totals.dropped ? contents->dropped : self->totals.dropped;
     errno = 0;
+    if (!self->begun && !self->from->summary)
+        self->style->begin(stdout); /* not above a refusal */
+    self->begun = true;
     for (size_t i = 0; i < contents->count && !self->failed; i++) {
         if (!log_filter_takes(choice, &contents->records[i]))
             continue;
@@ -303,8 +324,6 @@ static int follow_log(settings *from)
     following self = {.from = from, .style = style_of(from)};
     const log_follow_sink sink = {.records = take_records, .say = say_problem, .data = &self};
     uint64_t damages;
-    if (!from->summary)
-        self.style->begin(stdout);
     log_follow_end end = log_follow(from->paths[0], &sink, &damages);
     if (end == LOG_FOLLOW_REFUSED)
         return self.any ? COMMAND_FOUND : COMMAND_USAGE;
@@ -318,12 +337,20 @@ static int follow_log(settings *from)
     return damages ? COMMAND_FOUND : COMMAND_FINE;
 }
 
-int command_log(int argc, char **argv)
+static const struct argp usage = {options, parse, "FILE...", documentation, command_common, NULL, NULL};
+
+static const command_values values[] = {
+    {"kind", "allocate free complete reuse prepare finish use reap trim sync", false},
+    {"stream", "gone", false},
+    {"", NULL, true},
+    {0},
+};
+
+static int run(int argc, char **argv)
 {
-    static const struct argp argp = {options, parse, "FILE...", documentation, NULL, NULL, NULL};
-    settings from = {.program = argv[0]};
+    settings from = {.program = argv[0], .max_memory = LOG_MEMORY};
     whole all = {0};
-    if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
+    if (!command_parse(&usage, argc, argv, 0, &from))
         return COMMAND_USAGE;
     if (from.follow)
         return follow_log(&from);
@@ -340,3 +367,6 @@ int command_log(int argc, char **argv)
     free(all.records);
     return status;
 }
+
+const command command_log = {"log",  "strata log", "print, filter and convert records of the layer \"logging\"",
+                             &usage, values,       run};

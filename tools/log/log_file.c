@@ -1,4 +1,4 @@
-/* Reads a log's file in pieces. zlib also reads plain files. */
+/* Reads a log's file in pieces. */
 #include "tools/line_reader.h"
 #include "tools/log/log_reader.h"
 
@@ -9,65 +9,69 @@
 static bool refuse(log_problem *problem, const char *reason)
 {
     snprintf(problem->text, sizeof problem->text, "%s", reason);
+    problem->too_large = false;
     return false;
 }
 
-typedef struct log_file {
-    line_reader file;
-    unsigned char room[LOG_READ_ROOM];
-} log_file;
-
-/* Reads the file. *whole: up to its end, or the reader's problem is the reason. */
-static bool decode_file(log_file *self, log_decoder *decoder, bool *whole, log_problem *problem)
+/* *whole: up to its end; else the reader's problem is the reason. */
+static bool decode_file(line_reader *file, unsigned char *room, log_decoder *decoder, bool *whole, log_problem *problem)
 {
     size_t filled = 0, got, used;
     bool good, last;
     do {
-        *whole = line_reader_read(&self->file, self->room + filled, LOG_READ_ROOM - filled, &got);
-        last = !*whole || self->file.at_end;
+        *whole = line_reader_read(file, room + filled, LOG_READ_ROOM - filled, &got);
+        last = !*whole || file->at_end;
         filled += got;
-        good = log_decoder_read(decoder, self->room, filled, last, &used, problem);
+        good = log_decoder_read(decoder, room, filled, last, &used, problem);
         filled -= used;
-        memmove(self->room, self->room + used, filled);
+        memmove(room, room + used, filled);
     } while (good && !last);
     return good;
 }
 
-static bool read_opened(log_file *self, log_contents *out, log_problem *problem)
+/* Records what ends an incomplete file. */
+static void note_incomplete(const line_reader *file, log_contents *out)
 {
-    log_decoder *decoder = log_decoder_make(out);
-    bool whole;
-    if (!decoder)
-        return refuse(problem, "no host memory");
-    bool good = decode_file(self, decoder, &whole, problem);
+    out->cut = file->cut;
+    out->torn = 0; /* the file was truncated, not the writer interrupted */
+    if (out->damages++ < LOG_DAMAGES)
+        snprintf(out->damage[out->damages - 1].text, sizeof out->damage[0].text, "%s; everything before that was read",
+                 file->problem);
+}
+
+bool log_read_opened(line_reader *file, uint64_t most, log_contents *out, log_problem *problem)
+{
+    bool whole = true;
+    *out = (log_contents){0};
+    unsigned char *room = malloc(LOG_READ_ROOM);
+    log_decoder *decoder = room ? log_decoder_make(out, most) : NULL;
+    bool good = decoder ? decode_file(file, room, decoder, &whole, problem) : refuse(problem, "out of host memory");
     log_decoder_free(decoder);
-    if (!whole && !good)
-        return refuse(problem, self->file.problem);
-    if (!whole)
-        out->torn = 0; /* the file was truncated, not the writer interrupted */
-    if (!whole && out->damages++ < LOG_DAMAGES)
-        snprintf(out->damage[out->damages - 1].text, sizeof out->damage[0].text, "%s; what stands before that was read",
-                 self->file.problem);
-    if (good && !log_sort(out->records, out->count))
-        good = refuse(problem, "no host memory");
+    free(room);
+    if (!whole && !good && !out->count)
+        refuse(problem, file->problem);
+    if (!whole && good)
+        note_incomplete(file, out);
+    if (good)
+        good = log_sort_within(out->records, out->count, most, problem);
+    if (!good)
+        log_contents_free(out);
     return good;
 }
 
-bool log_read_file(const char *path, log_contents *out, log_problem *problem)
+bool log_read_file(const char *path, uint64_t most, log_contents *out, log_problem *problem)
 {
     bool read = false;
     *out = (log_contents){0};
-    log_file *self = malloc(sizeof *self);
-    if (!self)
-        return refuse(problem, "no host memory");
-    if (line_reader_open(&self->file, path)) {
-        read = read_opened(self, out, problem);
-        line_reader_close(&self->file);
+    line_reader *file = malloc(sizeof *file);
+    if (!file)
+        return refuse(problem, "out of host memory");
+    if (line_reader_open(file, path)) {
+        read = log_read_opened(file, most, out, problem);
+        line_reader_close(file);
     } else {
-        refuse(problem, self->file.problem);
+        refuse(problem, file->problem);
     }
-    free(self);
-    if (!read)
-        log_contents_free(out);
+    free(file);
     return read;
 }

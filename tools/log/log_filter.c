@@ -60,7 +60,7 @@ static bool read_clock(const char *text, struct tm *parts, uint64_t *ns)
     return fits && read_fraction(text + used, ns);
 }
 
-/* Whether year and month (from 1) are valid. */
+/* Months from 1. */
 static bool is_date(const struct tm *written)
 {
     static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
@@ -70,7 +70,7 @@ static bool is_date(const struct tm *written)
            written->tm_mday <= days[month - 1] + (month == 2 && leap);
 }
 
-/* Nanoseconds of a moment; at most the last one that fits, 2554-07-21. */
+/* Nanoseconds; at most the last moment that fits, 2554-07-21. */
 static uint64_t wall_of(time_t seconds, uint64_t ns)
 {
     return (uint64_t)seconds < UINT64_MAX / SECOND_NS ? (uint64_t)seconds * SECOND_NS + ns : UINT64_MAX;
@@ -99,7 +99,7 @@ bool log_filter_read_moment(const char *text, log_moment *out)
     return strata_read_duration(text, strlen(text), &out->ns);
 }
 
-/* A time of day on the day of a moment, local time. That day may have 23 or 25 hours. */
+/* A time of day on a moment's day, local time. That day may have 23 or 25 hours. */
 static uint64_t on_day_of(uint64_t wall_ns, uint64_t of_day_ns)
 {
     const time_t seconds = (time_t)(wall_ns / SECOND_NS);

@@ -1,9 +1,9 @@
 /* Following a log.
  *
- * Whole batches are taken, from the end of the last one. A partial batch is left and read again from its beginning,
- * since a writer that met a full disk writes something else there. When the name belongs to another file, the old one
- * is complete: it is read to its end, then the next file, which has the next lower number: NAME.2, NAME.1, NAME. If
- * rotation removed our file before that, the next file is the oldest one that was begun after it. */
+ * Whole batches are taken. A partial batch is read again from its beginning, since a writer that met a full disk writes
+ * something else there. When the name belongs to another file, the old one is complete: it is read to its end, then the
+ * file with the next lower number: NAME.2, NAME.1, NAME. If rotation removed our file before that, the next file is the
+ * oldest one begun after it. */
 #include "tools/log/log_follow.h"
 
 #include <errno.h>
@@ -23,9 +23,9 @@ typedef struct follower {
     const char *path;
     const log_follow_sink *sink;
     int descriptor;
-    uint64_t at;                           /* offset in the file */
-    unsigned char header[LOG_FILE_HEADER]; /* of the file, once read */
-    log_decoder *decoder;                  /* of the file */
+    uint64_t at; /* offset in the file */
+    unsigned char header[LOG_FILE_HEADER];
+    log_decoder *decoder;
     log_contents contents;
     uint64_t said, damages;
     unsigned char *room;
@@ -39,7 +39,7 @@ static void interrupt(int signal)
     interrupted = 1;
 }
 
-/* The first signal ends the following, the second one the program. Printing continues; only the sleep ends. */
+/* The first signal ends the following, the second one the program. Only the sleep ends, printing continues. */
 static void watch_signals(void)
 {
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
@@ -72,14 +72,13 @@ static void end_file(follower *self)
     self->decoder = NULL;
 }
 
-/* Starts at the beginning of the open file. */
 static bool begin_file(follower *self)
 {
     log_decoder_free(self->decoder);
     log_contents_free(&self->contents);
-    self->decoder = log_decoder_make(&self->contents);
+    self->decoder = log_decoder_make(&self->contents, UINT64_MAX);
     self->at = self->said = 0;
-    return self->decoder ? true : say(self, "no host memory");
+    return self->decoder ? true : say(self, "out of host memory");
 }
 
 static int open_path(const char *path)
@@ -93,12 +92,21 @@ static bool is_plain(int descriptor)
     return fstat(descriptor, &is) == 0 && S_ISREG(is.st_mode);
 }
 
-/* Switches to an opened file. */
+static bool is_compressed(int descriptor)
+{
+    unsigned char begin[2];
+    return pread(descriptor, begin, sizeof begin, 0) == 2 && begin[0] == 0x1f && begin[1] == 0x8b;
+}
+
 static bool take_file(follower *self, int descriptor)
 {
     if (!is_plain(descriptor)) {
         close(descriptor);
-        return say(self, "only a plain file can be followed; a pipe is read without --follow");
+        return say(self, "only a regular file can be followed; read a pipe without --follow");
+    }
+    if (is_compressed(descriptor)) {
+        close(descriptor);
+        return say(self, "a gzip file cannot be followed; read it without --follow");
     }
     end_file(self);
     self->descriptor = descriptor;
@@ -118,12 +126,12 @@ static void say_damage(follower *self)
             say(self, self->contents.damage[self->said].text);
 }
 
-/* Passes the records of `used` bytes to the sink. */
+/* The records of `used` bytes, to the sink. */
 static log_follow_end pass_on(follower *self)
 {
     say_damage(self);
     if (!log_sort(self->contents.records, self->contents.count)) {
-        say(self, "no host memory");
+        say(self, "out of host memory");
         return LOG_FOLLOW_REFUSED;
     }
     bool goes_on = self->sink->records(&self->contents, self->sink->data);
@@ -160,7 +168,7 @@ static bool is_another(const follower *self, size_t size)
            memcmp(header, self->at ? self->header : self->room, sizeof header) != 0;
 }
 
-/* Reads the available bytes. `last`: the file is complete. INTERRUPTED: nothing more at present. */
+/* `last`: the file is complete. INTERRUPTED: nothing more at present. */
 static log_follow_end read_file(follower *self, bool last)
 {
     for (;;) {
@@ -209,7 +217,7 @@ static bool number_path(const follower *self, unsigned number, char path[PATH_RO
     return length > 0 && length < PATH_ROOM;
 }
 
-/* When a log was begun, by the wall clock; 0 without a header. */
+/* Wall clock; 0 without a header. */
 static uint64_t begun_at(int descriptor)
 {
     unsigned char header[LOG_FILE_HEADER];
@@ -219,9 +227,8 @@ static uint64_t begun_at(int descriptor)
     return log_get_u64(header + 32);
 }
 
-/* Opens the file after ours: the last one that is met, from NAME upwards, before ours or an older one. Files move
- * upwards, so ours is not missed; a number without a file at this moment means nothing. -1 with errno; ENOENT: a file
- * was moved meanwhile. *number is its number. */
+/* Opens the file after ours: going up from NAME, the last one before ours or an older one. Files move upwards: ours is
+ * not missed, and a number without a file means nothing. -1 with errno; ENOENT: a file was moved meanwhile. */
 static int find_next(const follower *self, unsigned *number)
 {
     enum { MOST = 1000, GAP = 3 }; /* upper bound of `keep` */
@@ -247,7 +254,6 @@ static int find_next(const follower *self, unsigned *number)
     return next;
 }
 
-/* Switches to the file after ours. */
 static bool open_next(follower *self)
 {
     struct stat ours;
@@ -257,13 +263,13 @@ static bool open_next(follower *self)
         return errno == ENOENT || say(self, strerror(errno)); /* the next attempt finds it */
     if (number && fstat(self->descriptor, &ours) == 0 && ours.st_nlink == 0) {
         self->damages++;
-        say(self, "rotation is faster: the file that was read is gone, and some after it may be; a larger keep helps");
+        say(self, "rotation was faster than the reader: the file being read was removed, and later ones may have been; "
+                  "a larger keep helps");
     }
     return take_file(self, next);
 }
 
-/* Whether the name belongs to another file. False while there is no file: a rotation is in progress, or none follows.
- */
+/* False while there is no file: a rotation is in progress, or none follows. */
 static bool was_rotated(const follower *self)
 {
     struct stat ours, named;
@@ -279,7 +285,7 @@ static log_follow_end follow(follower *self)
         if (end != LOG_FOLLOW_INTERRUPTED)
             return end;
         if (rotated && self->contents.torn)
-            say(self, "a rotated file ends with a part of a batch whose writer was cut off");
+            say(self, "a rotated file ends with an incomplete batch: the writer was interrupted");
         if (rotated && !open_next(self))
             return LOG_FOLLOW_REFUSED;
         if (rotated)
@@ -299,7 +305,7 @@ log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_
         return end;
     *self = (follower){.path = path, .sink = sink, .descriptor = -1, .room = malloc(LOG_READ_ROOM)};
     if (!self->room)
-        say(self, "no host memory");
+        say(self, "out of host memory");
     else {
         watch_signals();
         end = open_file(self) ? follow(self) : LOG_FOLLOW_REFUSED;

@@ -5,21 +5,21 @@
 #include "tools/log/log_reader.h"
 
 typedef struct log_follow_sink {
-    /* Receives records; those of one call are in time order. False ends the following: `stopped`. */
+    /* Records of one call are in time order. False ends the following: `stopped`. */
     bool (*records)(const log_contents *contents, void *data);
-    /* Receives messages: a fatal problem, or skipped damage. */
+    /* A fatal problem, or skipped damage. */
     void (*say)(const char *path, const char *text, void *data);
     void *data;
 } log_follow_sink;
 
 typedef enum log_follow_end {
-    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: everything available was passed on, damage at the end reported */
+    LOG_FOLLOW_INTERRUPTED, /* SIGINT or SIGTERM: everything was passed on, damage at the end reported */
     LOG_FOLLOW_STOPPED,     /* by the sink */
-    LOG_FOLLOW_REFUSED,     /* the file cannot be read or is no log; reported */
+    LOG_FOLLOW_REFUSED,     /* cannot be read or is no log; reported */
 } log_follow_end;
 
-/* Reads the plain file `path` from its beginning, then what is appended, and continues with the next file after a
- * rotation. *damages counts damaged places and files that were removed before they were read. */
+/* Reads the plain file `path`, what is appended, and the next file after a rotation. *damages counts damaged places,
+ * and files removed before they were read. */
 log_follow_end log_follow(const char *path, const log_follow_sink *sink, uint64_t *damages);
 
 #endif

@@ -109,7 +109,7 @@ static void json_begin(FILE *to)
     (void)to;
 }
 
-/* Addresses and handles are strings: JSON readers may keep only 53 bits of a number. */
+/* As strings: JSON readers may keep only 53 bits of a number. */
 static int set_hex(json_t *object, const char *key, uint64_t value)
 {
     char text[24];

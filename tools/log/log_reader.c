@@ -1,7 +1,9 @@
-/* The decoder of binary logs. Every step goes through `input`, so it never reads beyond the bytes. */
+/* The decoder. Every step goes through `input`: it never reads beyond the bytes. */
 #include "tools/log/log_reader.h"
 
 #include "core/base/escape.h"
+#include "core/base/size_text.h"
+#include "tools/log/log_crc_index.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -11,7 +13,7 @@
 
 /* ---- bytes ---- */
 
-/* The rest of a batch. The first error is kept; everything read after it is zero. */
+/* The rest of a batch. The first error is kept; everything after it reads as zero. */
 typedef struct input {
     const unsigned char *start, *at, *end;
     const char *wrong; /* NULL: no error */
@@ -28,7 +30,7 @@ static unsigned get_byte(input *in)
 {
     if (in->at != in->end)
         return *in->at++;
-    go_wrong(in, "an entry has no end");
+    go_wrong(in, "truncated entry");
     return 0;
 }
 
@@ -43,7 +45,7 @@ static uint64_t get_number(input *in)
         if (byte < 0x80)
             return number;
     }
-    go_wrong(in, "a number has more than 64 bits");
+    go_wrong(in, "number of more than 64 bits");
     return 0;
 }
 
@@ -56,15 +58,15 @@ static uint64_t get_number_up_to(input *in, uint64_t most, const char *wrong)
     return 0;
 }
 
-/* A text without zero bytes; NULL: none. */
+/* Without zero bytes; NULL: none. */
 static const char *get_text(input *in, size_t most, size_t *length)
 {
-    *length = (size_t)get_number_up_to(in, most, "a text is too long");
+    *length = (size_t)get_number_up_to(in, most, "text too long");
     const char *text = (const char *)in->at;
     if (*length > (size_t)(in->end - in->at))
-        go_wrong(in, "a text has no end");
+        go_wrong(in, "truncated text");
     else if (memchr(text, 0, *length))
-        go_wrong(in, "a text holds a zero byte");
+        go_wrong(in, "zero byte in a text");
     if (in->wrong)
         return NULL;
     in->at += *length;
@@ -77,7 +79,7 @@ typedef log_decoder decoder;
 
 struct log_decoder {
     log_contents *to;
-    uint64_t offset; /* file offset of the next byte */
+    uint64_t offset; /* of the next byte */
     size_t capacity;
     struct {
         uint64_t thread, number;
@@ -93,18 +95,20 @@ struct log_decoder {
         uint64_t number; /* as in the file; 0: none */
         strata_tag tag;
     } tags[LOG_TAGS];
-    uint64_t skipped;     /* damaged bytes skipped so far, without a whole batch after them */
-    log_problem skipping; /* the problem of the first of them */
-    bool no_memory;
+    uint64_t most;        /* bytes of records */
+    uint64_t skipped;     /* damaged bytes so far, without a whole batch after them */
+    log_problem skipping; /* of the first of them */
+    bool no_memory, too_large;
+    log_crc_index index; /* of the bytes that are searched for a whole batch */
 };
 
 static void define_thread(decoder *self, input *in)
 {
     unsigned place = get_byte(in);
     uint64_t thread = get_number(in);
-    uint32_t id = (uint32_t)get_number_up_to(in, UINT32_MAX, "a thread's number is too large");
+    uint32_t id = (uint32_t)get_number_up_to(in, UINT32_MAX, "thread number too large");
     if (in->wrong || place >= LOG_THREADS) {
-        go_wrong(in, "there is no such place for a thread");
+        go_wrong(in, "thread index out of range");
         return;
     }
     self->threads[place].used = true;
@@ -117,9 +121,9 @@ static void define_stream(decoder *self, input *in)
 {
     unsigned place = get_byte(in);
     uint64_t handle = get_number(in);
-    uint32_t id = (uint32_t)get_number_up_to(in, UINT32_MAX, "a stream's number is too large");
+    uint32_t id = (uint32_t)get_number_up_to(in, UINT32_MAX, "stream number too large");
     if (in->wrong || place >= LOG_STREAMS) {
-        go_wrong(in, "there is no such place for a stream");
+        go_wrong(in, "stream index out of range");
         return;
     }
     self->streams[place].used = true;
@@ -131,10 +135,10 @@ static void define_tag(decoder *self, input *in)
 {
     char name[256];
     size_t length;
-    uint64_t number = get_number_up_to(in, UINT32_MAX, "a tag's number is too large");
+    uint64_t number = get_number_up_to(in, UINT32_MAX, "tag number too large");
     const char *text = get_text(in, sizeof name - 1, &length);
     if (!text || number == 0) {
-        go_wrong(in, "a tag without a number");
+        go_wrong(in, "tag without a number");
         return;
     }
     memcpy(name, text, length);
@@ -143,7 +147,7 @@ static void define_tag(decoder *self, input *in)
     if (strata_tag_intern(name, &self->tags[number % LOG_TAGS].tag) == STRATA_SUCCESS)
         return;
     self->no_memory = true;
-    go_wrong(in, "no host memory for the tags");
+    go_wrong(in, "out of host memory for the tags");
 }
 
 static void define_stack(decoder *self, input *in)
@@ -178,14 +182,14 @@ static unsigned get_place(input *in, unsigned has, unsigned before, bool any, un
 static void read_parties(decoder *self, input *in, unsigned has, previous *before, strata_log_record *record)
 {
     before->thread =
-        get_place(in, has & LOG_HAS_THREAD, before->thread, before->any, LOG_THREADS, "a record of no thread");
+        get_place(in, has & LOG_HAS_THREAD, before->thread, before->any, LOG_THREADS, "record without a thread");
     before->stream =
-        get_place(in, has & LOG_HAS_STREAM, before->stream, before->any, LOG_STREAMS, "a record of no stream");
+        get_place(in, has & LOG_HAS_STREAM, before->stream, before->any, LOG_STREAMS, "record without a stream");
     before->any = true;
     if (!self->threads[before->thread].used)
-        go_wrong(in, "a record of a thread that was not defined");
+        go_wrong(in, "record of an undefined thread");
     if (!self->streams[before->stream].used)
-        go_wrong(in, "a record of a stream that was not defined");
+        go_wrong(in, "record of an undefined stream");
     record->thread = self->threads[before->thread].thread;
     record->thread_id = self->threads[before->thread].id;
     record->stream = self->streams[before->stream].handle;
@@ -198,7 +202,7 @@ static void read_block(input *in, previous *before, strata_log_record *record)
 {
     before->address += log_unfold(get_number(in));
     record->address = before->address;
-    record->slot = (uint32_t)get_number_up_to(in, UINT32_MAX, "a block's number is too large");
+    record->slot = (uint32_t)get_number_up_to(in, UINT32_MAX, "block number too large");
     record->generation = get_number(in);
 }
 
@@ -206,7 +210,7 @@ static void read_tag(decoder *self, input *in, strata_log_record *record)
 {
     uint64_t number = get_number(in);
     if (number == 0 || self->tags[number % LOG_TAGS].number != number)
-        go_wrong(in, "a record with a tag that was not defined");
+        go_wrong(in, "record with an undefined tag");
     else
         record->tag = self->tags[number % LOG_TAGS].tag;
 }
@@ -222,7 +226,12 @@ static bool add_record(decoder *self, const strata_log_record *record)
 {
     log_contents *to = self->to;
     if (to->count == self->capacity) {
-        size_t capacity = self->capacity ? 2 * self->capacity : 4096;
+        const size_t limit = (size_t)(self->most / sizeof *record);
+        size_t capacity = self->capacity ? self->capacity + self->capacity / 2 : 4096;
+        capacity = capacity < limit ? capacity : limit;
+        self->too_large = capacity <= to->count;
+        if (self->too_large)
+            return false;
         strata_log_record *grown = realloc(to->records, capacity * sizeof *grown);
         if (!grown)
             return false;
@@ -238,7 +247,7 @@ static void read_record(decoder *self, input *in, unsigned first, previous *befo
     strata_log_record record = {
         .kind = (strata_log_kind)(first & 0xf), .flags = first >> 4, .device = self->to->device};
     if (record.kind >= STRATA_LOG_KIND_LIMIT) {
-        go_wrong(in, "an entry of an unknown kind");
+        go_wrong(in, "entry of an unknown kind");
         return;
     }
     unsigned has = get_byte(in);
@@ -263,8 +272,8 @@ static void read_record(decoder *self, input *in, unsigned first, previous *befo
     if (in->wrong)
         return;
     if (!add_record(self, &record)) {
-        self->no_memory = true;
-        go_wrong(in, "no host memory for the records");
+        self->no_memory = !self->too_large;
+        go_wrong(in, "out of host memory for the records");
         return;
     }
     self->to->late += (record.flags & STRATA_LOG_FLAG_LATE) != 0;
@@ -288,7 +297,7 @@ static void read_entry(decoder *self, input *in, previous *before, uint64_t wall
         return;
     default:
         if ((first & 0xf) == 0)
-            go_wrong(in, "an entry of an unknown kind");
+            go_wrong(in, "entry of an unknown kind");
         else
             read_record(self, in, first, before, wall_ahead);
     }
@@ -303,18 +312,25 @@ static bool refuse(log_problem *problem, const char *format, ...)
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(problem->text, sizeof problem->text, format, arguments);
+    problem->too_large = false;
     va_end(arguments);
     return false;
 }
 
-/* State of a batch. */
+static bool refuse_size(uint64_t most, log_problem *problem)
+{
+    refuse(problem, "the records need more than %s of host memory", strata_size_text(most).text);
+    problem->too_large = true;
+    return false;
+}
+
 typedef enum batch_state {
     BATCH_WHOLE,
     BATCH_PART, /* its end is missing */
     BATCH_BAD,
 } batch_state;
 
-/* The entries of a batch with a correct checksum. False: `problem` has the reason, and nothing is kept. */
+/* A batch's entries; its checksum is correct. False: `problem` has the reason, nothing is kept. */
 static bool read_batch(decoder *self, const unsigned char *bytes, uint64_t offset, size_t size, log_problem *problem)
 {
     input in = {bytes + LOG_BATCH_HEADER, bytes + LOG_BATCH_HEADER, bytes + size, NULL};
@@ -341,47 +357,66 @@ static uint32_t crc_of(const unsigned char *bytes, size_t size)
     return log_crc(0, bytes + LOG_BATCH_CHECKED, size - LOG_BATCH_CHECKED);
 }
 
-/* State of the batch that begins here; `problem` describes a bad one. */
-static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size_t rest, size_t *size,
-                               log_problem *problem)
+/* State of the batch that begins here; *size: its bytes as its header says, if that is readable. */
+static batch_state state_of_batch(const unsigned char *bytes, size_t rest, size_t *size)
 {
     unsigned char magic[4];
+    *size = 0;
     log_put_u32(magic, LOG_BATCH_MAGIC);
-    refuse(problem, "byte %" PRIu64 ": no batch begins here", offset);
     if (memcmp(bytes, magic, rest < 4 ? rest : 4) != 0)
         return BATCH_BAD;
     if (rest < LOG_BATCH_HEADER)
         return BATCH_PART;
-    uint32_t length = log_get_u32(bytes + 4);
-    refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu32 " bytes; expected at most %d", offset, length,
-           LOG_BATCH_BYTES);
+    const uint32_t length = log_get_u32(bytes + 4);
+    *size = LOG_BATCH_HEADER + (size_t)length;
     if (length > LOG_BATCH_BYTES)
         return BATCH_BAD;
-    refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu32 " bytes goes over the next one", offset, length);
-    if (length > rest - LOG_BATCH_HEADER)
-        return BATCH_PART;
-    *size = LOG_BATCH_HEADER + length;
-    uint32_t crc = crc_of(bytes, *size);
-    refuse(problem, "byte %" PRIu64 ": the batch is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
-           offset, crc, log_get_u32(bytes + 8));
-    return crc == log_get_u32(bytes + 8) ? BATCH_WHOLE : BATCH_BAD;
+    return length > rest - LOG_BATCH_HEADER ? BATCH_PART : BATCH_WHOLE; /* if its checksum is right */
 }
 
-/* Start of the next whole batch from `at` on; `size`: none. */
-static size_t find_batch(const unsigned char *bytes, size_t at, size_t size)
+/* Likewise, with its checksum; `problem` describes a batch that is not whole. */
+static batch_state check_batch(const unsigned char *bytes, uint64_t offset, size_t rest, size_t *size,
+                               log_problem *problem)
+{
+    const batch_state state = state_of_batch(bytes, rest, size);
+    const uint64_t length = *size - LOG_BATCH_HEADER;
+    if (!*size)
+        refuse(problem, "byte %" PRIu64 ": no batch begins here", offset);
+    else if (state == BATCH_BAD)
+        refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu64 " bytes; expected at most %d", offset, length,
+               LOG_BATCH_BYTES);
+    else if (state == BATCH_PART)
+        refuse(problem, "byte %" PRIu64 ": a batch of %" PRIu64 " bytes overlaps the next one", offset, length);
+    if (state != BATCH_WHOLE)
+        return state;
+    const uint32_t crc = crc_of(bytes, *size), expected = log_get_u32(bytes + 8);
+    if (crc == expected)
+        return BATCH_WHOLE;
+    refuse(problem, "byte %" PRIu64 ": the batch is damaged: its checksum is %08" PRIx32 ", expected %08" PRIx32,
+           offset, crc, expected);
+    return BATCH_BAD;
+}
+
+/* From `at` on; `size`: none. Linear in the bytes, however many false beginnings they contain: the checksums of all
+ * candidates come from one index. */
+static size_t find_batch(decoder *self, const unsigned char *bytes, size_t at, size_t size)
 {
     unsigned char magic[4];
     log_put_u32(magic, LOG_BATCH_MAGIC);
-    while (at < size) {
+    for (; at < size; at++) {
         const unsigned char *found = memmem(bytes + at, size - at, magic, sizeof magic);
-        log_problem problem;
         size_t length;
         if (!found)
             return size;
         at = (size_t)(found - bytes);
-        if (check_batch(found, 0, size - at, &length, &problem) == BATCH_WHOLE)
+        if (state_of_batch(found, size - at, &length) != BATCH_WHOLE)
+            continue;
+        if (!log_crc_index_make(&self->index, bytes, size)) {
+            self->no_memory = true;
+            return size;
+        }
+        if (log_crc_index_of(&self->index, at + LOG_BATCH_CHECKED, at + length) == log_get_u32(found + 8))
             return at;
-        at++;
     }
     return size;
 }
@@ -393,7 +428,6 @@ static void forget_definitions(decoder *self)
     memset(self->tags, 0, sizeof self->tags);
 }
 
-/* Records a problem and how it was handled. */
 static void note_damage(log_contents *to, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
 {
     if (to->damages++ >= LOG_DAMAGES)
@@ -402,7 +436,7 @@ static void note_damage(log_contents *to, const log_problem *problem, uint64_t l
     snprintf(note->text, sizeof note->text, "%.360s", problem->text);
     size_t used = strlen(note->text);
     if (!left_out)
-        snprintf(note->text + used, sizeof note->text - used, "; its entries are whole and were read");
+        snprintf(note->text + used, sizeof note->text - used, "; its entries are intact and were read");
     else if (ends)
         snprintf(note->text + used, sizeof note->text - used, "; %" PRIu64 " bytes up to the end are left out",
                  left_out);
@@ -416,11 +450,13 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     if (size == 0)
         return refuse(problem, "byte 0: the file is empty");
     if (size >= 7 && memcmp(bytes, "Thread,", 7) == 0)
-        return refuse(problem, "byte 0: this is a log as CSV; strata log reads binary ones, strata replay both");
+        return refuse(problem, "byte 0: this is a CSV log; strata log reads binary logs, strata replay both");
+    if (size >= 2 && memcmp(bytes, "\x1f\x8b", 2) == 0)
+        return refuse(problem, "byte 0: this is a gzip file, not a plain log");
     if (size < 8 || memcmp(bytes, LOG_FILE_MAGIC, 8) != 0)
-        return refuse(problem, "byte 0: this is no log of Strata's");
+        return refuse(problem, "byte 0: not a Strata log");
     if (size < LOG_FILE_HEADER)
-        return refuse(problem, "byte %zu: the file ends inside of its header", size);
+        return refuse(problem, "byte %zu: the file ends within its header", size);
     if (log_get_u32(bytes + 8) != LOG_FILE_VERSION)
         return refuse(problem, "byte 8: the log has version %" PRIu32 "; this program reads version %d",
                       log_get_u32(bytes + 8), LOG_FILE_VERSION);
@@ -433,8 +469,7 @@ static bool read_header(const unsigned char *bytes, size_t size, log_contents *t
     return true;
 }
 
-/* Skips bytes without a whole batch; they are reported when their number is known. Bytes that may begin a batch stay.
- */
+/* Bytes without a whole batch, reported when their number is known. Bytes that may begin a batch stay. */
 static size_t skip(decoder *self, size_t size, const log_problem *problem)
 {
     const size_t count = size - (LOG_BATCH_HEADER + LOG_BATCH_BYTES - 1);
@@ -445,7 +480,7 @@ static size_t skip(decoder *self, size_t size, const log_problem *problem)
     return count;
 }
 
-/* Reports damage that ends at `next`: the skipped bytes and `left_out` more. */
+/* Damage that ends at `next`: the skipped bytes and `left_out` more. */
 static void end_damage(decoder *self, const log_problem *problem, uint64_t left_out, uint64_t next, bool ends)
 {
     note_damage(self->to, self->skipped ? &self->skipping : problem, left_out + self->skipped, next, ends);
@@ -466,9 +501,13 @@ static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bo
         *at += length;
         return true;
     }
+    if (self->no_memory || self->too_large)
+        return false;
+    /* What a right checksum vouches for was written as it is: nothing begins inside of it. */
+    const size_t from = state == BATCH_WHOLE ? *at + length : *at + 1;
+    const size_t next = find_batch(self, bytes, from, size), most = next - *at;
     if (self->no_memory)
         return false;
-    const size_t next = find_batch(bytes, *at + 1, size), most = next - *at;
     bool whole = state != BATCH_WHOLE && most >= LOG_BATCH_HEADER && memcmp(bytes + *at, "SLBT", 4) == 0 &&
                  crc_of(bytes + *at, most) == log_get_u32(bytes + *at + 8);
     if (next == size && !whole && !last && most >= LOG_BATCH_HEADER + LOG_BATCH_BYTES) {
@@ -489,15 +528,17 @@ static bool read_next(decoder *self, const unsigned char *bytes, size_t size, bo
         forget_definitions(self);
     end_damage(self, &problem, whole ? 0 : most, self->offset + next, next == size);
     *at = next;
-    return !self->no_memory;
+    return !self->no_memory && !self->too_large;
 }
 
-log_decoder *log_decoder_make(log_contents *to)
+log_decoder *log_decoder_make(log_contents *to, uint64_t most)
 {
     log_decoder *self = calloc(1, sizeof *self);
     *to = (log_contents){0};
-    if (self)
+    if (self) {
         self->to = to;
+        self->most = most;
+    }
     return self;
 }
 
@@ -514,9 +555,10 @@ bool log_decoder_read(log_decoder *self, const void *from, size_t size, bool las
             return false;
         at = LOG_FILE_HEADER;
     }
+    log_crc_index_forget(&self->index);
     while (at != size && !waits)
         if (!read_next(self, bytes, size, last, &at, &waits))
-            return refuse(problem, "no host memory");
+            return self->too_large ? refuse_size(self->most, problem) : refuse(problem, "out of host memory");
     self->offset += at;
     *used = at;
     return true;
@@ -524,19 +566,21 @@ bool log_decoder_read(log_decoder *self, const void *from, size_t size, bool las
 
 void log_decoder_free(log_decoder *self)
 {
+    if (self)
+        log_crc_index_free(&self->index);
     free(self);
 }
 
 bool log_read_bytes(const void *bytes, size_t size, log_contents *out, log_problem *problem)
 {
     size_t used;
-    log_decoder *self = log_decoder_make(out);
+    log_decoder *self = log_decoder_make(out, LOG_MEMORY);
     if (!self)
-        return refuse(problem, "no host memory");
+        return refuse(problem, "out of host memory");
     bool read = log_decoder_read(self, bytes, size, true, &used, problem);
     log_decoder_free(self);
-    if (read && !log_sort(out->records, out->count))
-        read = refuse(problem, "no host memory");
+    if (read)
+        read = log_sort_within(out->records, out->count, LOG_MEMORY, problem);
     if (!read)
         log_contents_free(out);
     return read;
@@ -547,7 +591,7 @@ bool log_begins_with(const char *line)
     return strcmp(line, "\x89SLOG") == 0; /* the magic up to its line end */
 }
 
-/* Merges two adjacent runs; `room` holds the first. */
+/* Adjacent runs; `room` holds the first. */
 static void merge(strata_log_record *records, size_t first, size_t count, strata_log_record *room)
 {
     size_t from_room = 0, from_second = first, to = 0;
@@ -558,7 +602,7 @@ static void merge(strata_log_record *records, size_t first, size_t count, strata
     memcpy(&records[to], &room[from_room], (first - from_room) * sizeof *room);
 }
 
-/* Number of records in order from here. */
+/* Records in order from here. */
 static size_t run_length(const strata_log_record *records, size_t count)
 {
     size_t length = 1;
@@ -567,7 +611,15 @@ static size_t run_length(const strata_log_record *records, size_t count)
     return length;
 }
 
-/* Merges neighbouring runs until one is left; stable. */
+bool log_sort_within(strata_log_record *records, size_t count, uint64_t most, log_problem *problem)
+{
+    const bool sorted = count == 0 || run_length(records, count) == count;
+    if (!sorted && count > most / (2 * sizeof *records))
+        return refuse_size(most, problem);
+    return log_sort(records, count) || refuse(problem, "out of host memory");
+}
+
+/* Stable: merges neighbouring runs. */
 bool log_sort(strata_log_record *records, size_t count)
 {
     size_t runs = 2;

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* The count of `name`, new ones as zero; NULL if there is no room. */
+/* Zero for a new name; NULL without room. */
 static uint64_t *count_of(call_counts *counts, const char *name)
 {
     for (uint32_t i = 0; i < counts->used; i++)

@@ -1,4 +1,4 @@
-/* Counts of driver calls by entry point, between two moments. */
+/* Driver calls by entry point, between two moments. */
 #ifndef STRATA_TOOLS_REPLAY_CALL_COUNTS_H
 #define STRATA_TOOLS_REPLAY_CALL_COUNTS_H
 
@@ -16,10 +16,10 @@ typedef struct call_counts {
     call_count calls[CALL_COUNTS_LIMIT];
 } call_counts;
 
-/* Counts since the process began. Zero unless strata_driver_count_calls() was called before the driver was opened. */
+/* Since the process began. Zero unless strata_driver_count_calls() was called before the driver was opened. */
 void call_counts_now(call_counts *counts);
 
-/* Adds the counts between `before` and `after` to `sum`. */
+/* Adds the counts between `before` and `after`. */
 void call_counts_add_between(call_counts *sum, const call_counts *before, const call_counts *after);
 
 #endif

@@ -1,4 +1,4 @@
-/* Live bytes, and the bytes that the device gave for them. */
+/* Live bytes, and the device's bytes for them. */
 #ifndef STRATA_TOOLS_REPLAY_FOOTPRINT_H
 #define STRATA_TOOLS_REPLAY_FOOTPRINT_H
 
@@ -9,8 +9,8 @@
 
 typedef enum footprint_source {
     FOOTPRINT_UNKNOWN,
-    FOOTPRINT_STACK,  /* high watermark of the stack's owner of memory */
-    FOOTPRINT_DEVICE, /* without one: the device's free memory, read at each new peak of live bytes */
+    FOOTPRINT_STACK,  /* high watermark of the stack's owner */
+    FOOTPRINT_DEVICE, /* else the device's free memory, read at each new peak of live bytes */
 } footprint_source;
 
 typedef struct footprint {
@@ -23,15 +23,15 @@ typedef struct footprint {
     size_t least_free;
 } footprint;
 
-/* Called before the first allocation. The device's context is current in all calls. */
+/* Before the first allocation. The device's context is current in all calls. */
 void footprint_open(footprint *footprint, strata_runtime *runtime);
 void footprint_close(footprint *footprint);
 
-/* After an allocation, and before a free. Any thread. */
+/* After an allocation, before a free. Any thread. */
 void footprint_grow(footprint *footprint, uint64_t bytes);
 void footprint_shrink(footprint *footprint, uint64_t bytes);
 
-/* Most bytes that the device gave at a time. */
+/* Most at a time. */
 uint64_t footprint_peak_reserved(footprint *footprint);
 
 #endif

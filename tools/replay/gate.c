@@ -1,5 +1,5 @@
-/* Keeping threads in step with a trace. A waiting thread spins, then sleeps; a passing thread takes the lock only if a
- * thread sleeps for a row that it has done. */
+/* A waiting thread spins, then sleeps; a passing thread takes the lock only if a thread sleeps for a row that it has
+ * done. */
 #include "tools/replay/gate.h"
 
 #include "core/base/lock.h"
@@ -33,8 +33,8 @@ void gate_close(replay_gate *of)
     of->places = NULL;
 }
 
-/* Sequentially consistent: either this thread sees, after its step, that it is waited for, or the other thread sees the
- * step before it sleeps. */
+/* Sequentially consistent: either this thread sees, after its step, the waiting one, or that one sees the step before
+ * it sleeps. */
 void gate_pass(replay_gate *of, uint32_t thread, uint32_t next)
 {
     gate_place *place = &of->places[thread];
@@ -71,7 +71,7 @@ void gate_wait(replay_gate *of, uint32_t thread, uint32_t row)
     sleep_until(of, place, row);
 }
 
-/* A thread that met the window waits until it has half a window, so that it does not wake for every row. */
+/* Waits until there is half a window: a thread does not wake for every row. */
 uint32_t gate_keep_window(replay_gate *of, uint32_t self, uint32_t row)
 {
     uint32_t slowest = GATE_DONE;

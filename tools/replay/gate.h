@@ -1,9 +1,8 @@
-/* Keeping threads in step with a trace: each thread does its rows in order and publishes its progress; threads wait for
- * the rows that they depend on.
+/* Keeping threads in step with a trace: each thread does its rows in order, publishes its progress, and waits for the
+ * rows that its own depend on.
  *
- * No thread is more than a window of rows ahead of the slowest one, so that memory which one thread allocates and
- * another frees stays near the trace's live memory. A thread with the earliest next row never waits, so there is always
- * progress. */
+ * No thread is more than a window of rows ahead of the slowest: memory allocated by one thread and freed by another
+ * stays near the trace's live memory. A thread with the earliest next row never waits: there is always progress. */
 #ifndef STRATA_TOOLS_REPLAY_GATE_H
 #define STRATA_TOOLS_REPLAY_GATE_H
 
@@ -17,9 +16,9 @@ enum { GATE_WINDOW = 256 };
 
 #define GATE_DONE UINT32_MAX
 
-/* Progress of one thread. Any thread reads both words. */
+/* One thread's; any thread reads both. */
 typedef struct gate_place {
-    alignas(64) _Atomic uint32_t next; /* first row not done; written by the thread itself */
+    alignas(64) _Atomic uint32_t next; /* first row not done; written by the thread */
     _Atomic uint32_t wanted;           /* earliest row that a thread sleeps for; written under gate.lock */
 } gate_place;
 
@@ -27,7 +26,7 @@ typedef struct replay_gate {
     uint32_t threads;
     gate_place *places;
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* with `lock`: a thread passed a wanted row */
+    pthread_cond_t moved; /* with `lock`: a wanted row was passed */
 } replay_gate;
 
 /* False without host memory. */
@@ -37,14 +36,14 @@ void gate_close(replay_gate *gate);
 /* The calling thread's rows before `next` are done. */
 void gate_pass(replay_gate *gate, uint32_t thread, uint32_t next);
 
-/* Waits until `thread` has done its rows up to `row`. */
+/* For its rows up to `row`. */
 void gate_wait(replay_gate *gate, uint32_t thread, uint32_t row);
 
-/* Waits until no thread is a window behind `row`, the next row of `self`. Returns the first row that needs the next
+/* Waits until no thread is a window behind `row`, the next row of `self`. Returns the first row that needs another
  * call. */
 uint32_t gate_keep_window(replay_gate *gate, uint32_t self, uint32_t row);
 
-/* The first row that some thread has not done. Any thread. */
+/* The first row not done. Any thread. */
 uint32_t gate_slowest(const replay_gate *gate);
 
 #endif

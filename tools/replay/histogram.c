@@ -1,4 +1,4 @@
-/* Durations in buckets: one a nanosecond up to a limit, then 256 for each power of two. */
+/* Buckets: one a nanosecond up to a limit, then 256 a power of two. */
 #include "tools/replay/histogram.h"
 
 #include <stddef.h>
@@ -13,7 +13,6 @@ static size_t bucket_of(uint64_t nanoseconds)
            (size_t)part;
 }
 
-/* The shortest duration in a bucket. */
 static uint64_t shortest_in(size_t bucket)
 {
     if (bucket < 1u << HISTOGRAM_EXACT_BITS)

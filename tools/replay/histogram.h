@@ -1,4 +1,4 @@
-/* A histogram of durations: exact below 16 microseconds, to one part in 256 above. Written by one thread at a time. */
+/* Durations, exact below 16 microseconds, to one part in 256 above. Written by one thread at a time. */
 #ifndef STRATA_TOOLS_REPLAY_HISTOGRAM_H
 #define STRATA_TOOLS_REPLAY_HISTOGRAM_H
 
@@ -19,7 +19,7 @@ void histogram_add(histogram *into, uint64_t nanoseconds);
 
 void histogram_merge(histogram *into, const histogram *from);
 
-/* The smallest duration that `percent` of the durations do not exceed; 0: none. */
+/* The smallest duration that `percent` of them do not exceed; 0: none. */
 uint64_t histogram_percentile(const histogram *of, unsigned percent);
 
 #endif

@@ -1,4 +1,4 @@
-/* Results of pattern checks, in memory of the driver's own, outside of the tested stack. */
+/* Results of pattern checks, outside of the tested stack's memory. */
 #include "tools/replay/pattern_check.h"
 
 #include "driver/driver.h"
@@ -14,7 +14,7 @@ CUresult touch_open(touch *made, uint32_t count)
     made->host = calloc(count + 1u, sizeof *made->host);
     if (!made->host)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    /* Whole pages: no block of a stack with one driver allocation a block can share one. */
+    /* Whole pages: no per-block owner's block can share one. */
     size_t bytes = ((count + 1u) * sizeof *made->host + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     CUresult result = strata_cu.MemAlloc(&made->device, bytes);
     if (result == CUDA_SUCCESS)

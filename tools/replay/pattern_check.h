@@ -1,5 +1,4 @@
-/* Patterns in a replay's blocks, filled and checked by kernels on the device. Each block has one result, read at the
- * end of a pass. */
+/* Patterns in blocks, filled and checked by kernels. Each block has one result, read at the end of a pass. */
 #ifndef STRATA_TOOLS_REPLAY_PATTERN_CHECK_H
 #define STRATA_TOOLS_REPLAY_PATTERN_CHECK_H
 
@@ -8,25 +7,25 @@
 #include <stdbool.h>
 
 typedef struct touch {
-    CUdeviceptr device; /* count + 1 results; the last one is not read */
+    CUdeviceptr device; /* count + 1; the last one is not read */
     strata_pattern_result *host;
     uint32_t count;
 } touch;
 
-/* Makes the results of `count` blocks and loads the kernels. The device's context is current in all calls. */
+/* Also loads the kernels. The device's context is current in all calls. */
 CUresult touch_open(touch *touch, uint32_t count);
 void touch_close(touch *touch);
 
-/* Clears all results. Waits. */
+/* Waits. */
 CUresult touch_reset(touch *touch);
 
-/* Copies the results to touch->host; all streams were waited for. */
+/* To touch->host; all streams were waited for. */
 CUresult touch_read(touch *touch);
 
-/* The seed of a block's pattern, unique for block, pass and number of writes. */
+/* Unique for block, pass and number of writes. */
 uint64_t touch_seed(uint64_t id, uint32_t block, uint32_t pass, uint32_t writes);
 
-/* Where the check of a block stores its result, and where unused results go. */
+/* For a block's result, and for unused results. */
 CUdeviceptr touch_result_of(const touch *touch, uint32_t block);
 CUdeviceptr touch_nowhere(const touch *touch);
 

@@ -1,5 +1,4 @@
-/* Assigns a trace's rows to streams and threads. Ids alone decide which blocks are shared, and with which stream, so
- * that every run is the same. */
+/* Assigning rows. Ids alone decide which blocks are shared, and with which stream: every run is the same. */
 #include "tools/replay/plan.h"
 
 #include <stdlib.h>
@@ -46,7 +45,7 @@ static void choose_streams(replay_plan *of)
     }
 }
 
-/* Counts each thread's rows and sorts them by thread. */
+/* Counts each thread's rows, sorts rows by thread. */
 static void deal(replay_plan *of)
 {
     uint32_t rows = of->trace->row_count;

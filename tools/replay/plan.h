@@ -6,16 +6,16 @@
 
 typedef struct replay_plan {
     const trace *trace;
-    uint32_t streams;        /* streams of the device, at least the trace's */
-    uint32_t threads;        /* at most one a stream */
-    uint32_t shared_blocks;  /* used and freed on another stream than their own */
-    uint32_t *row_streams;   /* stream of each row: the trace's, except for frees of shared blocks */
-    bool *shared;            /* for each block */
-    uint32_t *thread_rows;   /* all rows, grouped by thread, in the order of the trace */
-    uint32_t *thread_starts; /* threads + 1 offsets into thread_rows */
+    uint32_t streams;       /* at least the trace's */
+    uint32_t threads;       /* at most one a stream */
+    uint32_t shared_blocks; /* used and freed on another stream than their own */
+    uint32_t *row_streams;  /* the trace's, except for frees of shared blocks */
+    bool *shared;
+    uint32_t *thread_rows;   /* grouped by thread, in the trace's order */
+    uint32_t *thread_starts; /* threads + 1 offsets */
 } replay_plan;
 
-/* Plans `trace`, which must outlive the plan, with `share` percent of the blocks shared. False without host memory. */
+/* `trace` must outlive the plan. `share`: percent of blocks shared. False without host memory. */
 bool plan_make(replay_plan *plan, const trace *trace, uint32_t threads, unsigned share);
 void plan_free(replay_plan *plan);
 
@@ -24,10 +24,10 @@ static inline uint32_t plan_thread_of(const replay_plan *plan, uint32_t stream)
     return stream % plan->threads;
 }
 
-/* The stream of a block's last use: that of its free, or where its free would be. */
+/* The stream of its free, or where that would be. */
 uint32_t plan_last_stream(const replay_plan *plan, uint32_t block);
 
-/* A bijection of 64 bits that spreads every bit. */
+/* A bijection that spreads every bit. */
 uint64_t plan_mix(uint64_t x);
 
 #endif

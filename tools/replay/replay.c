@@ -1,14 +1,13 @@
-/* `strata replay`: options, and the way from trace files to a report. */
+/* `strata replay`: options, and the way from traces to a report. */
 #include "runtime/environment.h"
 #include "tools/command.h"
 #include "tools/replay/report.h"
 
-#include <argp.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_DRIVER = 256, OPTION_PACE, OPTION_TOUCH, OPTION_JSON };
+enum { OPTION_DRIVER = 256, OPTION_PACE, OPTION_TOUCH, OPTION_JSON, OPTION_MAX_MEMORY };
 
 typedef struct settings {
     replay_options options;
@@ -16,6 +15,7 @@ typedef struct settings {
     const char *driver;
     const char *stack;
     int device;
+    uint64_t max_memory; /* bytes of host memory for the traces */
     bool json;
     char **paths;
     size_t path_count;
@@ -30,8 +30,8 @@ static uint32_t read_option(struct argp_state *state, const char *name, const ch
     return (uint32_t)value;
 }
 
-/* The default stack: the layers of a service, so that the report shows their counts. The log is discarded. The ring is
- * large, since a replay leaves the log's writer no pause. */
+/* The layers of a service: the report shows their counts. The log is discarded; its ring is large, since a replay
+ * leaves the writer no pause. */
 static const char usual_stack[] = "budget, logging(format=null, ring=32768), statistics, pool";
 
 /* NULL: the environment names a stack. */
@@ -70,6 +70,9 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_TOUCH:
         to->options.touch = true;
         return 0;
+    case OPTION_MAX_MEMORY:
+        to->max_memory = command_read_size(state, "max-memory", text);
+        return 0;
     case OPTION_JSON:
         to->json = true;
         return 0;
@@ -78,7 +81,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
         to->path_count = (size_t)(state->argc - state->next);
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which trace?");
+        argp_error(state, "missing TRACE");
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -95,11 +98,14 @@ static const struct argp_option options[] = {
     {"stack", 's', "TEXT", 0,
      "The stack, such as \"async(max_size=8GiB)\"; default: STRATA_STACK, else \"budget, logging, statistics, pool\"",
      0},
-    {"threads", 't', "N", 0, "Deal the streams to N threads; default: 1", 0},
+    {"threads", 't', "N", 0, "Distribute the streams over N threads; default: 1", 0},
     {"repeat", 'r', "N", 0, "Replay all traces N times; default: 1", 0},
-    {"share", 'S', "P", 0, "Use and free P percent of the blocks on another stream than their own", 0},
+    {"share", 'S', "P", 0, "Use and free P percent of the blocks on another stream than that of their allocation", 0},
     {"pace", OPTION_PACE, NULL, 0, "Keep the recorded times", 0},
     {"touch", OPTION_TOUCH, NULL, 0, "Fill every block with a pattern, and check every byte before it is freed", 0},
+    {"max-memory", OPTION_MAX_MEMORY, "SIZE", 0,
+     "Most host memory for the traces; more is refused, such as what a small compressed file may hold; default: 2GiB",
+     0},
     {"json", OPTION_JSON, NULL, 0, "Report as one JSON object", 0},
     {0},
 };
@@ -113,21 +119,23 @@ static const char documentation[] =
     "not "
     "be written, 2 if nothing was replayed because of bad usage or input.";
 
-/* Reads all traces. False, with each malformed trace reported on stderr and nothing to free. */
+/* False, with each malformed trace reported on stderr and nothing to free. */
 static bool read_traces(const settings *from, trace **out)
 {
     trace *traces = calloc(from->path_count, sizeof *traces);
     if (!traces) {
-        fprintf(stderr, "%s: no host memory\n", from->program);
+        fprintf(stderr, "%s: out of host memory\n", from->program);
         return false;
     }
     bool good = true;
+    uint64_t left = from->max_memory;
     for (size_t i = 0; i < from->path_count; i++) {
         trace_problem problem;
-        if (!trace_read(from->paths[i], &traces[i], &problem)) {
-            fprintf(stderr, "%s\n", problem.text);
+        if (!trace_read_within(from->paths[i], left, &traces[i], &problem)) {
+            fprintf(stderr, "%s%s\n", problem.text, problem.too_large ? "; --max-memory raises the limit" : "");
             good = false;
         }
+        left -= traces[i].memory;
     }
     if (good) {
         *out = traces;
@@ -150,7 +158,7 @@ static int replay_and_report(const settings *from, report *to, strata_runtime *r
     replay_failure problem;
     replay_result *result = malloc(sizeof *result);
     if (!result) {
-        fprintf(stderr, "%s: no host memory\n", from->program);
+        fprintf(stderr, "%s: out of host memory\n", from->program);
         return COMMAND_USAGE;
     }
     int status = COMMAND_USAGE;
@@ -168,7 +176,7 @@ out:
     return status;
 }
 
-static int run(const settings *from, const trace *traces)
+static int replay_traces(const settings *from, const trace *traces)
 {
     strata_driver_info driver;
     strata_device_info device;
@@ -202,18 +210,29 @@ static int run(const settings *from, const trace *traces)
     return status;
 }
 
-int command_replay(int argc, char **argv)
+static const struct argp usage = {options, parse, "TRACE...", documentation, command_common, NULL, NULL};
+
+static const command_values values[] = {
+    {"driver", COMMAND_DRIVERS, true},
+    {"stack", COMMAND_WORDS_LAYERS, false},
+    {"", NULL, true},
+    {0},
+};
+
+static int run(int argc, char **argv)
 {
-    static const struct argp argp = {options, parse, "TRACE...", documentation, NULL, NULL, NULL};
-    settings from = {.program = argv[0], .options.progress = true};
+    settings from = {.program = argv[0], .options.progress = true, .max_memory = TRACE_MEMORY};
     trace *traces;
-    if (argp_parse(&argp, argc, argv, 0, NULL, &from) != 0)
+    if (!command_parse(&usage, argc, argv, 0, &from))
         return COMMAND_USAGE;
     if (!read_traces(&from, &traces))
         return COMMAND_USAGE;
-    int status = run(&from, traces);
+    int status = replay_traces(&from, traces);
     for (size_t i = 0; i < from.path_count; i++)
         trace_free(&traces[i]);
     free(traces);
     return status;
 }
+
+const command command_replay = {"replay", "strata replay", "replay recorded allocations through a stack",
+                                &usage,   values,          run};

@@ -1,4 +1,4 @@
-/* Replaying traces: passes, threads, and merging the threads' results. */
+/* Replaying traces: passes, threads, merging results. */
 #include "tools/replay/replay_engine.h"
 
 #include "driver/driver.h"
@@ -12,7 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-/* A whole replay. */
 typedef struct replay {
     strata_runtime *runtime;
     strata_device *device;
@@ -26,7 +25,7 @@ typedef struct replay {
     uint32_t worker_count;
     replay_block *blocks; /* of the trace with the most blocks */
     touch touch;
-    bool kernels; /* whether any kernel will be needed */
+    bool kernels; /* any kernel is needed */
     footprint footprint;
     progress progress;
     uint64_t rows_done, rows_total;
@@ -127,7 +126,7 @@ static void join(replay *of, const replay_plan *plan, const replay_gate *gate, p
     }
 }
 
-/* Runs the workers of a pass. Rows of a thread that cannot be started are skipped and counted as failures. */
+/* Rows of a thread that cannot be started are skipped, and counted as failures. */
 static void run_workers(replay *of, replay_pass *pass)
 {
     uint32_t started = 0;
@@ -198,6 +197,8 @@ static bool run_pass(replay *of, const replay_plan *plan, uint32_t number)
     of->result->recorded_strays += plan->trace->recorded_strays;
     of->result->recorded_dropped += plan->trace->recorded_dropped;
     of->result->recorded_torn += plan->trace->recorded_torn;
+    of->result->recorded_unfreed += plan->trace->recorded_unfreed;
+    of->result->recorded_cut += plan->trace->recorded_cut;
     of->result->left_by_trace += plan->trace->live_at_end;
     gate_close(&gate);
     return true;
@@ -209,7 +210,7 @@ static bool run_passes(replay *of, replay_failure *problem)
     for (uint32_t pass = 0; pass < repeat; pass++) {
         for (size_t i = 0; i < of->trace_count; i++) {
             if (!run_pass(of, &of->plans[i], pass)) {
-                snprintf(problem->text, sizeof problem->text, "no host memory to start the threads of a pass");
+                snprintf(problem->text, sizeof problem->text, "out of host memory for the threads of a pass");
                 return false;
             }
         }
@@ -264,14 +265,13 @@ static bool make_plans(replay *of, replay_failure *problem)
     of->kernels = uses_blocks(of);
     if (of->kernels && !strata_runtime_supports_block_use_tracking(of->runtime)) {
         snprintf(problem->text, sizeof problem->text,
-                 "the stack cannot keep the use of a block on several streams correct, which --touch, "
-                 "--share and the trace's uses need");
+                 "the stack does not support use tracking, which --touch, --share and the uses of the trace need");
         return false;
     }
     CUresult result = of->kernels ? touch_open(&of->touch, most_blocks) : CUDA_SUCCESS;
     return result == CUDA_SUCCESS || say_driver(problem, "loading the kernels that use blocks", result);
 no_memory:
-    snprintf(problem->text, sizeof problem->text, "no host memory for the replay");
+    snprintf(problem->text, sizeof problem->text, "out of host memory for the replay");
     return false;
 }
 
@@ -280,7 +280,7 @@ static bool make_streams(replay *of, replay_failure *problem)
     uint32_t wanted = replay_streams_needed(of->traces, of->trace_count, of->options);
     of->streams = calloc(wanted, sizeof(CUstream));
     if (!of->streams) {
-        snprintf(problem->text, sizeof problem->text, "no host memory for the replay");
+        snprintf(problem->text, sizeof problem->text, "out of host memory for the replay");
         return false;
     }
     for (; of->streams_acquired < wanted; of->streams_acquired++) {
@@ -297,7 +297,7 @@ static bool make_streams(replay *of, replay_failure *problem)
     return true;
 }
 
-/* Counts what the stack still has after every block was freed. */
+/* After every block was freed. */
 static void count_leftovers(replay *of)
 {
     strata_status status = strata_runtime_reap_pending(of->runtime);
@@ -306,7 +306,7 @@ static void count_leftovers(replay *of)
     strata_usage usage;
     status = strata_runtime_usage(of->runtime, &usage);
     if (status != STRATA_SUCCESS) {
-        replay_note_status(of->result, "asking for what is left over", status);
+        replay_note_status(of->result, "reading what is left over", status);
         return;
     }
     if (usage.live_blocks > of->live_blocks_before)
@@ -350,12 +350,12 @@ bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, cons
     *result = (replay_result){0};
     replay of = {.runtime = runtime, .options = options, .traces = traces, .trace_count = count, .result = result};
     strata_usage usage;
-    strata_scope scope;
+    strata_call_scope scope;
     strata_status status = strata_runtime_usage(runtime, &usage);
     if (status == STRATA_SUCCESS)
         status = strata_device_get(strata_runtime_device(runtime), &of.device);
     if (status == STRATA_SUCCESS)
-        status = strata_scope_enter(&scope, of.device, STRATA_SCOPE_CONTEXT);
+        status = strata_call_scope_enter(&scope, of.device, STRATA_CALL_SCOPE_CONTEXT);
     if (status != STRATA_SUCCESS)
         return say_status(problem, "the device", status);
     of.live_blocks_before = usage.live_blocks;
@@ -369,6 +369,6 @@ bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, cons
         footprint_close(&of.footprint);
     }
     release(&of);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return done;
 }

@@ -1,4 +1,4 @@
-/* Replaying traces on a runtime: options and results. */
+/* Options and results of a replay. */
 #ifndef STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
 #define STRATA_TOOLS_REPLAY_REPLAY_ENGINE_H
 
@@ -17,17 +17,15 @@ typedef struct replay_options {
     unsigned share;   /* percent */
     bool pace;
     bool touch;
-    bool progress; /* draw a progress bar */
+    bool progress;
 } replay_options;
 
-/* A call that failed. */
 typedef struct replay_failure {
     char text[1024];
 } replay_failure;
 
-/* A block with wrong bytes. */
 typedef struct replay_corruption {
-    const char *trace; /* path */
+    const char *trace;
     uint64_t id;
     uint32_t line; /* of its allocation */
     uint32_t pass;
@@ -38,7 +36,7 @@ typedef struct replay_corruption {
 
 typedef struct replay_result {
     /* Work of all passes. */
-    uint64_t operations; /* rows replayed: the five kinds below */
+    uint64_t operations; /* rows: the five kinds below */
     uint64_t allocations;
     uint64_t frees;
     uint64_t uses;
@@ -49,41 +47,43 @@ typedef struct replay_result {
     uint64_t recorded_strays;
     uint64_t recorded_dropped;
     uint64_t recorded_torn;
-    uint64_t left_by_trace; /* blocks that the traces never free; freed after each pass */
+    uint64_t recorded_unfreed;
+    uint64_t recorded_cut;  /* traces */
+    uint64_t left_by_trace; /* never freed by the traces; freed after each pass */
     uint32_t streams;
     uint32_t threads;
 
     /* Problems. */
-    uint64_t failures; /* calls that failed */
-    uint64_t skipped;  /* rows not replayed, because their block could not be allocated */
+    uint64_t failures;
+    uint64_t skipped; /* rows of a block that could not be allocated */
     uint64_t corrupted_blocks;
-    uint64_t leaked_blocks; /* blocks that the stack still counts after everything was freed */
+    uint64_t leaked_blocks; /* counted by the stack after everything was freed */
     uint64_t leaked_bytes;
     uint64_t peak_live_bytes;
     uint64_t peak_reserved_bytes;
     uint64_t touched_bytes; /* written and read by patterns */
     uint64_t wall_ns;
-    call_counts driver_calls; /* of the stack, and of the replay for kernels, waits and syncs */
+    call_counts driver_calls; /* of the stack, and the replay's kernels, waits and syncs */
     histogram operation_ns;   /* allocate and deallocate */
     histogram allocate_ns;    /* of the call alone */
     histogram deallocate_ns;
     histogram use_ns; /* prepare plus finish of a use */
 
-    replay_failure failed[REPLAY_FINDINGS]; /* the first ones of each thread */
+    replay_failure failed[REPLAY_FINDINGS]; /* each thread's first ones */
     uint32_t failed_count;
     replay_corruption corrupted[REPLAY_FINDINGS]; /* the first ones */
     uint32_t corrupted_count;
 } replay_result;
 
-/* Number of streams that the traces need in the runtime's pool. */
+/* Streams needed in the runtime's pool. */
 uint32_t replay_streams_needed(const trace *traces, size_t count, const replay_options *options);
 
-/* Replays the traces in order, `repeat` times, and fills *result. False, with a sentence in `problem`, if it could not
- * start; failed calls are part of the result. */
+/* Replays the traces in order, `repeat` times. False, with a sentence in `problem`, if it could not start; failed calls
+ * are part of the result. */
 bool replay_run(strata_runtime *runtime, const trace *traces, size_t count, const replay_options *options,
                 replay_result *result, replay_failure *problem);
 
-/* Whether nothing failed, was corrupted or was left over. */
+/* Nothing failed, was corrupted or left over. */
 bool replay_is_clean(const replay_result *result);
 
 #endif

@@ -1,4 +1,4 @@
-/* One thread of a replay: does its rows and times each call. */
+/* A replay's thread: does its rows, times each call. */
 #include "tools/replay/replay_worker.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Bytes of a block that a use covers if contents do not matter. */
+/* Covered by a use if contents do not matter. */
 enum { LOOK_BYTES = 256 };
 
 uint64_t replay_now_ns(void)
@@ -39,7 +39,6 @@ void replay_note_driver(replay_result *result, const char *what, CUresult code)
         snprintf(text, sizeof result->failed->text, "%s: %s", what, strata_driver_error_name(code));
 }
 
-/* A row as text, for failures. */
 typedef struct row_text {
     char text[256];
 } row_text;
@@ -71,10 +70,9 @@ static void fail_driver(replay_worker *worker, uint32_t row, const char *doing, 
 
 /* ---- uses ---- */
 
-/* The purpose of a use. */
 typedef enum purpose {
-    PURPOSE_PATTERN, /* the replay's own check, not timed */
-    PURPOSE_USE,     /* a use of the trace or of --share */
+    PURPOSE_PATTERN, /* the replay's own, not timed */
+    PURPOSE_USE,     /* of the trace or of --share */
 } purpose;
 
 static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t writes)
@@ -82,8 +80,7 @@ static uint64_t seed_of(const replay_worker *worker, uint32_t block, uint32_t wr
     return touch_seed(worker->pass->plan->trace->blocks[block].id, block, worker->pass->number, writes);
 }
 
-/* Submits the kernels of a use: with --touch over the whole block, so that reads are checked and writes make a new
- * pattern; otherwise over its first bytes. */
+/* With --touch over the whole block: reads are checked, writes make a new pattern; otherwise over its first bytes. */
 static CUresult submit(replay_worker *worker, uint32_t number, CUstream stream, strata_access access)
 {
     const replay_pass *pass = worker->pass;
@@ -158,7 +155,6 @@ static void allocate(replay_worker *worker, uint32_t row, uint32_t number, CUstr
         use_block(worker, row, number, stream, STRATA_ACCESS_WRITE, PURPOSE_PATTERN);
 }
 
-/* Frees a block; *out_ns is the duration. */
 static strata_status deallocate(const replay_pass *pass, const strata_block *block, CUstream stream, uint64_t *out_ns)
 {
     bool own = stream == block->stream;
@@ -283,11 +279,11 @@ static void do_rows(replay_worker *worker)
 void *replay_worker_run(void *data)
 {
     replay_worker *worker = data;
-    strata_scope scope;
-    strata_status status = strata_scope_enter(&scope, worker->pass->device, STRATA_SCOPE_CONTEXT);
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, worker->pass->device, STRATA_CALL_SCOPE_CONTEXT);
     if (status == STRATA_SUCCESS) {
         do_rows(worker);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     } else {
         replay_note_status(&worker->result, "making the device's context current", status);
     }

@@ -1,4 +1,4 @@
-/* The report of a replay, as text or as one JSON object. */
+/* A replay's report, as text or JSON. */
 #ifndef STRATA_TOOLS_REPLAY_REPORT_H
 #define STRATA_TOOLS_REPLAY_REPORT_H
 
@@ -17,7 +17,7 @@ typedef struct report {
     size_t trace_count;
     const replay_options *options;
     const replay_result *result;
-    strata_stack *layers; /* the stack, for the counts of its layers; NULL: left out */
+    strata_stack *layers; /* NULL: without counts of layers */
 } report;
 
 /* False if `to` cannot be written. */

@@ -1,4 +1,4 @@
-/* The JSON report: one object, sizes in bytes, durations in nanoseconds. */
+/* One JSON object; bytes, nanoseconds. */
 #include "tools/replay/report.h"
 
 #include "tools/command.h"
@@ -38,6 +38,8 @@ static void set_operations(json_t *object, const replay_result *result)
     json_set_number(object, "recorded_strays", result->recorded_strays);
     json_set_number(object, "recorded_dropped", result->recorded_dropped);
     json_set_number(object, "recorded_torn_bytes", result->recorded_torn);
+    json_set_number(object, "recorded_unfreed", result->recorded_unfreed);
+    json_set_number(object, "recorded_cut_files", result->recorded_cut);
     json_set_number(object, "failures", result->failures);
     json_set_number(object, "skipped", result->skipped);
 }

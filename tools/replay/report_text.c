@@ -1,7 +1,8 @@
-/* The text report: names, figures, and problems at the end. */
+/* The text report, problems last. */
 #include "tools/replay/report.h"
 
 #include "core/base/escape.h"
+#include "core/base/size_text.h"
 #include "tools/command.h"
 #include "tools/size_words.h"
 
@@ -20,7 +21,7 @@ static void line(FILE *to, const char *name, const char *format, ...)
     va_end(arguments);
 }
 
-/* Prints a text from outside, with control characters escaped. */
+/* A text from outside: control characters are escaped. */
 static void line_of_text(FILE *to, const char *name, const char *text)
 {
     char shown[4400];
@@ -65,14 +66,20 @@ static void operations(FILE *to, const replay_result *result)
         line(to, "left out", "%s calls that had failed when the trace was recorded",
              words_of_count(result->recorded_failures).text);
     if (result->recorded_strays)
-        line(to, "left out", "%s frees and uses of blocks whose allocation the log does not have",
+        line(to, "left out", "%s frees and uses of blocks whose allocation the log lacks",
              words_of_count(result->recorded_strays).text);
     if (result->recorded_dropped)
-        line(to, "not in the log", "%s records, which its writer had dropped",
-             words_of_count(result->recorded_dropped).text);
+        line(to, "not in the log", "%s records that its writer dropped", words_of_count(result->recorded_dropped).text);
     if (result->recorded_torn)
-        line(to, "not in the log", "what was to follow its last %s bytes, which are a part of a batch",
+        line(to, "not in the log", "everything after its last %s bytes, a partial batch or line",
              words_of_count(result->recorded_torn).text);
+    if (result->recorded_cut)
+        line(to, "not in the log", "everything after the end of %s compressed file%s that %s cut off",
+             words_of_count(result->recorded_cut).text, plural(result->recorded_cut),
+             result->recorded_cut == 1 ? "is" : "are");
+    if (result->recorded_unfreed)
+        line(to, "added", "%s frees that the log lacks, before the next allocation of their addresses",
+             words_of_count(result->recorded_unfreed).text);
     line(to, "failures", "%s", words_of_count(result->failures).text);
     if (result->skipped)
         line(to, "skipped", "%s operations on blocks that could not be allocated",
@@ -100,10 +107,8 @@ static void times(FILE *to, const replay_result *result)
 
 static void memory(FILE *to, const replay_result *result)
 {
-    line(to, "peak live", "%s (%" PRIu64 " bytes)", words_of_bytes(result->peak_live_bytes).text,
-         result->peak_live_bytes);
-    line(to, "peak reserved", "%s (%" PRIu64 " bytes)", words_of_bytes(result->peak_reserved_bytes).text,
-         result->peak_reserved_bytes);
+    line(to, "peak live", "%s", strata_size_text(result->peak_live_bytes).text);
+    line(to, "peak reserved", "%s", strata_size_text(result->peak_reserved_bytes).text);
     if (result->peak_live_bytes)
         line(to, "reserved / live", "%.3f", (double)result->peak_reserved_bytes / (double)result->peak_live_bytes);
 }
@@ -112,7 +117,7 @@ static void blocks(FILE *to, const report *of)
 {
     const replay_result *result = of->result;
     if (result->left_by_trace)
-        line(to, "never freed", "%s blocks by the trace; freed at its end", words_of_count(result->left_by_trace).text);
+        line(to, "never freed", "%s blocks of the trace; freed at its end", words_of_count(result->left_by_trace).text);
     if (result->leaked_bytes)
         line(to, "left over", "%s blocks, %s that the stack still counts", words_of_count(result->leaked_blocks).text,
              words_of_bytes(result->leaked_bytes).text);
@@ -121,7 +126,7 @@ static void blocks(FILE *to, const report *of)
     if (of->options->touch)
         line(to, "corrupted", "%s blocks", words_of_count(result->corrupted_blocks).text);
     else
-        line(to, "corrupted", "not looked at (--touch)");
+        line(to, "corrupted", "not checked (--touch checks)");
 }
 
 static void driver_calls(FILE *to, const call_counts *counts)

@@ -2,6 +2,7 @@
 #include "tools/trace/trace_builder.h"
 
 #include "core/base/escape.h"
+#include "core/base/size_text.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { STREAM_SLOTS = 2 * TRACE_STREAM_LIMIT };
 
 bool trace_builder_refuse(trace_builder *builder, const char *format, ...)
 {
@@ -23,20 +26,33 @@ bool trace_builder_refuse(trace_builder *builder, const char *format, ...)
 
 static bool no_memory(trace_builder *builder)
 {
-    return trace_builder_refuse(builder, "no host memory for a trace of this length");
+    return trace_builder_refuse(builder, "out of host memory for a trace of this length");
 }
 
-/* The array with room for one more element of `size` bytes; NULL, leaving it unchanged, without host memory. */
-static void *with_room(void *array, uint32_t *capacity, uint32_t count, size_t size)
+/* Counts host memory of the trace. False, with a reason, if it may not take so much. */
+static bool take_memory(trace_builder *builder, uint64_t bytes)
+{
+    builder->too_large = bytes > builder->most - builder->trace.memory;
+    if (builder->too_large)
+        return trace_builder_refuse(builder, "the trace needs more than %s of host memory",
+                                    strata_size_text(builder->most).text);
+    builder->trace.memory += bytes;
+    return true;
+}
+
+/* Room for one more element of `size` bytes; NULL, the array unchanged, with a reason. */
+static void *with_room(trace_builder *builder, void *array, uint32_t *capacity, uint32_t count, size_t size)
 {
     if (count < *capacity)
         return array;
-    if (count >= UINT32_MAX / 2)
+    const uint32_t wanted = *capacity ? *capacity + *capacity / 2 : 4096;
+    if (!take_memory(builder, (uint64_t)(wanted - *capacity) * size))
         return NULL;
-    uint32_t wanted = *capacity ? *capacity * 2 : 4096;
-    void *grown = realloc(array, wanted * size);
+    void *grown = count < UINT32_MAX / 2 ? realloc(array, wanted * size) : NULL;
     if (grown)
         *capacity = wanted;
+    else
+        no_memory(builder);
     return grown;
 }
 
@@ -58,9 +74,11 @@ static bool make_room_for_id(trace_builder *builder)
         return true;
     trace_builder grown = *builder;
     grown.by_id_capacity = builder->by_id_capacity ? builder->by_id_capacity * 2 : 8192;
+    if (!take_memory(builder, (grown.by_id_capacity - builder->by_id_capacity) * sizeof *grown.by_id))
+        return false;
     grown.by_id = calloc(grown.by_id_capacity, sizeof *grown.by_id);
     if (!grown.by_id)
-        return false;
+        return no_memory(builder);
     for (size_t i = 0; i < builder->by_id_capacity; i++)
         if (builder->by_id[i])
             grown.by_id[id_slot(&grown, builder->trace.blocks[builder->by_id[i] - 1].id)] = builder->by_id[i];
@@ -70,7 +88,7 @@ static bool make_room_for_id(trace_builder *builder)
     return true;
 }
 
-/* The last block with that id; NULL: none. */
+/* The last one with that id; NULL: none. */
 static trace_block *find_block(trace_builder *builder, uint64_t id)
 {
     if (!builder->by_id)
@@ -87,10 +105,14 @@ static void note_id(trace_builder *builder, uint64_t id, uint32_t block)
     *slot = block + 1;
 }
 
-const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id)
+const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id, uint64_t *bytes)
 {
     const trace_block *block = find_block(builder, id);
-    return block && !block->freed ? builder->streams[builder->trace.rows[block->alloc_row].stream].text : NULL;
+    if (!block || block->freed)
+        return NULL;
+    if (bytes)
+        *bytes = block->bytes;
+    return builder->streams[builder->trace.rows[block->alloc_row].stream].text;
 }
 
 static uint32_t line_of(const trace_builder *builder, uint32_t row)
@@ -100,43 +122,63 @@ static uint32_t line_of(const trace_builder *builder, uint32_t row)
 
 /* ---- streams ---- */
 
-/* The stream's number; the next number if it is new. */
-static uint32_t number_of_stream(const trace_builder *builder, const char *text)
+/* Where the stream's number, plus 1, stands in the hash table, or is to stand. */
+static uint16_t *slot_of_stream(const trace_builder *builder, const char *text)
 {
-    const uint32_t count = builder->trace.stream_count;
-    uint32_t number = builder->last_stream;
-    if (count && strcmp(builder->streams[number].text, text) == 0)
-        return number;
-    for (number = 0; number < count && strcmp(builder->streams[number].text, text) != 0; number++)
-        ;
-    return number;
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (const char *at = text; *at; at++)
+        hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+    size_t slot = (size_t)(hash ^ hash >> 32) % STREAM_SLOTS;
+    while (builder->by_stream[slot] && strcmp(builder->streams[builder->by_stream[slot] - 1].text, text) != 0)
+        slot = (slot + 1) % STREAM_SLOTS;
+    return &builder->by_stream[slot];
 }
 
 bool trace_builder_knows_stream(const trace_builder *builder, const char *name)
 {
-    return number_of_stream(builder, name) < builder->trace.stream_count;
+    return builder->streams && *slot_of_stream(builder, name);
+}
+
+bool trace_builder_begins_stream(const trace_builder *builder, const char *text)
+{
+    const size_t length = strlen(text);
+    if (trace_builder_knows_stream(builder, text))
+        return false;
+    for (uint32_t i = 0; i < builder->trace.stream_count; i++)
+        if (strncmp(builder->streams[i].text, text, length) == 0)
+            return true;
+    return false;
+}
+
+static bool make_streams(trace_builder *builder)
+{
+    if (!builder->streams)
+        builder->streams = calloc(TRACE_STREAM_LIMIT, sizeof *builder->streams);
+    if (!builder->by_stream)
+        builder->by_stream = calloc(STREAM_SLOTS, sizeof *builder->by_stream);
+    return (builder->streams && builder->by_stream) || no_memory(builder);
 }
 
 static bool find_stream(trace_builder *builder, const char *text, uint32_t *out)
 {
     const uint32_t count = builder->trace.stream_count;
-    *out = number_of_stream(builder, text);
-    if (*out < count) {
-        builder->last_stream = *out;
+    *out = builder->last_stream;
+    if (count && strcmp(builder->streams[*out].text, text) == 0)
         return true;
-    }
-    if (strlen(text) >= sizeof builder->streams->text)
-        return trace_builder_refuse(builder, "the name of a stream is longer than %zu characters",
+    if (!make_streams(builder))
+        return false;
+    uint16_t *slot = slot_of_stream(builder, text);
+    if (!*slot && strlen(text) >= sizeof builder->streams->text)
+        return trace_builder_refuse(builder, "stream name longer than %zu characters",
                                     sizeof builder->streams->text - 1);
-    if (count == TRACE_STREAM_LIMIT)
+    if (!*slot && count == TRACE_STREAM_LIMIT)
         return trace_builder_refuse(builder, "more than %d streams", TRACE_STREAM_LIMIT);
-    if (!builder->streams)
-        builder->streams = calloc(TRACE_STREAM_LIMIT, sizeof *builder->streams);
-    if (!builder->streams)
-        return no_memory(builder);
-    strcpy(builder->streams[count].text, text);
-    builder->last_stream = count;
-    builder->trace.stream_count++;
+    if (!*slot) {
+        strcpy(builder->streams[count].text, text);
+        *slot = (uint16_t)(count + 1);
+        builder->trace.stream_count++;
+    }
+    *out = builder->last_stream = *slot - 1u;
     return true;
 }
 
@@ -150,13 +192,14 @@ static bool add_block(trace_builder *builder, const trace_words *words, trace_ro
         return trace_builder_refuse(builder, "id %" PRIu64 " is allocated twice, it is live since line %" PRIu32,
                                     words->id, line_of(builder, last->alloc_row));
     if (words->bytes > UINT64_MAX - builder->live_bytes)
-        return trace_builder_refuse(builder, "the live bytes do not fit into 64 bits");
-    trace_block *blocks = with_room(whole->blocks, &builder->block_capacity, whole->block_count, sizeof *whole->blocks);
+        return trace_builder_refuse(builder, "the live bytes exceed 64 bits");
+    trace_block *blocks =
+        with_room(builder, whole->blocks, &builder->block_capacity, whole->block_count, sizeof *whole->blocks);
     if (!blocks)
-        return no_memory(builder);
+        return false;
     whole->blocks = blocks;
     if (!make_room_for_id(builder))
-        return no_memory(builder);
+        return false;
     row->block = whole->block_count++;
     row->previous = TRACE_NONE;
     whole->blocks[row->block] = (trace_block){
@@ -173,7 +216,7 @@ static bool add_block(trace_builder *builder, const trace_words *words, trace_ro
     return true;
 }
 
-/* Enters a row that names a live block. */
+/* A row that names a live block. */
 static bool touch_block(trace_builder *builder, const trace_words *words, trace_row *row)
 {
     trace *whole = &builder->trace;
@@ -212,12 +255,12 @@ static bool add_wait(trace_builder *builder, const trace_words *words, trace_row
 /* 292 years: with a time of day, nanoseconds still fit into 64 bits. */
 static const uint64_t LONGEST_US = INT64_MAX / 1000;
 
-bool trace_builder_add(trace_builder *builder, const trace_words *words)
+static bool add_row(trace_builder *builder, const trace_words *words)
 {
     trace *whole = &builder->trace;
-    trace_row *rows = with_room(whole->rows, &builder->row_capacity, whole->row_count, sizeof *whole->rows);
+    trace_row *rows = with_room(builder, whole->rows, &builder->row_capacity, whole->row_count, sizeof *whole->rows);
     if (!rows)
-        return no_memory(builder);
+        return false;
     whole->rows = rows;
     if (whole->row_count == 0)
         builder->first_time_us = words->time_us;
@@ -241,12 +284,21 @@ bool trace_builder_add(trace_builder *builder, const trace_words *words)
     return added;
 }
 
+bool trace_builder_add(trace_builder *builder, const trace_words *words)
+{
+    const bool added = add_row(builder, words);
+    builder->contradicted |= !added;
+    return added;
+}
+
 void trace_builder_drop(trace_builder *builder)
 {
     free(builder->by_id);
     free(builder->streams);
+    free(builder->by_stream);
     builder->by_id = NULL;
     builder->streams = NULL;
+    builder->by_stream = NULL;
 }
 
 /* ---- fields of a line ---- */
@@ -280,7 +332,7 @@ bool trace_read_number(trace_builder *builder, const char *name, const char *tex
     errno = 0;
     unsigned long long value = strtoull(text, NULL, 10);
     if (errno)
-        return trace_builder_refuse(builder, "%s is %.40s: it does not fit into 64 bits", name, text);
+        return trace_builder_refuse(builder, "%s is %.40s: expected at most 64 bits", name, text);
     *out = value;
     return true;
 }

@@ -1,4 +1,4 @@
-/* Building a trace row by row, with the checks that all formats share. */
+/* Building a trace row by row, with the checks common to all formats. */
 #ifndef STRATA_TOOLS_TRACE_TRACE_BUILDER_H
 #define STRATA_TOOLS_TRACE_TRACE_BUILDER_H
 
@@ -12,14 +12,18 @@ typedef struct trace_builder {
     trace trace;
     uint32_t row_capacity;
     uint32_t block_capacity;
-    uint32_t *by_id; /* open-addressing hash table: last block of an id, plus 1 */
+    uint32_t *by_id; /* open addressing: last block of an id, plus 1 */
     size_t by_id_capacity;
     size_t by_id_count;
     trace_stream_name *streams;
+    uint16_t *by_stream; /* open-addressing hash table: a stream's number, plus 1 */
     uint32_t last_stream;
     uint64_t live_bytes;
     uint64_t first_time_us;
-    char reason[512]; /* why the last call failed */
+    uint64_t most; /* bytes of host memory for the trace */
+    bool too_large;
+    bool contradicted; /* a row was read, and could not be added */
+    char reason[512];  /* why the last call failed */
 } trace_builder;
 
 /* A row as in the file. */
@@ -34,17 +38,20 @@ typedef struct trace_words {
     const char *producer; /* TRACE_WAIT */
 } trace_words;
 
-/* Adds a row. False with a reason if it contradicts earlier rows. */
+/* False, with a reason, if the row contradicts earlier ones. */
 bool trace_builder_add(trace_builder *builder, const trace_words *words);
 
-/* Stores the reason and returns false. */
+/* Returns false. */
 bool trace_builder_refuse(trace_builder *builder, const char *format, ...) STRATA_PRINTF(2, 3);
 
-/* The allocation stream of a live block; NULL: no such block. */
-const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id);
+/* NULL: no such live block. *bytes: its size, unless `bytes` is NULL. */
+const char *trace_builder_alloc_stream(trace_builder *builder, uint64_t id, uint64_t *bytes);
 
-/* Whether a row named the stream. */
+/* By an earlier row. */
 bool trace_builder_knows_stream(const trace_builder *builder, const char *name);
+
+/* Whether `text` is the beginning of the name of a stream that a row named, and not all of one. */
+bool trace_builder_begins_stream(const trace_builder *builder, const char *text);
 
 void trace_builder_drop(trace_builder *builder);
 
@@ -52,24 +59,26 @@ void trace_builder_drop(trace_builder *builder);
 
 enum { TRACE_FIELD_LIMIT = 24 };
 
-/* Splits `line` at its commas. Returns the number of fields; those beyond TRACE_FIELD_LIMIT are only counted. */
+/* Splits `line` at commas. Returns the number of fields; those beyond TRACE_FIELD_LIMIT are only counted. */
 size_t trace_split(char *line, char *fields[TRACE_FIELD_LIMIT]);
 
-/* Reads all of `text` as an unsigned decimal number; `name` is for the reason. */
+/* All of `text` is an unsigned decimal number; `name` is for the reason. */
 bool trace_read_number(trace_builder *builder, const char *name, const char *text, uint64_t *out);
 
-/* A format: whether a line is its first one, and reading a further line, which is modified. *memory keeps the reader's
- * state between lines; it starts at zero. */
+/* `begins`: whether a line is the format's first. `row` reads a further line, which it modifies. *memory is the
+ * reader's state, zero at first. */
 typedef struct trace_format {
     bool (*begins)(const char *line, uint64_t *memory);
     bool (*row)(trace_builder *builder, char *line, uint32_t number, uint64_t *memory);
+    bool recorded;    /* a program's log: its last line may be cut off, and its compressed file too */
+    bool stream_last; /* the last column is the stream */
 } trace_format;
 
-extern const trace_format trace_format_csv; /* trace_csv.c */
-extern const trace_format trace_format_rmm; /* trace_rmm.c */
-extern const trace_format trace_format_log; /* trace_log.c: CSV of the layer `logging` */
+extern const trace_format trace_format_csv;
+extern const trace_format trace_format_rmm;
+extern const trace_format trace_format_log; /* CSV of the layer `logging` */
 
-/* Reads a binary log from memory. */
-bool trace_log_read(trace_builder *builder, const void *bytes, size_t size);
+struct line_reader;
+bool trace_log_read(trace_builder *builder, struct line_reader *file);
 
 #endif

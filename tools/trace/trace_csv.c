@@ -46,7 +46,7 @@ static bool read_access(trace_builder *builder, const char *text, trace_words *w
     return trace_builder_refuse(builder, "access is \"%.40s\": expected read, write or read_write", text);
 }
 
-/* Streams are numbers here: 07 equals 7. */
+/* Streams are numbers: 07 equals 7. */
 static const char *stream_name(const char *digits)
 {
     while (digits[0] == '0' && digits[1])
@@ -79,4 +79,4 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
     return trace_builder_add(builder, &words);
 }
 
-const trace_format trace_format_csv = {begins, row};
+const trace_format trace_format_csv = {begins, row, false, false};

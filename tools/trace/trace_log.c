@@ -1,10 +1,10 @@
 /* Logs of the layer `logging`, binary and CSV, as traces: one order for all threads.
  *
- * Slot and generation identify a block, so a reused address is a new block. A finished use counts once. A wait of the
- * host for a stream counts if an earlier row names the stream. Prepares, completions, reaps and trims are not replayed;
- * failed calls are counted and not replayed. Frees and uses of blocks allocated before the log are counted and left
- * out. */
+ * Slot and generation identify a block: a reused address is a new block. A finished use counts once. A host's wait for
+ * a stream counts if an earlier row names the stream. Prepares, completions, reaps and trims are not replayed. Failed
+ * calls, and frees and uses of blocks allocated before the log, are counted and not replayed. */
 #include "resources/logging/csv.h"
+#include "tools/line_reader.h"
 #include "tools/log/log_reader.h"
 #include "tools/trace/trace_builder.h"
 
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Per-thread default streams of two threads are two streams with one handle. */
+/* Two threads' per-thread default streams have one handle. */
 static void name_stream(const strata_log_record *record, char name[32])
 {
     if (record->stream == (uint64_t)(uintptr_t)CU_STREAM_PER_THREAD)
@@ -45,9 +45,9 @@ static bool op_of(const strata_log_record *record, trace_op *op)
     }
 }
 
-enum { SLOT_BITS = 24 }; /* of the index into a stack's table of blocks */
+enum { SLOT_BITS = 24 }; /* of a block's index in the stack's table */
 
-/* Whether slot and generation fit into one number, the block's id in the trace. */
+/* Whether they fit into one number, the block's id. */
 static bool check_block(trace_builder *builder, uint64_t slot, uint64_t generation)
 {
     if (slot >> SLOT_BITS)
@@ -77,7 +77,7 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
         return false;
     words.id = record->generation << SLOT_BITS | record->slot;
     words.bytes = record->requested;
-    const char *alloc_stream = trace_builder_alloc_stream(builder, words.id);
+    const char *alloc_stream = trace_builder_alloc_stream(builder, words.id, NULL);
     if (words.op != TRACE_ALLOC && !alloc_stream) {
         builder->trace.recorded_strays++;
         return true;
@@ -91,21 +91,27 @@ static bool add(trace_builder *builder, const strata_log_record *record, uint32_
 
 /* ---- binary ---- */
 
-bool trace_log_read(trace_builder *builder, const void *bytes, size_t size)
+bool trace_log_read(trace_builder *builder, line_reader *file)
 {
     log_contents contents;
     log_problem problem;
-    if (!log_read_bytes(bytes, size, &contents, &problem))
+    if (!log_read_opened(file, builder->most - builder->trace.memory, &contents, &problem)) {
+        builder->too_large = problem.too_large;
         return trace_builder_refuse(builder, "%s", problem.text);
-    if (contents.damages) { /* the rest may need skipped records */
+    }
+    if (contents.damages > contents.cut) { /* the rest may need skipped records */
         log_contents_free(&contents);
         return trace_builder_refuse(builder, "%s", contents.damage[0].text);
     }
     bool good = true;
+    const uint64_t most = builder->most, records = contents.count * sizeof *contents.records;
     builder->trace.recorded_dropped = contents.dropped;
     builder->trace.recorded_torn = contents.torn;
+    builder->trace.recorded_cut = contents.cut;
+    builder->most -= records;
     for (size_t i = 0; i < contents.count && good; i++)
         good = add(builder, &contents.records[i], (uint32_t)(i < UINT32_MAX - 2 ? i + 2 : UINT32_MAX));
+    builder->most = most;
     log_contents_free(&contents);
     return good;
 }
@@ -145,7 +151,7 @@ static bool read_action(trace_builder *builder, char *text, strata_log_record *r
     static const char failure[] = " failure";
     size_t length = strlen(text), tail = sizeof failure - 1;
     bool failed = length > tail && strcmp(text + length - tail, failure) == 0;
-    record->status = failed ? STRATA_ERROR_DRIVER : STRATA_SUCCESS; /* any error: the record is left out */
+    record->status = failed ? STRATA_ERROR_DRIVER : STRATA_SUCCESS; /* any error: left out */
     if (failed)
         text[length - tail] = '\0';
     for (int kind = 1; kind < STRATA_LOG_KIND_LIMIT; kind++) {
@@ -192,4 +198,4 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
     return add(builder, &record, number);
 }
 
-const trace_format trace_format_log = {begins, row};
+const trace_format trace_format_log = {begins, row, true, false};

@@ -1,7 +1,10 @@
 /* Logs of RMM's logging_resource_adaptor: `Thread,Time,Action,Pointer,Size,Stream`.
  *
- * Time is the wall clock, HH:MM:SS.microseconds, which restarts at midnight. Pointers are the ids. A stream is any
- * text. */
+ * Time is the wall clock, HH:MM:SS.microseconds, restarting at midnight. Pointers are ids; a stream is any text.
+ *
+ * A log may begin after its program. RMM writes a line after the call: another thread may allocate a freed address, and
+ * log that, before the free is logged. So a free without its allocation is counted and left out, and a missing free is
+ * added where the address is allocated again. */
 #include "tools/trace/trace_builder.h"
 
 #include <errno.h>
@@ -11,7 +14,7 @@
 
 #define DAY_US (UINT64_C(24) * 3600 * 1000000)
 
-/* The reader's state is the previous row's time in microseconds since the first midnight. */
+/* The reader's state: the previous row's microseconds since the first midnight. */
 static bool begins(const char *line, uint64_t *memory)
 {
     (void)memory;
@@ -48,7 +51,7 @@ static bool read_clock(const char *text, uint64_t *out)
     return true;
 }
 
-/* Rows of several threads may be slightly out of order; a clock that goes back by half a day passed midnight. */
+/* Threads' rows may be slightly out of order; a clock that goes back by half a day passed midnight. */
 static bool read_time(trace_builder *builder, const char *text, uint64_t *memory, uint64_t *out)
 {
     uint64_t clock;
@@ -79,6 +82,26 @@ static bool read_pointer(trace_builder *builder, const char *text, uint64_t *out
     return true;
 }
 
+/* Enters an allocation, after the free that the log lacks if the address is still live. */
+static bool add_allocation(trace_builder *builder, const trace_words *words)
+{
+    trace_words missing = {.op = TRACE_FREE, .line = words->line, .id = words->id, .time_us = words->time_us};
+    missing.stream = trace_builder_alloc_stream(builder, words->id, &missing.bytes);
+    if (missing.stream && !trace_builder_add(builder, &missing))
+        return false;
+    builder->trace.recorded_unfreed += missing.stream != NULL;
+    return trace_builder_add(builder, words);
+}
+
+static bool add_free(trace_builder *builder, const trace_words *words)
+{
+    uint64_t bytes;
+    if (trace_builder_alloc_stream(builder, words->id, &bytes) && bytes == words->bytes)
+        return trace_builder_add(builder, words);
+    builder->trace.recorded_strays++;
+    return true;
+}
+
 static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *memory)
 {
     char *fields[TRACE_FIELD_LIMIT];
@@ -106,10 +129,10 @@ static bool row(trace_builder *builder, char *line, uint32_t number, uint64_t *m
         builder->trace.recorded_failures++;
         return true;
     }
-    /* Blocks of zero bytes have no address as an id. */
+    /* A block of zero bytes has no address as an id. */
     if (words.bytes == 0 && words.id == 0)
         return true;
-    return trace_builder_add(builder, &words);
+    return (words.op == TRACE_ALLOC ? add_allocation : add_free)(builder, &words);
 }
 
-const trace_format trace_format_rmm = {begins, row};
+const trace_format trace_format_rmm = {begins, row, true, true};

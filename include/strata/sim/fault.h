@@ -1,8 +1,8 @@
 /* Fault injection in the simulated driver; strata/sim.h includes this.
  *
- * A fault happens once, at the n-th occurrence of its subject since it was added, and goes on counting. A sweep adds
- * one fault with n = 1, 2, … before each run of a scenario, and ends when `reached` stays below n. A fault stays until
- * strata_sim_clear_faults. */
+ * A fault happens once, at the n-th occurrence of its subject since it was added, and goes on counting until
+ * strata_sim_clear_faults. A sweep adds one fault with n = 1, 2, … before each run of a scenario, and ends when
+ * `reached` stays below n. */
 #ifndef STRATA_SIM_FAULT_H
 #define STRATA_SIM_FAULT_H
 
@@ -14,29 +14,28 @@ extern "C" {
 #endif
 
 typedef enum strata_sim_fault_kind {
-    /* The n-th driver call, or the n-th call of `entry`, returns `error` and does nothing. Counted are calls that pass
-     * the driver's first checks: not those that are not permitted in a host function, and not cuDriverGetVersion,
-     * cuGetErrorName, cuGetErrorString and cuGetProcAddress. */
+    /* The n-th driver call, or call of `entry`, returns `error` and does nothing. Not counted: calls that are not
+     * permitted in a host function, cuDriverGetVersion, cuGetErrorName, cuGetErrorString and cuGetProcAddress. */
     STRATA_SIM_FAIL_CALL = 0,
 
-    /* The n-th operation of `stream` fails with `error` when it runs, and poisons the device as an illegal access does:
-     * every later call that uses the device returns the error. Records of and waits for events are operations. */
+    /* The n-th operation of `stream`, records of and waits for events included, fails with `error` when it runs, and
+     * poisons the device as an illegal access does: every later call that uses the device returns the error. */
     STRATA_SIM_FAIL_OPERATION = 1,
 
-    /* The n-th wait or record of the kinds in `edges` is dropped: the call succeeds and orders nothing. */
+    /* The n-th wait or record of `edges` succeeds and orders nothing. */
     STRATA_SIM_DROP_EDGE = 2
 } strata_sim_fault_kind;
 
-/* What orders work, or tells the host that work is complete. Bits. */
+/* What orders work, or tells the host of its completion. Bits. */
 typedef enum strata_sim_edge {
-    STRATA_SIM_EDGE_EVENT_RECORD = 0x01,        /* the event keeps its previous record */
-    STRATA_SIM_EDGE_EVENT_WAIT = 0x02,          /* cuStreamWaitEvent of a recorded event */
-    STRATA_SIM_EDGE_EVENT_SYNCHRONIZE = 0x04,   /* of a recorded event */
-    STRATA_SIM_EDGE_EVENT_QUERY = 0x08,         /* answers that the event is complete */
-    STRATA_SIM_EDGE_STREAM_SYNCHRONIZE = 0x10,  /* cuStreamSynchronize */
-    STRATA_SIM_EDGE_STREAM_QUERY = 0x20,        /* answers that the stream is complete */
-    STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE = 0x40, /* cuCtxSynchronize */
-    STRATA_SIM_EDGE_VALUE_WAIT = 0x80,          /* a stream's wait for a value in memory */
+    STRATA_SIM_EDGE_EVENT_RECORD = 0x01,      /* the event keeps its previous record */
+    STRATA_SIM_EDGE_EVENT_WAIT = 0x02,        /* cuStreamWaitEvent, of a recorded event */
+    STRATA_SIM_EDGE_EVENT_SYNCHRONIZE = 0x04, /* of a recorded event */
+    STRATA_SIM_EDGE_EVENT_QUERY = 0x08,       /* answers "complete" */
+    STRATA_SIM_EDGE_STREAM_SYNCHRONIZE = 0x10,
+    STRATA_SIM_EDGE_STREAM_QUERY = 0x20, /* answers "complete" */
+    STRATA_SIM_EDGE_CONTEXT_SYNCHRONIZE = 0x40,
+    STRATA_SIM_EDGE_VALUE_WAIT = 0x80, /* a stream's, in memory */
     STRATA_SIM_EDGE_ANY = 0xff
 } strata_sim_edge;
 
@@ -46,18 +45,19 @@ typedef struct strata_sim_fault {
     uint64_t nth; /* from 1 */
 
     CUresult error;    /* FAIL_CALL, FAIL_OPERATION; not CUDA_SUCCESS */
-    const char *entry; /* FAIL_CALL: as for cuGetProcAddress; NULL: any; copied */
-    CUstream stream;   /* FAIL_OPERATION: a handle (CU_STREAM_LEGACY, …); NULL: all streams together */
+    const char *entry; /* FAIL_CALL: as for cuGetProcAddress, copied; NULL: any */
+    CUstream stream;   /* FAIL_OPERATION: a handle (CU_STREAM_LEGACY, …); NULL: all together */
     uint32_t edges;    /* DROP_EDGE */
 } strata_sim_fault;
 
-/* At any time. `id` may be NULL. CUDA_ERROR_INVALID_VALUE: contradictory members, an entry point that is unknown or
- * never counted, or unknown edges. CUDA_ERROR_OUT_OF_MEMORY: 32 faults exist. */
+/* At any time. `id` may be NULL. CUDA_ERROR_INVALID_VALUE: contradictory members, an unknown or never counted entry
+ * point, or unknown edges. CUDA_ERROR_OUT_OF_MEMORY: 32 faults exist. */
 CUresult strata_sim_add_fault(const strata_sim_fault *fault, uint32_t *id);
 
-/* Occurrences of the fault's subject so far. CUDA_ERROR_INVALID_VALUE: no such fault. */
+/* Occurrences so far. CUDA_ERROR_INVALID_VALUE: no such fault. */
 CUresult strata_sim_fault_reached(uint32_t id, uint64_t *reached);
 
+/* Removes all faults. */
 CUresult strata_sim_clear_faults(void);
 
 typedef CUresult (*PFN_strata_sim_add_fault)(const strata_sim_fault *fault, uint32_t *id);

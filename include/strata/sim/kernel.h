@@ -1,13 +1,13 @@
 /* Kernels of the simulated driver; strata/sim.h includes this.
  *
  * A kernel is a C function, the host kernel of an entry in PTX. cuModuleLoadData reads the entries' parameters from the
- * PTX, and cuModuleGetFunction finds the host kernel registered under the entry's name.
+ * PTX; cuModuleGetFunction finds the host kernel registered under the entry's name.
  *
  * A host kernel runs once for a launch, whatever the grid, on any thread, with the simulated driver locked: it must not
  * call CUDA or strata_sim_ functions and must not block. It first declares the ranges that it reads and writes, then
- * accesses memory through them. An access outside the declared ranges, or outside memory that is allocated at the
- * launch's place in its stream, is an illegal access: the function returns NULL, the context is poisoned, and the host
- * kernel should return. */
+ * accesses memory through them. An access outside these, or outside memory that is allocated at the launch's place in
+ * its stream, is an illegal access: the function returns NULL, the context is poisoned, and the host kernel should
+ * return. */
 #ifndef STRATA_SIM_KERNEL_H
 #define STRATA_SIM_KERNEL_H
 
@@ -22,6 +22,8 @@ extern "C" {
 
 typedef struct strata_sim_launch strata_sim_launch;
 
+enum { STRATA_SIM_MOST_RANGES = 64 }; /* that a launch declares */
+
 struct strata_sim_launch {
     uint32_t size; /* of this struct; members may be added at the end */
     unsigned grid[3];
@@ -31,28 +33,28 @@ struct strata_sim_launch {
     const void *const *parameters; /* the values at the launch */
     const size_t *parameter_sizes;
 
-    /* Declare that the kernel reads, or writes, these bytes of device or pinned memory. A range may be declared both
-     * ways. False: no room for more ranges; the launch then counts as an illegal access. */
+    /* Declare reads, or writes, of these bytes of device or pinned memory; a range may be both. False: the launch
+     * has STRATA_SIM_MOST_RANGES already; it then counts as an illegal access. */
     bool (*declare_read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
     bool (*declare_write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 
-    /* Host address of these bytes, or NULL after an illegal access. Valid until the host kernel returns. */
+    /* Host address of these bytes, valid until the host kernel returns; NULL after an illegal access. */
     const void *(*read)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
     void *(*write)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 
-    /* Declares atomic updates of these bytes: the kernel accesses them with `read` or `write`. The checker allows such
-     * updates by several kernels, but not beside reads or writes. */
+    /* Declares atomic updates of these bytes, which the kernel accesses with `read` or `write`. The checker allows them
+     * by several kernels, but not beside reads or writes. */
     bool (*declare_atomic)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
 };
 
 typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
 
-/* Registers a host kernel, at any time; functions obtained afterwards use the last one of a name. The name is copied.
+/* Registers a host kernel, at any time; functions obtained afterwards use the last one of a name, which is copied.
  * NULL: CUDA_ERROR_INVALID_VALUE. Built in: strata_pattern_fill, strata_pattern_check, strata_guard_check,
  * strata_guard_fill. */
-CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel twin);
+CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel host_kernel);
 
-typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel twin);
+typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel host_kernel);
 
 #ifdef __cplusplus
 }

@@ -105,6 +105,7 @@ static void odd_names_and_texts_are_escaped_and_bytes_that_are_no_utf_8_replaced
     } texts[] = {
         {"quote \" and \\ back", "quote \" and \\ back"},
         {"line\nbreak\ttab\r\x01\x1f", "line\nbreak\ttab\r\x01\x1f"},
+        {"\x7f\xc2\x9b[2J", "\x7f\xc2\x9b[2J"},
         {"\x7f stays", "\x7f stays"},
         {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x98", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x90\x98"},
         {"\xff\xfe", BAD BAD},
@@ -137,6 +138,7 @@ static void text_has_a_line_for_each_value_under_what_it_is_in(void **state)
     strata_emit_object_begin(&emitter, "memory");
     strata_emit_bytes(&emitter, "live", 3 << 20);
     strata_emit_bytes(&emitter, "small", 1023);
+    strata_emit_bytes(&emitter, "below", (1 << 20) - 1);
     strata_emit_bytes(&emitter, "most", UINT64_MAX);
     strata_emit_object_end(&emitter);
     strata_emit_list_begin(&emitter, "layers");
@@ -154,6 +156,7 @@ static void text_has_a_line_for_each_value_under_what_it_is_in(void **state)
                "memory:\n"
                "  live: 3145728 (3 MiB)\n"
                "  small: 1023\n"
+               "  below: 1048575 (1 MiB)\n"
                "  most: 18446744073709551615 (16 EiB)\n"
                "layers:\n"
                "  - budget:\n"
@@ -170,7 +173,9 @@ static void what_would_break_a_line_of_text_becomes_a_space(void **state)
     (void)state;
     begin(STRATA_FORMAT_TEXT);
     strata_emit_text(&emitter, "na\nme", "two\nlines\r\n\x1b[31m");
-    check_text("na me: two lines   [31m\n");
+    strata_emit_text(&emitter, "c1", "\xc2\x9b[31m\x7f caf\xc3\xa9 \x9b");
+    check_text("na me: two lines   [31m\n"
+               "c1:  [31m  caf\xc3\xa9 \xef\xbf\xbd\n");
 }
 
 /* ---- too deep ---- */
@@ -196,6 +201,10 @@ static void what_lies_too_deep_is_left_out_and_the_rest_is_whole(void **state)
             strata_emitter_end(&emitter);
             assert_non_null(strstr(report.text, "level: 30\n"));
             assert_null(strstr(report.text, "level: 31\n"));
+            unsigned begun = 0;
+            for (const char *at = report.text; (at = strstr(at, "deeper:\n")); at++)
+                begun++;
+            assert_int_equal(begun, USABLE);
             assert_non_null(strstr(report.text, "\nlast: 99\n"));
             continue;
         }
@@ -205,8 +214,48 @@ static void what_lies_too_deep_is_left_out_and_the_rest_is_whole(void **state)
             assert_true(json_integer_value(json_object_get(here, "level")) == i);
             assert_true(json_integer_value(json_object_get(here, "behind")) == i);
         }
-        assert_null(json_object_get(json_object_get(here, "deeper"), "level"));
+        assert_null(json_object_get(here, "deeper"));
         assert_true(json_integer_value(json_object_get(root, "last")) == 99);
+        json_decref(root);
+    }
+}
+
+/* ---- begins and ends that do not match ---- */
+
+static void an_end_without_a_begin_closes_nothing_and_what_is_left_open_is_closed(void **state)
+{
+    (void)state;
+    for (unsigned format = 0; format < 2; format++) {
+        begin((strata_format)format);
+        strata_emit_object_end(&emitter);
+        strata_emit_list_end(&emitter);
+        strata_emit_count(&emitter, "first", 1);
+        strata_emit_list_begin(&emitter, "layers");
+        strata_emit_object_begin(&emitter, NULL);
+        const unsigned before = strata_emitter_enclose(&emitter);
+        strata_emit_list_end(&emitter); /* these are of the caller */
+        strata_emit_object_end(&emitter);
+        strata_emit_count(&emitter, "own", 2);
+        for (unsigned i = 0; i < 2 * USABLE; i++)
+            strata_emit_object_begin(&emitter, "open");
+        strata_emitter_release(&emitter, before);
+        strata_emit_count(&emitter, "behind", 3);
+        strata_emit_object_end(&emitter);
+        strata_emit_list_end(&emitter);
+        strata_emit_count(&emitter, "last", 4);
+        strata_emit_object_begin(&emitter, "left");
+        if (format == STRATA_FORMAT_TEXT) {
+            strata_emitter_end(&emitter);
+            assert_non_null(strstr(report.text, "\n    behind: 3\n"));
+            assert_non_null(strstr(report.text, "\nlast: 4\n"));
+            continue;
+        }
+        json_t *root = end_json(), *layer = json_array_get(json_object_get(root, "layers"), 0);
+        assert_int_equal(json_integer_value(json_object_get(root, "first")), 1);
+        assert_int_equal(json_integer_value(json_object_get(layer, "own")), 2);
+        assert_int_equal(json_integer_value(json_object_get(layer, "behind")), 3);
+        assert_int_equal(json_integer_value(json_object_get(root, "last")), 4);
+        assert_true(json_is_object(json_object_get(root, "left")));
         json_decref(root);
     }
 }
@@ -296,6 +345,7 @@ int main(void)
         cmocka_unit_test(text_has_a_line_for_each_value_under_what_it_is_in),
         cmocka_unit_test(what_would_break_a_line_of_text_becomes_a_space),
         cmocka_unit_test(what_lies_too_deep_is_left_out_and_the_rest_is_whole),
+        cmocka_unit_test(an_end_without_a_begin_closes_nothing_and_what_is_left_open_is_closed),
         cmocka_unit_test(whatever_is_emitted_json_parses_and_text_has_only_whole_lines),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

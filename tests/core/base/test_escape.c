@@ -15,6 +15,7 @@ static const struct {
 } texts[] = {
     {"plain", "plain", "plain"},
     {"line\nbreak\ttab\r\x1b\x7f", "line\\nbreak\\ttab\\r\\x1b\\x7f", "line\\x0abreak\\x09tab\\x0d\\x1b\\x7f"},
+    {"\xc2\x9b[2J\xc2\x80\xc2\x9f\xc2\xa0", "\\x9b[2J\\x80\\x9f\xc2\xa0", "\\x9b[2J\\x80\\x9f\xc2\xa0"},
     {"a,b\"c\\", "a,b\"c\\", "a\\x2cb\\x22c\\x5c"},
     {"caf\xc3\xa9 " EURO " \xf0\x9f\x90\x98", "caf\xc3\xa9 " EURO " \xf0\x9f\x90\x98",
      "caf\xc3\xa9 " EURO " \xf0\x9f\x90\x98"},

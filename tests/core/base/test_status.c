@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -139,6 +140,24 @@ static void a_new_failure_leaves_nothing_of_the_old_record(test_fixture *fixture
     assert_null(error->driver_call);
 }
 
+/* A layer may refuse without an error: then the record is empty, and no driver's code of an earlier attempt is in it.
+ */
+static void an_attempt_that_raises_nothing_has_no_code_of_an_earlier_one(void **state)
+{
+    (void)state;
+    strata_error_suppress_begin();
+    check_status(strata_fail_driver(CUDA_ERROR_OUT_OF_MEMORY, "cuMemAlloc", "an attempt"), STRATA_ERROR_OUT_OF_MEMORY);
+    strata_error_suppress_end(false);
+    strata_error_suppress_begin();
+    const strata_error none = *strata_error_suppressed();
+    strata_error_suppress_end(false);
+    assert_int_equal(none.status, STRATA_SUCCESS);
+    assert_int_equal(none.driver_code, CUDA_SUCCESS);
+    assert_null(none.driver_name);
+    assert_null(none.driver_call);
+    assert_string_equal(none.message, "");
+}
+
 static void a_message_that_is_too_long_is_cut_and_ends(void **state)
 {
     (void)state;
@@ -266,7 +285,7 @@ static void errors_of_a_call_in_between_are_its_own(void **state)
 static void check_number_in_message(const char *words, size_t number)
 {
     char expected[128];
-    snprintf(expected, sizeof expected, "%s %zu", words, number);
+    snprintf(expected, sizeof expected, "%s %s", words, strata_size_text(number).text);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, expected);
 }
 
@@ -294,7 +313,7 @@ static void out_of_memory_names_where_the_memory_is(test_fixture *fixture)
     assert_string_equal(error.driver_name, "CUDA_ERROR_OUT_OF_MEMORY");
     const char *call = strcmp(fixture->stack, "pool") == 0 ? "cuMemCreate" : "cuMemAlloc";
     assert_true(strncmp(error.driver_call, call, strlen(call)) == 0);
-    check_number_in_message("no memory for", petabyte);
+    check_number_in_message("request of", petabyte);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, error.limit ? "limit " : "limit none");
     check_number_in_message("live", BLOCK);
     check_number_in_message("reserved but free", error.reserved_free);
@@ -302,11 +321,11 @@ static void out_of_memory_names_where_the_memory_is(test_fixture *fixture)
         check_number_in_message("largest free block", error.largest_free);
     else
         check_last_error(STRATA_ERROR_OUT_OF_MEMORY, strncmp(fixture->stack, "pool", 4) == 0 || !error.reserved_free
-                                                         ? "largest free block 0,"
+                                                         ? "largest free block 0 bytes,"
                                                          : "largest free block unknown to the driver");
     check_number_in_message("free on the device", error.device_free);
     check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "\"the big one\"");
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The device has less in all");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The request exceeds the device's memory");
     assert_null(strstr(error.message, "Free or trim"));
 
     strata_block again = test_allocate(fixture, BLOCK, NULL);
@@ -338,7 +357,7 @@ static void out_of_memory_at_a_limit_names_the_limit_and_what_is_left(void **sta
 
     strata_block refused;
     check_status(strata_runtime_allocate(runtime, LIMIT + 1, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The request alone is beyond the limit");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "The request alone exceeds the limit");
 
     check_ok(strata_runtime_deallocate(runtime, &blocks[--count]));
     check_ok(strata_runtime_reap_pending(runtime));
@@ -421,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_thread_that_never_failed_has_an_empty_record),
         cmocka_unit_test(each_thread_sees_its_own_failures),
         cmocka_unit_test(a_message_that_is_too_long_is_cut_and_ends),
+        cmocka_unit_test(an_attempt_that_raises_nothing_has_no_code_of_an_earlier_one),
         cmocka_unit_test(the_log_callback_hears_each_failure_on_the_thread_that_fails),
         cmocka_unit_test(errors_of_a_call_in_between_are_its_own),
         cmocka_unit_test(out_of_memory_at_a_limit_names_the_limit_and_what_is_left),

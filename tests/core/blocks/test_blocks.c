@@ -239,14 +239,16 @@ static void a_free_with_a_wrong_fact_is_refused_and_changes_nothing(test_fixture
     wrong = real;
     wrong.bytes--;
     check_refused(strata_runtime_deallocate(fixture->runtime, &wrong), STRATA_ERROR_SIZE_MISMATCH, &real);
+    char words[128];
+    snprintf(words, sizeof words, "block size mismatch: passed %zu bytes, allocated %zu (requested %zu)", wrong.bytes,
+             real.bytes, real.requested);
+    check_last_error(STRATA_ERROR_SIZE_MISMATCH, words);
     check_still_usable(fixture, &real);
     wrong = real;
     wrong.requested += 8;
     check_refused(strata_runtime_deallocate(fixture->runtime, &wrong), STRATA_ERROR_SIZE_MISMATCH, &real);
-    char words[64];
-    snprintf(words, sizeof words, "%zu requested", real.requested + 8);
-    check_last_error(STRATA_ERROR_SIZE_MISMATCH, words);
-    snprintf(words, sizeof words, "%zu requested", real.requested);
+    snprintf(words, sizeof words, "block size mismatch: passed %zu requested bytes, allocated with %zu",
+             wrong.requested, real.requested);
     check_last_error(STRATA_ERROR_SIZE_MISMATCH, words);
     check_still_usable(fixture, &real);
     wrong = real;

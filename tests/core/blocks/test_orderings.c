@@ -2,7 +2,9 @@
  * test says with a driver call that it replaces, with a layer of its own, or with a function of the library that the
  * linker puts it in front of (--wrap). */
 #include "core/base/host_memory.h"
+#include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 #include "runtime/runtime.h"
 
 #include <errno.h>
@@ -83,7 +85,7 @@ static strata_status make_meddling(int device, const void *options, strata_resou
     (void)device, (void)options;
     *out = calloc(1, sizeof **out);
     if (!*out)
-        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "meddling: the host has no memory");
+        return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY, "meddling: out of host memory");
     (*out)->ops = &ops;
     return STRATA_SUCCESS;
 }

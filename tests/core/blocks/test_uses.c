@@ -4,6 +4,7 @@
 #include "support/fixture.h"
 #include "support/sweep.h"
 
+#include "core/streams/batches.h"
 #include "core/streams/stream_map.h"
 #include "runtime/runtime.h"
 
@@ -577,7 +578,7 @@ static void a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forg
         assert_int_not_equal(status, STRATA_SUCCESS);
         let_streams_pass_by(fixture);
         check_status(prepare(fixture, &block, reader, STRATA_ACCESS_READ), STRATA_ERROR_STREAM_MISUSE);
-        check_last_error(STRATA_ERROR_STREAM_MISUSE, "never marked by an event");
+        check_last_error(STRATA_ERROR_STREAM_MISUSE, "recording its event had failed");
         check_status(strata_runtime_deallocate_on(fixture->runtime, &block, reader), STRATA_ERROR_STREAM_MISUSE);
         assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
         check_ok(prepare(fixture, &block, stream, STRATA_ACCESS_READ));

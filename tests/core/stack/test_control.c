@@ -39,6 +39,9 @@ static void describe_knobs(strata_resource *self, strata_emitter *to)
     strata_emit_list_begin(to, "more");
     strata_emit_text(to, NULL, "a \"quoted\" word");
     strata_emit_list_end(to);
+    for (int i = 0; i < 4; i++)
+        strata_emit_object_end(to); /* closes nothing: the report is whole all the same */
+    strata_emit_object_begin(to, "left open");
 }
 
 static void end_knobs(strata_resource *self)
@@ -122,23 +125,23 @@ static void names_that_mean_nothing_are_refused_with_what_there_is(void **state)
     static const struct {
         const char *name, *words;
     } wrong[] = {
-        {"", "\"\" names no value of this stack"},
+        {"", "unknown value \"\""},
         {"knobs", "with a layer of knobs, aligned, knobs, null"},
-        {"knob.level", "names no value of this stack"},
-        {"knobs[2].level", "\"knobs[2].level\" names no value"},
-        {"knobs[99999999999999999999999].level", "names no value"},
-        {"knobs[].level", "names no value"},
-        {"knobs[1.level", "names no value"},
-        {"knobs[1]level", "names no value"},
-        {"knobs[-1].level", "names no value"},
-        {".level", "names no value"},
-        {"knobs.", "knobs has no value \"\"; expected level, peak.bytes, period, on, fixed"},
-        {"knobs.peak", "knobs has no value \"peak\""},
-        {"knobs.level ", "knobs has no value \"level \""},
-        {"aligned.level", "aligned has no value \"level\"; expected nothing: it has none"},
+        {"knob.level", "unknown value"},
+        {"knobs[2].level", "unknown value \"knobs[2].level\""},
+        {"knobs[99999999999999999999999].level", "unknown value"},
+        {"knobs[].level", "unknown value"},
+        {"knobs[1.level", "unknown value"},
+        {"knobs[1]level", "unknown value"},
+        {"knobs[-1].level", "unknown value"},
+        {".level", "unknown value"},
+        {"knobs.", "knobs: unknown value \"\"; expected level, peak.bytes, period, on, fixed"},
+        {"knobs.peak", "knobs: unknown value \"peak\""},
+        {"knobs.level ", "knobs: unknown value \"level \""},
+        {"aligned.level", "aligned: unknown value \"level\"; expected none, as it has no values"},
         {"host", "or a value of the process such as \"host.bytes\""},
-        {"host.level", "host has no value \"level\"; expected bytes, resident"},
-        {"host[1].bytes", "\"host[1].bytes\" names no value"},
+        {"host.level", "host: unknown value \"level\"; expected bytes, resident"},
+        {"host[1].bytes", "unknown value \"host[1].bytes\""},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         uint64_t got = 1, set = 5;
@@ -196,7 +199,7 @@ static void the_processs_values_are_only_read(void **state)
     (void)state;
     uint64_t set = 5;
     check_status(strata_control(stack, "host.bytes", NULL, &set), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "host.bytes can be read and not set");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "host.bytes is read-only");
     check_status(strata_control_set_text(stack, "host.bytes", "5"), STRATA_ERROR_INVALID_VALUE);
 }
 
@@ -280,15 +283,15 @@ static void a_text_that_is_no_such_value_is_refused_with_what_was_expected(void 
     static const struct {
         const char *name, *text, *words;
     } bad[] = {
-        {"knobs.level", "", "is not a whole number"},
-        {"knobs.level", "-1", "is not a whole number"},
-        {"knobs.level", "1x", "is not a whole number"},
-        {"knobs.level", " 1", "is not a whole number"},
-        {"knobs.level", "99999999999999999999", "is not a whole number"},
-        {"knobs.peak.bytes", "8GX", "knobs.peak.bytes: \"8GX\" is not a size such as 8GiB"},
-        {"knobs.period", "soon", "is not a duration such as 20ms"},
-        {"knobs.on", "perhaps", "is not on or off"},
-        {"knobs.on", "2", "is not on or off"},
+        {"knobs.level", "", "expected a whole number"},
+        {"knobs.level", "-1", "expected a whole number"},
+        {"knobs.level", "1x", "expected a whole number"},
+        {"knobs.level", " 1", "expected a whole number"},
+        {"knobs.level", "99999999999999999999", "expected a whole number"},
+        {"knobs.peak.bytes", "8GX", "knobs.peak.bytes: invalid value \"8GX\"; expected a size such as 8GiB"},
+        {"knobs.period", "soon", "expected a duration such as 20ms"},
+        {"knobs.on", "perhaps", "expected on or off"},
+        {"knobs.on", "2", "expected on or off"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         check_status(strata_control_set_text(stack, bad[i].name, bad[i].text), STRATA_ERROR_SYNTAX);
@@ -410,7 +413,7 @@ static void values_that_cannot_be_read_or_set_keep_a_stack_from_being_built(void
         ops.destroy = end_knobs;
         strata_resource layer = {.ops = &ops}, *both[] = {&layer, owner};
         check_status(strata_stack_build(both, 2, 0, &none), STRATA_ERROR_INVALID_VALUE);
-        check_last_error(STRATA_ERROR_INVALID_VALUE, "names values and cannot read or set them");
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "has values but no functions that read and set them");
         assert_null(none);
     }
     check_ok(strata_resource_destroy(owner));

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/streams/stream_map.h"
+#include "core/streams/known_streams.h"
 #include "support/captures.h"
 #include "support/fixture.h"
 #include "support/sweep.h"

@@ -325,8 +325,8 @@ static void operate(void)
 
 static void write_stack(void)
 {
-    static const char *const owners[] = {"direct", "async",  "async",  "pool",
-                                         "pool",   "pinned", "managed"}; /* that last */
+    const char *const owners[] = {"direct",         "async",          "async",  "pool",   "pool",
+                                  test_branches[0], test_branches[1], "pinned", "managed"}; /* that last */
     strata_device_info info;
     check_ok(strata_device_get_info(0, &info));
     size_t layers = pick(LAYERS);

@@ -243,7 +243,7 @@ static void threads_use_it_at_the_same_time(test_fixture *fixture)
 
 /* ---- the stacks ---- */
 
-enum { OWNERS = 3, MOST = OWNERS * TEST_DECORATORS + 2 };
+enum { OWNERS = 3, MOST = OWNERS * TEST_DECORATORS + TEST_BRANCHES + 2 };
 
 /* In a sweep each decorator stands over one owner alone, by turns. */
 static size_t write_stacks(char texts[MOST][TEXT], const char *stacks[MOST])
@@ -258,6 +258,8 @@ static size_t write_stacks(char texts[MOST][TEXT], const char *stacks[MOST])
             if (!test_is_swept() || decorator % OWNERS == owner)
                 snprintf(texts[count++], TEXT, "%s, %s", test_decorators[i].text, owners[owner]);
     }
+    for (size_t i = 0; i < TEST_BRANCHES; i++)
+        snprintf(texts[count++], TEXT, "%s", test_branches[i]);
     snprintf(texts[count++], TEXT, "pinned");
     strata_device_info info;
     if (strata_device_get_info(0, &info) == STRATA_SUCCESS && info.managed_memory)

@@ -292,13 +292,13 @@ static const bad_text bad_texts[] = {
     {"direct,", 8, "expected async"},
     {"direct direct", 8, "expected ','"},
     {"direct;", 7, "expected ','"},
-    {"nonsense", 1, "there is no layer \"nonsense\"; expected async, direct"},
-    {"plain, nonsense, direct", 8, "there is no layer \"nonsense\""},
-    {"plan, direct", 1, "there is no layer \"plan\""},
+    {"nonsense", 1, "unknown layer \"nonsense\"; expected async, direct"},
+    {"plain, nonsense, direct", 8, "unknown layer \"nonsense\""},
+    {"plan, direct", 1, "unknown layer \"plan\""},
     {"plain", 1, "plain owns no memory"},
     {"plain, bare", 8, "bare owns no memory"},
-    {"direct, plain", 1, "direct owns its memory, so it must stand last"},
-    {"plain, async, direct", 8, "async owns its memory"},
+    {"direct, plain", 1, "direct owns memory and must be the last layer"},
+    {"plain, async, direct", 8, "async owns memory"},
     {"direct(", 8, "direct has no options; expected ')'"},
     {"direct(count=1)", 8, "direct has no options; expected ')'"},
     {"direct)", 7, "expected ','"},
@@ -311,9 +311,9 @@ static const bad_text bad_texts[] = {
     {"plain(count=3", 14, "expected ',' or ')'"},
     {"plain(count=3 flag=on), direct", 15, "expected ',' or ')'"},
     {"plain(count=3,), direct", 15, "expected flag"},
-    {"plain(cont=3), direct", 7, "plain has no option \"cont\"; expected flag, count"},
-    {"plain(count=3, count=3), direct", 16, "the option count is given twice"},
-    {"plain(count=3, COUNT=4), direct", 16, "the option count is given twice"},
+    {"plain(cont=3), direct", 7, "plain: unknown option \"cont\"; expected flag, count"},
+    {"plain(count=3, count=3), direct", 16, "duplicate option count"},
+    {"plain(count=3, COUNT=4), direct", 16, "duplicate option count"},
     {"plain(count=three), direct", 13, "expected a whole number"},
     {"plain(count=-3), direct", 13, "expected a whole number"},
     {"plain(count=+3), direct", 13, "expected a whole number"},
@@ -339,14 +339,42 @@ static const bad_text bad_texts[] = {
     {"plain(wait=3KiB), direct", 12, "expected a duration"},
     {"plain(wait=0), direct", 12, "of more than 0; leave the option out for its default"},
     {"plain(wait=0ms), direct", 12, "of more than 0"},
+    {"budget(shared=\"\"), direct", 16, "expected a name"}, /* from a shell's empty variable: never unshared */
+    {"budget(name=\"\"), direct", 14, "expected a name"},
     {"budget(wait=live, timeout=0), direct", 27, "of more than 0"},
     {"budget(timeout=0s), direct", 16, "of more than 0"},
     {"plain(wait=20000000000s), direct", 12, "expected a duration"},
-    {"plain(text=\"no end), direct", 12, "the quoted text has no end"},
+    {"plain(text=\"no end), direct", 12, "unterminated text"},
     {"plain(text=two words), direct", 16, "expected ',' or ')'"},
     {"plain[count=3], direct", 6, "expected ','"},
     {"async(max_size=lots)", 16, "expected a size"},
+    {"logging(mode=0), null", 14, "expected permissions of a file in octal digits, such as 0640"},
+    {"logging(mode=rw), null", 14, "expected permissions"},
+    {"logging(mode=0680), null", 14, "expected permissions"},
+    {"logging(mode=4755), null", 14, "expected permissions"},
+    {"logging(mode=00640), null", 14, "expected permissions"},
+    {"statistics(mode=-1), null", 17, "expected permissions"},
     {"async(pool=given)", 12, "expected one of own|default|current"},
+    {"fallback", 9, "expected '(' and the branches of fallback, as in \"fallback("},
+    {"fallback, direct", 9, "expected '('"},
+    {"fallback()", 10, "expected async, direct"},
+    {"fallback(direct)", 16, "expected '|' and another branch of fallback"},
+    {"fallback(direct |)", 18, "expected async, direct"},
+    {"fallback(| direct)", 10, "expected async, direct"},
+    {"fallback(direct | async", 24, "expected ',' and another layer, or '|' or ')'"},
+    {"fallback(direct | async(max_size=1)", 36, "or '|' or ')'"},
+    {"fallback(direct async)", 17, "expected ',' and another layer, or '|' or ')'"},
+    {"fallback(plain | direct)", 10, "plain owns no memory"},
+    {"fallback(direct | plain)", 19, "plain owns no memory"},
+    {"fallback(direct, plain | direct)", 10, "direct owns memory and must be the last layer"},
+    {"fallback(direct | async), direct", 1, "fallback owns memory and must be the last layer"},
+    {"plain, fallback(direct | bare(count=1), async)", 31, "bare has no options"},
+    {"fallback(direct | nonsense)", 19, "unknown layer \"nonsense\""},
+    {"fallback(direct | fallback(async))", 33, "expected '|'"},
+    {"fallback(count=1)", 10, "unknown layer \"count\""},
+    {"fallback(direct | direct) | direct", 27, "expected ',' and another layer, or the end"},
+    {"fallback(direct|direct|direct|direct|direct|direct|direct|direct|direct)", 66, "expected at most 8 branches"},
+    {"direct | direct", 8, "expected ','"},
 };
 
 static void a_bad_text_is_refused_with_the_position_and_what_was_expected(void **state)
@@ -377,7 +405,7 @@ static void a_text_that_is_too_long_for_an_option_is_refused(void **state)
     strcat(text, "), direct");
     strata_stack *stack;
     check_status(strata_stack_create(text, 0, &stack), STRATA_ERROR_SYNTAX);
-    check_last_error(STRATA_ERROR_SYNTAX, "expected at most 255 characters");
+    check_last_error(STRATA_ERROR_SYNTAX, "expected at most 255 bytes");
 }
 
 static void a_stack_of_too_many_layers_is_refused(void **state)
@@ -413,7 +441,7 @@ static void a_size_by_itself_is_read_or_refused(void **state)
         bytes = 1;
         check_status(strata_parse_size(bad[i], &bytes), STRATA_ERROR_SYNTAX);
         assert_true(bytes == 0);
-        check_last_error(STRATA_ERROR_SYNTAX, "expected digits and a unit");
+        check_last_error(STRATA_ERROR_SYNTAX, "expected a number with an optional unit");
     }
     check_status(strata_parse_size(NULL, &bytes), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_parse_size("1", NULL), STRATA_ERROR_INVALID_VALUE);
@@ -428,6 +456,26 @@ static void a_size_below_one_byte_is_no_size_in_a_stack_text_either(void **state
     check_last_error(STRATA_ERROR_SYNTAX, "character 16 (\"0.5)\")");
     check_ok(strata_stack_create("async(max_size=0)", 0, &stack));
     check_ok(strata_stack_destroy(stack));
+}
+
+/* Not bytes: these letters have two each. Of what follows 24 characters are shown, none in part. */
+static void a_bad_text_is_refused_with_its_place_in_characters(void **state)
+{
+    (void)state;
+    strata_stack *stack;
+    check_status(strata_stack_create("logging(file=\"gr\u00f6\u00dfe\", bad=1), async", 0, &stack),
+                 STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "stack text, character 23 (\"bad=1), async\")");
+    check_status(strata_stack_create("\u00f6async", 0, &stack), STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX, "stack text, character 1 (\"\u00f6async\")");
+    check_status(strata_stack_create(
+                     "async(x\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6"
+                     "\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6=1)",
+                     0, &stack),
+                 STRATA_ERROR_SYNTAX);
+    check_last_error(STRATA_ERROR_SYNTAX,
+                     "character 7 (\"x\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6"
+                     "\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\u00f6\"): ");
 }
 
 /* What a terminal would obey is shown instead. */
@@ -462,6 +510,10 @@ static void a_layer_that_refuses_to_be_made_takes_those_above_with_it(void **sta
     check_last_error(STRATA_ERROR_IO, "never wants to be made");
     assert_int_equal(made, 3);
     assert_int_equal(ended, 3);
+    check_status(strata_stack_create("plain, fallback(bare, direct | plain, unwilling, direct)", 0, &stack),
+                 STRATA_ERROR_IO);
+    assert_int_equal(made, 6);
+    assert_int_equal(ended, 6);
 }
 
 static void an_owner_that_cannot_be_made_leaves_nothing_half_built(void **state)
@@ -519,7 +571,7 @@ static void a_layer_is_registered_once_and_whole(void **state)
 {
     (void)state;
     check_status(strata_layer_register(&plain), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "\"plain\" is registered already");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "\"plain\" is already registered");
     static strata_layer taken, nameless, spaced, makerless, sizeless, optionless;
     taken = spaced = nameless = makerless = sizeless = optionless = plain;
     taken.name = "async";
@@ -585,6 +637,8 @@ static void in_sanitizer_mode_every_block_is_an_allocation_of_its_own(void **sta
     check_status(strata_set_mode((strata_mode)7), STRATA_ERROR_INVALID_VALUE);
     check_ok(strata_set_mode(STRATA_MODE_SANITIZER)); /* comes before what the environment says */
     check_called("async", "direct");
+    check_called("budget, fallback(pool(max_size=1GiB) |statistics, pool, async| fallback(plain, null|pool))",
+                 "budget, fallback(direct | statistics, direct | fallback(plain, null | direct))");
     check_ok(strata_set_mode(STRATA_MODE_NORMAL));
     check_called("async", "async");
     unsetenv("STRATA_MODE");
@@ -609,6 +663,7 @@ int main(void)
         cmocka_unit_test_setup(a_stack_of_too_many_layers_is_refused, setup),
         cmocka_unit_test_setup(a_size_by_itself_is_read_or_refused, setup),
         cmocka_unit_test_setup(a_size_below_one_byte_is_no_size_in_a_stack_text_either, setup),
+        cmocka_unit_test_setup(a_bad_text_is_refused_with_its_place_in_characters, setup),
         cmocka_unit_test_setup(a_bad_text_with_control_characters_is_shown_and_not_obeyed, setup),
         cmocka_unit_test_setup(without_a_text_or_a_place_nothing_is_built, setup),
         cmocka_unit_test_setup(a_layer_that_refuses_to_be_made_takes_those_above_with_it, setup),

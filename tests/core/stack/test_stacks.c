@@ -440,8 +440,7 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     shorter[0] = 2 * sizeof *shorter;
     shorter[1] = 0;
     wrong.ops = (const strata_resource_ops *)(const void *)shorter;
-    check_refused_build((strata_resource *[]){&wrong, bottom}, 2,
-                        "(without a name) has an ops table of the wrong size");
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "(unnamed) has an ops table of the wrong size");
     wrong.ops = &bad;
     free(shorter);
     bad = empty_ops;
@@ -450,12 +449,12 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     bad = empty_ops;
     bad.block_bytes = 8;
     bad.optional_block_bytes = 9;
-    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "more bytes in each block than it asks for");
+    check_refused_build((strata_resource *[]){&wrong, bottom}, 2, "has more optional_block_bytes than block_bytes");
     bad = least_ops;
     bad.usage = NULL;
     check_refused_build((strata_resource *[]){top, &wrong}, 2, "owns no memory");
     check_refused_build((strata_resource *[]){top, NULL, bottom}, 3, "layer 2");
-    check_refused_build((strata_resource *[]){top}, 1, "stands last and owns no memory");
+    check_refused_build((strata_resource *[]){top}, 1, "is the last one and owns no memory");
     check_refused_build((strata_resource *[]){top, top, bottom}, 3, "twice");
     check_refused_build((strata_resource *[]){top}, 0, "1 to 64 layers");
     check_status(strata_stack_build(NULL, 1, 0, &(strata_stack *){NULL}), STRATA_ERROR_INVALID_VALUE);
@@ -466,7 +465,7 @@ static void a_stack_that_cannot_be_leaves_its_layers_to_the_caller(void **state)
     check_status(strata_stack_build(&bottom, 1, 63, &(strata_stack *){NULL}), STRATA_ERROR_INVALID_VALUE);
 
     strata_stack *stack = build(ROOM - 1);
-    check_refused_build((strata_resource *[]){&decorators[ROOM], bottom}, 2, "part of a stack already");
+    check_refused_build((strata_resource *[]){&decorators[ROOM], bottom}, 2, "already belongs to a stack");
     check_ok(strata_stack_destroy(stack));
 }
 
@@ -490,13 +489,13 @@ static void an_owner_stands_last_in_a_stack_of_its_own_device(void **state)
     owning = noting_ops;
     another.ops = &owning;
     owning.device = device_zero;
-    check_refused_build((strata_resource *[]){&decorators[0], &another, &owner.resource}, 3, "must stand last");
+    check_refused_build((strata_resource *[]){&decorators[0], &another, &owner.resource}, 3, "must be the last one");
     strata_stack *stack;
     owning.device = device_one;
     owner.resource.ops = &owning;
     check_status(strata_stack_build((strata_resource *[]){&decorators[0], &owner.resource}, 2, 0, &stack),
                  STRATA_ERROR_WRONG_DEVICE);
-    check_last_error(STRATA_ERROR_WRONG_DEVICE, "memory of device 1");
+    check_last_error(STRATA_ERROR_WRONG_DEVICE, "is for device 1");
     assert_null(stack);
     owning.device = device_zero;
     stack = build(1);
@@ -534,7 +533,7 @@ static void a_resource_that_was_never_built_into_a_stack_is_ended_by_itself(void
     check_ok(strata_resource_destroy(made));
     strata_stack *stack = build(1);
     check_status(strata_resource_destroy(&owner.resource), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "part of a stack");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "belongs to a stack");
     assert_string_equal(destroyed, "noting ");
     check_ok(strata_stack_destroy(stack));
 }
@@ -564,7 +563,7 @@ static void a_stack_with_live_blocks_is_not_ended(test_fixture *fixture)
     strata_resource *top = strata_stack_top(stack);
     check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 4096}, &block));
     check_status(strata_stack_destroy(stack), STRATA_ERROR_BUSY);
-    check_last_error(STRATA_ERROR_BUSY, "1 live block of 4096 bytes");
+    check_last_error(STRATA_ERROR_BUSY, "1 live block, 4 KiB (4096 bytes)");
     check_ok(strata_resource_prepare_use(top, &block, NULL, STRATA_ACCESS_READ));
     check_ok(strata_resource_finish_use(top, &block, NULL, STRATA_ACCESS_READ));
     check_ok(strata_resource_deallocate(top, &block, NULL));
@@ -783,7 +782,7 @@ static void calls_of_a_layer_that_is_in_no_stack_are_refused(void **state)
                          STRATA_ERROR_INVALID_VALUE);
             check_status(strata_resource_allocate(each, &(strata_request){.bytes = 100}, &block),
                          STRATA_ERROR_INVALID_VALUE);
-            check_last_error(STRATA_ERROR_INVALID_VALUE, "part of no stack");
+            check_last_error(STRATA_ERROR_INVALID_VALUE, "belongs to no stack");
             check_status(strata_resource_usage(each, &usage), STRATA_ERROR_INVALID_VALUE);
             assert_int_equal(strata_resource_capabilities(each), 0);
         }

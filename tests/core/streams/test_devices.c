@@ -1,7 +1,11 @@
 /* Several devices in one process: a stream belongs to one of them, whichever asked about it first. */
+#include <pthread.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "core/streams/device.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -169,8 +173,7 @@ static void a_guard_of_another_device_guards_nothing(void **state)
         strata_status status = strata_resource_allocate(layers[0], &(strata_request){.bytes = BYTES}, &block);
         if (i == 0) {
             assert_int_equal(status, STRATA_ERROR_WRONG_DEVICE);
-            check_last_error(STRATA_ERROR_WRONG_DEVICE,
-                             "guard was made for device 1 and stands in a stack of device 0");
+            check_last_error(STRATA_ERROR_WRONG_DEVICE, "guard is for device 1, the stack for device 0");
             assert_true(block.address == 0);
         } else {
             check_ok(status);
@@ -302,8 +305,8 @@ static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
          "pool: peers, character 3 (\"x\"): expected numbers of devices"},
         {"pool(peers=1;)", STRATA_ERROR_INVALID_VALUE, "pool: peers, character 3 (\"\")"},
         {"pool(peers=9999)", STRATA_ERROR_INVALID_VALUE, "pool: peers, character 1"},
-        {"pool(peers=64)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 64"},
-        {"pool(peers=63)", STRATA_ERROR_INVALID_VALUE, "pool: peers: there is no device 63"},
+        {"pool(peers=64)", STRATA_ERROR_INVALID_VALUE, "pool: peers: invalid device 64"},
+        {"pool(peers=63)", STRATA_ERROR_INVALID_VALUE, "pool: peers: invalid device 63"},
         {"pool(peers=all), direct", STRATA_ERROR_UNSUPPORTED, "pool: peers needs memory that the pool maps itself"},
         {"pool(peers=1), direct", STRATA_ERROR_UNSUPPORTED, "pool: peers needs memory that the pool maps itself"},
     };
@@ -317,7 +320,7 @@ static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
     check_status(strata_pool_create(0, &(strata_pool_options){.peer_count = 1}, &made), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_pool_create(0, &(strata_pool_options){.peers = &(int){-1}, .peer_count = 1}, &made),
                  STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no device -1");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "invalid device -1");
     check_ok(make_pool("pool(peers=0), direct", &runtime)); /* its own device */
     check_ok(strata_runtime_destroy(runtime));
     const strata_entry_table before = strata_cu;
@@ -330,6 +333,45 @@ static void peers_that_cannot_be_are_refused_with_the_reason(void **state)
     assert_non_null(strstr(why.message, "device 1 cannot access memory of device 0"));
     check_ok(all);
     check_ok(strata_runtime_destroy(runtime));
+}
+
+/* ---- the log callback ---- */
+
+static _Atomic bool asked; /* the callback's thread was started */
+static sem_t answered;
+
+static void *ask_for_a_device(void *data)
+{
+    strata_device_get_info(STRATA_DEVICE_LIMIT - 1, &(strata_device_info){0});
+    sem_post(&answered);
+    return data;
+}
+
+/* Waits for another thread, as a callback does that takes a lock of the program. */
+static void wait_for_thread(const strata_error *error, void *data)
+{
+    (void)error;
+    struct timespec until;
+    pthread_t thread;
+    if (atomic_exchange(&asked, true) || pthread_create(&thread, NULL, ask_for_a_device, NULL) != 0)
+        return;
+    pthread_detach(thread);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 10;
+    *(bool *)data = sem_timedwait(&answered, &until) == 0;
+}
+
+static void an_error_about_a_device_is_raised_without_a_lock(void **state)
+{
+    (void)state;
+    bool came_back = false;
+    assert_int_equal(sem_init(&answered, 0, 0), 0);
+    strata_set_log_callback(wait_for_thread, &came_back);
+    const strata_status status = strata_device_get_info(STRATA_DEVICE_LIMIT - 1, &(strata_device_info){0});
+    strata_set_log_callback(NULL, NULL);
+    check_status(status, STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "invalid device");
+    assert_true(came_back);
 }
 
 int main(void)
@@ -347,6 +389,7 @@ int main(void)
     }
     const struct CMUnitTest others[] = {
         cmocka_unit_test(a_guard_of_another_device_guards_nothing),
+        cmocka_unit_test(an_error_about_a_device_is_raised_without_a_lock),
         cmocka_unit_test(peers_use_a_pools_memory_wherever_it_is),
         cmocka_unit_test(a_pools_memory_is_its_own_devices_unless_peers_are_named),
         cmocka_unit_test(peers_that_cannot_be_are_refused_with_the_reason),

@@ -6,6 +6,7 @@
 #include "core/stack/stack.h"
 #include "core/streams/inflight_frees.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
 
 #include <pthread.h>
 #include <sched.h>

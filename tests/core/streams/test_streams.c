@@ -123,7 +123,7 @@ static void a_failure_that_a_destroyed_stream_may_be_the_cause_of_says_so(test_f
     const strata_status status = strata_runtime_prepare_block_use(fixture->runtime, &block, other, STRATA_ACCESS_READ);
     assert_true(test_fault_end() > 0);
     check_status(status, STRATA_ERROR_DRIVER);
-    check_last_error(STRATA_ERROR_DRIVER, "was it destroyed? A registered stream");
+    check_last_error(STRATA_ERROR_DRIVER, "was it destroyed? Unregister a stream");
     test_free_on(fixture, &block, stream);
 }
 
@@ -383,7 +383,7 @@ static void a_block_whose_stream_is_still_known_cannot_be_freed_as_if_that_were_
         const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
         strata_usage before = test_usage(fixture);
         check_status(strata_resource_deallocate(top, &block, STRATA_STREAM_GONE), STRATA_ERROR_INVALID_VALUE);
-        check_last_error(STRATA_ERROR_INVALID_VALUE, "known still");
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "still known");
         assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_LIVE);
         assert_true(test_usage(fixture).live_bytes == before.live_bytes);
         test_stall_end(stall);
@@ -545,7 +545,7 @@ static void the_per_thread_stream_of_another_thread_cannot_be_meant(test_fixture
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
     per_thread_work work = in_another_thread(fixture, false);
     check_status(strata_runtime_deallocate(fixture->runtime, &work.block), STRATA_ERROR_STREAM_MISUSE);
-    check_last_error(STRATA_ERROR_STREAM_MISUSE, "the default stream of another thread");
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "the per-thread default stream of another thread");
     assert_null(strstr(strata_last_error()->message, "register"));
     const unsigned char *seen = test_read(fixture, &work.block, reader); /* its work is known all the same */
     test_synchronize(reader);

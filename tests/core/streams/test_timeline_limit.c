@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/faults.h"
 #include "support/fixture.h"
 
 enum { BYTES = 256, KEPT_BYTES = 64 << 10 };
@@ -104,12 +105,18 @@ static void streams_with_work_pending_leave_no_room_and_the_error_says_so(test_f
     check_status(registered, STRATA_ERROR_BUSY);
     check_status(allocated, STRATA_ERROR_BUSY);
     assert_non_null(strstr(said.message, "streams"));
-    assert_null(strstr(said.message, "host has no memory"));
+    assert_null(strstr(said.message, "out of host memory"));
     free_all(fixture, blocks, count);
     check_cu(test_cu()->CtxSynchronize());
     check_ok(strata_runtime_register_stream(fixture->runtime, stream)); /* and now there is room again */
     check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
     free(blocks);
+}
+
+static void count_error(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
 }
 
 /* The stream has no place for its point, so that it is waited for, and there is nothing to note. */
@@ -126,11 +133,61 @@ static void work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_
     strata_cu.EventQuery = call_it_pending;
     size_t count = use_timelines_up(fixture, blocks, false, &status);
     const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+    unsigned errors = 0;
+    strata_set_log_callback(count_error, &errors);
     strata_status noted = strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ);
+    strata_set_log_callback(NULL, NULL);
     strata_cu.EventQuery = query;
     check_status(status, STRATA_ERROR_BUSY);
     check_ok(noted);
+    assert_int_equal(errors, 0);
     check_bytes(seen, 0x11, BYTES);
+    test_free_on(fixture, &block, NULL);
+    free_all(fixture, blocks, count);
+    free(blocks);
+}
+
+/* That is no failure; if the stream cannot be waited for, the error says why it cannot. */
+static void a_stream_beyond_the_last_timeline_is_waited_for_without_an_error(test_fixture *fixture)
+{
+    test_needs_truthful_queries();
+    strata_block *blocks = room_for_blocks();
+    strata_status status, waited, finished, refused;
+    strata_block block = test_allocate(fixture, BYTES, NULL);
+    test_write(fixture, &block, 0x11, NULL);
+    test_synchronize(NULL);
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    PFN_cuEventQuery_v2000 query = strata_cu.EventQuery;
+    check_status(strata_runtime_stream_synchronize(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    strata_cu.EventQuery = call_it_pending;
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ));
+    size_t count = use_timelines_up(fixture, blocks, false, &status);
+    PFN_cuStreamGetId_v12000 get_id = strata_cu.StreamGetId;
+    strata_cu.StreamGetId = make_id_up; /* this stream has a timeline */
+    const unsigned char *seen = test_copy_back(fixture, block.address, BYTES, stream);
+    unsigned errors = 0;
+    check_status(strata_runtime_stream_synchronize(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    strata_set_log_callback(count_error, &errors);
+    waited = strata_runtime_stream_synchronize(fixture->runtime, stream);
+    finished = strata_runtime_finish_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ);
+    const unsigned errors_of_waits = errors;
+    const strata_status last = strata_last_error()->status;
+    test_fault_begin(TEST_FAULT_STREAM_SYNCHRONIZE, 1, false, CUDA_ERROR_LAUNCH_FAILED);
+    refused = strata_runtime_stream_synchronize(fixture->runtime, stream);
+    const unsigned failed = test_fault_end();
+    strata_set_log_callback(NULL, NULL);
+    strata_cu.StreamGetId = get_id;
+    strata_cu.EventQuery = query;
+    check_status(status, STRATA_ERROR_BUSY);
+    check_ok(waited);
+    check_ok(finished);
+    assert_int_equal(errors_of_waits, 0);
+    assert_int_equal(last, STRATA_ERROR_INVALID_VALUE);
+    check_bytes(seen, 0x11, BYTES);
+    assert_int_equal(failed, 1);
+    check_status(refused, STRATA_ERROR_DRIVER);
+    check_last_error(STRATA_ERROR_DRIVER, "waiting for a stream");
+    assert_int_equal(errors, 1);
     test_free_on(fixture, &block, NULL);
     free_all(fixture, blocks, count);
     free(blocks);
@@ -262,6 +319,7 @@ int main(void)
         TEST_CASE(idle_streams_whose_blocks_live_make_way_for_registered_ones),
         TEST_CASE(streams_with_work_pending_leave_no_room_and_the_error_says_so),
         TEST_CASE(work_on_a_stream_beyond_the_last_timeline_is_waited_for_where_it_is_noted),
+        TEST_CASE(a_stream_beyond_the_last_timeline_is_waited_for_without_an_error),
         TEST_CASE(memory_that_a_pool_kept_goes_with_its_timeline_when_it_is_complete),
     };
     static const char *const stacks[] = {"async"};

@@ -415,7 +415,7 @@ static void where_no_chunk_fits_a_block_may(test_fixture *fixture)
     check_status(strata_runtime_allocate_request(fixture->runtime,
                                                  &(strata_request){.bytes = 5000, .stream = NULL, .tag = 0}, &refused),
                  STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "fixed: no room for a block of 65536 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "fixed: no free block of 64 KiB (65536 bytes)");
     assert_true(strata_last_error()->requested == 5000 && strata_last_error()->limit == 448 * KIB);
     assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
     /* A request that passes has room made for it. */
@@ -759,7 +759,7 @@ static void larger_requests_are_refused_where_that_is_asked_for(test_fixture *fi
     strata_block block;
     use_stack(fixture, "fixed(bytes=64KiB, larger=refuse), async");
     check_status(strata_runtime_allocate(fixture->runtime, BYTES + 1, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "a block has at most 65536 bytes, 65537 were asked for");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "exceeds the block size of 64 KiB (65536 bytes)");
     assert_true(strata_last_error()->requested == BYTES + 1 && strata_last_error()->limit == BYTES);
     block = test_allocate(fixture, BYTES, NULL);
     test_free_on(fixture, &block, NULL);
@@ -807,21 +807,21 @@ static void bad_options_are_refused_with_their_place(test_fixture *fixture)
     } rows[] = {
         {"fixed(bytes=4KiX), async", STRATA_ERROR_SYNTAX, "character 13"},
         {"fixed(larger=perhaps), async", STRATA_ERROR_SYNTAX, "pass|refuse"},
-        {"fixed(bytes=1MiB, chunk=64KiB), async", STRATA_ERROR_INVALID_VALUE, "at least one block"},
+        {"fixed(bytes=1MiB, chunk=64KiB), async", STRATA_ERROR_INVALID_VALUE, "must have room for a block"},
         {"fixed(bytes=256, chunk=1GiB), async", STRATA_ERROR_INVALID_VALUE, "at most 1048576 blocks"},
-        {"fixed(bytes=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
-        {"fixed(chunk=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
-        {"fixed(bytes=64KiB)", STRATA_ERROR_SYNTAX, "cannot stand last"},
+        {"fixed(bytes=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "expected less than 64 TiB"},
+        {"fixed(chunk=1000TiB), async", STRATA_ERROR_INVALID_VALUE, "expected less than 64 TiB"},
+        {"fixed(bytes=64KiB)", STRATA_ERROR_SYNTAX, "cannot be the last layer"},
         {"binning(min=1000), async", STRATA_ERROR_INVALID_VALUE, "powers of two"},
         {"binning(min=128), async", STRATA_ERROR_INVALID_VALUE, "at least 256 bytes"},
-        {"binning(min=2MiB, max=1MiB), async", STRATA_ERROR_INVALID_VALUE, "min is larger than max"},
-        {"binning(max=128TiB), async", STRATA_ERROR_INVALID_VALUE, "no device"},
-        {"binning(min=1KiB, bins=1KiB), async", STRATA_ERROR_INVALID_VALUE, "both are given"},
+        {"binning(min=2MiB, max=1MiB), async", STRATA_ERROR_INVALID_VALUE, "min exceeds max"},
+        {"binning(max=128TiB), async", STRATA_ERROR_INVALID_VALUE, "expected less than 64 TiB"},
+        {"binning(min=1KiB, bins=1KiB), async", STRATA_ERROR_INVALID_VALUE, "cannot be combined with min and max"},
         {"binning(bins=1KiB;4KiX;8KiB), async", STRATA_ERROR_INVALID_VALUE, "character 6 (\"4KiX;8KiB\")"},
         {"binning(bins=1KiB;), async", STRATA_ERROR_INVALID_VALUE, "character 6"},
         {"binning(bins=0;1KiB), async", STRATA_ERROR_INVALID_VALUE, "bin 1 of 2"},
         {"binning(bins=4KiB;1KiB), async", STRATA_ERROR_INVALID_VALUE,
-         "bin 2 of 2, 1024 bytes: bins stand in ascending"},
+         "bin 2 of 2, 1 KiB (1024 bytes): bins must be in ascending"},
         {"binning(bins=1;256), async", STRATA_ERROR_INVALID_VALUE, "bin 2 of 2"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -836,9 +836,9 @@ static void bad_options_are_refused_with_their_place(test_fixture *fixture)
         many[i] = 256 * (i + 1);
     check_status(strata_binning_create(&(strata_binning_options){.bins = many, .bin_count = 65}, &made),
                  STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "1 to 64 bins, 65");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "1 to 64 bins, not 65");
     check_status(strata_binning_create(&(strata_binning_options){.bin_count = 2}, &made), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "bins is NULL, and bin_count 2");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "bins is NULL, but bin_count is 2");
     check_status(strata_binning_create(&(strata_binning_options){.bins = many}, &made), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_fixed_create(&(strata_fixed_options){.larger = (strata_fixed_larger)2}, &made),
                  STRATA_ERROR_INVALID_VALUE);

@@ -49,11 +49,11 @@ static void a_refusal_says_what_was_asked_for_and_what_there_is(test_fixture *fi
     assert_int_equal(error->tag, tag);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "tenant-7");
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "activations");
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 614400");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 600 KiB (614400 bytes)");
     assert_int_equal(usage_of(account).refused, 1);
     request.bytes = 2 * MIB;
     check_status(strata_runtime_allocate_request(fixture->runtime, &request, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "alone exceeds the limit");
     free_block(fixture, &live);
 }
 
@@ -227,7 +227,7 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
         time_t before = time(NULL);
         check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
         check_last_error(STRATA_ERROR_OUT_OF_BUDGET,
-                         i < 2 ? "does not fit: no limit. No account counts so much" : "beyond the limit alone");
+                         i < 2 ? "refused: request too large. Request less" : "alone exceeds the limit");
         check_status(try_allocate(fixture, SIZE_MAX / 2, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
         assert_true(time(NULL) - before < 4);
         assert_int_equal(usage_of(account).in_use, 100);
@@ -245,7 +245,7 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
             assert_true(charge >= SIZE_MAX - less);
         }
         check_status(try_allocate(fixture, SIZE_MAX, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "charged as 18446744073709551615, does not fit");
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "request of 16.0 EiB (18446744073709551615 bytes)");
     }
     charge = 1;
     strata_budget_account *account = use_stack(fixture, "budget, aligned(alignment=4KiB), null");
@@ -255,6 +255,28 @@ static void more_than_there_are_numbers_is_refused_at_once(test_fixture *fixture
     check_status(strata_budget_charge(account, SIZE_MAX, &charge), STRATA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(charge, 0);
     assert_int_equal(usage_of(account).in_use, 0);
+}
+
+static void a_refusal_has_sizes_for_people_and_the_exact_ones(test_fixture *fixture)
+{
+    strata_block live, block;
+    use_stack(fixture, "budget(limit=1GiB), null");
+    check_ok(try_allocate(fixture, 1000 << 20, NULL, &live));
+    check_status(try_allocate(fixture, 100 << 20, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET,
+                     "budget \"budget\": request of 100 MiB (104857600 bytes) (tag \"\") refused: limit 1 GiB "
+                     "(1073741824 bytes), in use 1000 MiB (1048576000 bytes), remaining 24 MiB (25165824 bytes). Free "
+                     "memory, let requests wait (wait=live) or raise the limit");
+    assert_null(strstr(strata_last_error()->message, "strata budget"));
+    free_block(fixture, &live);
+}
+
+static void a_refusal_of_a_shared_budget_names_the_command_that_lists_its_processes(test_fixture *fixture)
+{
+    strata_block block;
+    use_stack(fixture, "budget(name=inference, limit=1MiB, shared=job-7.a_b), null");
+    check_status(try_allocate(fixture, 2 << 20, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "`strata budget job-7.a_b` lists the processes");
 }
 
 static void the_peak_of_one_thread_is_exact(test_fixture *fixture)
@@ -510,7 +532,7 @@ static void waiting_ends_with_its_time(test_fixture *fixture)
     check_status(try_allocate(fixture, 3 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     clock_gettime(CLOCK_MONOTONIC, &after);
     assert_true((after.tv_sec - before.tv_sec) * 1000 + (after.tv_nsec - before.tv_nsec) / 1000000 >= 29);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Nobody freed enough within the timeout");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Too little was freed within the timeout");
     check_ok(try_allocate(fixture, MIB, NULL, &refused));
     free_block(fixture, &refused);
     free_block(fixture, &live);
@@ -529,7 +551,7 @@ static void what_never_fits_in_some_account_above_does_not_wait(test_fixture *fi
     check_ok(try_allocate(fixture, 5 * MIB, NULL, &live));
     check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"tenant\"");
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "alone exceeds the limit");
     assert_int_equal(usage_of(request).waited + usage_of(tenant).waited, 0);
     assert_int_equal(usage_of(tenant).refused, 1);
     free_block(fixture, &live);
@@ -563,7 +585,7 @@ static void a_request_that_waits_is_refused_when_the_limit_falls_below_it(test_f
     pthread_join(thread, NULL);
     check_ok(later.status);
     check_status(status, STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "beyond the limit alone");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "alone exceeds the limit");
     assert_true(time(NULL) - before < 15);
     assert_int_equal(usage_of(later.account).waited, 1);
     free_block(fixture, &live);
@@ -784,6 +806,7 @@ static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture
     assert_int_equal(usage_of(account).in_use, GIB);
     assert_int_equal(usage_of(other_account).limit, GIB);
     check_ok(strata_runtime_deallocate_on(other, &second, stream));
+    check_ok(strata_runtime_reap_pending(other)); /* else it counts, and exceeds the limit below */
     test_stall *stall = test_stall_begin(stream);
     for (size_t i = 0; i < 10; i++) { /* retired memory is not counted twice here either */
         test_free_on(fixture, &first, stream);
@@ -802,6 +825,59 @@ static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture
                  STRATA_ERROR_INVALID_VALUE);
 }
 
+static void lose_file(const strata_shared_budget *budget, void *data)
+{
+    (void)data;
+    if (strcmp(budget->name ? budget->name : "", "removed") == 0)
+        unlink(budget->path);
+}
+
+static void a_request_of_a_shared_limit_whose_file_was_removed_is_told_so(test_fixture *fixture)
+{
+    strata_block block, refused;
+    use_stack(fixture, "budget(limit=64MiB, shared=removed, wait=live), async"); /* does not wait for ever */
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(try_allocate(fixture, MIB, stream, &block));
+    check_ok(strata_shared_budget_visit(lose_file, NULL));
+    check_status(try_allocate(fixture, 32 * MIB, stream, &refused), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "was removed while it was used");
+    test_free_on(fixture, &block, stream);
+}
+
+/* As a program that closes all descriptors it does not know. They may name other files afterwards. */
+static int close_unknown(const char *name)
+{
+    int last = -1;
+    for (int descriptor = 3; descriptor < 1024; descriptor++) {
+        char link[64], target[512] = "";
+        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+        if (readlink(link, target, sizeof target - 1) > 0 && strstr(target, name) && close(descriptor) == 0)
+            last = descriptor;
+    }
+    return last;
+}
+
+static void a_request_of_a_shared_limit_whose_file_the_program_closed_is_told_so(test_fixture *fixture)
+{
+    strata_block block, refused;
+    for (int reused = 0; reused < 2; reused++) {
+        strata_budget_account *account = use_stack(fixture, "budget(limit=64MiB, shared=closed, wait=live), async");
+        check_ok(try_allocate(fixture, MIB, NULL, &block));
+        int closed = close_unknown("-closed-");
+        assert_true(closed >= 0);
+        if (reused)
+            assert_int_equal(dup2(STDERR_FILENO, closed), closed);
+        check_status(try_allocate(fixture, 32 * MIB, NULL, &refused), STRATA_ERROR_IO);
+        check_last_error(STRATA_ERROR_IO, "the program closed its descriptor");
+        check_status(strata_budget_set_limit(account, MIB), STRATA_ERROR_IO);
+        check_last_error(STRATA_ERROR_IO, "the program closed its descriptor");
+        test_free_on(fixture, &block, NULL);
+        use_stack(fixture, "budget, async");
+        if (reused)
+            assert_int_equal(close(closed), 0); /* not closed by Strata */
+    }
+}
+
 int main(void)
 {
     static const test_case cases[] = {
@@ -815,6 +891,8 @@ int main(void)
         TEST_CASE(options_that_contradict_each_other_are_refused),
         TEST_CASE(zero_bytes_are_charged_nothing_and_always_fit),
         TEST_CASE(more_than_there_are_numbers_is_refused_at_once),
+        TEST_CASE(a_refusal_has_sizes_for_people_and_the_exact_ones),
+        TEST_CASE(a_refusal_of_a_shared_budget_names_the_command_that_lists_its_processes),
         TEST_CASE(the_peak_of_one_thread_is_exact),
         TEST_CASE(what_was_refused_never_was_in_use),
         TEST_CASE(retired_bytes_count_until_they_are_complete),
@@ -834,6 +912,8 @@ int main(void)
         TEST_CASE(a_mark_without_a_callback_changes_nothing),
         TEST_CASE(a_group_stands_in_a_text_too),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
+        TEST_CASE(a_request_of_a_shared_limit_whose_file_was_removed_is_told_so),
+        TEST_CASE(a_request_of_a_shared_limit_whose_file_the_program_closed_is_told_so),
     };
     static const char *const stacks[] = {"async"};
     if (!make_directory())

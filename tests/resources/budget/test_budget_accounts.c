@@ -57,6 +57,72 @@ static void a_request_is_charged_to_all_accounts_above_it_or_to_none(test_fixtur
     check_ok(strata_budget_account_close(NULL));
 }
 
+static strata_status allocate_for(test_fixture *fixture, strata_budget_account *account, size_t bytes,
+                                  strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .account = account};
+    return strata_runtime_allocate_request(fixture->runtime, &request, out);
+}
+
+/* A server's thread works for both tenants in turns. */
+static void requests_of_one_thread_are_charged_to_the_accounts_that_they_name(test_fixture *fixture)
+{
+    strata_budget_account *base = use_stack(fixture, "budget(limit=64MiB), null"), *tenants[2], *own, *reservation,
+                          *before;
+    strata_block blocks[2], mine, set_aside, refused;
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_budget_account_open(
+            base, &(strata_budget_account_options){.name = i ? "two" : "one", .limit.bytes = 4 * MIB}, &tenants[i]));
+    check_ok(strata_budget_account_open(base, NULL, &own));
+    check_ok(strata_budget_reserve(tenants[0], MIB, "reservation", &reservation));
+    check_ok(strata_budget_enter(own, NULL));
+    for (size_t i = 0; i < 2; i++)
+        check_ok(allocate_for(fixture, tenants[i], 3 * MIB, &blocks[i]));
+    check_status(allocate_for(fixture, tenants[0], 2 * MIB, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"one\"");
+    check_ok(allocate_for(fixture, reservation, MIB, &set_aside));
+    check_ok(allocate_for(fixture, NULL, 5 * MIB, &mine));
+    assert_int_equal(usage_of(tenants[0]).in_use, 4 * MIB);
+    assert_int_equal(usage_of(tenants[1]).in_use, 3 * MIB);
+    assert_int_equal(usage_of(own).in_use, 5 * MIB);
+    assert_int_equal(usage_of(base).in_use, 12 * MIB);
+    free_block(fixture, &blocks[0]); /* whatever its thread has entered */
+    assert_int_equal(usage_of(tenants[0]).in_use, MIB);
+    assert_int_equal(usage_of(own).in_use, 5 * MIB);
+    check_ok(strata_budget_enter(base, &before));
+    assert_ptr_equal(before, own);
+    free_block(fixture, &blocks[1]);
+    free_block(fixture, &set_aside);
+    free_block(fixture, &mine);
+    check_ok(strata_budget_account_close(reservation));
+    assert_int_equal(usage_of(base).in_use, 0);
+    check_ok(allocate_for(fixture, base, MIB, &mine));
+    free_block(fixture, &mine);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_budget_account_close(tenants[i]));
+    check_ok(strata_budget_account_close(own));
+}
+
+static void a_request_names_the_account_of_one_budget_of_its_stack(test_fixture *fixture)
+{
+    strata_stack *other;
+    strata_block block;
+    strata_budget_account *upper = use_stack(fixture, "budget(limit=8MiB), budget(limit=64MiB), null"), *lower, *named;
+    lower = strata_budget_base(strata_stack_layer(strata_runtime_stack(fixture->runtime), "budget", 1));
+    check_ok(strata_budget_account_open(lower, NULL, &named));
+    check_ok(allocate_for(fixture, named, MIB, &block));
+    assert_int_equal(usage_of(named).in_use, MIB);
+    assert_int_equal(usage_of(upper).in_use, MIB);
+    free_block(fixture, &block);
+    check_ok(strata_budget_account_close(named));
+    check_ok(strata_stack_create("budget(limit=8MiB, name=foreign), null", 0, &other));
+    check_status(allocate_for(fixture, strata_budget_base(strata_stack_top(other)), MIB, &block),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "\"foreign\" of another stack");
+    assert_int_equal(usage_of(upper).in_use, 0);
+    check_ok(strata_stack_destroy(other));
+}
+
 static strata_status charge_nothing(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
     (void)resource, (void)request;
@@ -120,7 +186,7 @@ static void a_reservation_cannot_be_taken_by_others(test_fixture *fixture)
     assert_int_equal(usage_of(base).in_use, 6 * MIB);
     assert_int_equal(usage_of(reservation).limit, 6 * MIB);
     check_status(strata_budget_reserve(base, 5 * MIB, NULL, &refused_one), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "a promise of 5242880 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "reservation of 5 MiB (5242880 bytes)");
     assert_null(refused_one);
     check_ok(try_allocate(fixture, 4 * MIB, NULL, &theirs));
     check_ok(strata_budget_enter(reservation, NULL));
@@ -128,9 +194,9 @@ static void a_reservation_cannot_be_taken_by_others(test_fixture *fixture)
     check_ok(try_allocate(fixture, 2 * MIB, NULL, &more));
     check_status(try_allocate(fixture, 1, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"request 17\"");
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Free what was allocated from the promise, or promise more");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "Free memory of the reservation, or reserve more");
     check_status(try_allocate(fixture, 7 * MIB, NULL, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "It is more than was promised");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "exceeds the reservation");
     free_block(fixture, &more);
     assert_int_equal(usage_of(reservation).in_use, 4 * MIB);
     assert_int_equal(usage_of(base).in_use, 10 * MIB);
@@ -156,7 +222,7 @@ static void accounts_nest_only_so_deep(test_fixture *fixture)
         assert_true(depth++ < 100);
     }
     assert_null(below);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "nest at most");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "can be nested at most");
     strata_block block;
     check_ok(strata_budget_enter(account, NULL));
     check_ok(try_allocate(fixture, MIB, NULL, &block));
@@ -427,7 +493,7 @@ static void what_is_no_account_is_refused(test_fixture *fixture)
     check_status(strata_budget_account_usage(base, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_set_limit(NULL, MIB), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_budget_set_limit(base, SIZE_MAX), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "limit of 18446744073709551615 bytes is beyond 2^62");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "(18446744073709551615 bytes) is above 2^62");
     check_ok(strata_budget_reserve(base, MIB, NULL, &reservation));
     check_status(strata_budget_set_limit(reservation, MIB), STRATA_ERROR_INVALID_VALUE);
     check_ok(strata_budget_account_close(reservation));
@@ -439,7 +505,7 @@ static void what_is_no_account_is_refused(test_fixture *fixture)
     check_ok(strata_budget_create(0, NULL, &alone[0]));
     base = strata_budget_base(alone[0]);
     check_status(strata_budget_reserve(base, 1, NULL, &out), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "before the layer is part of a stack");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "needs a budget that is part of a stack");
     check_status(strata_budget_charge(base, 1, &charge), STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "is not part of a stack");
     assert_int_equal(charge, 0);
@@ -487,6 +553,8 @@ int main(void)
 {
     static const test_case cases[] = {
         TEST_CASE(a_request_is_charged_to_all_accounts_above_it_or_to_none),
+        TEST_CASE(requests_of_one_thread_are_charged_to_the_accounts_that_they_name),
+        TEST_CASE(a_request_names_the_account_of_one_budget_of_its_stack),
         TEST_CASE(a_block_of_no_cost_keeps_its_account),
         TEST_CASE(a_reservation_cannot_be_taken_by_others),
         TEST_CASE(accounts_nest_only_so_deep),

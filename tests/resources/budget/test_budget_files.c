@@ -24,7 +24,7 @@ static void a_second_name_of_a_file_that_the_process_has_is_refused(void **state
     budget_shared *first = open_budget("first");
     snprintf(path, sizeof path, "%s", own_path("first"));
     assert_int_equal(link(path, own_path("second")), 0);
-    check_refused("second", "one name");
+    check_refused("second", "one link");
     assert_int_equal(visit_all().count, 2);
     assert_int_equal(visit_all().problems, 1);
     check_status(strata_shared_budget_set_limit(own_path("second"), 1000), STRATA_ERROR_IO);
@@ -168,7 +168,7 @@ static void a_pipe_under_the_name_is_refused(void **state)
 {
     (void)state;
     assert_int_equal(mkfifo(own_path("a"), 0600), 0);
-    check_refused("a", "is no plain file");
+    check_refused("a", "is not a regular file");
     assert_int_equal(visit_all().problems, 1);
 }
 
@@ -204,7 +204,7 @@ static void a_group_has_a_name_or_a_number(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         check_status(try_open("a", wrong[i], &refused), STRATA_ERROR_INVALID_VALUE);
-        check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no group");
+        check_last_error(STRATA_ERROR_INVALID_VALUE, "unknown group");
     }
     check_ok(try_open("a", "", &alone)); /* the user alone */
     assert_int_equal(access(own_path("a"), F_OK), 0);
@@ -235,15 +235,28 @@ static void make_groups_file(unsigned group)
     shared_close(shared);
 }
 
+static void keep_finding(const strata_error *error, void *data)
+{
+    memcpy(data, error->message, sizeof error->message);
+}
+
 static void look_as_a_member(void)
 {
+    static char finding[sizeof((strata_error *)0)->message];
+    budget_shared *shared;
     seen all = {0};
     char path[SHARED_PATH];
     child_check(setgroups(2, (gid_t[]){77, OUR_GROUP}) == 0 && setegid(76) == 0 && seteuid(SOMEBODY) == 0);
     child_ok(strata_shared_budget_visit(see, &all));
     child_check(all.count == 1 && all.problems == 0);
     child_check(strcmp(all.path, path_of('g', OUR_GROUP, "a", path)) == 0);
-    child_ok(strata_shared_budget_set_limit(path, 4096));
+    child_status(strata_shared_budget_set_limit(path, 4096), STRATA_ERROR_IO); /* its maker's alone */
+    child_check_words("only by user root");
+    strata_set_log_callback(keep_finding, finding);
+    child_ok(shared_open(&(shared_terms){"a", "4243", device, 12345}, &shared));
+    strata_set_log_callback(NULL, NULL);
+    child_check(strstr(finding, "of this process is not used. Only user root, its maker, can change it") != NULL);
+    shared_close(shared);
     child_status(strata_shared_budget_set_limit(path_of('g', THEIR_GROUP, "a", path), 4096), STRATA_ERROR_IO);
     child_check(seteuid(0) == 0);
 }
@@ -297,7 +310,7 @@ static void a_file_for_a_group_of_others_is_not_made(void **state)
 
 static void without_room_for_the_file(void)
 {
-    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGXFSZ, SIG_DFL); /* would end the process */
     child_check(setrlimit(RLIMIT_FSIZE, &(struct rlimit){4096, RLIM_INFINITY}) == 0);
     budget_shared *shared = NULL;
     strata_status status = try_open("a", NULL, &shared);
@@ -362,7 +375,7 @@ static void lose_the_descriptor(void)
     child_check(shared_take(shared, lease - 1000));
     child_check(!take(shared, 1));
     child_status(shared_set_limit(shared, 10 * LIMIT), STRATA_ERROR_IO);
-    child_check_words("cannot be locked: Bad file descriptor");
+    child_check_words("the program closed its descriptor");
     child_check(shared_limit(shared) == LIMIT);
     child_status(try_open("a", "no such group", &refused), STRATA_ERROR_INVALID_VALUE);
     shared_close(shared);
@@ -442,8 +455,8 @@ static void a_head_that_its_maker_did_not_finish_is_finished(void **state)
         uint64_t magic;
         uint32_t version, used;
         bool good;
-    } heads[] = {{0, 0, 0, true},  {0, 1, 0, true},  {UINT64_C(0x6567647562617473), 1, 0, true}, {0, 2, 0, false},
-                 {7, 0, 0, false}, {0, 1, 1, false}, {UINT64_C(0x6567647562617473), 2, 0, false}};
+    } heads[] = {{0, 0, 0, true},  {0, 2, 0, true},  {UINT64_C(0x6567647562617473), 2, 0, true}, {0, 3, 0, false},
+                 {7, 0, 0, false}, {0, 2, 1, false}, {UINT64_C(0x6567647562617473), 3, 0, false}};
     (void)state;
     for (size_t i = 0; i < sizeof heads / sizeof heads[0]; i++) {
         shared_file *file = edit_begin("a");
@@ -483,6 +496,23 @@ static void a_file_of_another_name_or_device_is_refused(void **state)
     check_refused("b", "is damaged");
 }
 
+static void a_budget_is_removed_once_no_living_process_has_a_part(void **state)
+{
+    char path[SHARED_PATH];
+    (void)state;
+    budget_shared *shared = open_budget("a");
+    snprintf(path, sizeof path, "%s", own_path("a"));
+    check_status(strata_shared_budget_remove(path), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "is used by 1 process: end it first");
+    assert_true(take(shared, LIMIT));
+    shared_close(shared);
+    check_ok(strata_shared_budget_remove(path));
+    assert_int_equal(access(path, F_OK), -1);
+    check_status(strata_shared_budget_remove(path), STRATA_ERROR_IO);
+    check_status(strata_shared_budget_remove("/elsewhere"), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_shared_budget_remove(NULL), STRATA_ERROR_INVALID_VALUE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +533,7 @@ int main(void)
         cmocka_unit_test_teardown(a_signal_does_not_end_the_wait_for_the_files_lock, clear_away),
         cmocka_unit_test_teardown(a_head_that_its_maker_did_not_finish_is_finished, clear_away),
         cmocka_unit_test_teardown(a_file_of_another_name_or_device_is_refused, clear_away),
+        cmocka_unit_test_teardown(a_budget_is_removed_once_no_living_process_has_a_part, clear_away),
     };
     if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)
         return 1;

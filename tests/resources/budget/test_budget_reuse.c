@@ -138,7 +138,7 @@ static void an_owner_that_takes_other_memory_than_it_said_gets_it_back(test_fixt
         return;
     }
     check_status(status, STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "a request of 1073741824 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "request of 1 GiB (1073741824 bytes)");
     assert_memory_equal(&refused, &(strata_block){0}, sizeof refused);
     assert_int_equal(between.asked, 2);
     assert_int_equal(usage_of(between.account).reused, 0);
@@ -227,7 +227,7 @@ static void what_is_not_surely_reused_is_counted(test_fixture *fixture)
         retire_a_block(fixture);
         between.reusable = answers[i].reusable;
         check_status(try_allocate(fixture, GIB, between.stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
-        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 1073741824");
+        check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "in use 1 GiB (1073741824 bytes)");
         assert_int_equal(between.asked, answers[i].asked);
         assert_int_equal(usage_of(between.account).in_use, GIB);
         between.reusable = NULL;

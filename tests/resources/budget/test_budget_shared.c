@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -70,6 +71,41 @@ static void a_killed_process_leaves_nothing_when_it_is_gone(void **state)
     assert_true(takes(second, LIMIT));
 }
 
+static void a_process_that_executes_another_program_leaves_nothing(void **state)
+{
+    char nothing;
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT / 2));
+    send_order(first, &(command){.order = ORDER_EXEC});
+    assert_int_equal(read(first->from, &nothing, 1), 0); /* closed by the exec */
+    assert_int_equal(kill(first->pid, 0), 0);
+    assert_true(takes(second, LIMIT));
+    assert_int_equal(ask(second, ORDER_IN_USE, 0).bytes, LIMIT);
+}
+
+/* Without random addresses the program may come to the same ones: then only its mappings tell. */
+static void a_process_that_executes_its_own_program_again_leaves_nothing(void **state)
+{
+    char path[256], nothing;
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT / 2));
+    file_path(path);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    shared_file *map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED);
+    atomic_store(&map->slots[0].image, 0); /* as if they were the same */
+    munmap(map, sizeof *map);
+    assert_false(takes(second, LIMIT));
+    send_order(first, &(command){.order = ORDER_EXEC});
+    assert_int_equal(read(first->from, &nothing, 1), 0); /* closed by the exec; its lock may still be held */
+    for (int tries = 0; tries < 5000 && !takes(second, LIMIT); tries++)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(ask(second, ORDER_IN_USE, 0).bytes, LIMIT);
+    close(file);
+}
+
 static void closing_gives_everything_back(void **state)
 {
     (void)state;
@@ -111,6 +147,41 @@ static void a_lower_limit_holds_for_all_at_once(void **state)
     assert_false(takes(second, 1));
     assert_int_equal(ask(first, ORDER_SET_LIMIT, LIMIT).status, STRATA_SUCCESS);
     assert_true(takes(second, LIMIT / 2));
+}
+
+static void a_limit_lowered_below_the_bytes_in_use_grants_nothing_until_they_fit(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT / 2));
+    assert_true(takes(second, LIMIT / 4));
+    assert_int_equal(ask(second, ORDER_SET_LIMIT, LIMIT / 8).status, STRATA_SUCCESS);
+    gives(first, LIMIT / 2);
+    assert_false(takes(first, 1)); /* the second process alone has more than the limit */
+    gives(second, LIMIT / 4 - 8);
+    assert_false(takes(first, LIMIT / 8 - 7));
+    assert_true(takes(first, LIMIT / 8 - 8));
+    assert_false(takes(second, 1));
+    gives(second, 8);
+    assert_false(takes(second, 9));
+    assert_true(takes(second, 8));
+    assert_int_equal(ask(first, ORDER_SET_LIMIT, LIMIT).status, STRATA_SUCCESS);
+    assert_true(takes(first, LIMIT / 2));
+}
+
+/* Its memory is there until the driver has it back, also without a lease. */
+static void a_process_stopped_above_a_lowered_limit_counts_until_it_is_gone(void **state)
+{
+    (void)state;
+    puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+    assert_true(takes(first, LIMIT));
+    assert_int_equal(ask(second, ORDER_SET_LIMIT, LIMIT / 2).status, STRATA_SUCCESS);
+    kill(first->pid, SIGSTOP);
+    assert_false(takes(second, 1));
+    kill(first->pid, SIGKILL);
+    waitpid(first->pid, NULL, 0);
+    assert_true(takes(second, LIMIT / 2));
+    assert_false(takes(second, 1));
 }
 
 /* Sixteen processes that each take at most their part, so every request fits. */
@@ -199,6 +270,66 @@ static void many_processes_that_start_at_once_do_not_queue(void **state)
     }
     print_message("%zu processes: the longest start took %d0 ms\n", count, longest);
     assert_true(longest < 200 || SANITIZED || test_under_valgrind());
+}
+
+/* ---- files that are lost while they are used ---- */
+
+static void lose_by_removal(const char *path)
+{
+    assert_int_equal(unlink(path), 0);
+}
+
+static void lose_by_truncation(const char *path)
+{
+    assert_int_equal(truncate(path, 0), 0);
+}
+
+static void lose_by_truncation_of_the_end(const char *path)
+{
+    assert_int_equal(truncate(path, 4096), 0);
+}
+
+static void lose_by_overwriting(const char *path)
+{
+    static const char zeros[64];
+    int file = open(path, O_WRONLY | O_CLOEXEC);
+    assert_int_equal(pwrite(file, zeros, sizeof zeros, 0), sizeof zeros);
+    close(file);
+}
+
+/* What was granted stays; more is refused, with the reason; the process lives and can close it. */
+static void a_file_that_is_lost_while_it_is_used_grants_no_more_and_says_so(void **state)
+{
+    static const struct {
+        void (*lose)(const char *path);
+        const char *words;
+    } ways[] = {
+        {lose_by_removal, "was removed while it was used"},
+        {lose_by_truncation, "was truncated while it was used"},
+        {lose_by_truncation_of_the_end, "was truncated while it was used"},
+        {lose_by_overwriting, "was overwritten while it was used"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        char path[256];
+        puppet *first = make_open(LIMIT), *second = make_open(LIMIT);
+        assert_true(takes(first, LIMIT / 4));
+        assert_true(takes(second, LIMIT / 4));
+        file_path(path);
+        ways[i].lose(path);
+        assert_false(takes(first, LIMIT / 2));
+        assert_false(takes(second, LIMIT / 2));
+        answer reply = ask(first, ORDER_SET_LIMIT, 2 * LIMIT);
+        assert_int_equal(reply.status, STRATA_ERROR_IO);
+        if (!strstr(reply.message, ways[i].words) || !strstr(reply.message, path))
+            fail_msg("%s is not in: %s", ways[i].words, reply.message);
+        gives(first, LIMIT / 4);
+        ask(first, ORDER_CLOSE, 0);
+        unlink(path);
+        assert_int_equal(ask(first, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS); /* as a new process */
+        assert_true(takes(first, LIMIT));
+        clear_away(NULL);
+    }
 }
 
 /* ---- files that are refused ---- */
@@ -292,6 +423,48 @@ static void a_group_shares_a_file_of_its_own(void **state)
     assert_true(takes(first, LIMIT));
     assert_false(takes(second, 1));
     unlink(path);
+    strcat(path, SHARED_LIMIT_SUFFIX);
+    assert_int_equal(stat(path, &about), 0);
+    assert_int_equal(about.st_mode & 0777, 0640);
+    unlink(path);
+}
+
+static answer open_in_group(const puppet *self, const char *group, uint64_t limit)
+{
+    send_order(self, &(command){.order = ORDER_OPEN, .bytes = limit, .group = group});
+    return receive(self);
+}
+
+/* Members charge to the limit and read it. */
+static void the_limit_of_a_groups_budget_is_changed_by_its_maker_alone(void **state)
+{
+    enum { MEMBER = 4242 };
+    (void)state;
+    puppet *maker = make_puppet(), *member = make_puppet(), *other = make_puppet();
+    if (!ask(member, ORDER_BECOME, MEMBER).done)
+        skip(); /* needs root */
+    assert_int_equal(chmod(directory, 01777), 0);
+    assert_int_equal(open_in_group(maker, "4242", LIMIT).status, STRATA_SUCCESS);
+    assert_int_equal(open_in_group(member, "4242", 2 * LIMIT).status, STRATA_SUCCESS);
+    assert_int_equal(ask(member, ORDER_LIMIT, 0).bytes, LIMIT);
+    answer reply = ask(member, ORDER_SET_LIMIT, 2 * LIMIT);
+    assert_int_equal(reply.status, STRATA_ERROR_IO);
+    if (!strstr(reply.message, "only by user root"))
+        fail_msg("not said: %s", reply.message);
+    assert_int_equal(ask(maker, ORDER_SET_LIMIT, LIMIT / 2).status, STRATA_SUCCESS);
+    assert_true(takes(member, LIMIT / 2));
+    assert_false(takes(maker, 1));
+    end_puppet(maker, 0);
+    ask(member, ORDER_CLOSE, 0);
+    assert_int_equal(open_in_group(member, "4242", 2 * LIMIT).status, STRATA_SUCCESS); /* alone, and not the maker */
+    assert_int_equal(ask(member, ORDER_LIMIT, 0).bytes, LIMIT / 2);
+    assert_true(ask(other, ORDER_BECOME, MEMBER + 1).done);
+    reply = open_in_group(other, "4242", LIMIT);
+    assert_int_equal(reply.status, STRATA_ERROR_IO);
+    if (!strstr(reply.message, "belongs to user root") || !strstr(reply.message, "STRATA_SHARED_DIR"))
+        fail_msg("not said: %s", reply.message);
+    assert_int_equal(chmod(directory, 0700), 0);
+    assert_int_equal(system("rm -f \"$STRATA_SHARED_DIR\"/strata-g4242-*"), 0);
 }
 
 /* Continues the process to its `most`th stop at a system call. False if it stopped by itself before. */
@@ -379,6 +552,30 @@ static int run_command(const char *words, char text[4096])
     return WEXITSTATUS(pclose(from));
 }
 
+/* A terminal does not obey a tag, and a name without an end ends. */
+static void the_command_shows_tags_of_others_plainly(void **state)
+{
+    char text[4096];
+    (void)state;
+    puppet *first = make_open(LIMIT);
+    char path[256];
+    file_path(path);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    shared_file *map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED);
+    shared_tag *tag = &map->slots[0].tags[1];
+    memset(tag->name, 'x', sizeof tag->name);
+    memcpy(tag->name, "\033[2J\n", 5);
+    atomic_store(&tag->in_use, 5);
+    assert_int_equal(run_command("shared-test", text), 0);
+    assert_null(strchr(text, '\033'));
+    assert_non_null(strstr(text, "\\x1b[2J\\n"));
+    assert_null(strstr(text, "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"));
+    munmap(map, sizeof *map);
+    close(file);
+    end_puppet(first, SIGKILL);
+}
+
 static void the_command_lists_budgets_and_sets_their_limits(void **state)
 {
     char path[256], text[4096], pid[32];
@@ -405,17 +602,53 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     waitpid(first->pid, NULL, 0);
     assert_int_equal(run_command("shared-test", text), 0);
     assert_non_null(strstr(text, "dead"));
+    assert_non_null(strstr(text, "by 1 process\n"));
+    assert_non_null(strstr(text, "of the dead"));
     assert_int_equal(run_command("shared-test --limit none", text), 0);
     assert_int_equal(ask(second, ORDER_LIMIT, 0).bytes, 0);
     assert_int_equal(run_command("shared-test --device ff", text), 2);
     assert_int_equal(run_command("other", text), 2);
-    assert_non_null(strstr(text, "there is no shared budget \"other\""));
+    assert_non_null(strstr(text, "no shared budget \"other\""));
     assert_int_equal(run_command("--limit 5GiB", text), 2);
+    assert_int_equal(run_command("--remove", text), 2);
+    assert_int_equal(run_command("shared-test --remove --limit 5GiB", text), 2);
+    assert_int_equal(run_command("shared-test --watch=never", text), 2);
+    assert_int_equal(run_command("shared-test --remove", text), 1);
+    assert_non_null(strstr(text, "is used by 1 process"));
+    assert_int_equal(run_command("shared-test --watch=10ms | grep -m 3 shared-test", text), 0); /* until it is read */
+    ask(second, ORDER_CLOSE, 0);
+    assert_int_equal(run_command("shared-test --remove", text), 0);
+    assert_int_equal(run_command("shared-test", text), 2);
+    assert_int_equal(ask(second, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS);
     assert_int_equal(run_command("shared-test --limit much", text), 2);
     file_path(path);
     assert_int_equal(chmod(path, 0644), 0);
     assert_int_equal(run_command("--json", text), 1);
     assert_non_null(strstr(text, "can be read or written by others"));
+}
+
+/* By its name: "no shared budget" would contradict the list. */
+static void the_command_knows_a_budget_that_it_cannot_read_by_its_file(void **state)
+{
+    static const char *const words[] = {"shared-test", "shared-test --device 0102", "shared-test --limit 4KiB",
+                                        "shared-test --remove"};
+    char path[256], text[4096];
+    (void)state;
+    puppet *first = make_open(LIMIT);
+    file_path(path);
+    end_puppet(first, SIGKILL);
+    assert_int_equal(truncate(path, 4096), 0);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        assert_int_equal(run_command(words[i], text), 1);
+        assert_non_null(strstr(text, "has the wrong size"));
+        assert_null(strstr(text, "no shared budget"));
+    }
+    assert_non_null(strstr(text, "; rm removes it"));
+    assert_int_equal(run_command(path, text), 1);
+    assert_int_equal(run_command("shared", text), 2);
+    assert_int_equal(run_command("test", text), 2);
+    assert_int_equal(run_command("shared-test --device ff", text), 2);
+    assert_non_null(strstr(text, "no shared budget \"shared-test\""));
 }
 
 /* A tag is truncated to the room for it, between two characters. */
@@ -440,7 +673,7 @@ static void tags_are_cut_between_characters(void **state)
         strata_tag tag;
         check_ok(strata_tag_intern(tags[i].name, &tag));
         uint32_t index = shared_tag_index(shared, tag);
-        shared_count(shared, index, 100 + (int64_t)i);
+        shared_count_tag(shared, index, 100 + (int64_t)i);
         assert_string_equal(shared->file->slots[0].tags[index].name, tags[i].kept);
     }
     assert_int_equal(run_command("shared-test --json", text), 0);
@@ -463,6 +696,7 @@ typedef struct update {
     command what;
     uint64_t takes_before, gives_before; /* of the victim, after it has opened */
     uint64_t others_surplus;             /* leased and not used by another process */
+    uint64_t others_retired;             /* freed by another process, complete, and not given back */
     bool opened;                         /* the victim has the file open when it begins */
     bool finds_a_dead_one;
     size_t most, most_in_full; /* number of instructions at which it is killed, evenly spread */
@@ -503,6 +737,10 @@ static size_t kill_one(const update *of, size_t steps)
     puppet *other = make_open(LIMIT), *victim = make_puppet(), *dead = NULL;
     assert_true(takes(other, KEEPS + of->others_surplus));
     gives(other, of->others_surplus);
+    if (of->others_retired) {
+        assert_true(takes(other, of->others_retired));
+        ask(other, ORDER_WRITE, ask(other, ORDER_RETIRE, of->others_retired).bytes);
+    }
     if (of->finds_a_dead_one) {
         dead = make_open(LIMIT);
         assert_true(takes(dead, LIMIT / 2));
@@ -560,6 +798,13 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
          .others_surplus = LIMIT - 3 * KEEPS,
          .most = 60,
          .most_in_full = 10000},
+        {.name = "claim",
+         .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
+         .opened = true,
+         .takes_before = 100,
+         .others_retired = LIMIT - 3 * KEEPS,
+         .most = 60,
+         .most_in_full = 10000},
         {.name = "end a dead one",
          .what = {ORDER_TAKE, LIMIT - 2 * KEEPS, NULL, true},
          .opened = true,
@@ -573,6 +818,13 @@ static void a_process_may_be_killed_at_every_instruction_of_every_update(void **
          .takes_before = 100,
          .gives_before = 50,
          .others_surplus = LIMIT / 2,
+         .most = 40,
+         .most_in_full = 10000},
+        {.name = "lower the limit below the bytes in use",
+         .what = {ORDER_SET_LIMIT, LIMIT / 2, NULL, true},
+         .opened = true,
+         .takes_before = LIMIT / 2 + 1,
+         .others_surplus = 100,
          .most = 40,
          .most_in_full = 10000},
         {.name = "open", .what = {ORDER_OPEN, LIMIT, NULL, true}, .most = 4, .most_in_full = 1500},
@@ -638,18 +890,26 @@ int main(void)
         cmocka_unit_test_teardown(processes_share_one_limit_to_the_byte, clear_away),
         cmocka_unit_test_teardown(what_a_process_does_not_use_others_can_have, clear_away),
         cmocka_unit_test_teardown(a_killed_process_leaves_nothing_when_it_is_gone, clear_away),
+        cmocka_unit_test_teardown(a_process_that_executes_another_program_leaves_nothing, clear_away),
+        cmocka_unit_test_teardown(a_process_that_executes_its_own_program_again_leaves_nothing, clear_away),
         cmocka_unit_test_teardown(closing_gives_everything_back, clear_away),
         cmocka_unit_test_teardown(the_limit_is_that_of_the_first_process_until_the_last_has_left, clear_away),
         cmocka_unit_test_teardown(a_lower_limit_holds_for_all_at_once, clear_away),
+        cmocka_unit_test_teardown(a_limit_lowered_below_the_bytes_in_use_grants_nothing_until_they_fit, clear_away),
+        cmocka_unit_test_teardown(a_process_stopped_above_a_lowered_limit_counts_until_it_is_gone, clear_away),
         cmocka_unit_test_teardown(nothing_that_fits_is_refused_while_processes_take_and_give, clear_away),
         cmocka_unit_test_teardown(many_processes_that_start_at_once_do_not_queue, clear_away),
+        cmocka_unit_test_teardown(a_file_that_is_lost_while_it_is_used_grants_no_more_and_says_so, clear_away),
         cmocka_unit_test_teardown(a_file_that_is_not_what_it_has_to_be_is_refused, clear_away),
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
+        cmocka_unit_test_teardown(the_limit_of_a_groups_budget_is_changed_by_its_maker_alone, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_never_seen_before_it_is_the_groups, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
         cmocka_unit_test_teardown(tags_are_cut_between_characters, clear_away),
         cmocka_unit_test_teardown(the_command_lists_budgets_and_sets_their_limits, clear_away),
+        cmocka_unit_test_teardown(the_command_knows_a_budget_that_it_cannot_read_by_its_file, clear_away),
+        cmocka_unit_test_teardown(the_command_shows_tags_of_others_plainly, clear_away),
         cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
         cmocka_unit_test_teardown(a_process_may_be_killed_at_every_instruction_of_every_update, clear_away),
     };

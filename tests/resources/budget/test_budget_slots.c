@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include "support/itself.h"
+#include "support/rerun.h"
 
 /* ---- slots ---- */
 
@@ -44,7 +44,11 @@ static void a_file_whose_slots_are_all_taken_is_busy(void **state)
     file->used_slots = UINT32_MAX; /* slots beyond the last one are not read */
     for (size_t i = 0; i < SHARED_SLOTS; i++)
         file->slots[i].pid = 1;
+    shared_identity self;
+    shared_process_self(&self);
     file->slots[SHARED_SLOTS - 1].in_use = 5;
+    file->slots[SHARED_SLOTS - 1].started = self.started + 1; /* another process had this number: gone when unlocked */
+    file->slots[SHARED_SLOTS - 1].pid_namespace = self.pid_namespace;
     holder others = keep_locked(own_path("a"), 1, SHARED_SLOTS, 0);
     budget_shared *shared = NULL;
     check_status(try_open("a", NULL, &shared), STRATA_ERROR_BUSY);
@@ -118,7 +122,7 @@ static void first_life(void)
     budget_shared *shared;
     child_ok(try_open("a", NULL, &shared));
     child_check(take(shared, LIMIT));
-    test_run_itself((char *const[]){"test", "--child", "second_life", NULL});
+    test_rerun_program((char *const[]){"test", "--child", "second_life", NULL});
     child_check(false);
 }
 
@@ -313,7 +317,7 @@ static void tags_that_come_late_are_counted_together(void **state)
         snprintf(name, sizeof name, "of files %zu", i);
         check_ok(strata_tag_intern(name, &tag));
         indexes[i] = shared_tag_index(shared, tag);
-        shared_count(shared, indexes[i], 10);
+        shared_count_tag(shared, indexes[i], 10);
         assert_int_equal(shared_tag_index(shared, tag), indexes[i]);
         assert_int_equal(indexes[i], i < SHARED_TAGS - 2 ? i + 1 : SHARED_TAGS - 1);
     }
@@ -347,11 +351,15 @@ static void what_a_view_has_no_room_for_is_left_out(void **state)
         for (size_t at = 0; at < SHARED_TAGS; at++)
             file->slots[i].tags[at].in_use = 1;
     }
+    for (size_t i = 0; i < PROCESSES; i++) /* no name has an end */
+        memset(file->slots[i].tags[0].name, 'x', SHARED_TAG_NAME);
     seen all = visit_all();
     assert_int_equal(all.processes, PROCESSES / 3 * 2);
-    assert_int_equal(all.in_use, PROCESSES / 3 * 2 * 24);
+    assert_int_equal(all.in_use, 0);
+    assert_int_equal(all.dead_in_use, PROCESSES / 3 * 2 * 24);
     assert_int_equal(all.alive, 0);
     assert_int_equal(all.tags, ROOM);
+    assert_int_equal(all.longest_tag, SHARED_TAG_NAME - 1);
     edit_end(file);
 }
 

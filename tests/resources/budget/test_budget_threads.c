@@ -142,7 +142,7 @@ static size_t run_threads(uint64_t limit, uint64_t quota, size_t operations)
     assert_true(!limit || counting.highest <= limit);
     assert_int_equal(counting.now, 0);
     assert_int_equal(usage.in_use, 0);
-    assert_true((!limit || usage.peak <= limit) && usage.peak >= counting.highest);
+    assert_true(!limit || usage.peak <= limit);
     assert_int_equal(usage.refused, refused);
     return refused;
 }
@@ -157,10 +157,22 @@ static void *leave_quota(void *data)
     return NULL;
 }
 
+/* An account counts a thousand charges before threads have quotas. */
+static void have_quotas(test_fixture *fixture, size_t bytes)
+{
+    strata_block block;
+    for (size_t i = 0; i < 1100; i++) {
+        check_ok(try_allocate(fixture, bytes, NULL, &block));
+        free_block(fixture, &block);
+    }
+}
+
 static void quotas_of_threads_are_recalled_wherever_they_are(test_fixture *fixture)
 {
     strata_budget_account *account = use_stack(fixture, "budget(limit=8MiB, wait=none), null");
     strata_block all;
+    have_quotas(fixture, 8 * MIB);
+    const uint64_t before = usage_of(account).recalls;
     for (size_t i = 0; i < 4; i++) {
         in_thread other = {.runtime = fixture->runtime};
         pthread_t thread;
@@ -170,7 +182,7 @@ static void quotas_of_threads_are_recalled_wherever_they_are(test_fixture *fixtu
         check_ok(try_allocate(fixture, 8 * MIB, NULL, &all));
         free_block(fixture, &all);
     }
-    assert_true(usage_of(account).recalls >= 1);
+    assert_true(usage_of(account).recalls > before);
     assert_int_equal(usage_of(account).refused, 0);
 }
 
@@ -399,52 +411,6 @@ static void nothing_that_fits_is_refused_while_threads_allocate(test_fixture *fi
     assert_int_equal(run_threads(0, 64 * MIB, operations() / 4), 0); /* more than a thread's quota */
 }
 
-enum { PASSED_ON = 4000, BETWEEN = 8 };
-
-typedef struct passing {
-    strata_runtime *runtime;
-    strata_block blocks[BETWEEN];
-    _Atomic size_t made, freed;
-    bool failed; /* a free failed; owned by the freeing thread until it is joined */
-} passing;
-
-static void *free_what_is_made(void *data)
-{
-    passing *self = data;
-    for (size_t i = 0; i < PASSED_ON; i++) {
-        while (self->made == i)
-            sched_yield();
-        self->failed |= strata_runtime_deallocate(self->runtime, &self->blocks[i % BETWEEN]) != STRATA_SUCCESS;
-        self->freed = i + 1;
-    }
-    return NULL;
-}
-
-/* One thread frees what the other one allocates: the peak does not add up. */
-static void a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep(test_fixture *fixture)
-{
-    static const char *const stacks[] = {"budget, null", "budget(limit=512GiB), null"};
-    for (size_t s = 0; s < 2; s++) {
-        strata_budget_account *account = use_stack(fixture, stacks[s]);
-        passing self = {.runtime = fixture->runtime};
-        bool refused = false;
-        pthread_t thread;
-        assert_int_equal(pthread_create(&thread, NULL, free_what_is_made, &self), 0);
-        for (size_t i = 0; i < PASSED_ON; i++) {
-            while (i - self.freed == BETWEEN)
-                sched_yield();
-            refused |= try_allocate(fixture, MIB, NULL, &self.blocks[i % BETWEEN]) != STRATA_SUCCESS;
-            self.made = i + 1;
-        }
-        pthread_join(thread, NULL);
-        const uint64_t peak = usage_of(account).peak;
-        print_message("%s: peak %llu KiB\n", stacks[s], (unsigned long long)peak >> 10);
-        assert_false(self.failed || refused);
-        assert_in_range(peak, MIB, (BETWEEN + 2 * 16) * MIB);
-        assert_int_equal(usage_of(account).in_use, 0);
-    }
-}
-
 static void threads_that_want_too_much_never_exceed_the_limit(test_fixture *fixture)
 {
     (void)fixture;
@@ -558,7 +524,6 @@ int main(void)
         TEST_CASE(a_request_that_is_not_decided_is_waited_for_before_a_refusal),
         TEST_CASE(nothing_that_fits_is_refused_while_threads_allocate),
         TEST_CASE(threads_that_want_too_much_never_exceed_the_limit),
-        TEST_CASE(a_peak_is_no_more_than_was_in_use_and_what_threads_may_keep),
         TEST_CASE(marks_are_notified_one_after_another_in_the_order_in_which_they_were_passed),
     };
     static const char *const stacks[] = {"async"};

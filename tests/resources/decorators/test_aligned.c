@@ -200,12 +200,12 @@ static void a_second_free_is_refused_in_the_users_words(void **state)
     check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 1234}, &block));
     check_ok(strata_resource_deallocate(top, &block, NULL));
     check_status(strata_resource_deallocate(top, &block, NULL), STRATA_ERROR_DOUBLE_FREE);
-    check_last_error(STRATA_ERROR_DOUBLE_FREE, "block 0x7001000 of 1234 bytes");
+    check_last_error(STRATA_ERROR_DOUBLE_FREE, "block 0x7001000, 1.21 KiB (1234 bytes)");
     below.next = AT + 0x100000 + 512; /* another offset, in the same entry */
     check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 4321}, &next));
     assert_int_equal(next.id.slot, block.id.slot);
     check_status(strata_resource_deallocate(top, &block, NULL), STRATA_ERROR_DOUBLE_FREE);
-    check_last_error(STRATA_ERROR_DOUBLE_FREE, "block 0x7001000 of 1234 bytes");
+    check_last_error(STRATA_ERROR_DOUBLE_FREE, "block 0x7001000, 1.21 KiB (1234 bytes)");
     check_status(strata_resource_prepare_use(top, &block, NULL, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
     check_ok(strata_resource_deallocate(top, &next, NULL));
     check_ok(strata_stack_destroy(stack));

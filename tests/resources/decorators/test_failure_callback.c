@@ -10,7 +10,8 @@ enum { MIB = 1 << 20 };
 
 typedef struct program {
     strata_stack *stack;
-    strata_block spare; /* freed when it is asked, if there is one */
+    strata_stack *other; /* it allocates a MiB from this one, if there is one */
+    strata_block spare;  /* freed when it is asked, if there is one */
     bool again;
     bool allocates; /* tries to allocate through the stack itself */
     bool fails;     /* makes a call that fails */
@@ -18,6 +19,7 @@ typedef struct program {
     strata_request request; /* of the last time */
     strata_error error;
     strata_status inner;
+    strata_block of_other;
 } program;
 
 static bool answer(const strata_request *request, const strata_error *error, void *data)
@@ -33,6 +35,9 @@ static bool answer(const strata_request *request, const strata_error *error, voi
     self->spare = (strata_block){0};
     if (self->allocates)
         self->inner = strata_resource_allocate(top, request, &block);
+    if (self->other)
+        self->inner =
+            strata_resource_allocate(strata_stack_top(self->other), &(strata_request){.bytes = MIB}, &self->of_other);
     if (self->fails)
         strata_stack_create(NULL, 0, NULL);
     return self->again;
@@ -90,7 +95,7 @@ static void a_request_is_tried_again_once_and_nothing_is_heard_of_its_failure(vo
     build(&self, 0, 0, failing((strata_fault_options){.nth = 1}), nothing());
     strata_block block;
     strata_tag tag;
-    check_ok(strata_tag_intern("tried again", &tag));
+    check_ok(strata_tag_intern("retried", &tag));
     strata_stack_create(NULL, 0, NULL); /* a last error */
     strata_error before = *strata_last_error();
     heard = 0;
@@ -296,7 +301,7 @@ static void what_cannot_be_caught_is_refused(void **state)
     check_status(strata_failure_callback_create(&options, &resource), STRATA_ERROR_INVALID_VALUE);
     options.statuses = UINT64_C(1) << 63;
     check_status(strata_failure_callback_create(&options, &resource), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "bits that belong to no failure");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "invalid bits in statuses");
     assert_null(resource);
     check_status(strata_failure_callback_create(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     strata_stack *stack;
@@ -368,6 +373,67 @@ static void without_a_callback_it_waits_for_frees_trims_and_tries_again(test_fix
     assert_true(recovered == 1);
 }
 
+static strata_resource *full_budget(void)
+{
+    strata_resource *resource;
+    check_ok(strata_budget_create(0, &(strata_budget_options){.limit.bytes = MIB}, &resource));
+    return resource;
+}
+
+static strata_resource *null_owner(void)
+{
+    strata_resource *resource;
+    check_ok(strata_null_create(0, NULL, &resource));
+    return resource;
+}
+
+/* The first one's callback allocates from the second stack, which is full; the second one's makes room. */
+static void a_callback_that_allocates_from_another_stack_calls_that_ones_callback(void **state)
+{
+    (void)state;
+    program second = {.again = true}, first = {.again = true};
+    build(&second, 1, 0, full_budget(), null_owner());
+    build(&first, 1, 0, full_budget(), null_owner());
+    first.other = second.stack;
+    strata_block block;
+    const strata_request request = {.bytes = MIB};
+    check_ok(strata_resource_allocate(strata_stack_top(first.stack), &request, &first.spare));
+    check_ok(strata_resource_allocate(strata_stack_top(second.stack), &request, &second.spare));
+    check_ok(strata_resource_allocate(strata_stack_top(first.stack), &request, &block));
+    check_status(first.inner, STRATA_SUCCESS);
+    assert_int_equal(first.asked, 1);
+    assert_int_equal(second.asked, 1);
+    check_ok(strata_resource_deallocate(strata_stack_top(first.stack), &block, NULL));
+    check_ok(strata_resource_deallocate(strata_stack_top(second.stack), &first.of_other, NULL));
+    check_ok(strata_stack_destroy(first.stack));
+    check_ok(strata_stack_destroy(second.stack));
+}
+
+/* Each allocates from the other's full stack: the third call would be of the first layer, which is in its callback. */
+static void callbacks_that_allocate_from_each_others_stacks_come_to_an_end(void **state)
+{
+    (void)state;
+    program first = {.again = false}, second = {.again = false};
+    build(&first, 1, 0, full_budget(), null_owner());
+    build(&second, 1, 0, full_budget(), null_owner());
+    first.other = second.stack;
+    second.other = first.stack;
+    strata_block of_first, of_second, block;
+    const strata_request request = {.bytes = MIB};
+    check_ok(strata_resource_allocate(strata_stack_top(first.stack), &request, &of_first));
+    check_ok(strata_resource_allocate(strata_stack_top(second.stack), &request, &of_second));
+    check_status(strata_resource_allocate(strata_stack_top(first.stack), &request, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(first.asked, 1);
+    assert_int_equal(second.asked, 1);
+    check_status(second.inner, STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(strata_resource_allocate(strata_stack_top(first.stack), &request, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(first.asked, 2); /* and it is called again afterwards */
+    check_ok(strata_resource_deallocate(strata_stack_top(first.stack), &of_first, NULL));
+    check_ok(strata_resource_deallocate(strata_stack_top(second.stack), &of_second, NULL));
+    check_ok(strata_stack_destroy(first.stack));
+    check_ok(strata_stack_destroy(second.stack));
+}
+
 int main(void)
 {
     test_open_driver();
@@ -378,6 +444,8 @@ int main(void)
         cmocka_unit_test(a_callback_that_declines_leaves_the_failure_as_it_was),
         cmocka_unit_test(failures_of_another_kind_are_not_caught),
         cmocka_unit_test(what_a_callback_allocates_itself_is_tried_once),
+        cmocka_unit_test(a_callback_that_allocates_from_another_stack_calls_that_ones_callback),
+        cmocka_unit_test(callbacks_that_allocate_from_each_others_stacks_come_to_an_end),
         cmocka_unit_test(the_request_reaches_the_layer_below_unchanged),
         cmocka_unit_test(room_is_made_by_waiting_for_frees_and_then_trimming),
         cmocka_unit_test(what_cannot_be_caught_is_refused),

@@ -294,7 +294,7 @@ static void what_is_not_there_is_refused(void **state)
                  STRATA_ERROR_INVALID_VALUE);
     check_status(strata_fault_create(&(strata_fault_options){.status = (strata_status)4711}, &resource),
                  STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no status 4711");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "invalid status 4711");
     check_status(strata_fault_create(&(strata_fault_options){.per_million = 1000001}, &resource),
                  STRATA_ERROR_INVALID_VALUE);
     assert_null(resource);

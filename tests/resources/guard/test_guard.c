@@ -230,7 +230,7 @@ static void a_block_that_is_found_by_address_is_the_users(test_fixture *fixture)
     check_ok(strata_runtime_find(fixture->runtime, block.address + 99, &found));
     assert_memory_equal(&found, &block, sizeof block);
     check_status(strata_runtime_find(fixture->runtime, block.address + 100, &found), STRATA_ERROR_FOREIGN_POINTER);
-    check_last_error(STRATA_ERROR_FOREIGN_POINTER, "in its red zone");
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, "is in a red zone");
     check_status(strata_runtime_find(fixture->runtime, block.address - 1, &found), STRATA_ERROR_FOREIGN_POINTER);
     test_write(fixture, &block, 0x11, NULL);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));

@@ -115,6 +115,96 @@ static void a_check_looks_at_what_was_freed_before_it(void **state)
     check_ok(strata_runtime_destroy(self.runtime));
 }
 
+/* ---- wrong frees by address ---- */
+
+static const char *const address_stacks[] = {
+    "guard, async",
+    "guard, pool",
+    "guard(quarantine=off), direct",
+    "budget, logging(format=memory), statistics, guard, async",
+    "guard(sample=1), async",
+    "guard(sample=1), pool",
+    "guard, guard(sample=1), direct",
+};
+
+enum { ADDRESS_STACKS = sizeof address_stacks / sizeof address_stacks[0] };
+
+/* The only finding since the last call. */
+static strata_guard_finding only_finding(strata_runtime *runtime)
+{
+    strata_guard_finding finding, more;
+    strata_resource *top = strata_stack_top(strata_runtime_stack(runtime));
+    assert_true(strata_guard_take_finding(top, &finding));
+    assert_false(strata_guard_take_finding(top, &more));
+    return finding;
+}
+
+static strata_runtime *runtime_over(const char *text)
+{
+    strata_runtime *runtime;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    return runtime;
+}
+
+static void a_double_free_by_address_makes_a_finding_with_the_first_free(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ADDRESS_STACKS; i++) {
+        strata_runtime *runtime = runtime_over(address_stacks[i]);
+        strata_block block;
+        check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+        check_ok(strata_runtime_deallocate_address(runtime, block.address, NULL));
+        check_status(strata_runtime_deallocate_address(runtime, block.address, NULL), STRATA_ERROR_FOREIGN_POINTER);
+        strata_guard_finding finding = only_finding(runtime);
+        assert_int_equal(finding.kind, STRATA_GUARD_DOUBLE_FREE);
+        assert_true(finding.freed && finding.freed_at && finding.allocated_at && finding.found_at);
+        assert_int_equal(finding.block.address, block.address);
+        assert_int_equal(finding.block.requested, BYTES);
+        assert_int_equal(finding.block.id.generation, block.id.generation);
+        check_ok(strata_runtime_reap_pending(runtime)); /* the block has left the quarantine */
+        check_status(strata_runtime_deallocate_address(runtime, block.address, NULL), STRATA_ERROR_FOREIGN_POINTER);
+        assert_int_equal(only_finding(runtime).kind, STRATA_GUARD_DOUBLE_FREE);
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+static void a_foreign_free_by_address_makes_a_finding(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < ADDRESS_STACKS; i++) {
+        strata_runtime *runtime = runtime_over(address_stacks[i]);
+        strata_block block;
+        check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+        const CUdeviceptr addresses[] = {block.address + 16, block.address + BYTES, block.address - 8};
+        for (size_t k = 0; k < 3; k++) {
+            check_status(strata_runtime_deallocate_address(runtime, addresses[k], NULL), STRATA_ERROR_FOREIGN_POINTER);
+            strata_guard_finding finding = only_finding(runtime);
+            assert_int_equal(finding.kind, STRATA_GUARD_FOREIGN_FREE);
+            assert_int_equal(finding.block.address, addresses[k]);
+            assert_true(finding.found_at && !finding.allocated_at && !finding.freed);
+        }
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+/* A search is no free, and an address that has another block now is the other's. */
+static void a_search_or_a_free_of_a_reused_address_makes_no_finding(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = runtime_over("guard(quarantine=off), direct");
+    strata_guard_finding finding;
+    strata_block block, again = {0};
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    check_ok(strata_runtime_deallocate_address(runtime, block.address, NULL));
+    check_status(strata_runtime_find(runtime, block.address, &again), STRATA_ERROR_FOREIGN_POINTER);
+    check_ok(strata_runtime_reap_pending(runtime));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &again));
+    check_ok(strata_runtime_deallocate_address(runtime, again.address, NULL));
+    assert_false(strata_guard_take_finding(strata_stack_top(strata_runtime_stack(runtime)), &finding));
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 /* ---- threads that free all the time ---- */
 
 enum { THREADS = 2, ROUNDS = 10 };
@@ -310,6 +400,9 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_reap_gives_back_what_was_freed_before_it),
         cmocka_unit_test(a_check_looks_at_what_was_freed_before_it),
+        cmocka_unit_test(a_double_free_by_address_makes_a_finding_with_the_first_free),
+        cmocka_unit_test(a_foreign_free_by_address_makes_a_finding),
+        cmocka_unit_test(a_search_or_a_free_of_a_reused_address_makes_no_finding),
         cmocka_unit_test(reaps_and_checks_end_while_threads_go_on_freeing),
         cmocka_unit_test(a_finding_in_the_middle_of_a_try_is_told_when_that_is_over),
         cmocka_unit_test(what_is_found_while_an_allocation_looks_for_memory_is_told),

@@ -411,7 +411,7 @@ static void with_on_finding_exit_the_status_says_so_and_nothing_else_is_lost(voi
     expect_said("guard: overrun: block 0x");
     expect_said("allocated at\n");
     expect_said("taken\n");
-    expect_said("log: statistics: 1 block of 100 bytes");
+    expect_said("log: statistics: 1 live block, 100 bytes");
     expect_said("said before the exit");
     assert_int_equal(times_said("guard: overrun: "), 1);
 }
@@ -445,7 +445,7 @@ static void a_device_that_does_not_end_is_waited_for_two_seconds(void **state)
     double before = seconds();
     assert_int_equal(run("the_device_does_not_end", GUARD), 0);
     assert_true(seconds() - before < test_timeout(15));
-    expect_said("log: guard: at the exit of the process not everything was looked at within 2 s");
+    expect_said("log: guard: the checks at exit were not complete within 2 s");
     expect_said("a guard is made\n");
     expect_said("the stack is ended\n");
 }
@@ -455,7 +455,7 @@ static void what_can_be_seen_is_told_though_the_device_does_something_else_for_e
     (void)state;
     assert_int_equal(run("the_device_does_something_else_for_ever", ENDS), STRATA_GUARD_EXIT_STATUS);
     expect_said("guard: overrun: block 0x");
-    expect_said("log: guard: at the exit of the process not everything was looked at within 2 s");
+    expect_said("log: guard: the checks at exit were not complete within 2 s");
     assert_int_equal(times_said("guard: overrun: "), 1);
 }
 
@@ -464,7 +464,7 @@ static void where_a_stream_is_captured_that_is_said_and_what_can_be_seen_told(vo
     (void)state;
     assert_int_equal(run("a_stream_is_captured", GUARD), 0);
     expect_said("log: overrun: 1 byte changed at offset 100, 0 past the end");
-    expect_said("log: guard: at the exit of the process a stream of device 0 is being captured");
+    expect_said("log: guard: a stream of device 0 is being captured");
     assert_int_equal(times_said("\n"), 2);
 }
 

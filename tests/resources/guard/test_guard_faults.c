@@ -4,12 +4,17 @@
 #include "support/guard.h"
 
 #include <pthread.h>
+#include <strata/sim/kernel.h>
 #include <string.h>
 #include <time.h>
 
 #include "support/captures.h"
 #include "support/refusals.h"
+#include "support/report.h"
 #include "support/stall.h"
+
+/* The host kernel of a check declares each piece, the list of pieces, and the verdicts. */
+_Static_assert(GUARD_BATCH_PIECES + 2 <= STRATA_SIM_MOST_RANGES, "a batch fits one launch of the simulated driver");
 
 enum { BYTES = 5000 };
 
@@ -22,6 +27,12 @@ typedef struct refuser {
     bool no_allocation, no_free, no_prepare, no_finish;
     const strata_block *freed_meanwhile; /* by another thread, one would say: while an address is looked for */
 } refuser;
+
+static void count_errors(const strata_error *error, void *data)
+{
+    (void)error;
+    ++*(unsigned *)data;
+}
 
 static strata_status refuse(const char *what)
 {
@@ -152,9 +163,14 @@ static void a_block_whose_burial_cannot_be_noted_is_freed_unchecked(void **state
     strata_block block;
     refuser_begin(&self, (strata_guard_options){0});
     check_ok(strata_runtime_allocate(self.runtime, BYTES, NULL, &block));
+    unsigned errors = 0;
+    strata_set_log_callback(count_errors, &errors);
     self.no_finish = true;
-    check_ok(strata_runtime_deallocate(self.runtime, &block));
+    const strata_status freed = strata_runtime_deallocate(self.runtime, &block);
     self.no_finish = false;
+    strata_set_log_callback(NULL, NULL);
+    check_ok(freed);
+    assert_int_equal(errors, 0);
     assert_int_equal(value_of(self.runtime, "guard.unchecked"), 1);
     assert_int_equal(value_of(self.runtime, "guard.quarantined_blocks"), 0);
     assert_int_not_equal(strata_runtime_block_state(self.runtime, block.id), STRATA_BLOCK_LIVE);
@@ -292,7 +308,7 @@ static void sizes_that_no_address_can_count_are_refused_by_every_question(void *
     strata_resource *top = strata_stack_top(stack);
     const strata_request most = {.bytes = SIZE_MAX - (64 << 10), .alignment = 256};
     check_status(top->ops->charge(top, &most, &bytes), STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "and their red zones are more than addresses can count");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "with its red zones");
     assert_int_equal(bytes, 0);
     check_status(top->ops->reusable(top, &most, &bytes, &of), STRATA_ERROR_OUT_OF_MEMORY);
     assert_int_equal(bytes, 0);
@@ -521,6 +537,19 @@ static void a_guard_that_cannot_be_made_leaves_nothing(void **state)
     }
 }
 
+/* NULL: the report has none. */
+static void check_kernel_error(strata_runtime *runtime, const char *call)
+{
+    static test_report report;
+    char expected[128];
+    report.length = 0;
+    check_ok(strata_stats_print(strata_runtime_stack(runtime), STRATA_FORMAT_TEXT, test_report_write, &report));
+    snprintf(expected, sizeof expected, "%s returned CUDA_ERROR_INVALID_PTX (%d)", call ? call : "",
+             CUDA_ERROR_INVALID_PTX);
+    assert_int_equal(strstr(report.text, "kernel_error") != NULL, call != NULL);
+    assert_int_equal(strstr(report.text, expected) != NULL, call != NULL);
+}
+
 static void without_kernels_a_guard_checks_by_copies(void **state)
 {
     (void)state;
@@ -537,6 +566,7 @@ static void without_kernels_a_guard_checks_by_copies(void **state)
             strata_runtime_create(&(strata_runtime_config){.stack_text = "guard(debuggers=off), direct"}, &runtime));
         test_refuse_no_more();
         assert_int_equal(value_of(runtime, "guard.kernel"), 0);
+        check_kernel_error(runtime, calls[i].call);
         check_ok(strata_runtime_allocate(runtime, 100, NULL, &block));
         write_at(runtime, &block, 100, NULL);
         check_ok(strata_runtime_deallocate(runtime, &block));
@@ -544,6 +574,13 @@ static void without_kernels_a_guard_checks_by_copies(void **state)
         check_empty(runtime);
         check_ok(strata_runtime_destroy(runtime));
         check_alive(before);
+    }
+    static const char *const without_errors[] = {"guard, direct", "guard(kernel=off), direct"};
+    for (size_t i = 0; i < 2; i++) {
+        strata_runtime *runtime;
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = without_errors[i]}, &runtime));
+        check_kernel_error(runtime, NULL);
+        check_ok(strata_runtime_destroy(runtime));
     }
 }
 
@@ -636,7 +673,7 @@ static void where_a_stream_cannot_be_asked_for_its_capture_nothing_is_submitted(
     check_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
     test_refuse("cuStreamIsCapturing", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
     check_status(strata_runtime_allocate(runtime, BYTES, stream, &refused), STRATA_ERROR_DRIVER);
-    check_last_error(STRATA_ERROR_DRIVER, "asking whether a stream is being captured");
+    check_last_error(STRATA_ERROR_DRIVER, "querying whether a stream is being captured");
     test_refuse_no_more();
     test_refuse("cuStreamIsCapturing", 1, 1, CUDA_ERROR_INVALID_CONTEXT);
     check_status(strata_runtime_deallocate(runtime, &block), STRATA_ERROR_DRIVER);
@@ -727,7 +764,7 @@ static void the_legacy_stream_is_left_alone_while_a_blocking_stream_is_captured(
     check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
     test_begin_capture(stream);
     check_status(strata_runtime_allocate(runtime, BYTES, NULL, &refused), STRATA_ERROR_STREAM_CAPTURE);
-    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "that is being captured: allocate before");
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "while the stream is being captured; allocate before");
     check_ok(strata_runtime_deallocate(runtime, &block)); /* waits for the end of the capture */
     assert_int_equal(test_end_capture(stream), 0);        /* it is whole, and empty */
     check_ok(strata_stack_captures_ended(strata_runtime_stack(runtime), stream));
@@ -747,7 +784,7 @@ static void layers_that_are_in_no_stack_have_no_findings(void **state)
     size_t findings = 77;
     check_ok(strata_guard_create(0, NULL, &layer));
     check_status(strata_guard_check(layer, &findings), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "there is no guard in this stack");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "no guard at or below this layer");
     assert_int_equal(findings, 0);
     assert_false(strata_guard_take_finding(layer, &finding));
     check_ok(strata_resource_destroy(layer));
@@ -763,16 +800,16 @@ static void options_that_do_not_go_together_are_refused(void **state)
         strata_guard_options options;
         const char *words;
     } wrong[] = {
-        {{.sample_bytes = 1 << 20}, "a limit of samples, and sample is not set"},
-        {{.sample_range = 1 << 20}, "a limit of samples"},
-        {{.sample_alignment = 16}, "a limit of samples"},
-        {{.sample_seed = 3}, "a limit of samples"},
-        {{.sample = 9, .quarantine_bytes = 7}, "a sampling guard has no zones, poison, quarantine or kernel"},
-        {{.sample = 9, .no_quarantine = 1}, "a sampling guard has no zones"},
-        {{.sample = 9, .no_kernel = 1}, "a sampling guard has no zones"},
-        {{.sample = 9, .no_debuggers = 1}, "a sampling guard has no zones"},
-        {{.no_quarantine = 1, .quarantine_bytes = 5}, "limits of a quarantine that is off"},
-        {{.on_finding = (strata_guard_action)-1}, "on_finding: there is no such action"},
+        {{.sample_bytes = 1 << 20}, "sample limits need sample=N"},
+        {{.sample_range = 1 << 20}, "sample limits need"},
+        {{.sample_alignment = 16}, "sample limits need"},
+        {{.sample_seed = 3}, "sample limits need"},
+        {{.sample = 9, .quarantine_bytes = 7}, "sample cannot be combined with zone, poison, quarantine or kernel"},
+        {{.sample = 9, .no_quarantine = 1}, "sample cannot be combined with zone"},
+        {{.sample = 9, .no_kernel = 1}, "sample cannot be combined with zone"},
+        {{.sample = 9, .no_debuggers = 1}, "sample cannot be combined with zone"},
+        {{.no_quarantine = 1, .quarantine_bytes = 5}, "quarantine limits need quarantine=on"},
+        {{.on_finding = (strata_guard_action)-1}, "on_finding: invalid action"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         strata_resource *layer = (strata_resource *)&layer;

@@ -295,7 +295,7 @@ static void records_are_taken_out_of_the_nearest_log_in_memory(void **state)
     strata_resource *top = strata_stack_top(stack);
     make_pairs(stack, 3);
     check_status(strata_logging_take(top, records, ROOM, NULL), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "without a place for their number");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "strata_logging_take: count is NULL");
     count = 77;
     check_ok(strata_logging_take(top, NULL, 0, &count)); /* none is wanted */
     assert_int_equal(count, 0);
@@ -314,18 +314,20 @@ static void options_that_mean_nothing_are_refused(void **state)
         strata_logging_options options;
         const char *words;
     } wrong[] = {
-        {{.existing = 9}, "no treatment 9 of a file"},
-        {{.format = STRATA_LOG_MEMORY, .callback = keep}, "a callback is given, and a format, too"},
-        {{.callback = keep, .existing = STRATA_LOG_EXISTING_REPLACE}, "for the formats binary and csv"},
-        {{.format = STRATA_LOG_NULL, .keep = 3}, "for the formats binary and csv"},
+        {{.existing = 9}, "existing 9"},
+        {{.format = STRATA_LOG_MEMORY, .callback = keep}, "callback and format cannot be combined"},
+        {{.callback = keep, .existing = STRATA_LOG_EXISTING_REPLACE}, "need format binary or csv"},
+        {{.format = STRATA_LOG_NULL, .keep = 3}, "need format binary or csv"},
         {{.format = STRATA_LOG_NULL, .ring = 1u << 21}, "a ring of 2097152 records; expected 64 to 1048576"},
-        {{.rotate = 4096, .keep = 1001}, "keep 1000 files, at most"},
+        {{.format = STRATA_LOG_NULL, .mode = 0640}, "need format binary or csv"},
+        {{.mode = 04755}, "mode has other bits than permissions"},
+        {{.rotate = 4096, .keep = 1001}, "1000 files to keep"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         strata_resource *layer = (strata_resource *)&layer;
         check_status(strata_logging_create(0, &wrong[i].options, &layer), STRATA_ERROR_INVALID_VALUE);
         check_last_error(STRATA_ERROR_INVALID_VALUE,
-                         strstr(wrong[i].words, "treatment") ? "treatment 9" : wrong[i].words);
+                         strstr(wrong[i].words, "treatment") ? "existing 9" : wrong[i].words);
         assert_null(layer);
     }
 }

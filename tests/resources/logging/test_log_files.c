@@ -3,8 +3,8 @@
 #include "support/child.h"
 #include "support/effort.h"
 #include "support/fixture.h"
-#include "support/itself.h"
 #include "support/log.h"
+#include "support/rerun.h"
 
 #include "core/base/timestamp.h"
 #include "tools/log/log_reader.h"
@@ -592,7 +592,7 @@ static void run_killed(int after)
         snprintf(text, sizeof text, "%d", after);
         setenv("STRATA_TEST_LOG", in_folder("killed.slog").text, 1);
         setenv("STRATA_TEST_AFTER", text, 1);
-        test_run_itself((char *const[]){"test", "--child", "killed", NULL});
+        test_rerun_program((char *const[]){"test", "--child", "killed", NULL});
         _exit(1);
     }
     int status;

@@ -2,8 +2,8 @@
  * pipes whose readers are slow or go away, and processes that fork or exit while a log is written. */
 #include "support/child.h"
 #include "support/effort.h"
-#include "support/itself.h"
 #include "support/log.h"
+#include "support/rerun.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -155,7 +155,7 @@ static void what_others_have_under_the_name_of_the_next_file_stays_theirs(void *
         write_file("run.slog.new", theirs[i]);
         off_t size = size_of("run.slog.new");
         check_status(try_stack("run.slog", ", existing=rotate", &stack), STRATA_ERROR_IO);
-        check_last_error(STRATA_ERROR_IO, "run.slog.new: File exists: the next file is made under this name");
+        check_last_error(STRATA_ERROR_IO, "run.slog.new: File exists; rotation needs this name");
         assert_int_equal(size_of("run.slog.new"), size);
         check_file("run.slog", "older");
     }
@@ -207,7 +207,7 @@ static pid_t start_writer(const char *file, const char *ready)
     if (child == 0) {
         setenv("STRATA_TEST_LOG", in_folder(file).text, 1);
         setenv("STRATA_TEST_READY", in_folder(ready).text, 1);
-        test_run_itself((char *const[]){"test", "--child", "writes_until_killed", NULL});
+        test_rerun_program((char *const[]){"test", "--child", "writes_until_killed", NULL});
         _exit(1);
     }
     for (unsigned turn = 0; !exists(ready) && turn < test_timeout(20) * 100; turn++)
@@ -225,7 +225,7 @@ static void a_file_that_another_process_writes_is_refused_until_it_is_gone(void 
     off_t size = size_of("run.slog");
     for (size_t i = 0; i < 4; i++) {
         check_status(try_stack("run.slog", more[i], &stack), STRATA_ERROR_BUSY);
-        check_last_error(STRATA_ERROR_BUSY, "another log is writing to this file; put %p");
+        check_last_error(STRATA_ERROR_BUSY, "another log is writing to this file; add %p");
         assert_null(stack);
     }
     assert_true(size_of("run.slog") == size && !exists("run.slog.1") && !exists("run.slog.new"));
@@ -485,7 +485,7 @@ static void a_pipe_that_nobody_reads_is_refused_and_that_is_said(void **state)
     strata_stack *stack;
     assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
     check_status(try_stack("pipe", "", &stack), STRATA_ERROR_IO);
-    check_last_error(STRATA_ERROR_IO, "pipe: this is a pipe that nobody reads, or a device that is not there; start");
+    check_last_error(STRATA_ERROR_IO, "pipe: a pipe without a reader, or a missing device; start");
     int reader = open_reader("pipe");
     check_ok(try_stack("pipe", "", &stack));
     check_ok(strata_stack_destroy(stack));

@@ -2,6 +2,7 @@
  * locked, threads and memory that cannot be had. What was there stays whole, what is
  * lost is counted, and the log goes on as soon as it can. The linker puts the functions here in front of the system's
  * own (--wrap). */
+#include "support/effort.h"
 #include "support/log.h"
 
 #include "core/base/host_memory.h"
@@ -12,6 +13,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/file.h>
+#include <time.h>
 
 /* ---- refusing ---- */
 
@@ -100,6 +102,8 @@ int __real_pthread_create(pthread_t *thread, const pthread_attr_t *kind, void *(
 int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *kind, void *(*run)(void *), void *data);
 int __real_sem_init(sem_t *semaphore, int shared, unsigned value);
 int __wrap_sem_init(sem_t *semaphore, int shared, unsigned value);
+int __real_sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until);
+int __wrap_sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until);
 int __real_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *kind);
 int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *kind);
 int __real_pthread_condattr_init(pthread_condattr_t *kind);
@@ -176,6 +180,14 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *kind, void *(
 int __wrap_sem_init(sem_t *semaphore, int shared, unsigned value)
 {
     return refused(SEMAPHORE) ? -1 : __real_sem_init(semaphore, shared, value);
+}
+
+static _Atomic unsigned sleeps; /* of writers */
+
+int __wrap_sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until)
+{
+    atomic_fetch_add(&sleeps, 1);
+    return __real_sem_clockwait(semaphore, clock, until);
 }
 
 int __wrap_pthread_cond_init(pthread_cond_t *condition, const pthread_condattr_t *kind)
@@ -572,11 +584,11 @@ static void a_name_that_is_too_long_once_it_is_filled_in_is_refused(void **state
     if (getpid() < 10000)
         skip();
     check_status(strata_logging_create(0, &options, &layer), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "the name of the file has more than 511 bytes");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "file name longer than 511 bytes");
     assert_null(layer);
     memset(options.file, 'a', sizeof options.file);
     check_status(strata_logging_create(0, &options, &layer), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "the name of the file has no end");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "the file name is not terminated");
     assert_null(layer);
 }
 
@@ -609,6 +621,30 @@ static void a_log_that_was_not_built_leaves_the_file_that_it_would_replace(void 
     check_file("run.slog", "older");
 }
 
+/* The first of two batches is lost, and that is said, once. */
+static void a_flush_says_what_was_lost_since_the_one_before(void **state)
+{
+    (void)state;
+    enum { PAIRS = 1000, BATCH = 1024 };
+    strata_stack *stack = sleeping_stack("run.slog", ", ring=16384, uses=off");
+    make_pairs(stack, PAIRS);
+    refuse(PWRITE, 1, ENOSPC);
+    check_status(flush(stack), STRATA_ERROR_IO);
+    assert_true(was_refused(PWRITE));
+    check_last_error(STRATA_ERROR_IO, "No space left on device; records lost: 1024");
+    assert_int_equal(value(stack, "logging.dropped_records"), BATCH);
+    check_ok(flush(stack));
+    make_pairs(stack, 1);
+    refuse(PWRITE, 1, EIO);
+    check_status(flush(stack), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, "; records lost: 2");
+    check_ok(flush(stack)); /* though none was written since */
+    check_ok(strata_stack_destroy(stack));
+    log_contents log = read_log("run.slog");
+    assert_in_range(log.count, 2 + 2 * PAIRS - BATCH, 2 + 2 * PAIRS - BATCH + 4);
+    log_contents_free(&log);
+}
+
 /* ---- threads and memory ---- */
 
 static void a_log_whose_writer_cannot_be_made_leaves_no_file(void **state)
@@ -620,6 +656,7 @@ static void a_log_whose_writer_cannot_be_made_leaves_no_file(void **state)
         refuse(calls[i], 1, EAGAIN);
         check_status(try_stack("run.slog", "", &stack), STRATA_ERROR_OUT_OF_HOST_MEMORY);
         check_last_error(STRATA_ERROR_OUT_OF_HOST_MEMORY, "the writer of a log");
+        assert_int_equal(strstr(strata_last_error()->message, "no thread for") != NULL, calls[i] == THREAD);
         assert_true(was_refused(calls[i]));
         assert_null(stack);
         assert_false(exists("run.slog"));
@@ -650,22 +687,41 @@ static void a_log_without_host_memory_leaves_no_file(void **state)
     }
 }
 
-/* The writer has no room to put the threads' records in order: they wait until it has. */
-static void records_wait_for_a_writer_without_memory(void **state)
+/* What it needs to put the threads' records in order was there when their rings were made. */
+static void a_writer_without_memory_collects_all_the_same(void **state)
 {
     (void)state;
     strata_stack *stack = make_stack("run.slog", ", interval=60s");
+    check_ok(flush(stack));
+    const uint64_t header = value(stack, "logging.written_bytes");
     spared = pthread_self();
     refuse(MEMORY, -1, ENOMEM);
     make_pairs(stack, 50);
     check_ok(flush(stack));
+    const uint64_t written = value(stack, "logging.written_bytes");
     refuse(MEMORY, 0, 0);
     assert_int_equal(value(stack, "logging.dropped_records"), 0);
-    uint64_t header = value(stack, "logging.written_bytes");
+    assert_true(written > header);
     check_ok(flush(stack));
-    assert_true(value(stack, "logging.written_bytes") > header);
+    assert_int_equal(value(stack, "logging.written_bytes"), written);
     check_ok(strata_stack_destroy(stack));
     check_log("run.slog", 100, 1000, 0);
+}
+
+/* An end of the sleep that does not fit into the clock's numbers is not one in the past. */
+static void a_writer_with_the_longest_interval_sleeps(void **state)
+{
+    (void)state;
+    strata_resource *layer;
+    const strata_logging_options options = {.format = STRATA_LOG_NULL, .interval = UINT64_MAX};
+    atomic_store(&sleeps, 0);
+    check_ok(strata_logging_create(0, &options, &layer));
+    const time_t end = time(NULL) + test_timeout(20);
+    while (!atomic_load(&sleeps) && time(NULL) < end)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    const bool slept = atomic_load(&sleeps) > 0;
+    check_ok(strata_resource_destroy(layer));
+    assert_true(slept);
 }
 
 enum { CROWD = 70 }; /* more than the writer has room for at first */
@@ -771,9 +827,11 @@ int main(void)
         IN_FOLDER(a_name_that_is_too_long_once_it_is_filled_in_is_refused),
         IN_FOLDER(a_layer_that_comes_to_nothing_removes_no_file_of_others),
         IN_FOLDER(a_log_that_was_not_built_leaves_the_file_that_it_would_replace),
+        IN_FOLDER(a_flush_says_what_was_lost_since_the_one_before),
         IN_FOLDER(a_log_whose_writer_cannot_be_made_leaves_no_file),
         IN_FOLDER(a_log_without_host_memory_leaves_no_file),
-        IN_FOLDER(records_wait_for_a_writer_without_memory),
+        IN_FOLDER(a_writer_without_memory_collects_all_the_same),
+        IN_FOLDER(a_writer_with_the_longest_interval_sleeps),
         IN_FOLDER(many_threads_records_are_put_in_order_at_once),
         IN_FOLDER(calls_on_a_pipe_that_are_interrupted_are_made_again),
     };

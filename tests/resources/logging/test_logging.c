@@ -354,7 +354,7 @@ static void two_layers_of_a_stack_are_two_logs(test_fixture *fixture)
     assert_int_equal(count, 20);
     check_ok(strata_logging_flush(outer));
     check_status(strata_logging_flush(inner->upstream), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "from null downwards");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "at or below null");
     check_status(strata_logging_take(inner->upstream, records, ROOM, &count), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_logging_take(NULL, records, ROOM, &count), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_logging_take(inner, NULL, ROOM, &count), STRATA_ERROR_INVALID_VALUE);
@@ -370,13 +370,14 @@ static void options_that_do_not_go_together_are_refused(test_fixture *fixture)
         const char *words;
     } wrong[] = {
         {{.size = 7}, "strata_logging_options.size is 7"},
-        {{.format = 9}, "no format 9"},
-        {{.format = STRATA_LOG_MEMORY, .file = "x"}, "for the formats binary and csv"},
-        {{.format = STRATA_LOG_NULL, .rotate = 1}, "for the formats binary and csv"},
+        {{.format = 9}, "invalid format 9"},
+        {{.format = STRATA_LOG_MEMORY, .file = "x"}, "need format binary or csv"},
+        {{.format = STRATA_LOG_NULL, .rotate = 1}, "need format binary or csv"},
         {{.format = STRATA_LOG_NULL, .ring = 7}, "a ring of 7 records; expected 64 to 1048576"},
         {{.format = STRATA_LOG_NULL, .interval = 7}, "an interval of 7 ns"},
-        {{.format = STRATA_LOG_MEMORY, .memory = 1u << 30}, "memory may be"},
-        {{.file = "a%xb"}, "character 2 that is not %p"},
+        {{.format = STRATA_LOG_MEMORY, .memory = 1u << 30}, "records of memory"},
+        {{.file = "a%xb"}, "unknown % sequence at character 2; expected %p"},
+        {{.file = "\u00f6\u00f6%xb"}, "unknown % sequence at character 3; expected %p"},
         {{.file = "/nowhere/x.slog"}, "/nowhere/x.slog: No such file"},
     };
     strata_resource *resource;

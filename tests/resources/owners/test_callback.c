@@ -187,7 +187,7 @@ static void an_address_where_a_block_lives_is_refused_and_that_block_stays(test_
     strata_block block, second, found;
     check_ok(strata_runtime_allocate(runtime, 4096, NULL, &block));
     check_status(strata_runtime_allocate(runtime, 100, NULL, &second), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "a live block is there");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "it is in a live block");
     check_ok(strata_runtime_find(runtime, 0x40000 + 4095, &found));
     assert_memory_equal(&found, &block, sizeof found);
     assert_int_equal(self.count, 2); /* nothing was given back: it is the first block's */
@@ -204,11 +204,11 @@ static void what_the_functions_refuse_is_what_the_call_answers(test_fixture *fix
     strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
     strata_block block = {.bytes = 1};
     check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "allocate function answered");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "allocate function returned");
     assert_memory_equal(&block, &(strata_block){0}, sizeof block);
     self.refuse_allocate = (strata_status)4711;
     check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "4711, which is no status");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "4711, which is not a status");
     self.refuse_allocate = STRATA_SUCCESS;
     self.none = true;
     check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
@@ -312,10 +312,10 @@ static void it_is_refused_without_both_functions(test_fixture *fixture)
     (void)fixture;
     strata_resource *resource;
     check_status(strata_callback_create(0, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "the function allocate is missing");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "callback: allocate is NULL");
     check_status(strata_callback_create(0, &(strata_callback_options){.allocate = allocate}, &resource),
                  STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "the function deallocate is missing");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "callback: deallocate is NULL");
     assert_null(resource);
     check_status(strata_callback_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_callback_create(

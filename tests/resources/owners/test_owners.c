@@ -117,7 +117,7 @@ static void blocks_are_made_and_ended_only_with_all_that_it_takes(void **state)
     check_status(strata_block_create(&unbuilt.resource, &facts, &out), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_block_create(top, NULL, &out), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_block_create(top, &facts, NULL), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "a place for it");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "out is NULL");
     check_status(strata_block_free(NULL, &block), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_block_free(&unbuilt.resource, &block), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_block_free(top, NULL), STRATA_ERROR_INVALID_VALUE);
@@ -355,7 +355,7 @@ static void more_stacks_than_there_can_be_are_refused_and_leave_their_layers(voi
         count += status == STRATA_SUCCESS;
     }
     check_status(status, STRATA_ERROR_BUSY);
-    check_last_error(STRATA_ERROR_BUSY, "1023 stacks at a time");
+    check_last_error(STRATA_ERROR_BUSY, "a process can have 1023 at a time");
     assert_null(stacks[count]);
     check_ok(strata_stack_destroy(stacks[0]));
     check_ok(strata_stack_build(&(strata_resource *){&owners[count].resource}, 1, 0, &stacks[0]));

@@ -56,7 +56,8 @@ static void what_the_host_does_not_have_is_refused_with_what_is_in_use(test_fixt
     strata_block live = test_allocate(fixture, 4096, NULL), block = {.bytes = 1};
     check_status(strata_runtime_allocate(fixture->runtime, (size_t)1 << 50, NULL, &block), STRATA_ERROR_OUT_OF_MEMORY);
     assert_memory_equal(&block, &(strata_block){0}, sizeof block);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "the host has no page-locked memory for 1125899906842624 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY,
+                     "out of page-locked host memory: request of 1 PiB (1125899906842624 bytes)");
     assert_true(strata_last_error()->in_use == 4096 && strata_last_error()->requested == (size_t)1 << 50);
     assert_string_equal(strata_last_error()->driver_call, "cuMemHostAlloc");
     test_free_on(fixture, &live, NULL);

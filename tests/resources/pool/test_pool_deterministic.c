@@ -116,12 +116,12 @@ static void run(const char *text)
 
 static void run_deterministic(void)
 {
-    run("pool(deterministic=on, max_size=40MiB, release_threshold=24MiB)");
+    run("pool(deterministic=on, max_size=32MiB, release_threshold=24MiB)");
 }
 
 static void run_as_it_comes(void)
 {
-    run("pool(max_size=40MiB, release_threshold=24MiB)");
+    run("pool(max_size=32MiB, release_threshold=24MiB)");
 }
 
 /* ---- comparing runs ---- */

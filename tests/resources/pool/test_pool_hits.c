@@ -132,21 +132,30 @@ static void *miss(void *data)
 
 enum { HITS = 100 };
 
-/* Requests that free memory serves: of a cache, and of the heap; frees of both; uses. */
+/* Requests that free memory serves: of a cache, and of the heap, small and large; frees of all; uses. */
 static bool serve_others(test_fixture *fixture, CUstream stream)
 {
     bool good = true;
     for (size_t i = 0; i < HITS && good; i++) {
-        strata_block small, large;
+        strata_block small, middle, large;
         good =
             try_to_allocate(fixture, EDGE, stream, &small) == STRATA_SUCCESS &&
-            try_to_allocate(fixture, MIB / 2 + i * 512, stream, &large) == STRATA_SUCCESS &&
+            try_to_allocate(fixture, MIB / 2 + i * 512, stream, &middle) == STRATA_SUCCESS &&
+            try_to_allocate(fixture, MIB + i * 512, stream, &large) == STRATA_SUCCESS &&
             strata_runtime_prepare_block_use(fixture->runtime, &large, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
             strata_runtime_finish_block_use(fixture->runtime, &large, stream, STRATA_ACCESS_WRITE) == STRATA_SUCCESS &&
             strata_runtime_deallocate(fixture->runtime, &large) == STRATA_SUCCESS &&
+            strata_runtime_deallocate(fixture->runtime, &middle) == STRATA_SUCCESS &&
             strata_runtime_deallocate(fixture->runtime, &small) == STRATA_SUCCESS;
     }
     return good;
+}
+
+/* Free memory for all of these, on either side. */
+static void leave_enough_behind(test_fixture *fixture, CUstream stream)
+{
+    leave_behind(fixture, MIB - 512, 0x11, stream);
+    leave_behind(fixture, 2 * MIB, 0x11, stream);
 }
 
 /* While another thread's request or trim is in a driver call. */
@@ -171,7 +180,7 @@ static void a_miss_of_one_stream_does_not_keep_another_from_hits(test_fixture *f
     static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess"};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-        leave_behind(fixture, 2 * MIB, 0x11, stream);
+        leave_enough_behind(fixture, stream);
         misser one = {.fixture = fixture, .stream = other, .bytes = 32 * MIB};
         others_are_served_during(fixture, calls[i], &one, stream);
         test_free_on(fixture, &one.block, other);
@@ -185,13 +194,15 @@ static void hits_go_on_while_memory_is_returned(test_fixture *fixture)
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < sizeof calls / sizeof calls[0]; i++) {
         strata_block large = test_allocate(fixture, 32 * MIB, other);
-        strata_block keep = test_allocate(fixture, EDGE, stream); /* keeps its chunk */
-        leave_behind(fixture, MIB, 0x11, stream);
+        strata_block small = test_allocate(fixture, EDGE, stream), keep; /* keep their chunks */
+        keep = test_allocate(fixture, 5 * MIB / 2, stream);
         test_free_on(fixture, &large, other);
         check_cu(test_cu()->CtxSynchronize());
         misser one = {.fixture = fixture};
         others_are_served_during(fixture, calls[i], &one, stream);
+        test_free_on(fixture, &small, stream);
         test_free_on(fixture, &keep, stream);
+        empty_the_pool(fixture);
     }
 }
 

@@ -1,16 +1,15 @@
-/* A pool at its limit uses all free memory wherever it is. A request goes across several holes if nothing else is left,
- * and beside blocks if whole granules are few; a chunk that is too large for a hole is replaced. */
-#include "core/stack/stack.h"
+/* A pool at its limit uses all free chunks wherever they are, what is left beside blocks, and memory of the other side;
+ * a chunk that is too large for a hole is replaced. */
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/pool.h"
-#include "support/pool_inside.h"
 #include "support/refusals.h"
 #include "support/sweep.h"
 
 enum { MOST = 16, HALF = 1 << 19 };
 
-/* Adjacent blocks, of `halves` half mebibytes each, by a text's characters: "42" is 2 MiB and 1 MiB. */
+/* Adjacent blocks of 1 MiB and more, of `halves` half mebibytes each, by a text's characters: "42" is 2 MiB and 1 MiB.
+ * For chunks of 2 MiB, before a limit is set: placement then spares granules. */
 typedef struct blocks_row {
     strata_block blocks[MOST];
     size_t count;
@@ -19,6 +18,7 @@ typedef struct blocks_row {
 static void lay_out(test_fixture *fixture, blocks_row *row, const char *halves, CUstream stream)
 {
     size_t all = 0;
+    empty_the_pool(fixture);
     for (const char *at = halves; *at; at++)
         all += (size_t)(*at - '0') * HALF;
     strata_block whole = test_allocate(fixture, all, stream);
@@ -59,181 +59,117 @@ static void serve(test_fixture *fixture, size_t halves, CUdeviceptr where, unsig
     test_write(fixture, block, value, stream);
 }
 
-/* ---- several holes ---- */
+/* ---- free chunks ---- */
 
-/* Of 16 MiB 8 are free, in extents of at most 4:
+/* Of 16 MiB 10 are free, in extents of at most 4: only together they are 10.
  *
- *     | block | block, free | hole | free | hole | free, block | block | block | free ....... | hole ...
- *     0       2      3      4      6      8      10     11     12      14      16             20
- *
- * Only with the last extent's chunks in the holes, 8 MiB are in one extent. */
-typedef struct scattered {
-    blocks_row row;
-    CUdeviceptr start;
-} scattered;
-
-enum { FIRST = 2, SECOND = 4, THIRD = 6 }; /* of the row, free */
-
-static void scatter_row(test_fixture *fixture, scattered *all, CUstream stream)
+ *     | block | free  | block | free | block | free  | hole ...
+ *     0       2       6       8      10      12      16 */
+static void scatter(test_fixture *fixture, blocks_row *row, CUstream stream, const CUstream freeing[3])
 {
-    lay_out(fixture, &all->row, "4224442244", stream);
-    all->start = all->row.blocks[FIRST].address;
-}
-
-static void scatter(test_fixture *fixture, scattered *all, CUstream stream, const CUstream freeing[3])
-{
-    strata_block moved;
-    blocks_row *row = &all->row;
-    free_one(fixture, row, FIRST + 1, stream);
-    free_one(fixture, row, SECOND + 1, stream);
-    serve(fixture, 8, row->blocks[9].address + row->blocks[9].bytes, 0x77, stream, &moved);
+    lay_out(fixture, row, "484448", stream);
     for (size_t i = 0; i < 3; i++) {
-        strata_block *block = &row->blocks[FIRST + 2 * i];
         if (freeing[i] != stream)
-            write_head(fixture, block, 0x66, freeing[i]);
-        free_one(fixture, row, FIRST + 2 * i, freeing[i]);
+            write_head(fixture, &row->blocks[2 * i + 1], 0x66, freeing[i]);
+        free_one(fixture, row, 2 * i + 1, freeing[i]);
     }
-    test_free_on(fixture, &moved, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
 }
 
-static void all_that_is_free_serves_one_request_across_several_holes(test_fixture *fixture)
+static void all_chunks_that_are_free_serve_one_request(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scattered all;
+    blocks_row row;
     strata_block block;
+    scatter(fixture, &row, stream, (CUstream[]){stream, stream, stream});
     set_limit(fixture, 16 * MIB);
-    scatter_row(fixture, &all, stream);
-    scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
-    serve(fixture, 16, all.start, 0x55, stream, &block);
+    serve(fixture, 20, row.blocks[5].address, 0x55, stream, &block);
     check_refused(fixture, HALF, stream);
     check_ends(fixture, &block, 0x55, stream);
-    end_row(fixture, &all.row, stream);
+    end_row(fixture, &row, stream);
     test_free_on(fixture, &block, stream);
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 16 * MIB);
 }
 
-/* So that a pool that remaps all the time notices (test_pool_overhead.c). */
-static void memory_remapped_into_several_holes_counts_as_remapped(test_fixture *fixture)
-{
-    test_needs_truthful_queries();
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    pool *self = pool_inside(fixture->runtime);
-    scattered all;
-    strata_block block;
-    set_limit(fixture, 16 * MIB);
-    scatter_row(fixture, &all, stream);
-    scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
-    test_synchronize(stream);
-    forget_remapping(fixture->runtime);
-    earn_nothing(self);
-    serve(fixture, 16, all.start, 0x55, stream, &block);
-    assert_int_equal(window_bytes(self), 4 * MIB);
-    end_row(fixture, &all.row, stream);
-    test_free_on(fixture, &block, stream);
-}
-
-/* Free memory in the window itself cannot fill its holes. */
-static void a_request_that_no_window_can_serve_remaps_nothing(test_fixture *fixture)
+static void a_request_for_more_than_is_free_moves_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scattered all;
-    strata_block between, half;
+    blocks_row row;
+    scatter(fixture, &row, stream, (CUstream[]){stream, stream, stream});
     set_limit(fixture, 16 * MIB);
-    scatter_row(fixture, &all, stream);
-    scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
-    between = test_allocate(fixture, 2 * MIB, stream); /* the best fit */
-    half = test_allocate(fixture, 2 * MIB, stream);
-    assert_int_equal(between.address, all.row.blocks[SECOND].address);
-    test_free_on(fixture, &between, stream);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     test_calls calls;
     test_calls_begin(&calls);
-    check_refused(fixture, 11 * HALF, stream);
+    check_refused(fixture, 21 * HALF, stream);
     assert_int_equal(test_calls_of(&calls, "cuMemUnmap"), 0);
-    end_row(fixture, &all.row, stream);
-    test_free_on(fixture, &half, stream);
+    end_row(fixture, &row, stream);
 }
 
-/* The block waits for all streams of its parts, and for the remapped memory. */
-static void a_request_across_holes_waits_for_all_that_free_what_is_between(test_fixture *fixture)
+/* The block waits for all streams of its parts, moved or not. */
+static void a_request_waits_for_all_streams_that_freed_its_memory(test_fixture *fixture)
 {
     CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
     CUstream c = test_stream(fixture, TEST_STREAM_UNKNOWN), d = test_stream(fixture, TEST_STREAM_POOL);
-    scattered all;
+    blocks_row row;
     strata_block block;
+    scatter(fixture, &row, a, (CUstream[]){b, c, a});
     set_limit(fixture, 16 * MIB);
-    scatter_row(fixture, &all, a);
-    scatter(fixture, &all, a, (CUstream[]){b, c, a});
-    serve(fixture, 16, all.start, 0x55, d, &block);
+    serve(fixture, 20, row.blocks[5].address, 0x55, d, &block);
     check_ends(fixture, &block, 0x55, d);
-    end_row(fixture, &all.row, a);
+    end_row(fixture, &row, a);
     test_free_on(fixture, &block, d);
 }
 
-static void without_waits_memory_between_holes_that_another_stream_has_freed_is_left_alone(test_fixture *fixture)
-{
-    CUstream a = test_stream(fixture, TEST_STREAM_POOL), b = test_stream(fixture, TEST_STREAM_POOL);
-    scattered all;
-    set_limit(fixture, 16 * MIB);
-    scatter_row(fixture, &all, a);
-    test_stall *stall = test_stall_begin(b);
-    scatter(fixture, &all, a, (CUstream[]){a, b, a});
-    check_refused(fixture, 16 * HALF, a);
-    test_stall_end(stall);
-    end_row(fixture, &all.row, a);
-}
-
 /* Without a limit, the device's counts. */
-static void where_the_device_is_full_several_holes_are_used_too(test_fixture *fixture)
+static void where_the_device_is_full_all_free_chunks_are_used_too(test_fixture *fixture)
 {
     test_needs_simulated_driver("all of the device's memory is used");
     if (test_under_valgrind()) /* which lacks the addresses */
         skip();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    scattered all;
+    blocks_row row;
     size_t free_bytes, total;
     CUdeviceptr others;
     strata_block block = {0};
-    scatter_row(fixture, &all, stream);
+    scatter(fixture, &row, stream, (CUstream[]){stream, stream, stream});
     check_cu(test_cu()->MemGetInfo(&free_bytes, &total));
     check_cu(test_cu()->MemAlloc(&others, free_bytes));
-    scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
-    strata_status status = try_to_allocate(fixture, 16 * HALF, stream, &block);
+    strata_status status = try_to_allocate(fixture, 20 * HALF, stream, &block);
     check_cu(test_cu()->MemFree(others));
     check_ok(status);
-    assert_int_equal(block.address, all.start);
+    assert_int_equal(block.address, row.blocks[5].address);
     test_write(fixture, &block, 0x55, stream);
     check_ends(fixture, &block, 0x55, stream);
-    end_row(fixture, &all.row, stream);
+    end_row(fixture, &row, stream);
     test_free_on(fixture, &block, stream);
     empty_the_pool(fixture);
 }
 
-/* The driver refuses a call for the second hole: no more is mapped than before, and the next request succeeds. */
-static void a_refused_call_for_one_of_several_holes_leaves_nothing_behind(test_fixture *fixture)
+/* No more is mapped than before, and the next request succeeds. */
+static void a_refused_call_while_memory_is_moved_leaves_nothing_behind(test_fixture *fixture)
 {
     static const struct {
         const char *call;
         uint64_t first;
-    } refused[] = {{"cuMemUnmap", 2}, {"cuMemMap", 2}, {"cuMemSetAccess", 2}, {"cuCtxGetCurrent", 1}};
+    } refused[] = {{"cuMemUnmap", 1}, {"cuMemUnmap", 2},     {"cuMemMap", 1},
+                   {"cuMemMap", 2},   {"cuMemSetAccess", 1}, {"cuCtxGetCurrent", 1}};
     test_needs_simulated_driver("calls are refused");
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     const test_alive before = test_count_alive();
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
-        scattered all;
+        blocks_row row;
         strata_block block;
+        scatter(fixture, &row, stream, (CUstream[]){stream, stream, stream});
         set_limit(fixture, 16 * MIB);
-        scatter_row(fixture, &all, stream);
-        scatter(fixture, &all, stream, (CUstream[]){stream, stream, stream});
         test_synchronize(stream);
         test_refuse(refused[i].call, refused[i].first, 20, CUDA_ERROR_UNKNOWN);
-        const strata_status status = try_to_allocate(fixture, 16 * HALF, stream, &block);
+        const strata_status status = try_to_allocate(fixture, 20 * HALF, stream, &block);
         test_refuse_no_more();
         assert_int_not_equal(status, STRATA_SUCCESS);
-        serve(fixture, 16, all.start, 0x55, stream, &block);
+        block = test_allocate(fixture, 20 * HALF, stream);
+        test_write(fixture, &block, 0x55, stream);
         check_ends(fixture, &block, 0x55, stream);
-        end_row(fixture, &all.row, stream);
+        end_row(fixture, &row, stream);
         test_free_on(fixture, &block, stream);
         lift_limit();
         empty_the_pool(fixture);
@@ -241,67 +177,183 @@ static void a_refused_call_for_one_of_several_holes_leaves_nothing_behind(test_f
     }
 }
 
-/* ---- chunks that are too large ---- */
+/* ---- beside blocks ---- */
 
-/* In much memory, chunks have 4 MiB. One of them is free, and the hole has 2. */
-static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(test_fixture *fixture)
+/* Free are 1 MiB on each side of a hole of 2, and 2 elsewhere: together they serve 4.
+ *
+ *     | block | free | hole | free | block | free | moved ...
+ *     0       3      4      6      7       10     12 */
+static void lay_out_beside(test_fixture *fixture, blocks_row *row, strata_block *moved, CUstream stream, CUstream other)
+{
+    lay_out(fixture, row, "624264", stream);
+    set_limit(fixture, 14 * MIB);
+    free_one(fixture, row, 2, stream);
+    serve(fixture, 8, row->blocks[5].address + row->blocks[5].bytes, 0x77, stream, moved);
+    if (other != stream) {
+        test_stall_begin(other);
+        write_head(fixture, &row->blocks[1], 0x66, other);
+    }
+    free_one(fixture, row, 1, other);
+    free_one(fixture, row, 3, stream);
+    free_one(fixture, row, 5, stream);
+}
+
+static void end_beside(test_fixture *fixture, blocks_row *row, strata_block *moved, CUstream stream)
+{
+    check_ends(fixture, moved, 0x77, stream);
+    end_row(fixture, row, stream);
+    test_free_on(fixture, moved, stream);
+}
+
+static void what_is_left_beside_blocks_is_used(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     blocks_row row;
     strata_block moved, block;
-    lay_out(fixture, &row, "13431", stream); /* 6 MiB */
-    strata_block large = test_allocate(fixture, 1024 * MIB, stream);
-    strata_block chunk = test_allocate(fixture, 4 * MIB, stream);
-    const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
-    strata_block rest = test_allocate(fixture, reserved - 1035 * MIB, stream); /* all but one */
-    set_limit(fixture, reserved);
-    free_one(fixture, &row, 2, stream);
-    serve(fixture, 6, rest.address + rest.bytes, 0x77, stream, &moved);
-    free_one(fixture, &row, 1, stream);
-    free_one(fixture, &row, 3, stream);
-    test_free_on(fixture, &chunk, stream);
+    lay_out_beside(fixture, &row, &moved, stream, stream);
+    serve(fixture, 8, row.blocks[1].address, 0x55, stream, &block);
+    check_refused(fixture, HALF, stream);
+    check_ends(fixture, &block, 0x55, stream);
+    test_free_on(fixture, &block, stream);
+    end_beside(fixture, &row, &moved, stream);
+}
+
+static void without_waits_what_another_stream_freed_beside_a_block_is_left_alone(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    blocks_row row;
+    strata_block moved;
+    lay_out_beside(fixture, &row, &moved, stream, other);
+    check_refused(fixture, 8 * HALF, stream);
+    test_stall_end_all();
+    end_beside(fixture, &row, &moved, stream);
+}
+
+/* ---- the other side ---- */
+
+/* Free memory among small blocks serves a large one at the limit, and the reverse; a stream that is stalled is not
+ * waited for by the host. */
+static void free_memory_serves_whichever_blocks_it_lies_among(test_fixture *fixture)
+{
+    static const char *const texts[] = {"pool(max_size=2MiB)", "pool(max_size=2MiB), direct"};
+    if (test_is_swept())
+        return;
+    for (size_t i = 0; i < 2 * sizeof texts / sizeof texts[0]; i++) {
+        CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_POOL);
+        const size_t sizes[] = {i % 2 ? 3 * HALF / 2 : 2 * HALF, i % 2 ? 2 * HALF : HALF};
+        strata_runtime *other;
+        strata_block kept, freed, block;
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = texts[i / 2]}, &other));
+        check_ok(strata_runtime_allocate(other, sizes[0], first, &freed));
+        check_ok(strata_runtime_allocate(other, i % 2 ? 4096 : 2 * HALF, first, &kept));
+        test_stall *stall = test_stall_begin(first);
+        check_ok(strata_runtime_deallocate(other, &freed));
+        test_calls calls;
+        test_calls_begin(&calls);
+        const strata_status status = strata_runtime_allocate(other, sizes[1], second, &block);
+        const uint64_t waits = test_calls_of(&calls, "cuEventSynchronize");
+        test_stall_end(stall);
+        check_ok(status);
+        assert_int_equal(waits, 0);
+        assert_int_equal(value_of(other, "pool.reserved"), 2 * MIB);
+        check_ok(strata_runtime_deallocate(other, &kept));
+        check_ok(strata_runtime_deallocate(other, &block));
+        check_ok(strata_runtime_destroy(other));
+        test_stream_close(fixture, first);
+        test_stream_close(fixture, second);
+    }
+}
+
+/* All addresses for large blocks are in use; those for small ones are not. */
+static void a_request_gets_addresses_of_the_other_side(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    enum { BLOCKS = 64 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *other;
+    strata_block blocks[BLOCKS], block;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(max_size=64MiB)"}, &other));
+    check_ok(strata_control(strata_runtime_stack(other), "pool.limit", NULL, &(uint64_t){BLOCKS * 4 * MIB}));
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_ok(strata_runtime_allocate(other, 4 * MIB, stream, &blocks[i]));
+    for (size_t i = 0; i < BLOCKS; i += 2)
+        check_ok(strata_runtime_deallocate(other, &blocks[i]));
+    check_ok(strata_runtime_allocate(other, 64 * MIB, stream, &block));
+    for (size_t i = 1; i < BLOCKS; i += 2)
+        check_ok(strata_runtime_deallocate(other, &blocks[i]));
+    check_ok(strata_runtime_deallocate(other, &block));
+    check_ok(strata_runtime_destroy(other));
+}
+
+/* ---- chunks that are too large ---- */
+
+/* Adjacent blocks of one chunk each, free or live, and one in a hole's chunk:
+ *
+ *     | live | free | hole | free | live | free, one chunk | live | moved
+ *     0      2      4      6      8      10                14     16      20 */
+typedef struct too_large {
+    strata_block live[3], moved;
+    CUdeviceptr beside; /* the hole */
+    uint64_t reserved;
+} too_large;
+
+static void make_too_large(test_fixture *fixture, too_large *all, CUstream stream)
+{
+    strata_block blocks[7];
+    empty_the_pool(fixture);
+    const uint64_t made = value_of(fixture->runtime, "pool.chunks.made");
+    for (size_t i = 0; i < 7; i++)
+        blocks[i] = test_allocate(fixture, (i == 5 ? 4 : 2) * MIB, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.chunks.made"), made + 7);
+    *all = (too_large){.live = {blocks[0], blocks[4], blocks[6]}, .beside = blocks[1].address, .reserved = 18 * MIB};
+    set_limit(fixture, all->reserved);
+    test_free_on(fixture, &blocks[2], stream);
+    serve(fixture, 8, blocks[6].address + blocks[6].bytes, 0x77, stream, &all->moved);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), all->reserved);
+    test_free_on(fixture, &blocks[1], stream);
+    test_free_on(fixture, &blocks[3], stream);
+    test_free_on(fixture, &blocks[5], stream);
+}
+
+static void end_too_large(test_fixture *fixture, const too_large *all, CUstream stream)
+{
+    check_ends(fixture, &all->moved, 0x77, stream);
+    test_free_on(fixture, &all->moved, stream);
+    for (size_t i = 0; i < 3; i++)
+        test_free_on(fixture, &all->live[i], stream);
+}
+
+static void a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    too_large all;
+    strata_block block;
+    make_too_large(fixture, &all, stream);
     test_calls calls;
     test_calls_begin(&calls);
-    serve(fixture, 10, row.blocks[1].address, 0x55, stream, &block);
+    serve(fixture, 12, all.beside, 0x55, stream, &block);
     assert_int_equal(test_calls_of(&calls, "cuMemRelease"), 1);
     assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 1);
-    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved - 2 * MIB);
-    check_ends(fixture, &moved, 0x77, stream);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), all.reserved - 2 * MIB);
     check_ends(fixture, &block, 0x55, stream);
-    end_row(fixture, &row, stream);
-    strata_block *left[] = {&moved, &block, &rest, &large};
-    for (size_t i = 0; i < 4; i++)
-        test_free_on(fixture, left[i], stream);
+    test_free_on(fixture, &block, stream);
+    end_too_large(fixture, &all, stream);
 }
 
 /* As above, but the limit is so low that what is missing cannot be made, whatever is returned. */
 static void nothing_is_returned_for_a_request_that_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    blocks_row row;
-    strata_block moved;
-    lay_out(fixture, &row, "13431", stream);
-    strata_block large = test_allocate(fixture, 1024 * MIB, stream);
-    strata_block chunk = test_allocate(fixture, 4 * MIB, stream);
-    const uint64_t reserved = value_of(fixture->runtime, "pool.reserved");
-    strata_block rest = test_allocate(fixture, reserved - 1035 * MIB, stream);
-    set_limit(fixture, reserved);
-    free_one(fixture, &row, 2, stream);
-    serve(fixture, 6, rest.address + rest.bytes, 0x77, stream, &moved);
-    free_one(fixture, &row, 1, stream);
-    free_one(fixture, &row, 3, stream);
-    test_free_on(fixture, &chunk, stream);
-    set_limit(fixture, reserved / 2);
+    too_large all;
+    make_too_large(fixture, &all, stream);
+    set_limit(fixture, all.reserved / 2);
     const uint64_t released = value_of(fixture->runtime, "pool.released");
-    check_refused(fixture, 5 * MIB, stream);
-    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved);
+    check_refused(fixture, 9 * MIB, stream); /* 8 are free */
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), all.reserved);
     assert_int_equal(value_of(fixture->runtime, "pool.released"), released);
-    check_ends(fixture, &moved, 0x77, stream);
     set_limit(fixture, 0);
-    end_row(fixture, &row, stream);
-    strata_block *left[] = {&moved, &rest, &large};
-    for (size_t i = 0; i < 3; i++)
-        test_free_on(fixture, left[i], stream);
+    end_too_large(fixture, &all, stream);
 }
 
 /* A chunk in partial use cannot be remapped: the last memory below a limit is made in small chunks. */
@@ -311,69 +363,18 @@ static void the_last_memory_below_a_limit_is_made_in_small_chunks(test_fixture *
     strata_block first = test_allocate(fixture, 1040 * MIB, stream);
     strata_block second = test_allocate(fixture, 32 * MIB, stream);
     set_limit(fixture, 1500 * MIB);
+    const uint64_t before = value_of(fixture->runtime, "pool.reserved");
     test_calls calls;
     test_calls_begin(&calls);
     strata_block third = test_allocate(fixture, 64 * MIB, stream);
-    assert_int_equal(test_calls_of(&calls, "cuMemCreate"), 32);
+    assert_int_equal(test_calls_of(&calls, "cuMemCreate"),
+                     (value_of(fixture->runtime, "pool.reserved") - before) / (2 * MIB));
     test_free_on(fixture, &first, stream);
     test_free_on(fixture, &second, stream);
     test_free_on(fixture, &third, stream);
 }
 
-/* ---- few granules ---- */
-
-/* Of 64 MiB 6 are free: 1 on each side of a hole of 2, and 4 elsewhere. A request of 4 around the hole leaves 2 for
- * another one; in the free 4 it would leave nothing. */
-static void near_a_limit_a_request_uses_what_is_left_beside_blocks(test_fixture *fixture)
-{
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    blocks_row row;
-    strata_block moved, block;
-    set_limit(fixture, 64 * MIB);
-    lay_out(fixture, &row, "2242284", stream); /* 12 MiB */
-    strata_block wall = test_allocate(fixture, 51 * MIB, stream);
-    free_one(fixture, &row, 2, stream);
-    serve(fixture, 6, wall.address + wall.bytes, 0x77, stream, &moved);
-    free_one(fixture, &row, 1, stream);
-    free_one(fixture, &row, 3, stream);
-    free_one(fixture, &row, 5, stream);
-    check_ok(strata_runtime_reap_pending(fixture->runtime)); /* only memory known to be complete is remapped for that */
-    serve(fixture, 8, row.blocks[1].address, 0x55, stream, &block);
-    strata_block another = test_allocate(fixture, 2 * MIB, stream);
-    check_refused(fixture, HALF, stream);
-    check_ends(fixture, &block, 0x55, stream);
-    check_ends(fixture, &moved, 0x77, stream);
-    end_row(fixture, &row, stream);
-    strata_block *left[] = {&moved, &block, &another, &wall};
-    for (size_t i = 0; i < 4; i++)
-        test_free_on(fixture, left[i], stream);
-}
-
-/* With little free memory, but far from the limit, nothing is remapped for that. */
-static void far_from_a_limit_free_memory_is_used_as_it_lies(test_fixture *fixture)
-{
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
-    blocks_row row;
-    strata_block moved, block;
-    set_limit(fixture, 64 * MIB);
-    lay_out(fixture, &row, "2242284", stream);
-    strata_block wall = test_allocate(fixture, 51 * MIB, stream);
-    free_one(fixture, &row, 2, stream);
-    serve(fixture, 6, wall.address + wall.bytes, 0x77, stream, &moved);
-    set_limit(fixture, 128 * MIB);
-    free_one(fixture, &row, 1, stream);
-    free_one(fixture, &row, 3, stream);
-    free_one(fixture, &row, 5, stream);
-    check_ok(strata_runtime_reap_pending(fixture->runtime));
-    test_calls calls;
-    test_calls_begin(&calls);
-    serve(fixture, 8, row.blocks[5].address, 0x55, stream, &block);
-    assert_int_equal(test_calls_of(&calls, "cuMemMap"), 0);
-    end_row(fixture, &row, stream);
-    strata_block *left[] = {&moved, &block, &wall};
-    for (size_t i = 0; i < 3; i++)
-        test_free_on(fixture, left[i], stream);
-}
+/* ---- captures ---- */
 
 /* While a blocking stream is captured, memory that the legacy stream freed cannot be waited for. However well it fits,
  * memory of other streams serves. */
@@ -412,30 +413,36 @@ static void memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream
 
 int main(void)
 {
-    static const char *const stacks[] = {"pool", "pool(deterministic=on)",
-                                         "pool(internal_dependencies=off, opportunistic=off)"};
+    static const char *const stacks[] = {"pool(chunk=2MiB)", "pool(chunk=2MiB, deterministic=on)",
+                                         "pool(chunk=2MiB, internal_dependencies=off, opportunistic=off)"};
+    static const char *const larger_chunks[] = {"pool(chunk=4MiB)"}, *const of_any_size[] = {"pool"};
     static const test_case cases[] = {
-        TEST_CASE(all_that_is_free_serves_one_request_across_several_holes),
-        TEST_CASE(near_a_limit_a_request_uses_what_is_left_beside_blocks),
+        TEST_CASE(all_chunks_that_are_free_serve_one_request),
+        TEST_CASE(what_is_left_beside_blocks_is_used),
     };
     static const test_case with_waits[] = {
-        TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
-        TEST_CASE(a_request_across_holes_waits_for_all_that_free_what_is_between),
-        TEST_CASE(memory_remapped_into_several_holes_counts_as_remapped),
-        TEST_CASE(a_request_that_no_window_can_serve_remaps_nothing),
-        TEST_CASE(where_the_device_is_full_several_holes_are_used_too),
-        TEST_CASE(a_refused_call_for_one_of_several_holes_leaves_nothing_behind),
-        TEST_CASE(a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not),
-        TEST_CASE(nothing_is_returned_for_a_request_that_is_refused),
-        TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_chunks),
-        TEST_CASE(far_from_a_limit_free_memory_is_used_as_it_lies),
+        TEST_CASE(a_request_for_more_than_is_free_moves_nothing),
+        TEST_CASE(a_request_waits_for_all_streams_that_freed_its_memory),
+        TEST_CASE(where_the_device_is_full_all_free_chunks_are_used_too),
+        TEST_CASE(a_refused_call_while_memory_is_moved_leaves_nothing_behind),
     };
     static const test_case without[] = {
-        TEST_CASE(without_waits_memory_between_holes_that_another_stream_has_freed_is_left_alone),
+        TEST_CASE(without_waits_what_another_stream_freed_beside_a_block_is_left_alone)};
+    static const test_case too_large_chunks[] = {
+        TEST_CASE(a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not),
+        TEST_CASE(nothing_is_returned_for_a_request_that_is_refused),
+    };
+    static const test_case others[] = {
+        TEST_CASE(free_memory_serves_whichever_blocks_it_lies_among),
+        TEST_CASE(a_request_gets_addresses_of_the_other_side),
+        TEST_CASE(the_last_memory_below_a_limit_is_made_in_small_chunks),
+        TEST_CASE(memory_of_others_is_had_beside_a_capture_that_bars_the_legacy_stream),
     };
     test_before_clearing = lift_limit;
     test_open_driver();
     int failed = test_run_on(stacks, 3, cases, sizeof cases / sizeof cases[0]);
     failed += test_run_on(stacks, 1, with_waits, sizeof with_waits / sizeof with_waits[0]);
-    return failed + test_run_on(stacks + 2, 1, without, sizeof without / sizeof without[0]);
+    failed += test_run_on(stacks + 2, 1, without, sizeof without / sizeof without[0]);
+    failed += test_run_on(larger_chunks, 1, too_large_chunks, sizeof too_large_chunks / sizeof too_large_chunks[0]);
+    return failed + test_run_on(of_any_size, 1, others, sizeof others / sizeof others[0]);
 }

@@ -56,10 +56,10 @@ static uint64_t offset_in_a_hole(const char *stack, size_t end_bytes)
     return offset;
 }
 
-static void the_end_of_memory_is_taken_last(void **state)
+static void without_a_limit_the_best_fit_is_taken_also_at_the_end_of_memory(void **state)
 {
     (void)state;
-    assert_int_equal(offset_in_a_hole("pool", 3 * MIB), 0); /* although the end fits better */
+    assert_int_equal(offset_in_a_hole("pool", 3 * MIB), HOLE + MIB);
 }
 
 /* At the extent's end, a block touches one wholly free granule, at its start two. */
@@ -125,7 +125,7 @@ static void where_others_have_much_it_stays_apart_for_them(void **state)
     strata_block others = take(8 * MIB, second), large = take(3 * MIB, first);
     assert_int_equal(value_of(runtime, "pool.reserved"), 12 * MIB);
     give(&others);
-    strata_block part = take(MIB, second);
+    strata_block part = take(2 * MIB, second); /* not of the 1 MiB behind the other block */
     give(&large);
     const uint64_t flushes = value_of(runtime, "pool.flushes"), asked = value_of(runtime, "pool.asked");
     test_calls calls;
@@ -202,7 +202,7 @@ static void chunks_are_remapped_from_the_smallest_extent(void **state)
 {
     (void)state;
     test_needs_truthful_queries();
-    begin("pool(slack=1)");
+    begin("pool(slack=1, chunk=2MiB)");
     strata_block low = take(24 * MIB, first), wall = take(2 * MIB, first), high = take(20 * MIB, first);
     strata_block other_wall = take(2 * MIB, first);
     const strata_block holes[2] = {low, high};
@@ -318,7 +318,7 @@ static void generate(model *self)
 {
     self->seed = 5;
     for (unsigned request = 0; request < REQUESTS; request++) {
-        forget_remapping(runtime);
+        earn_nothing(pool_inside(runtime));
         strata_block caches[LAYERS][2] = {0};
         const uint32_t prompt = draw(self, 16, 512), steps = draw(self, 8, 128);
         for (uint32_t step = 0; step < steps; step++) {
@@ -351,7 +351,8 @@ static void caches_that_grow_take_little_more_than_is_live_and_few_calls(void **
     const double held = (double)value_of(runtime, "pool.reserved.peak") / (double)self.peak;
     print_message("%.3f of %llu MiB, %llu calls in %llu operations\n", held, (unsigned long long)self.peak >> 20,
                   (unsigned long long)test_calls_total(&calls), (unsigned long long)operations);
-    assert_true(held <= 1.05 && test_calls_total(&calls) * 1000 <= operations);
+    assert_true(held <= 1.007 + POOL_SHARE_BALANCED / 1000.0); /* moves bought nothing; some granules */
+    assert_true(test_calls_total(&calls) * 1000 <= operations);
     for (size_t i = 0; i < LAYERS; i++)
         drop(&self, &weights[i]);
     end();
@@ -361,7 +362,7 @@ int main(void)
 {
     test_open_driver();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_end_of_memory_is_taken_last),
+        cmocka_unit_test(without_a_limit_the_best_fit_is_taken_also_at_the_end_of_memory),
         cmocka_unit_test(near_a_limit_a_block_goes_where_it_begins_to_use_the_fewest_granules),
         cmocka_unit_test(near_a_limit_the_end_of_memory_is_taken_where_it_fits_best),
         cmocka_unit_test(what_a_stream_alone_frees_is_joined_with_what_is_complete),

@@ -103,7 +103,7 @@ static void memory_of_other_programs_is_not_requested(void **state)
 static CUresult CUDAAPI say_little(size_t *left, size_t *total)
 {
     *left = MIB;
-    *total = 1024 * MIB;
+    *total = 4096 * MIB;
     return CUDA_SUCCESS;
 }
 
@@ -130,7 +130,8 @@ static void nothing_is_returned_where_the_device_is_full(void **state)
     test_needs_simulated_driver("nobody else uses it");
     scene all;
     strata_block block;
-    begin(&all, "pool(frame=8MiB)");
+    begin(&all, "pool(chunk=4MiB)");
+    assert_true(value_of(all.runtime, "pool.chunks.made") < PARTS * 32 / 2); /* larger than a granule */
     const CUdeviceptr others = leave(0);
     const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
     for (size_t more = 2 * MIB; more <= 16 * MIB; more += 2 * MIB)
@@ -148,7 +149,7 @@ static void a_full_device_is_tried_once_and_nothing_is_remapped(void **state)
     scene all;
     strata_block block;
     test_calls calls;
-    begin(&all, "pool");
+    begin(&all, "pool(chunk=8MiB)");
     const uint64_t reserved = value_of(all.runtime, "pool.reserved"), free = value_of(all.runtime, "pool.free");
     test_fault_begin(TEST_FAULT_MEM_CREATE, 11, true, CUDA_ERROR_OUT_OF_MEMORY);
     test_calls_begin(&calls);
@@ -266,26 +267,76 @@ static void what_a_layer_below_gives_beyond_the_limit_is_not_the_pools(void **st
     check_ok(strata_runtime_destroy(runtime));
 }
 
-static void a_lack_of_addresses_is_explained(void **state)
+static PFN_cuMemAddressReserve_v10020 real_reserve;
+static size_t addresses;
+
+static CUresult CUDAAPI note_reserve(CUdeviceptr *address, size_t bytes, size_t alignment, CUdeviceptr hint,
+                                     unsigned long long flags)
+{
+    addresses = bytes;
+    return real_reserve(address, bytes, alignment, hint, flags);
+}
+
+static void addresses_are_reserved_in_proportion_to_the_limit(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("its device is small");
+    strata_runtime *runtime;
+    uint64_t limit = 1024 * MIB;
+    real_reserve = strata_cu.MemAddressReserve;
+    strata_cu.MemAddressReserve = note_reserve;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(max_size=63MiB)"}, &runtime));
+    assert_int_equal(addresses, 8 * 64 * MIB);
+    check_status(strata_control(strata_runtime_stack(runtime), "pool.limit", NULL, &limit), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "begin with a larger max_size");
+    limit = 4 * 64 * MIB;
+    check_ok(strata_control(strata_runtime_stack(runtime), "pool.limit", NULL, &limit));
+    check_ok(strata_runtime_destroy(runtime));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+    assert_int_equal(addresses, 8 * 4096 * MIB);
+    check_ok(strata_runtime_destroy(runtime));
+    strata_cu.MemAddressReserve = real_reserve;
+}
+
+/* Two large reservations are refused, then a smaller one succeeds; or all are refused. */
+static void a_pool_with_few_addresses_or_none_serves_all_the_same(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("its device is small");
+    for (unsigned refused = 2; refused <= 3; refused++) {
+        strata_runtime *runtime;
+        strata_block block;
+        test_refuse("cuMemAddressReserve", 1, refused, CUDA_ERROR_OUT_OF_MEMORY);
+        const strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime);
+        test_refuse_no_more();
+        check_ok(status);
+        check_ok(strata_runtime_allocate(runtime, 100 * MIB, NULL, &block));
+        check_ok(strata_runtime_deallocate(runtime, &block));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
+static void what_needs_addresses_is_refused_without_them(void **state)
 {
     (void)state;
     test_needs_simulated_driver("its device is small");
     strata_runtime *runtime;
     test_refuse("cuMemAddressReserve", 1, 3, CUDA_ERROR_OUT_OF_MEMORY);
-    strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime);
+    strata_status status = strata_runtime_create(&(strata_runtime_config){.stack_text = "pool(export=fd)"}, &runtime);
     test_refuse_no_more();
     check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "at least 2 times its 1073741824 bytes");
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "ulimit -v");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "of addresses for a pool");
 }
 
 int main(void)
 {
-    setenv("STRATA_SIM_MEMORY", "1GiB", 1);
+    setenv("STRATA_SIM_MEMORY", "4GiB", 1);
     test_open_driver();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(more_than_the_device_has_is_refused_at_once),
-        cmocka_unit_test(a_lack_of_addresses_is_explained),
+        cmocka_unit_test(addresses_are_reserved_in_proportion_to_the_limit),
+        cmocka_unit_test(a_pool_with_few_addresses_or_none_serves_all_the_same),
+        cmocka_unit_test(what_needs_addresses_is_refused_without_them),
         cmocka_unit_test(memory_of_other_programs_is_not_requested),
         cmocka_unit_test(memory_that_the_device_makes_room_for_serves),
         cmocka_unit_test(nothing_is_returned_where_the_device_is_full),

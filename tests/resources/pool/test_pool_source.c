@@ -139,7 +139,7 @@ static void what_a_budget_below_refuses_names_it_and_changes_nothing(test_fixtur
     strata_block first = test_allocate(fixture, 40 * MIB, stream), second;
     const uint64_t before = reserved(fixture);
     check_status(try_to_allocate(fixture, 40 * MIB, stream, &second), STRATA_ERROR_OUT_OF_BUDGET);
-    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "pool: no room for a block of 41943040 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "pool: no free memory for a request of 40 MiB (41943040 bytes)");
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "budget");
     assert_int_equal(strata_last_error()->requested, 40 * MIB);
     assert_int_equal(strata_last_error()->limit, LIMIT);
@@ -159,7 +159,7 @@ static void the_pools_own_limit_holds_over_a_layer_too(test_fixture *fixture)
     set_limit(fixture, 8 * MIB);
     strata_block first = test_allocate(fixture, 5 * MIB, stream), second;
     check_refused(fixture, 4 * MIB, stream);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "limit 8388608");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "limit 8 MiB (8388608 bytes)");
     second = test_allocate(fixture, 2 * MIB, stream);
     assert_int_equal(reserved(fixture), 8 * MIB);
     test_free_on(fixture, &first, stream);
@@ -196,7 +196,8 @@ static void what_is_left_of_a_chunk_serves_the_next_request(test_fixture *fixtur
 {
     CUstream first = test_stream(fixture, TEST_STREAM_POOL), second = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block a = test_allocate(fixture, MIB / 2, first), b = test_allocate(fixture, MIB / 2, second);
-    assert_true(overlap(&a, &b) == false && reserved(fixture) == CHUNK);
+    assert_false(overlap(&a, &b));
+    assert_true(test_is_swept() || reserved(fixture) == CHUNK); /* one that cannot be waited for is left alone */
     test_write(fixture, &a, 0x11, first);
     test_write(fixture, &b, 0x22, second);
     check_ends(fixture, &a, 0x11, first);
@@ -264,7 +265,7 @@ static void no_more_than_the_overhead_is_held_beyond_the_peak(test_fixture *fixt
     for (size_t bytes = 8 * MIB; bytes <= 40 * MIB; bytes += 4 * MIB) {
         check_ok(strata_runtime_allocate(roomy, bytes, stream, &block));
         const uint64_t held = value_of(roomy, "pool.reserved");
-        assert_true(test_is_swept() || held <= bytes + bytes / 2 + CHUNK); /* unless another call fails */
+        assert_true(test_is_swept() || held <= bytes + bytes / 4 + 2 * CHUNK); /* unless another call fails */
         check_ok(strata_runtime_deallocate_on(roomy, &block, stream));
         check_ok(strata_runtime_reap_pending(roomy));
     }
@@ -430,7 +431,7 @@ static void an_allocation_below_that_fails_says_why(test_fixture *fixture)
     status = try_to_allocate(fixture, CHUNK, stream, &block);
     assert_true(test_fault_end() >= 1);
     check_status(status, STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "pool: no memory for 2097152 bytes");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "pool: out of memory: request of 2 MiB (2097152 bytes)");
     block = test_allocate(fixture, CHUNK, stream);
     test_free_on(fixture, &block, stream);
 }
@@ -616,19 +617,6 @@ static void an_export_type_over_another_layer_is_refused(void **state)
     assert_null(stack);
 }
 
-static void decay_over_another_layer_is_refused(void **state)
-{
-    (void)state;
-    const uint64_t window = 1000000;
-    strata_stack *stack;
-    check_status(strata_stack_create("pool(decay=1ms), direct", 0, &stack), STRATA_ERROR_UNSUPPORTED);
-    check_last_error(STRATA_ERROR_UNSUPPORTED, "decay");
-    check_ok(strata_stack_create("pool, direct", 0, &stack));
-    check_status(strata_control(stack, "pool.decay", NULL, &window), STRATA_ERROR_UNSUPPORTED);
-    check_ok(strata_control(stack, "pool.decay", NULL, &(uint64_t){0}));
-    check_ok(strata_stack_destroy(stack));
-}
-
 static void layers_that_could_not_be_built_can_stand_elsewhere(void **state)
 {
     (void)state;
@@ -662,13 +650,13 @@ static void allocate_without_virtual_memory(void)
         for (int i = 0; i < 2; i++)
             child_ok(strata_runtime_deallocate_on(runtime, &blocks[i], stream));
         child_ok(strata_runtime_usage(runtime, &usage));
-        child_check(usage.reserved_bytes == 4 << 20 && usage.live_bytes == 0);
+        child_check(usage.reserved_bytes == 6 << 20 && usage.live_bytes == 0); /* small blocks apart */
         child_ok(strata_runtime_trim(runtime, 0, NULL));
         child_ok(strata_runtime_usage(runtime, &usage));
         child_check(usage.reserved_bytes == 0);
     }
     child_status(strata_runtime_allocate(runtime, (size_t)1 << 50, stream, &blocks[0]), STRATA_ERROR_OUT_OF_MEMORY);
-    child_check_words("The device has less in all");
+    child_check_words("The request exceeds the device's memory");
     child_ok(strata_runtime_stream_release(runtime, stream));
     child_ok(strata_runtime_destroy(runtime));
     child_status(strata_stack_create("pool(export=fd)", 0, &stack), STRATA_ERROR_UNSUPPORTED);
@@ -825,6 +813,23 @@ static void a_hold_is_of_the_chunk_that_took_a_returned_ones_addresses(void **st
     test_child_run("hold_where_a_chunk_was", without_virtual_memory);
 }
 
+/* cuMemFree waits for the device, also where a request returns chunks before it takes another. */
+static void a_pool_is_stream_ordered_if_its_chunks_are(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        bool ordered;
+    } stacks[] = {{"pool, async", true}, {"pool, direct", false}, {"pool, budget(limit=1GiB), direct", false}};
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        strata_stack *stack;
+        check_ok(strata_stack_create(stacks[i].text, 0, &stack));
+        const uint32_t can = strata_resource_capabilities(strata_stack_top(stack));
+        assert_int_equal((can & STRATA_CAPABILITY_STREAM_ORDERED) != 0, stacks[i].ordered);
+        check_ok(strata_stack_destroy(stack));
+    }
+}
+
 int main(int count, char **arguments)
 {
     static const test_scenario scenarios[] = {
@@ -858,8 +863,8 @@ int main(int count, char **arguments)
         TEST_CASE(blocks_that_begin_anywhere_are_chunks),
     };
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pool_is_stream_ordered_if_its_chunks_are),
         cmocka_unit_test(an_export_type_over_another_layer_is_refused),
-        cmocka_unit_test(decay_over_another_layer_is_refused),
         cmocka_unit_test(a_new_chunk_serves_a_stream_that_may_not_wait),
         cmocka_unit_test(layers_that_could_not_be_built_can_stand_elsewhere),
         cmocka_unit_test(a_device_without_virtual_memory_has_a_pool_of_other_memory),

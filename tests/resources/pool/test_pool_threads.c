@@ -620,18 +620,18 @@ static struct {
     sem_t looked, go;
 } looks;
 
-pool_result __real_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
-pool_result __wrap_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot);
+pool_result __real_pool_find_fixed(pool_search *search);
+pool_result __wrap_pool_find_fixed(pool_search *search);
 
-pool_result __wrap_pool_find_again(pool *self, const pool_need *need, pool_outcome *outcome, uint32_t *slot)
+/* The thread has searched; it is about to take a ticket. */
+pool_result __wrap_pool_find_fixed(pool_search *search)
 {
-    const pool_result found = __real_pool_find_again(self, need, outcome, slot);
     if (looks_armed) {
         looks_armed = false;
         sem_post(&looks.looked);
         wait_a_while(&looks.go);
     }
-    return found;
+    return __real_pool_find_fixed(search);
 }
 
 static void *look_and_call(void *data)

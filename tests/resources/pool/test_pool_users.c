@@ -679,7 +679,7 @@ static void a_limit_is_kept_to_the_byte_and_the_refusal_names_it(test_fixture *f
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     set_limit(fixture, 1000192);
     check_refused(fixture, 1000192, stream);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "limit 1000192");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "limit 977 KiB (1000192 bytes)");
     check_refused(fixture, 1, stream);
     set_limit(fixture, 2 * MIB + 1000192);
     strata_block block = test_allocate(fixture, 2 * MIB, stream);

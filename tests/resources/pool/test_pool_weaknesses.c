@@ -225,14 +225,22 @@ static void memory_waits_for_what_touched_it_and_not_for_the_streams_later_work(
     test_free_on(fixture, &block, b);
 }
 
+/* Both of large and of small blocks. */
 static void a_request_that_free_memory_serves_makes_no_driver_call(test_fixture *fixture)
 {
+    enum { LARGE = 40, SMALL = 8, SMALL_BYTES = 1000 << 10 };
     test_calls calls;
+    strata_block blocks[SMALL];
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    leave_behind(fixture, ALL, 0x11, other);
-    leave_behind(fixture, ALL, 0x22, stream);
+    strata_block of_other = test_allocate(fixture, ALL, other), large = test_allocate(fixture, ALL, stream);
+    for (int i = 0; i < SMALL; i++)
+        blocks[i] = test_allocate(fixture, SMALL_BYTES, stream);
+    for (int i = 0; i < SMALL; i++)
+        test_free_on(fixture, &blocks[i], stream);
+    test_free_on(fixture, &large, stream);
+    test_free_on(fixture, &of_other, other);
     test_calls_begin(&calls);
-    for (size_t i = 1; i < 40; i++) {
+    for (size_t i = 1; i < LARGE; i++) {
         strata_block block = test_allocate(fixture, i * 100000, stream);
         test_free_on(fixture, &block, stream);
     }
@@ -352,7 +360,8 @@ static void memory_is_returned_on_request(test_fixture *fixture)
     assert_int_equal(released, 0);
     check_ok(strata_runtime_trim(fixture->runtime, 40 * MIB, &released));
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved - released);
-    assert_true(reserved - released <= 40 * MIB && reserved - released >= 20 * MIB);
+    assert_true(reserved - released <= 40 * MIB);
+    assert_true(reserved - released >= 20 * MIB || !test_on_simulated_driver()); /* larger devices have larger chunks */
     reserved -= released;
     check_ok(strata_runtime_trim(fixture->runtime, 0, &released));
     assert_int_equal(value_of(fixture->runtime, "pool.reserved"), reserved - released);
@@ -549,7 +558,7 @@ static void go_every_way(test_fixture *fixture, CUstream a, CUstream b, CUstream
     strata_block hit = test_allocate(fixture, EDGE, a);
     strata_block stolen = test_allocate(fixture, ALL, b);
     test_write(fixture, &stolen, 0x21, b);
-    strata_block gap = test_allocate(fixture, ALL, a), wall = test_allocate(fixture, EDGE, c);
+    strata_block gap = test_allocate(fixture, ALL, a), wall = test_allocate(fixture, 2 * MIB, c);
     test_write(fixture, &gap, 0x31, a);
     test_free_on(fixture, &gap, c);
     strata_block moved = test_allocate(fixture, ALL + 2 * MIB, b);

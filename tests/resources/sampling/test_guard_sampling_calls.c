@@ -295,7 +295,7 @@ static void what_is_found_is_told_once_though_the_block_cannot_be_unmapped(void 
     strata_status reaped = strata_runtime_reap_pending(runtime);
     strata_cu.MemUnmap = real.MemUnmap;
     assert_int_equal(reaped, STRATA_ERROR_DRIVER);
-    check_last_error(STRATA_ERROR_DRIVER, "cuMemUnmap answered");
+    check_last_error(STRATA_ERROR_DRIVER, "cuMemUnmap returned");
     assert_int_equal(told, 2);
     assert_int_equal(value("guard.findings"), 2);
     check_ok(strata_runtime_reap_pending(runtime));

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/base/size_text.h"
 #include "driver/kernels/kernels.h"
 #include "support/child.h"
 
@@ -63,8 +64,8 @@ static size_t end_of(const strata_block *block)
 static const char *words_of(const strata_block *block, const char *tag, const char *how)
 {
     static char words[160];
-    snprintf(words, sizeof words, "0x%llx of %zu bytes (tag \"%s\", generation %llu, %s)",
-             (unsigned long long)block->address, block->requested, tag, (unsigned long long)block->id.generation, how);
+    snprintf(words, sizeof words, "0x%llx, %s (tag \"%s\", generation %llu, %s)", (unsigned long long)block->address,
+             strata_size_text(block->requested).text, tag, (unsigned long long)block->id.generation, how);
     return words;
 }
 
@@ -91,7 +92,8 @@ static void collect(const char *text, size_t length, void *data)
 static void check_printed(const strata_block *block)
 {
     char words[64];
-    snprintf(words, sizeof words, "block 0x%llx, %zu bytes", (unsigned long long)block->address, block->requested);
+    snprintf(words, sizeof words, "block 0x%llx, %s", (unsigned long long)block->address,
+             strata_size_text(block->requested).text);
     memset(printed, 0, sizeof printed);
     strata_guard_fault_candidates_print(top(), collect, NULL);
     child_check(strstr(printed, words) != NULL);

@@ -1,6 +1,7 @@
 /* The sampling guard where the driver refuses, where there is no room, and while other threads are in the middle of
  * something: a block that cannot be sampled is an ordinary one, and whatever was begun for it ends. */
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -347,9 +348,9 @@ static void values_that_mean_nothing_are_refused(void **state)
         uint64_t value;
         const char *words;
     } wrong[] = {
-        {"guard.sample", 0, "one allocation in 1 to 2147483648; sample_blocks=0 samples none"},
-        {"guard.sample", (UINT64_C(1) << 31) + 1, "one allocation in 1 to 2147483648"},
-        {"guard.sample_blocks", 5, "there is room for 4, as it was made"},
+        {"guard.sample", 0, "expected 1 to 2147483648; sample_blocks=0 samples none"},
+        {"guard.sample", (UINT64_C(1) << 31) + 1, "expected 1 to 2147483648"},
+        {"guard.sample_blocks", 5, "at most 4, as when the guard was made"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         uint64_t asked = wrong[i].value;
@@ -449,7 +450,8 @@ static const char *place_of(const strata_block *block, const char *how)
 {
     static char words[128];
     const char *at;
-    snprintf(words, sizeof words, "block 0x%llx, %zu bytes,", (unsigned long long)block->address, block->requested);
+    snprintf(words, sizeof words, "block 0x%llx, %s,", (unsigned long long)block->address,
+             strata_size_text(block->requested).text);
     at = strstr(printed, words);
     return at && strstr(at, how) && strstr(at, how) < strchr(at, '\n') ? at : NULL;
 }
@@ -480,7 +482,7 @@ static void suspects_are_freed_blocks_that_are_mapped_still_and_live_ones_by_tur
         assert_true(order[i] && (i == 0 || order[i] > order[i - 1]));
     assert_null(place_of(&ordinary, ""));
     assert_null(strstr(printed, "generation 0,"));
-    assert_non_null(strstr(printed, "guard: suspect: block 0x"));
+    assert_non_null(strstr(printed, "guard: fault candidate: block 0x"));
     assert_non_null(strstr(printed, "freed\n  if the device was stopped, it could be by an access after this free\n"));
     assert_non_null(strstr(printed, "live\n  if the device was stopped, it could be by an access past its end\n"));
     assert_null(strstr(printed, "the device was stopped by")); /* it was not */
@@ -579,7 +581,7 @@ static void with_on_finding_fail_the_next_allocation_says_so_once(void **state)
     wrong.address += 8;
     check_status(strata_runtime_deallocate(runtime, &wrong), STRATA_ERROR_FOREIGN_POINTER);
     check_status(strata_runtime_allocate(runtime, BYTES, stream, &refused), STRATA_ERROR_CORRUPTED);
-    check_last_error(STRATA_ERROR_CORRUPTED, "strata_guard_take_finding has the findings");
+    check_last_error(STRATA_ERROR_CORRUPTED, "strata_guard_take_finding returns the findings");
     assert_true(refused.address == 0);
     strata_block next = allocate(BYTES);
     release(&next);
@@ -639,7 +641,7 @@ static void a_check_says_what_the_driver_answers(void **state)
     test_refuse_no_more();
     test_refuse("cuStreamQuery", 1, 1, CUDA_ERROR_ECC_UNCORRECTABLE);
     check_status(strata_guard_check(top(), NULL), STRATA_ERROR_DRIVER);
-    check_last_error(STRATA_ERROR_DRIVER, "asking whether the device was stopped");
+    check_last_error(STRATA_ERROR_DRIVER, "querying whether the device was stopped");
     test_refuse_no_more();
     release(&block);
     check_all_gone();

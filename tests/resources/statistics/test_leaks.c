@@ -239,8 +239,8 @@ static void listen(const strata_error *error, void *data)
 {
     findings *all = data;
     all->count++;
-    all->leaks += strstr(error->message, "still live") != NULL;
-    all->named |= strstr(error->message, "2 blocks of 200 bytes in all still live, tag \"a\", allocated by") != NULL &&
+    all->leaks += strstr(error->message, " in all, tag ") != NULL;
+    all->named |= strstr(error->message, "2 live blocks, 200 bytes in all, tag \"a\", allocated by") != NULL &&
                   strstr(error->message, "a_careless_function") != NULL && error->tag == tag_a && error->in_use == 200;
 }
 
@@ -450,12 +450,13 @@ static void a_file_and_its_mode_belong_together_and_the_file_can_be_made(void **
 {
     (void)state;
     check_unmade("statistics(leaks=file), null", STRATA_ERROR_INVALID_VALUE, "needs a file");
-    check_unmade("statistics(file=x), null", STRATA_ERROR_INVALID_VALUE, "file is for leaks=file");
-    check_unmade("statistics(leaks=log, file=x), null", STRATA_ERROR_INVALID_VALUE, "file is for leaks=file");
+    check_unmade("statistics(file=x), null", STRATA_ERROR_INVALID_VALUE, "file needs leaks=file");
+    check_unmade("statistics(leaks=log, file=x), null", STRATA_ERROR_INVALID_VALUE, "file needs leaks=file");
     check_unmade("statistics(leaks=file, file=/nonexistent/x), null", STRATA_ERROR_IO, "/nonexistent/x");
     check_unmade("statistics(leaks=file, file=a%d), null", STRATA_ERROR_INVALID_VALUE,
-                 "character 2 that is not %p (process) or %%");
-    check_unmade("statistics(leaks=file, file=ab%), null", STRATA_ERROR_INVALID_VALUE, "character 3 that is not %p");
+                 "unknown % sequence at character 2; expected %p (process) or %%");
+    check_unmade("statistics(leaks=file, file=ab%), null", STRATA_ERROR_INVALID_VALUE,
+                 "unknown % sequence at character 3; expected %p");
     check_unmade("statistics(leaks=loud), null", STRATA_ERROR_SYNTAX, "off");
 }
 

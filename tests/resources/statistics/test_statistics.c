@@ -197,10 +197,10 @@ static void a_scope_that_is_not_open_is_neither_popped_nor_read(void **state)
     strata_statistics_counters counters = {.requested = 1};
     const strata_statistics_counters nothing = {0};
     check_status(strata_statistics_pop(layer, &counters), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "was not pushed");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "without a push");
     assert_memory_equal(&counters, &nothing, sizeof nothing);
     check_status(strata_statistics_read(layer, 1, &counters), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "scope 1 is not open, 0 are");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "scope 1 is not open; 0 are open");
     for (int i = 0; i < 20; i++)
         check_ok(strata_statistics_push(layer));
     check_ok(strata_statistics_read(layer, 20, &counters));
@@ -268,6 +268,8 @@ static void a_report_of_the_stack_has_tags_sizes_failures_and_scopes_as_json(voi
     strata_block block = allocate(300, tag_a), other;
     check_status(strata_resource_allocate(top, &(strata_request){.bytes = (size_t)1 << 50}, &other),
                  STRATA_ERROR_OUT_OF_MEMORY);
+    strata_statistics_scope *phase;
+    check_ok(strata_statistics_scope_open(layer, NULL, "phase", &phase));
     check_ok(strata_statistics_push(layer));
     check_ok(strata_stats_print(stack, STRATA_FORMAT_JSON, append, &report));
     json_error_t error;
@@ -288,12 +290,17 @@ static void a_report_of_the_stack_has_tags_sizes_failures_and_scopes_as_json(voi
     assert_int_equal(json_integer_value(json_object_get(size, "allocations")), 1);
     assert_int_equal(number_at(mine, "failed_allocations", "STRATA_ERROR_OUT_OF_MEMORY"), 1);
     assert_int_equal(number_at(json_array_get(json_object_get(mine, "open_scopes"), 0), "bytes", "current"), 0);
+    assert_int_equal(json_array_size(json_object_get(mine, "scopes_by_thread")), 1);
+    const json_t *entered = json_array_get(json_object_get(mine, "scopes_by_thread"), 0);
+    assert_string_equal(json_string_value(json_object_get(entered, "name")), "phase");
+    assert_int_equal(number_at(entered, "blocks", "peak"), 0);
     json_decref(parsed);
     report.used = 0;
     check_ok(strata_stats_print(stack, STRATA_FORMAT_TEXT, append, &report));
     assert_non_null(strstr(report.bytes, "bytes.current: 300\n"));
     assert_non_null(strstr(report.bytes, "tag: a\n"));
     check_ok(strata_statistics_pop(layer, NULL));
+    check_ok(strata_statistics_scope_close(phase, NULL));
     release(&block);
 }
 
@@ -365,7 +372,7 @@ static void calls_refuse_what_is_no_statistics_layer(void **state)
     strata_resource *owner = strata_stack_layer(stack, "null", 0), *unbuilt;
     check_status(strata_statistics_read(NULL, 0, &counters), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_statistics_read(owner, 0, &counters), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "null is no statistics layer");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "null is not a statistics layer");
     check_status(strata_statistics_read(layer, 0, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_statistics_push(owner), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_statistics_pop(owner, NULL), STRATA_ERROR_INVALID_VALUE);
@@ -384,7 +391,7 @@ static void calls_refuse_what_is_no_statistics_layer(void **state)
     assert_null(unbuilt);
     check_ok(strata_statistics_create(NULL, &unbuilt));
     check_status(strata_statistics_visit(unbuilt, look, NULL), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "not part of a stack");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "belongs to no stack");
     check_ok(strata_statistics_read(unbuilt, 0, &counters));
     check_ok(strata_resource_destroy(unbuilt));
 }

@@ -7,6 +7,9 @@
 static _Thread_local size_t countdown; /* how many allocations succeed before all fail, plus one; 0: none fails */
 static _Thread_local size_t refused;
 
+static const strata_statistics *watched; /* NULL: none */
+static size_t locked;                    /* allocations while its counters were locked */
+
 void *__real_strata_host_zalloc(size_t bytes);
 void *__wrap_strata_host_zalloc(size_t bytes);
 void *__real_strata_host_zalloc_aligned(size_t alignment, size_t bytes);
@@ -14,6 +17,7 @@ void *__wrap_strata_host_zalloc_aligned(size_t alignment, size_t bytes);
 
 static bool refuse(void)
 {
+    locked += watched && atomic_load_explicit(&watched->counters.lock.taken, memory_order_relaxed);
     if (!countdown || countdown-- > 1)
         return false;
     countdown = 1;
@@ -144,6 +148,28 @@ static void a_layer_or_a_scope_without_host_memory_is_not_made(void **state)
     release(&b);
 }
 
+/* The lock spins, and allocating may take long. */
+static void no_memory_is_allocated_while_counters_are_locked(void **state)
+{
+    (void)state;
+    enum { SCOPES = 20, TAGS = 40, FIRST_TAG = 7000 };
+    locked = 0;
+    watched = (const strata_statistics *)layer;
+    for (strata_tag tag = FIRST_TAG; tag < FIRST_TAG + TAGS; tag++) {
+        needy one = need_on_a_fresh_thread(tag, 0, NULL);
+        assert_int_equal(one.allocated, STRATA_SUCCESS);
+        release(&one.made);
+        strata_block block = allocate(100, tag);
+        release(&block);
+    }
+    for (int i = 0; i < SCOPES; i++)
+        check_ok(strata_statistics_push(layer));
+    for (int i = 0; i < SCOPES; i++)
+        check_ok(strata_statistics_pop(layer, NULL));
+    watched = NULL;
+    assert_int_equal(locked, 0);
+}
+
 int main(void)
 {
     test_open_driver();
@@ -153,6 +179,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(without_host_memory_a_thread_counts_all_the_same, build, end),
         cmocka_unit_test_setup_teardown(an_allocation_that_could_not_be_counted_is_refused_and_nothing_is_left, build,
                                         end),
+        cmocka_unit_test_setup_teardown(no_memory_is_allocated_while_counters_are_locked, build, end),
         cmocka_unit_test_setup_teardown(a_layer_or_a_scope_without_host_memory_is_not_made, build, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,13 +262,30 @@ static void what_is_no_log_or_no_plain_file_is_refused(void **state)
     assert_non_null(strstr(text_of("err"), "missing.slog: No such file or directory"));
     assert_int_equal(mkfifo(in_folder("pipe").text, 0600), 0);
     assert_int_equal(end_of(start_following("--json", "pipe"), 0), 2);
-    assert_non_null(strstr(text_of("err"), "only a plain file can be followed"));
+    assert_non_null(strstr(text_of("err"), "only a regular file can be followed"));
     FILE *to = fopen(in_folder("other").text, "w");
     assert_non_null(to);
     fputs("something else that is longer than the header of a log", to);
     fclose(to);
     assert_int_equal(end_of(start_following("--json", "other"), 0), 2);
-    assert_non_null(strstr(text_of("err"), "this is no log of Strata's"));
+    assert_non_null(strstr(text_of("err"), "not a Strata log"));
+    assert_int_equal(end_of(start_following("--csv", "other"), 0), 2);
+    assert_string_equal(text_of("out"), ""); /* no head of a table */
+}
+
+static void a_gzip_file_is_said_to_be_one_and_not_followed(void **state)
+{
+    (void)state;
+    strata_stack *stack = make_stack("run.slog", ", uses=off");
+    write_some(stack, 10);
+    check_ok(strata_stack_destroy(stack));
+    char line[1200];
+    snprintf(line, sizeof line, "gzip < %s > %s", in_folder("run.slog").text, in_folder("packed.slog.gz").text);
+    assert_int_equal(system(line), 0);
+    assert_int_equal(end_of(start_following("--json", "packed.slog.gz"), 0), 2);
+    assert_non_null(strstr(text_of("err"), "packed.slog.gz: a gzip file cannot be followed"));
+    assert_non_null(strstr(text_of("err"), "read it without --follow"));
+    assert_null(strstr(text_of("err"), "not a Strata log"));
 }
 
 int main(void)
@@ -283,6 +300,7 @@ int main(void)
         IN_FOLDER(what_a_slow_reader_has_not_taken_yet_is_printed_after_ctrl_c),
         IN_FOLDER(damage_in_a_log_that_is_followed_is_said_and_left_out),
         IN_FOLDER(what_is_no_log_or_no_plain_file_is_refused),
+        IN_FOLDER(a_gzip_file_is_said_to_be_one_and_not_followed),
     };
     return cmocka_run_group_tests(tests, find_program, NULL);
 }

@@ -135,7 +135,7 @@ static void a_log_that_was_cut_off_anywhere_is_read_up_to_there(void **state)
     whole_log *made = make_log(CUT);
     for (size_t size = 0; size <= made->size; size++) {
         log_contents read;
-        log_problem problem = {""};
+        log_problem problem = {.text = ""};
         unsigned char *bytes = malloc(size ? size : 1); /* nothing is read beyond it */
         assert_non_null(bytes);
         memcpy(bytes, made->bytes, size);
@@ -164,7 +164,7 @@ static void damage_anywhere_is_noticed_and_its_place_is_said(void **state)
     for (size_t at = 0; at < made->size; at++) {
         for (int bit = 0; bit < 8; bit += 3) {
             log_contents read;
-            log_problem problem = {""};
+            log_problem problem = {.text = ""};
             made->bytes[at] ^= (unsigned char)(1 << bit);
             bool good = log_read_bytes(made->bytes, made->size, &read, &problem);
             made->bytes[at] ^= (unsigned char)(1 << bit);
@@ -217,7 +217,7 @@ static void a_log_that_is_damaged_in_the_middle_is_read_before_and_behind_that(v
         made->bytes[from] ^= 1;
         for (size_t byte = 0; byte < 4; byte++) { /* shorter, longer, beyond the end, and beyond all measure */
             made->bytes[from + 4 + byte] ^= 0x08;
-            check_damaged(made, begin, made->counts[i], true, "its entries are whole and were read");
+            check_damaged(made, begin, made->counts[i], true, "its entries are intact and were read");
             made->bytes[from + 4 + byte] ^= 0x08;
         }
     }
@@ -231,9 +231,9 @@ static void a_log_that_grows_is_read_piece_by_piece(void **state)
     whole_log *made = make_log(CUT);
     for (size_t step = 1; step < 4000; step = step * 3 + 1) {
         log_contents read;
-        log_problem problem = {""};
+        log_problem problem = {.text = ""};
         size_t at = 0, used;
-        log_decoder *decoder = log_decoder_make(&read);
+        log_decoder *decoder = log_decoder_make(&read, LOG_MEMORY);
         assert_non_null(decoder);
         for (size_t size = 0; size < made->size;) {
             size = size + step < made->size ? size + step : made->size;
@@ -264,7 +264,7 @@ static void check_file_of(const unsigned char *bytes, size_t size)
     log_contents expected, read;
     log_problem problem;
     assert_true(log_read_bytes(bytes, size, &expected, &problem));
-    const bool good = log_read_file(file.path, &read, &problem);
+    const bool good = log_read_file(file.path, LOG_MEMORY, &read, &problem);
     scratch_remove(&file);
     if (!good)
         fail_msg("%s", problem.text);
@@ -326,18 +326,18 @@ static void a_compressed_file_that_is_cut_off_is_read_up_to_there(void **state)
         scratch_file file = scratch_write_bytes(bytes, left);
         log_contents read;
         log_problem problem;
-        const bool good = log_read_file(file.path, &read, &problem);
+        const bool good = log_read_file(file.path, LOG_MEMORY, &read, &problem);
         scratch_remove(&file);
         if (!good) {
-            assert_string_equal(problem.text, "cannot read on: the compressed file is cut off");
+            assert_string_equal(problem.text, "read error: the compressed file is cut off");
             assert_int_equal(most, 0);
             continue;
         }
         assert_true(read.count >= most && read.count <= RECORDS && read.torn == 0);
         assert_true(!read.count || memcmp(read.records, made->records, read.count * sizeof *read.records) == 0);
         assert_int_equal(read.damages, 1);
-        assert_string_equal(read.damage[0].text, "cannot read on: the compressed file is cut off; "
-                                                 "what stands before that was read");
+        assert_string_equal(read.damage[0].text, "read error: the compressed file is cut off; "
+                                                 "everything before that was read");
         most = read.count;
         log_contents_free(&read);
     }
@@ -345,7 +345,7 @@ static void a_compressed_file_that_is_cut_off_is_read_up_to_there(void **state)
     scratch_file file = scratch_write_bytes(bytes, size);
     log_contents read;
     log_problem problem;
-    assert_true(log_read_file(file.path, &read, &problem));
+    assert_true(log_read_file(file.path, LOG_MEMORY, &read, &problem));
     scratch_remove(&file);
     assert_true(read.count == RECORDS && !read.damages);
     log_contents_free(&read);
@@ -357,10 +357,10 @@ static void what_is_no_log_is_refused_by_its_beginning(void **state)
     (void)state;
     log_contents read;
     log_problem problem;
-    assert_false(log_read_file("/dev/zero", &read, &problem)); /* which has no end */
-    assert_string_equal(problem.text, "byte 0: this is no log of Strata's");
-    assert_false(log_read_file("/", &read, &problem));
-    assert_string_equal(problem.text, "cannot read on: Is a directory");
+    assert_false(log_read_file("/dev/zero", LOG_MEMORY, &read, &problem)); /* which has no end */
+    assert_string_equal(problem.text, "byte 0: not a Strata log");
+    assert_false(log_read_file("/", LOG_MEMORY, &read, &problem));
+    assert_string_equal(problem.text, "read error: Is a directory");
 }
 
 /* Entries that no encoder writes, behind a checksum that is right. */
@@ -372,20 +372,20 @@ static void entries_that_make_no_sense_are_refused(void **state)
         size_t size;
         const char *words;
     } wrong[] = {
-        {{0x01, 0x00}, 2, "a record of no thread"},
-        {{0x01, 0x03, 9, 9}, 4, "a thread that was not defined"},
-        {{0x01, 0x01, 99}, 3, "a record of no thread"},
+        {{0x01, 0x00}, 2, "record without a thread"},
+        {{0x01, 0x03, 9, 9}, 4, "an undefined thread"},
+        {{0x01, 0x01, 99}, 3, "record without a thread"},
         {{0x0f, 0x03}, 2, "unknown kind"},
         {{0x40}, 1, "unknown kind"},
-        {{0x10, 99, 1, 1}, 4, "no such place for a thread"},
-        {{0x20, 99, 1, 1}, 4, "no such place for a stream"},
-        {{0x30, 0, 1, 'x'}, 4, "a tag without a number"},
-        {{0x30, 1, 2, 'x', 0}, 5, "a zero byte"},
-        {{0x30, 1, 9, 'x'}, 4, "a text has no end"},
-        {{0x00, 0xff, 0xff, 0x7f}, 4, "a text is too long"},
+        {{0x10, 99, 1, 1}, 4, "thread index out of range"},
+        {{0x20, 99, 1, 1}, 4, "stream index out of range"},
+        {{0x30, 0, 1, 'x'}, 4, "tag without a number"},
+        {{0x30, 1, 2, 'x', 0}, 5, "zero byte"},
+        {{0x30, 1, 9, 'x'}, 4, "truncated text"},
+        {{0x00, 0xff, 0xff, 0x7f}, 4, "text too long"},
         {{0x10, 1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f, 1}, 13, "more than 64 bits"},
-        {{0x10, 1, 1}, 3, "an entry has no end"},
-        {{0x10, 1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f}, 8, "a thread's number is too large"},
+        {{0x10, 1, 1}, 3, "truncated entry"},
+        {{0x10, 1, 1, 0xff, 0xff, 0xff, 0xff, 0x7f}, 8, "thread number too large"},
         {{0x10, 1, 1, 1}, 4, "a batch of 1 records holds 0"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
@@ -396,7 +396,7 @@ static void entries_that_make_no_sense_are_refused(void **state)
         log_put_u32(batch + 8,
                     log_crc(0, batch + LOG_BATCH_CHECKED, LOG_BATCH_HEADER - LOG_BATCH_CHECKED + wrong[i].size));
         log_contents read;
-        log_problem problem = {""};
+        log_problem problem = {.text = ""};
         assert_true(log_read_bytes(made->bytes, LOG_FILE_HEADER + LOG_BATCH_HEADER + wrong[i].size, &read, &problem));
         assert_true(read.damages == 1 && read.count == 0);
         if (!strstr(read.damage[0].text, wrong[i].words))
@@ -562,7 +562,7 @@ static void check_story(const trace *read)
 static void check_file(const scratch_file *file, uint64_t dropped)
 {
     trace read;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool good = trace_read(file->path, &read, &problem);
     scratch_remove(file);
     if (!good)
@@ -598,7 +598,7 @@ static void check_refused(const void *bytes, size_t size, const char *words)
 {
     scratch_file file = scratch_write_bytes(bytes, size);
     trace read;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool good = trace_read(file.path, &read, &problem);
     bool named = strncmp(problem.text, file.path, strlen(file.path)) == 0;
     scratch_remove(&file);
@@ -612,8 +612,8 @@ static void a_log_that_is_no_good_trace_is_refused(void **state)
     whole_log *made = make_log(20);
     made->bytes[made->size - 1] ^= 1;
     check_refused(made->bytes, made->size, "the batch is damaged");
-    check_refused(made->bytes, LOG_FILE_HEADER, "holds no operation");
-    check_refused(made->bytes, 20, "ends inside of its header");
+    check_refused(made->bytes, LOG_FILE_HEADER, "has no operations");
+    check_refused(made->bytes, 20, "ends within its header");
     free(made);
 #define CSV_BEGIN LOG_CSV_HEADER "\n5,10:00:00.000001,"
 #define CSV_END   ",1,1,1,1,0,1,64,0,1,1,,STRATA_SUCCESS,,,\n"
@@ -634,6 +634,135 @@ static void a_log_that_is_no_good_trace_is_refused(void **state)
         check_refused(wrong[i].text, strlen(wrong[i].text), wrong[i].words);
 }
 
+/* Damage full of beginnings of batches, each with a length and a wrong checksum. Time grows with the bytes: without the
+ * index of checksums each would cost a mebibyte. */
+static unsigned char *make_false_marks(size_t size)
+{
+    unsigned char *bytes = malloc(size);
+    assert_non_null(bytes);
+    log_encoder *encoder = malloc(sizeof *encoder);
+    assert_non_null(encoder);
+    log_encode_header(encoder, 3, 1700000000000000000u, bytes);
+    free(encoder);
+    for (size_t at = LOG_FILE_HEADER; at < size; at++)
+        bytes[at] = 0;
+    for (size_t at = LOG_FILE_HEADER + 8; at + 8 <= size; at += 8) {
+        log_put_u32(bytes + at, LOG_BATCH_MAGIC);
+        log_put_u32(bytes + at + 4, LOG_BATCH_BYTES - 4096);
+    }
+    return bytes;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The thread sanitizer looks at the whole range of each memmem. */
+#if defined(__SANITIZE_THREAD__)
+enum { SMALLER = 64 };
+#else
+enum { SMALLER = 1 };
+#endif
+
+static void false_beginnings_of_batches_cost_time_in_proportion(void **state)
+{
+    (void)state;
+    enum { SIZE = 3 << 20 };
+    if (SMALLER > 1)
+        skip();
+    unsigned char *bytes = make_false_marks(SIZE);
+    /* The old cost: a checksum of the length that each mark claims. */
+    uint64_t start = cpu_ns();
+    volatile uint32_t crc = log_crc(0, bytes, LOG_BATCH_BYTES);
+    (void)crc;
+    const uint64_t one = cpu_ns() - start;
+    log_contents read;
+    log_problem problem;
+    start = cpu_ns();
+    assert_true(log_read_bytes(bytes, SIZE, &read, &problem));
+    const uint64_t taken = cpu_ns() - start;
+    assert_int_equal(read.damages, 1);
+    assert_int_equal(read.count, 0);
+    log_contents_free(&read);
+    if (taken >= 20000 * one) /* there are 390,000 marks */
+        fail_msg("%" PRIu64 " ms, where one checksum takes %" PRIu64 " us", taken / 1000000, one / 1000);
+    free(bytes);
+}
+
+/* A batch behind the false ones is found, wherever it is. */
+static void a_whole_batch_behind_false_beginnings_is_found(void **state)
+{
+    (void)state;
+    enum { SIZE = (2 << 20) / SMALLER };
+    whole_log *made = make_log(90);
+    const size_t batch = made->size - LOG_FILE_HEADER;
+    static const size_t places[] = {200, 4096, SIZE / 32 + 1, SIZE / 2, SIZE - 20000};
+    for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        unsigned char *bytes = make_false_marks(SIZE);
+        memcpy(bytes + places[i], made->bytes + LOG_FILE_HEADER, batch);
+        log_contents read;
+        log_problem problem;
+        assert_true(places[i] + batch <= SIZE && log_read_bytes(bytes, SIZE, &read, &problem));
+        assert_int_equal(read.count, 90);
+        assert_memory_equal(read.records, made->records, 90 * sizeof *read.records);
+        log_contents_free(&read);
+        free(bytes);
+    }
+    free(made);
+}
+
+/* Batches with a right checksum and wrong entries, each within the one before: the entries of each are read once. */
+static void a_batch_within_a_batch_is_not_searched_for(void **state)
+{
+    (void)state;
+    enum { NESTED = 2000, SIZE = LOG_FILE_HEADER + NESTED * LOG_BATCH_HEADER };
+    unsigned char *bytes = make_false_marks(SIZE);
+    for (size_t at = SIZE; at > LOG_FILE_HEADER;) {
+        at -= LOG_BATCH_HEADER;
+        memset(bytes + at, 0, LOG_BATCH_HEADER);
+        log_put_u32(bytes + at, LOG_BATCH_MAGIC);
+        log_put_u32(bytes + at + 4, (uint32_t)(SIZE - at - LOG_BATCH_HEADER));
+        log_put_u32(bytes + at + 12, 1); /* a record that is not there */
+        log_put_u32(bytes + at + 8, log_crc(0, bytes + at + LOG_BATCH_CHECKED, SIZE - at - LOG_BATCH_CHECKED));
+    }
+    log_contents read;
+    log_problem problem;
+    assert_true(log_read_bytes(bytes, SIZE, &read, &problem));
+    assert_int_equal(read.damages, 1);
+    assert_non_null(strstr(read.damage[0].text, "bytes up to the end are left out"));
+    log_contents_free(&read);
+    free(bytes);
+}
+
+static void records_beyond_the_limit_of_host_memory_are_refused(void **state)
+{
+    (void)state;
+    whole_log *made = make_log(RECORDS);
+    scratch_file file = scratch_write_bytes(made->bytes, made->size);
+    log_contents read;
+    log_problem problem;
+    assert_false(log_read_file(file.path, 300 * sizeof(strata_log_record), &read, &problem));
+    assert_true(problem.too_large);
+    assert_non_null(strstr(problem.text, "the records need more than "));
+    assert_null(read.records);
+    assert_true(log_read_file(file.path, RECORDS * sizeof(strata_log_record), &read, &problem));
+    assert_int_equal(read.count, RECORDS);
+    assert_int_equal(read.records[3].number, made->records[3].number);
+    /* Sorting takes as much again. */
+    strata_log_record first = read.records[0];
+    read.records[0] = read.records[RECORDS - 1];
+    read.records[RECORDS - 1] = first;
+    assert_false(log_sort_within(read.records, RECORDS, RECORDS * sizeof first, &problem));
+    assert_true(problem.too_large);
+    assert_true(log_sort_within(read.records, RECORDS, 2 * RECORDS * sizeof first, &problem));
+    log_contents_free(&read);
+    scratch_remove(&file);
+    free(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -652,6 +781,10 @@ int main(void)
         cmocka_unit_test(a_time_of_day_is_the_clocks_on_the_days_that_it_is_set),
         cmocka_unit_test(a_log_is_a_trace_binary_or_csv),
         cmocka_unit_test(a_log_that_is_no_good_trace_is_refused),
+        cmocka_unit_test(false_beginnings_of_batches_cost_time_in_proportion),
+        cmocka_unit_test(a_whole_batch_behind_false_beginnings_is_found),
+        cmocka_unit_test(a_batch_within_a_batch_is_not_searched_for),
+        cmocka_unit_test(records_beyond_the_limit_of_host_memory_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

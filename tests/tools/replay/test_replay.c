@@ -48,7 +48,7 @@ static scratch_file random_trace(uint32_t steps, uint32_t streams, bool with_use
 static trace read_and_remove(scratch_file file)
 {
     trace out;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool read = trace_read(file.path, &out, &problem);
     scratch_remove(&file);
     if (!read)
@@ -171,6 +171,28 @@ static void a_shared_block_of_a_trace_with_one_stream_gets_a_second_stream(void 
     assert_int_equal(result->streams, 2);
     assert_int_equal(result->threads, 2);
     free(result);
+    trace_free(&of);
+}
+
+/* Each pass has a thread of its own: what the last one left is no peak of the next. Over null no size is rounded. */
+static void with_one_thread_the_peak_of_statistics_is_what_was_live(void **state)
+{
+    (void)state;
+    trace of = read_and_remove(random_trace(2000, 3, false));
+    replay_failure problem = {""};
+    replay_result result;
+    strata_runtime *runtime;
+    uint64_t peak;
+    const replay_options options = {.repeat = 5, .threads = 1};
+    const strata_runtime_config config = {.stack_text = "statistics, null",
+                                          .stream_capacity = replay_streams_needed(&of, 1, &options)};
+    assert_int_equal(strata_runtime_create(&config, &runtime), STRATA_SUCCESS);
+    assert_true(replay_run(runtime, &of, 1, &options, &result, &problem));
+    assert_int_equal(strata_control(strata_runtime_stack(runtime), "statistics.bytes.peak", &peak, NULL),
+                     STRATA_SUCCESS);
+    assert_int_equal(strata_runtime_destroy(runtime), STRATA_SUCCESS);
+    assert_int_equal(result.peak_live_bytes, of.peak_live_bytes);
+    assert_int_equal(peak, of.peak_live_bytes);
     trace_free(&of);
 }
 
@@ -362,6 +384,7 @@ int main(void)
         ON(stack, a_free_on_another_stream_than_the_allocation_is_made_there),                     \
         ON(stack, pace_keeps_the_recorded_times), ON(stack, many_threads_keep_the_order_of_ids),   \
         ON(stack, driver_calls_are_those_of_the_passes), ON(stack, the_host_waits_for_the_streams_that_the_trace_says)
-    const struct CMUnitTest tests[] = {TESTS("async"), TESTS("direct"), TESTS("pool")};
+    const struct CMUnitTest tests[] = {TESTS("async"), TESTS("direct"), TESTS("pool"),
+                                       cmocka_unit_test(with_one_thread_the_peak_of_statistics_is_what_was_live)};
     return cmocka_run_group_tests(tests, count_calls, NULL);
 }

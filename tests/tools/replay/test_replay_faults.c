@@ -151,10 +151,10 @@ static uint32_t broken_capabilities(strata_resource *resource)
 static void broken_destroy(strata_resource *resource)
 {
     broken *self = self_of(resource);
-    strata_scope scope;
-    if (strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT) == STRATA_SUCCESS) {
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT) == STRATA_SUCCESS) {
         strata_cu.MemFree(self->range);
-        strata_scope_leave(&scope);
+        strata_call_scope_leave(&scope);
     }
     pthread_mutex_destroy(&self->lock);
     free(self);
@@ -181,10 +181,10 @@ static strata_stack *broken_stack(planted fault)
     self->fault = fault;
     pthread_mutex_init(&self->lock, NULL);
     assert_int_equal(strata_device_get(0, &self->device), STRATA_SUCCESS);
-    strata_scope scope;
-    assert_int_equal(strata_scope_enter(&scope, self->device, STRATA_SCOPE_CONTEXT), STRATA_SUCCESS);
+    strata_call_scope scope;
+    assert_int_equal(strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT), STRATA_SUCCESS);
     assert_int_equal(strata_cu.MemAlloc(&self->range, RANGE), CUDA_SUCCESS);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     strata_stack *stack;
     strata_resource *layers[] = {&self->base};
     assert_int_equal(strata_stack_build(layers, 1, 0, &stack), STRATA_SUCCESS);
@@ -211,7 +211,7 @@ static trace traffic(uint32_t rounds, bool with_uses)
     }
     scratch_file file = text_end_as_file(&text);
     trace out;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool read = trace_read(file.path, &out, &problem);
     scratch_remove(&file);
     assert_true(read);

@@ -10,7 +10,7 @@
 enum { ROOM = 1 << 16, GUARD = 64, RESULT_AT = ROOM, LARGE = 40 << 20 };
 
 static CUdeviceptr memory;
-static strata_scope scope;
+static strata_call_scope scope;
 
 static uint64_t mix(uint64_t x)
 {
@@ -159,7 +159,7 @@ static int begin(void **state)
     (void)state;
     strata_device *device;
     if (strata_device_get(0, &device) != STRATA_SUCCESS ||
-        strata_scope_enter(&scope, device, STRATA_SCOPE_CONTEXT) != STRATA_SUCCESS)
+        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT) != STRATA_SUCCESS)
         return -1;
     return strata_cu.MemAlloc(&memory, ROOM + sizeof(strata_pattern_result)) == CUDA_SUCCESS ? 0 : -1;
 }
@@ -168,7 +168,7 @@ static int end(void **state)
 {
     (void)state;
     CUresult result = strata_cu.MemFree(memory);
-    strata_scope_leave(&scope);
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? 0 : -1;
 }
 

@@ -10,7 +10,7 @@ static trace read_text(const char *text)
 {
     scratch_file file = scratch_write(text);
     trace out;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool read = trace_read(file.path, &out, &problem);
     if (!read)
         print_error("%s\n", problem.text);
@@ -24,7 +24,7 @@ static void assert_refused_bytes(const void *bytes, size_t length, uint32_t line
 {
     scratch_file file = scratch_write_bytes(bytes, length);
     trace out;
-    trace_problem problem = {""};
+    trace_problem problem = {.text = ""};
     bool read = trace_read(file.path, &out, &problem);
     char start[96];
     snprintf(start, sizeof start, "%s:%" PRIu32 ": ", file.path, line);
@@ -168,7 +168,7 @@ static void malformed_traces_are_refused_with_file_and_line(void **state)
         {"alloc,0,1,0,0\n", 1, "headers"},
         {"op,id,bytes,stream\nalloc,0,1,0\n", 1, "headers"},
         {TRACE_HEADER, 2, "no operation"},
-        {TRACE_HEADER "alloc,0,1,0,0\n\n", 3, "an empty line"},
+        {TRACE_HEADER "alloc,0,1,0,0\n\n", 3, "empty line"},
         {TRACE_HEADER "malloc,0,1,0,0\n", 2, "op is \"malloc\""},
         {TRACE_HEADER ",0,1,0,0\n", 2, "op is \"\""},
         {TRACE_HEADER "ALLOC,0,1,0,0\n", 2, "op is \"ALLOC\""},
@@ -186,9 +186,9 @@ static void malformed_traces_are_refused_with_file_and_line(void **state)
         {TRACE_HEADER "alloc,0,0x10,0,0\n", 2, "bytes is \"0x10\""},
         {TRACE_HEADER "alloc,0,1,s,0\n", 2, "stream is \"s\""},
         {TRACE_HEADER "alloc,0,1,0,now\n", 2, "time_us is \"now\""},
-        {TRACE_HEADER "alloc,0,18446744073709551616,0,0\n", 2, "does not fit into 64 bits"},
-        {TRACE_HEADER "alloc,99999999999999999999999,1,0,0\n", 2, "does not fit into 64 bits"},
-        {TRACE_HEADER "alloc,0,18446744073709551615,0,0\nalloc,1,1,0,0\n", 3, "live bytes do not fit"},
+        {TRACE_HEADER "alloc,0,18446744073709551616,0,0\n", 2, "expected at most 64 bits"},
+        {TRACE_HEADER "alloc,99999999999999999999999,1,0,0\n", 2, "expected at most 64 bits"},
+        {TRACE_HEADER "alloc,0,18446744073709551615,0,0\nalloc,1,1,0,0\n", 3, "live bytes exceed 64 bits"},
         {TRACE_HEADER "free,4,1,0,0\n", 2, "free of id 4, which was never allocated"},
         {TRACE_HEADER "use,4,1,0,0\n", 2, "use of id 4, which was never allocated"},
         {TRACE_HEADER "alloc,4,1,0,0\nfree,4,1,0,0\nfree,4,1,0,0\n", 4, "which was freed on line 3"},
@@ -326,7 +326,7 @@ static void a_damaged_gzip_file_is_named_once(void **state)
     free(bytes);
     assert_false(read);
     assert_true(once);
-    assert_non_null(strstr(problem.text, ": cannot read on: "));
+    assert_non_null(strstr(problem.text, ": read error: "));
 }
 
 static void a_time_that_no_clock_reaches_is_refused(void **state)
@@ -404,12 +404,175 @@ static void malformed_rmm_logs_are_refused_with_file_and_line(void **state)
         {RMM_HEADER "1,00:00:00.000000,allocate,0x,1,0\n", 2, "Pointer is"},
         {RMM_HEADER "1,00:00:00.000000,allocate,0x1,one,0\n", 2, "Size is"},
         {RMM_HEADER "1,00:00:00.000000,allocate,0x1,1,\n", 2, "Stream is missing"},
-        {RMM_HEADER "1,00:00:00.000000,free,0x1,1,0\n", 2, "never allocated"},
-        {RMM_HEADER "1,00:00:00.000000,allocate,0x1,1,0\n1,00:00:00.000000,free,0x1,2,0\n", 3, "with 2 bytes"},
-        {RMM_HEADER "1,00:00:00.000000,allocate,0x1,1,0\n1,00:00:00.000000,allocate,0x1,1,0\n", 3, "allocated twice"},
+        {RMM_HEADER "1,00:00:00.000000,free,0x1,1,0\n", 3, "no allocation, and 1 free"},
+        {RMM_HEADER "1,00:00:00.000000,all", 3, "no operation"},
+        {RMM_HEADER "1,00:00:00.000000,allocate,0x1,1,0\n1,00:00\n", 3, "2 columns: expected 6"},
+        {RMM_HEADER "1,00:00\n1,00:00:00.000000,allocate,0x1,1,0\n", 2, "2 columns: expected 6"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_refused(wrong[i].text, wrong[i].line, wrong[i].words);
+}
+
+static void an_rmm_log_that_began_after_its_program_is_replayed_from_there(void **state)
+{
+    (void)state;
+    trace read = read_text(RMM_HEADER "1,00:00:00.000001,free,0x100,64,0x0\n"
+                                      "1,00:00:00.000002,allocate,0x200,32,0x5\n"
+                                      "1,00:00:00.000003,free,0x300,64,0x7\n"
+                                      "1,00:00:00.000004,free,0x200,32,0x5\n"
+                                      "1,00:00:00.000005,free,0x200,32,0x5\n");
+    assert_int_equal(read.row_count, 2);
+    assert_int_equal(read.recorded_strays, 3);
+    assert_int_equal(read.live_at_end, 0);
+    assert_int_equal(read.stream_count, 1);
+    assert_int_equal(read.rows[1].op, TRACE_FREE);
+    assert_int_equal(read.rows[1].line, 5);
+    trace_free(&read);
+}
+
+/* RMM frees, then writes the line. In between another thread may allocate the address, and write its line. */
+static void a_free_that_an_rmm_log_lacks_or_has_late_is_added_where_the_address_returns(void **state)
+{
+    (void)state;
+    trace read = read_text(RMM_HEADER "1,00:00:00.000001,allocate,0x100,64,0x5\n"
+                                      "2,00:00:00.000002,allocate,0x100,32,0x7\n"
+                                      "1,00:00:00.000003,free,0x100,64,0x5\n"
+                                      "2,00:00:00.000004,free,0x100,32,0x7\n");
+    assert_int_equal(read.row_count, 4);
+    assert_int_equal(read.block_count, 2);
+    assert_int_equal(read.rows[1].op, TRACE_FREE);
+    assert_int_equal(read.rows[1].block, 0);
+    assert_int_equal(read.rows[1].stream, 0);
+    assert_int_equal(read.rows[2].op, TRACE_ALLOC);
+    assert_int_equal(read.recorded_unfreed, 1);
+    assert_int_equal(read.recorded_strays, 1);
+    assert_int_equal(read.peak_live_bytes, 64);
+    assert_int_equal(read.live_at_end, 0);
+    trace_free(&read);
+}
+
+static void an_rmm_log_that_is_cut_off_anywhere_is_read_up_to_there(void **state)
+{
+    (void)state;
+    static const char whole[] = RMM_HEADER "1,00:00:00.000001,allocate,0x100,64,0x55aa\n"
+                                           "1,00:00:00.000002,allocate,0x200,32,0x77bb\n"
+                                           "1,00:00:00.000003,free,0x100,64,0x55aa\n"
+                                           "1,00:00:00.000004,free,0x200,32,0x77bb\n";
+    const size_t header = sizeof RMM_HEADER - 1, first = (size_t)(strchr(whole + header, '\n') - whole) + 1;
+    for (size_t size = first; size < sizeof whole; size++) {
+        scratch_file file = scratch_write_bytes(whole, size);
+        trace read;
+        trace_problem problem;
+        const bool good = trace_read(file.path, &read, &problem);
+        scratch_remove(&file);
+        if (!good)
+            fail_msg("cut off at byte %zu: %s", size, problem.text);
+        uint32_t lines = 0;
+        size_t end = header; /* of the last whole line */
+        for (size_t at = header; at < size; at++)
+            if (whole[at] == '\n') {
+                lines++;
+                end = at + 1;
+            }
+        const bool complete = size != end && whole[size] == '\n'; /* all but the line end */
+        const bool new_stream = lines == 1 && size - end > sizeof "1,00:00:00.000002,allocate,0x200,32,0x" - 1;
+        if (complete || new_stream) { /* nothing known tells a shorter name from a whole one */
+            assert_int_equal(read.row_count, lines + 1);
+            assert_int_equal(read.recorded_torn, 0);
+        } else {
+            assert_int_equal(read.row_count, lines);
+            assert_int_equal(read.recorded_torn, size - end);
+        }
+        trace_free(&read);
+    }
+}
+
+static void a_log_whose_compressed_file_is_cut_off_is_read_up_to_there(void **state)
+{
+    (void)state;
+    text_builder text;
+    size_t length;
+    uint32_t most = 0;
+    text_begin(&text);
+    fputs(RMM_HEADER, text.stream);
+    for (unsigned i = 0; i < 5000; i++)
+        fprintf(text.stream, "1,00:00:00.%06u,allocate,0x%x,%u,0x0\n", i, 4096 + 256 * i, i * 37 % 1001 + 1);
+    fclose(text.stream);
+    unsigned char *bytes = compressed(text.text, &length);
+    for (size_t left = length / 2; left < length; left += 499) {
+        scratch_file file = scratch_write_bytes(bytes, left);
+        trace read;
+        trace_problem problem;
+        const bool good = trace_read(file.path, &read, &problem);
+        scratch_remove(&file);
+        if (!good)
+            fail_msg("%s", problem.text);
+        assert_true(read.recorded_cut);
+        assert_true(read.row_count >= most && read.row_count <= 5000);
+        most = read.row_count;
+        trace_free(&read);
+    }
+    assert_true(most > 3000);
+    free(bytes);
+    free(text.text);
+}
+
+/* ---- host memory ---- */
+
+/* 12 MiB that compress to some 20 KiB. */
+static scratch_file make_bomb(void)
+{
+    scratch_file file = scratch_write("");
+    static const char row[] = "sync,0,0,0,0\n";
+    char many[1000 * (sizeof row - 1) + 1] = "";
+    for (size_t i = 0; i < 1000; i++)
+        memcpy(many + i * (sizeof row - 1), row, sizeof row);
+    gzFile to = gzopen(file.path, "wb");
+    assert_non_null(to);
+    gzputs(to, TRACE_HEADER);
+    for (int i = 0; i < 1000; i++)
+        gzputs(to, many);
+    assert_int_equal(gzclose(to), Z_OK);
+    return file;
+}
+
+static void a_small_file_that_holds_a_large_trace_is_refused_beyond_the_limit(void **state)
+{
+    (void)state;
+    scratch_file file = make_bomb();
+    trace read;
+    trace_problem problem;
+    const bool within = trace_read_within(file.path, 4 << 20, &read, &problem);
+    assert_false(within);
+    assert_true(problem.too_large);
+    assert_non_null(strstr(problem.text, "the trace needs more than 4 MiB (4194304 bytes) of host memory"));
+    assert_null(read.rows);
+    assert_true(trace_read_within(file.path, 64 << 20, &read, &problem));
+    assert_false(problem.too_large);
+    assert_int_equal(read.row_count, 1000000);
+    assert_in_range(read.memory, 1000000 * sizeof(trace_row), 64 << 20);
+    trace_free(&read);
+    scratch_remove(&file);
+}
+
+static void as_many_streams_as_there_may_be_are_told_apart(void **state)
+{
+    (void)state;
+    text_builder text;
+    text_begin(&text);
+    fputs(RMM_HEADER, text.stream);
+    for (unsigned i = 0; i < 2 * TRACE_STREAM_LIMIT; i++)
+        fprintf(text.stream, "1,00:00:00.000000,allocate,0x%x,1,0x%x\n", i + 1, i % TRACE_STREAM_LIMIT);
+    scratch_file file = text_end_as_file(&text);
+    trace read;
+    trace_problem problem;
+    const bool good = trace_read(file.path, &read, &problem);
+    scratch_remove(&file);
+    assert_true(good);
+    assert_int_equal(read.stream_count, TRACE_STREAM_LIMIT);
+    for (uint32_t i = 0; i < read.row_count; i++)
+        assert_int_equal(read.rows[i].stream, i % TRACE_STREAM_LIMIT);
+    trace_free(&read);
 }
 
 int main(void)
@@ -432,6 +595,12 @@ int main(void)
         cmocka_unit_test(a_log_of_rmm_is_read),
         cmocka_unit_test(the_clock_of_an_rmm_log_passes_midnight),
         cmocka_unit_test(malformed_rmm_logs_are_refused_with_file_and_line),
+        cmocka_unit_test(an_rmm_log_that_began_after_its_program_is_replayed_from_there),
+        cmocka_unit_test(a_free_that_an_rmm_log_lacks_or_has_late_is_added_where_the_address_returns),
+        cmocka_unit_test(an_rmm_log_that_is_cut_off_anywhere_is_read_up_to_there),
+        cmocka_unit_test(a_log_whose_compressed_file_is_cut_off_is_read_up_to_there),
+        cmocka_unit_test(a_small_file_that_holds_a_large_trace_is_refused_beyond_the_limit),
+        cmocka_unit_test(as_many_streams_as_there_may_be_are_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,15 @@
+# strata_document_code(DOCUMENT OUTPUT): writes the first block of C of a document to a file, so that what the document
+# recommends is compiled and run.
+function(strata_document_code document output)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
+  file(READ "${document}" text)
+  string(FIND "${text}" "```c\n" start)
+  if(start LESS 0)
+    message(FATAL_ERROR "${document} has no block of C")
+  endif()
+  string(SUBSTRING "${text}" ${start} -1 text)
+  string(SUBSTRING "${text}" 5 -1 text)
+  string(FIND "${text}" "```\n" end)
+  string(SUBSTRING "${text}" 0 ${end} text)
+  file(CONFIGURE OUTPUT "${output}" CONTENT "${text}" @ONLY)
+endfunction()

@@ -1,0 +1,56 @@
+/* Batches. */
+#include "core/streams/batches.h"
+
+#include "core/base/error.h"
+#include "core/base/thread.h"
+#include "core/streams/stream_map.h"
+#include "core/streams/use_records.h"
+
+strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread)
+        return strata_fail_host_memory("a thread's state");
+    strata_stream_ref stream;
+    bool held = false;
+    strata_status status = recording ? strata_stream_resolve_and_lock(device, handle, &stream, &held)
+                                     : strata_stream_resolve(device, handle, &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    thread->batch = (strata_stream_batch){
+        .handle = handle,
+        .timeline = stream.timeline,
+        .stream_id = stream.stream_id,
+        .known = stream.known,
+        .recording = recording,
+    };
+    if (recording)
+        thread->batch.clock = strata_timeline_clock(&stream, held);
+    if (held) {
+        strata_timeline_close(stream.timeline);
+        stream.timeline->recording_batches++;
+        strata_spin_release(&stream.timeline->lock);
+    }
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_batch_end(void)
+{
+    strata_thread *thread = strata_thread_current;
+    strata_stream_batch batch = thread->batch;
+    thread->batch = (strata_stream_batch){0};
+    if (!batch.recording)
+        return STRATA_SUCCESS;
+    strata_clock_unref(batch.clock);
+    if (batch.known)
+        return strata_timeline_close_early(batch.timeline, batch.handle);
+    strata_error_suppress_begin();
+    strata_spin_take(&batch.timeline->lock);
+    strata_status status = strata_timeline_record_now(batch.timeline, batch.handle);
+    batch.timeline->recording_batches--;
+    if (batch.timeline->kind == STRATA_TIMELINE_KNOWN) /* registered meanwhile: no other call records this event */
+        strata_timeline_close(batch.timeline);
+    strata_spin_release(&batch.timeline->lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}

@@ -1,0 +1,13 @@
+/* Streams that Strata creates for itself or its users: non-blocking and known from the start. */
+#ifndef STRATA_CORE_STREAMS_INTERNAL_STREAMS_H
+#define STRATA_CORE_STREAMS_INTERNAL_STREAMS_H
+
+#include "core/streams/device.h"
+
+/* `what` goes into the error. *out is NULL on failure. */
+strata_status strata_internal_stream_create(strata_device *device, bool early, const char *what, CUstream *out);
+
+/* *gone: no longer registered, so there is nothing to try again, even if the driver failed to destroy the stream. */
+strata_status strata_internal_stream_destroy(strata_device *device, CUstream stream, bool *gone);
+
+#endif

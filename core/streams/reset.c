@@ -1,0 +1,54 @@
+/* Whether a device's primary context was reset. */
+#include "core/base/error.h"
+#include "core/streams/device.h"
+
+static strata_status refuse_lost(const strata_device *device)
+{
+    return strata_fail(
+        STRATA_ERROR_DEVICE_RESET,
+        "the primary context of device %d was reset (cuDevicePrimaryCtxReset, cudaDeviceReset), which "
+        "ended its streams, events and memory: free the blocks, destroy the runtimes and stacks, and make "
+        "new ones",
+        device->ordinal);
+}
+
+strata_status strata_check_device(const strata_device *device)
+{
+    return strata_device_is_lost(device) ? refuse_lost(device) : STRATA_SUCCESS;
+}
+
+/* Another module may have begun the context anew, under the same handle. */
+bool strata_device_has_its_context(const strata_device *device)
+{
+    unsigned long long id = 0;
+    unsigned flags;
+    int active = 1;
+    if (strata_device_is_lost(device))
+        return false;
+    if (device->context_id)
+        return strata_cu.CtxGetId(device->context, &id) != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
+               (!id || id == device->context_id);
+    return !strata_cu.DevicePrimaryCtxGetState ||
+           strata_cu.DevicePrimaryCtxGetState(device->handle, &flags, &active) != CUDA_SUCCESS || active;
+}
+
+bool strata_devices_look(void)
+{
+    bool found = false;
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        strata_device *device = strata_device_if_open(ordinal);
+        if (!device || strata_device_is_lost(device) || strata_device_has_its_context(device))
+            continue;
+        atomic_store_explicit(&device->lost, true, memory_order_release);
+        strata_driver_set_reset();
+        found = true;
+    }
+    return found;
+}
+
+strata_status strata_check_device_now(strata_device *device)
+{
+    if (!strata_device_has_its_context(device))
+        strata_devices_look();
+    return strata_check_device(device);
+}

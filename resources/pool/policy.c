@@ -1,0 +1,198 @@
+/* The pool's policy. */
+#include "resources/pool/policy.h"
+
+#include "core/base/error.h"
+#include "resources/pool/internal.h"
+
+#include <string.h>
+
+enum { MIB = 1 << 20 };
+
+static double thousandths(uint64_t share)
+{
+    return (double)share / 1000;
+}
+
+void pool_policy_begin(pool *self)
+{
+    pool_policy *policy = &self->policy;
+    const bool remappable = self->store.source->remappable, small = self->given.prefer == STRATA_POOL_PREFER_MEMORY;
+    uint64_t share = remappable ? POOL_SHARE_BALANCED : POOL_SHARE_FIXED;
+    if (small)
+        share = POOL_SHARE_MEMORY;
+    else if (self->given.prefer == STRATA_POOL_PREFER_SPEED)
+        share = POOL_SHARE_MOST;
+    if (self->given.overhead)
+        share = self->given.overhead;
+    policy->share = thousandths(share);
+    if (remappable && !small && !self->given.overhead)
+        policy->buys = thousandths(POOL_BUY);
+    const uint64_t largest = remappable ? (small ? POOL_CHUNK_MEMORY : POOL_CHUNK_LARGEST) : POOL_CHUNK_FIXED;
+    self->chunk_bytes = pool_in_granules(self, self->given.chunk ? self->given.chunk : largest * MIB);
+}
+
+/* ---- limits ---- */
+
+static bool read_device_left(const pool *self, uint64_t *left)
+{
+    size_t free_bytes, total;
+    strata_call_scope scope;
+    strata_error_suppress_begin();
+    bool known = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
+                 STRATA_SUCCESS;
+    if (known) {
+        known = strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS;
+        strata_call_scope_leave(&scope);
+    }
+    strata_error_suppress_end(false);
+    *left = known ? free_bytes : 0;
+    return known;
+}
+
+/* A deterministic pool does not look at what other programs leave. UINT64_MAX: memory of another kind. */
+static uint64_t device_limit(const pool *self)
+{
+    strata_resource *below = self->resource.upstream;
+    const uint64_t total = self->device->info.total_bytes, reserved = self->store.reserved;
+    uint64_t left;
+    if (below && !(below->ops->capabilities(below) & STRATA_CAPABILITY_DEVICE_MEMORY))
+        return UINT64_MAX;
+    if (self->deterministic || !read_device_left(self, &left))
+        return total;
+    return reserved + left < total ? reserved + left : total;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What `layer` allows, of which `used` bytes are counted there; UINT64_MAX: no limit. */
+static uint64_t limit_by(const pool *self, strata_resource *layer, uint64_t used)
+{
+    strata_budget_snapshot budget = {0};
+    if (layer->ops->budget(layer, &budget) != STRATA_SUCCESS || !budget.limit)
+        return UINT64_MAX;
+    if (self->deterministic)
+        return budget.limit;
+    return budget.remaining < UINT64_MAX - used ? used + budget.remaining : UINT64_MAX;
+}
+
+/* Above, a budget counts what is live and the request, below what is reserved. */
+uint64_t pool_limit_by_budgets(const pool *self, const pool_need *need)
+{
+    const strata_resource *own = &self->resource;
+    const strata_stack *stack = own->stack;
+    const uint64_t live = pool_live_bytes(self) + need->bytes;
+    uint64_t limit = UINT64_MAX;
+    strata_error_suppress_begin();
+    for (uint32_t i = 0; i < own->position; i++)
+        if (own->position < stack->ends[i] && strcmp(stack->layers[i]->ops->name, "budget") == 0)
+            limit = least(limit, limit_by(self, stack->layers[i], live));
+    if (own->upstream)
+        limit =
+            least(limit, limit_by(self, own->upstream, atomic_load_explicit(&self->reserved, memory_order_relaxed)));
+    strata_error_suppress_end(false);
+    return limit;
+}
+
+static uint64_t look_at_limit(pool *self, const pool_need *need)
+{
+    const uint64_t limit = least(pool_most_reserved(self), device_limit(self));
+    self->policy.limit_seen = least(limit, need->budget_limit);
+    return self->policy.limit_seen;
+}
+
+/* What may be held by the pool's share of the peak alone. */
+static uint64_t wanted_with(const pool *self, uint64_t peak)
+{
+    const double wanted = (double)peak * (self->policy.share + self->policy.bought);
+    return wanted < 0x1p62 ? (uint64_t)wanted : UINT64_C(1) << 62;
+}
+
+bool pool_may_allow(const pool *self, const pool_need *need)
+{
+    const uint64_t peak = pool_peak_with(self, need);
+    return self->store.reserved <= peak + wanted_with(self, peak);
+}
+
+uint64_t pool_allowed(pool *self, const pool_need *need)
+{
+    const uint64_t peak = pool_peak_with(self, need), limit = look_at_limit(self, need);
+    const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
+    const uint64_t beyond = least(wanted_with(self, peak), left);
+    const uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
+    const uint64_t initial = pool_initial_size(self);
+    self->policy.allowed = allowed > initial ? allowed : initial;
+    return self->policy.allowed;
+}
+
+static uint64_t small_share(pool *self)
+{
+    strata_spin_take(&self->lock);
+    const uint64_t bytes = pool_mapped_bytes(&self->heap, POOL_SMALL);
+    strata_spin_release(&self->lock);
+    return bytes / POOL_SMALL_SHARE;
+}
+
+uint64_t pool_chunk_size(pool *self, const pool_need *need)
+{
+    const uint64_t limit = self->policy.limit_seen, reserved = self->store.reserved;
+    const uint64_t parts = pool_spares_granules(self) ? POOL_LIMITED_SHARE : POOL_CHUNK_SHARE;
+    uint64_t share = (limit > reserved ? limit - reserved : 0) / parts;
+    if (need->side == POOL_SMALL && small_share(self) < share)
+        share = small_share(self);
+    uint64_t size = self->store.granule;
+    while (2 * size <= share && 2 * size <= self->chunk_bytes)
+        size *= 2;
+    return size;
+}
+
+uint64_t pool_least_made(pool *self, const pool_need *need)
+{
+    const uint64_t share = self->store.reserved / POOL_GROW_SHARE;
+    return pool_in_granules(self, need->side == POOL_SMALL ? small_share(self) : share);
+}
+
+void pool_policy_buy(pool *self)
+{
+    self->policy.bought += self->policy.buys;
+}
+
+void pool_policy_spare_polls(pool *self)
+{
+    if (!self->policy.spares_polls && self->policy.buys > 0)
+        self->policy.bought += thousandths(POOL_SHARE_POLLING);
+    self->policy.spares_polls = true;
+}
+
+/* ---- the peak ---- */
+
+uint64_t pool_peak_with(const pool *self, const pool_need *need)
+{
+    const pool_policy *policy = &self->policy;
+    const uint64_t live = pool_live_bytes(self) + need->bytes;
+    const uint64_t before = policy->peak > policy->last_peak ? policy->peak : policy->last_peak;
+    return live > before ? live : before;
+}
+
+void pool_record_peak(pool *self, const pool_need *need)
+{
+    const uint64_t live = pool_live_bytes(self) + need->bytes;
+    if (live > self->policy.peak)
+        self->policy.peak = live;
+}
+
+void pool_lower_peak(pool *self)
+{
+    pool_policy *policy = &self->policy;
+    const uint64_t reserved = self->store.reserved;
+    policy->peak = policy->peak < reserved ? policy->peak : reserved;
+    policy->last_peak = policy->last_peak < reserved ? policy->last_peak : reserved;
+}
+
+void pool_policy_end_window(pool *self)
+{
+    self->policy.last_peak = self->policy.peak;
+    self->policy.peak = pool_live_bytes(self);
+}

@@ -1,0 +1,83 @@
+/* How much memory a pool holds, and in which chunks.
+ *
+ *     allowed = peak + min(peak * (share + bought), (limit - peak) / 2)
+ *
+ * A request that no free memory serves gets new memory within `allowed`. Beyond it free memory is moved to where it is
+ * needed, and each move buys a little more for later. What is still missing is made, up to the limit. So memory is
+ * taken while it is plenty, and the less is held beyond what is live the closer the limit is.
+ *
+ * No clock: equal calls hold equal memory, except for what the device has completed and for decay. */
+#ifndef STRATA_RESOURCES_POOL_POLICY_H
+#define STRATA_RESOURCES_POOL_POLICY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* All constants that decide about memory. Source: docs/measurements.md, "The pool's policy". Value, unit, reason. */
+enum {
+    POOL_SHARE_BALANCED = 100,  /* thousandths of the peak: nine traces and 80 changed copies hold 1.01 to 1.38 */
+    POOL_SHARE_MEMORY = 44,     /* thousandths: 1.01 to 1.11 */
+    POOL_SHARE_FIXED = 250,     /* thousandths; memory that cannot be moved is given back instead */
+    POOL_SHARE_MOST = 1000000,  /* thousandths; never moved while half of what is left suffices */
+    POOL_BUY = 7,               /* thousandths of the peak for each move: programs that go on moving stop after some */
+    POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
+    POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */
+    POOL_CHUNK_SHARE = 512,     /* of what is left, a chunk: a cost by the chunk, a waste by its size, */
+    POOL_LIMITED_SHARE = 2048,  /* and below max_size: with 512, gpt_train is refused a request at 1.03 times live */
+    POOL_GROW_SHARE = 32,       /* of the reserved, least growth at the end of memory: few driver calls */
+    POOL_SMALL_SHARE = 16,      /* of the small side's memory, its largest chunk and least growth */
+    POOL_SMALL_BLOCK = 1 << 20, /* bytes; blocks below it live apart */
+    POOL_CHUNK_MEMORY = 4,      /* MiB: largest chunk with prefer=memory */
+    POOL_CHUNK_LARGEST = 1024,  /* MiB: largest chunk */
+    POOL_FIXED_FIT = 2000,      /* thousandths of a request, at most, is a larger whole chunk that serves it */
+    POOL_CHUNK_FIXED = 16,      /* MiB: largest chunk of a layer below for several requests */
+};
+
+struct pool;
+struct pool_need;
+
+typedef struct pool_policy {
+    double share, buys; /* of the peak, now and for each move; constant once started */
+    double bought;      /* guarded by map_lock, like all below */
+    bool spares_polls;
+    uint64_t peak;       /* most live bytes, by the slow calls; with decay of this window */
+    uint64_t last_peak;  /* with decay: of the window before */
+    uint64_t limit_seen; /* nearest limit when last looked at */
+    uint64_t allowed;    /* then */
+} pool_policy;
+
+/* Before the first request. map_lock is held for the others, unless said. */
+void pool_policy_begin(struct pool *self);
+
+/* By the budgets above and below; UINT64_MAX: none. No lock is held. */
+uint64_t pool_limit_by_budgets(const struct pool *self, const struct pool_need *need);
+
+/* False: pool_allowed surely answers less than what is reserved. Makes no call. */
+bool pool_may_allow(const struct pool *self, const struct pool_need *need);
+
+/* Bytes that may be reserved before memory is moved. */
+uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
+
+/* Of the next chunk. */
+uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need);
+
+/* Least growth where it has room. */
+uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
+
+/* After a move. */
+void pool_policy_buy(struct pool *self);
+
+/* Once, if streams are often asked for want of memory. */
+void pool_policy_spare_polls(struct pool *self);
+
+/* Most live bytes so far, with this request. */
+uint64_t pool_peak_with(const struct pool *self, const struct pool_need *need);
+void pool_record_peak(struct pool *self, const struct pool_need *need);
+
+/* After memory was returned. */
+void pool_lower_peak(struct pool *self);
+
+/* Of decay: peaks of earlier windows than the last are forgotten. */
+void pool_policy_end_window(struct pool *self);
+
+#endif

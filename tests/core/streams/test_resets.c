@@ -1,0 +1,398 @@
+/* Resets of the primary context (cuDevicePrimaryCtxReset, cudaDeviceReset): what Strata answers from then on, how its
+ * objects end, and that new ones work. Each case resets the context of a process of its own. */
+#include "support/child.h"
+#include "support/driver.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 1 << 20, SMALL = 4096 };
+
+/* How the context is when Strata is called again. */
+typedef enum moment {
+    ENDED, /* nothing has used the device since the reset */
+    ANEW,  /* another module has begun the context again, under the same handle */
+} moment;
+
+typedef struct scene {
+    const char *stack;
+    moment when;
+    bool opened; /* the driver */
+    strata_runtime *runtime;
+    CUstream pooled, own;
+    strata_block live, other;
+} scene;
+
+static scene *scene_of_child(void)
+{
+    static scene of_child;
+    of_child = (scene){.stack = getenv("TEST_STACK"), .when = getenv("TEST_ANEW") ? ANEW : ENDED};
+    return &of_child;
+}
+
+static void reset(const scene *of)
+{
+    CUcontext context;
+    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    if (of->when != ANEW)
+        return;
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+}
+
+/* A runtime with live blocks, memory to hand out again, an acquired and a registered stream; then the reset. */
+static void open_and_reset(scene *of)
+{
+    strata_block freed;
+    if (!of->opened)
+        test_open_driver_quietly();
+    of->opened = true;
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_stream_acquire(of->runtime, &of->pooled));
+    child_check(strata_cu.StreamCreate(&of->own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_register_stream(of->runtime, of->own));
+    child_ok(strata_runtime_allocate(of->runtime, BYTES, of->pooled, &of->live));
+    child_ok(strata_runtime_allocate(of->runtime, SMALL, of->own, &of->other));
+    child_ok(strata_runtime_allocate(of->runtime, SMALL, NULL, &freed));
+    child_ok(strata_runtime_deallocate(of->runtime, &freed));
+    reset(of);
+}
+
+static void child_calls_answer_that_the_device_was_reset(void)
+{
+    scene *of = scene_of_child();
+    CUstream stream;
+    strata_block block;
+    strata_usage usage;
+    open_and_reset(of);
+    child_status(strata_runtime_stream_acquire(of->runtime, &stream), STRATA_ERROR_DEVICE_RESET);
+    child_check(strstr(strata_last_error()->message, "was reset") != NULL);
+    child_status(strata_runtime_allocate(of->runtime, SMALL, NULL, &block), STRATA_ERROR_DEVICE_RESET);
+    child_check(block.address == 0);
+    child_status(strata_runtime_prepare_block_use(of->runtime, &of->live, NULL, STRATA_ACCESS_READ),
+                 STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_runtime_reap_pending(of->runtime), STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_runtime_trim(of->runtime, 0, NULL), STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_runtime_usage(of->runtime, &usage), STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_runtime_register_stream(of->runtime, of->own), STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_runtime_stream_synchronize(of->runtime, of->pooled), STRATA_ERROR_DEVICE_RESET);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+}
+
+static void child_memory_that_is_gone_is_not_handed_out(void)
+{
+    scene *of = scene_of_child();
+    strata_block block;
+    open_and_reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    for (int i = 0; i < 3; i++)
+        child_status(strata_runtime_allocate(of->runtime, SMALL, NULL, &block), STRATA_ERROR_DEVICE_RESET);
+    child_check(block.address == 0);
+}
+
+static void child_blocks_can_be_freed_and_the_runtime_can_be_ended(void)
+{
+    scene *of = scene_of_child();
+    open_and_reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_deallocate(of->runtime, &of->live));
+    child_ok(strata_runtime_deallocate_on(of->runtime, &of->other, of->own));
+    child_ok(strata_runtime_deallocate_address(of->runtime, of->other.address, NULL));
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+/* Nothing tells Strata of the reset. */
+static void child_the_runtime_can_be_ended_at_once(void)
+{
+    scene *of = scene_of_child();
+    open_and_reset(of);
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+static void free_all_and_end(scene *of)
+{
+    child_ok(strata_runtime_deallocate(of->runtime, &of->live));
+    child_ok(strata_runtime_deallocate(of->runtime, &of->other));
+    child_ok(strata_runtime_destroy(of->runtime));
+}
+
+static void use(strata_runtime *runtime)
+{
+    CUstream stream, own;
+    strata_block block;
+    unsigned char bytes[SMALL] = {0};
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    child_check(strata_cu.StreamCreate(&own, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_register_stream(runtime, own));
+    child_ok(strata_runtime_allocate(runtime, SMALL, stream, &block));
+    child_check(strata_cu.MemsetD8Async(block.address, 0x5a, SMALL, stream) == CUDA_SUCCESS);
+    child_ok(strata_runtime_prepare_block_use(runtime, &block, own, STRATA_ACCESS_READ));
+    child_check(strata_cu.MemcpyDtoHAsync(bytes, block.address, SMALL, own) == CUDA_SUCCESS);
+    child_ok(strata_runtime_finish_block_use(runtime, &block, own, STRATA_ACCESS_READ));
+    child_check(strata_cu.StreamSynchronize(own) == CUDA_SUCCESS);
+    child_check(bytes[0] == 0x5a && bytes[SMALL - 1] == 0x5a);
+    child_ok(strata_runtime_deallocate(runtime, &block));
+    child_ok(strata_runtime_unregister_stream(runtime, own));
+    child_check(strata_cu.StreamDestroy(own) == CUDA_SUCCESS);
+    child_ok(strata_runtime_stream_release(runtime, stream));
+    child_ok(strata_runtime_reap_pending(runtime));
+}
+
+static void child_a_new_runtime_works(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *next;
+    open_and_reset(of);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &next));
+    test_make_current();
+    use(next);
+    free_all_and_end(of); /* the old one ends beside the new one */
+    use(next);
+    child_ok(strata_runtime_destroy(next));
+    child_ok(strata_device_check(0));
+}
+
+static void child_the_devices_own_runtime_is_made_again(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *first, *next;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_get(0, &first));
+    child_ok(strata_runtime_allocate(first, SMALL, NULL, &of->live));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_get(0, &next));
+    child_check(next != first);
+    test_make_current();
+    use(next);
+    child_ok(strata_runtime_deallocate(first, &of->live));
+    child_ok(strata_runtime_get(0, &first));
+    child_check(next == first);
+}
+
+/* A reset later on is a reset again. */
+static void child_resets_can_follow_each_other(void)
+{
+    scene *of = scene_of_child();
+    for (int i = 0; i < 3; i++) {
+        open_and_reset(of);
+        child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+        free_all_and_end(of);
+    }
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    test_make_current();
+    use(of->runtime);
+}
+
+/* Pools and mapped memory outlive the context, and would stay with the process. */
+static void child_a_runtime_that_ends_gives_back_what_it_held_free(void)
+{
+    scene *of = scene_of_child();
+    size_t free_before, free_after, total;
+    CUcontext context;
+    test_open_driver_quietly();
+    child_check(strata_cu.MemGetInfo(&free_before, &total) == CUDA_SUCCESS);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &of->runtime));
+    child_ok(strata_runtime_allocate(of->runtime, BYTES, NULL, &of->live));
+    child_ok(strata_runtime_deallocate(of->runtime, &of->live));
+    reset(of);
+    child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
+    child_ok(strata_runtime_destroy(of->runtime));
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_check(strata_cu.MemGetInfo(&free_after, &total) == CUDA_SUCCESS);
+    child_check(free_after >= free_before);
+}
+
+static void child_a_program_that_resets_no_device_is_told_so(void)
+{
+    test_open_driver_quietly();
+    child_ok(strata_device_check(0)); /* not used yet */
+    strata_runtime *runtime;
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_device_check(0));
+    child_status(strata_device_check(-1), STRATA_ERROR_INVALID_VALUE);
+}
+
+/* On every owner, and on layers with streams, kernels or maps of their own, at both moments. */
+static void run_on(const char *scenario, const char *const *stacks, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        for (moment when = ENDED; when <= ANEW; when++) {
+            char stack[80];
+            snprintf(stack, sizeof stack, "TEST_STACK=%s", stacks[i]);
+            const char *const changes[] = {stack, when == ANEW ? "TEST_ANEW=1" : "TEST_ANEW", NULL};
+            printf("%s, %s\n", stacks[i], when == ANEW ? "begun anew" : "ended");
+            test_child_run(scenario, changes);
+        }
+}
+
+static void run_everywhere(const char *scenario)
+{
+    static const char *const stacks[] = {"async",
+                                         "direct",
+                                         "pool",
+                                         "pool, async",
+                                         "pool, direct",
+                                         "pinned",
+                                         "managed",
+                                         "binning, direct",
+                                         "guard, async",
+                                         "guard(sample=1), direct",
+                                         "budget(limit=1GiB), statistics, pool"};
+    run_on(scenario, stacks, sizeof stacks / sizeof stacks[0]);
+}
+
+/* ---- a shared budget, which the process keeps open ---- */
+
+static void count_writes(const char *name, uint64_t count, void *data)
+{
+    if (strcmp(name, "cuStreamWriteValue64") == 0)
+        *(uint64_t *)data += count;
+}
+
+static uint64_t writes_so_far(void)
+{
+    uint64_t count = 0;
+    strata_driver_visit_calls(count_writes, &count);
+    return count;
+}
+
+/* Frees that the streams report to other processes. */
+static void free_often(strata_runtime *runtime)
+{
+    CUstream stream;
+    child_ok(strata_runtime_stream_acquire(runtime, &stream));
+    for (int i = 0; i < 8; i++) {
+        strata_block block;
+        child_ok(strata_runtime_allocate(runtime, BYTES, stream, &block));
+        child_ok(strata_runtime_deallocate(runtime, &block));
+    }
+    child_ok(strata_runtime_stream_release(runtime, stream));
+    child_ok(strata_runtime_reap_pending(runtime));
+}
+
+static void child_a_shared_budget_writes_nowhere_after_a_reset(void)
+{
+    scene *of = scene_of_child();
+    strata_runtime *before, *after;
+    child_ok(strata_driver_count_calls());
+    test_open_driver_quietly();
+    test_make_current();
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &before));
+    free_often(before);
+    const uint64_t writes = writes_so_far();
+    if (!writes)
+        exit(77); /* the driver does not map the words */
+    reset(of);
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
+    free_often(after);
+    child_check(writes_so_far() == writes);
+    child_ok(strata_runtime_destroy(after));
+    child_ok(strata_runtime_destroy(before));
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = of->stack}, &after));
+    free_often(after);
+    child_check(writes_so_far() > writes); /* the file was opened anew */
+    child_ok(strata_runtime_destroy(after));
+}
+
+static void a_shared_budget_writes_nowhere_after_a_reset(void **state)
+{
+    (void)state;
+    char directory[] = "/tmp/strata-resets-XXXXXX", command[64];
+    static const char *const stacks[] = {"budget(limit=64MiB, shared=reset), async"};
+    assert_non_null(mkdtemp(directory));
+    setenv("STRATA_SHARED_DIR", directory, 1);
+    run_on("child_a_shared_budget_writes_nowhere_after_a_reset", stacks, 1);
+    unsetenv("STRATA_SHARED_DIR");
+    snprintf(command, sizeof command, "rm -r %s", directory);
+    assert_int_equal(system(command), 0);
+}
+
+static void calls_answer_that_the_device_was_reset(void **state)
+{
+    (void)state;
+    run_everywhere("child_calls_answer_that_the_device_was_reset");
+}
+
+static void memory_that_is_gone_is_not_handed_out(void **state)
+{
+    (void)state;
+    run_everywhere("child_memory_that_is_gone_is_not_handed_out");
+}
+
+static void blocks_can_be_freed_and_the_runtime_can_be_ended(void **state)
+{
+    (void)state;
+    run_everywhere("child_blocks_can_be_freed_and_the_runtime_can_be_ended");
+}
+
+static void the_runtime_can_be_ended_at_once(void **state)
+{
+    (void)state;
+    run_everywhere("child_the_runtime_can_be_ended_at_once");
+}
+
+static void a_new_runtime_works(void **state)
+{
+    (void)state;
+    run_everywhere("child_a_new_runtime_works");
+}
+
+static void the_devices_own_runtime_is_made_again(void **state)
+{
+    (void)state;
+    test_child_run("child_the_devices_own_runtime_is_made_again", NULL);
+}
+
+static void resets_can_follow_each_other(void **state)
+{
+    (void)state;
+    run_everywhere("child_resets_can_follow_each_other");
+}
+
+static void a_runtime_that_ends_gives_back_what_it_held_free(void **state)
+{
+    (void)state;
+    static const char *const stacks[] = {"async", "pool"};
+    run_on("child_a_runtime_that_ends_gives_back_what_it_held_free", stacks, sizeof stacks / sizeof stacks[0]);
+}
+
+static void a_program_that_resets_no_device_is_told_so(void **state)
+{
+    (void)state;
+    test_child_run("child_a_program_that_resets_no_device_is_told_so", NULL);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(child_calls_answer_that_the_device_was_reset),
+        TEST_SCENARIO(child_memory_that_is_gone_is_not_handed_out),
+        TEST_SCENARIO(child_blocks_can_be_freed_and_the_runtime_can_be_ended),
+        TEST_SCENARIO(child_the_runtime_can_be_ended_at_once),
+        TEST_SCENARIO(child_a_new_runtime_works),
+        TEST_SCENARIO(child_the_devices_own_runtime_is_made_again),
+        TEST_SCENARIO(child_resets_can_follow_each_other),
+        TEST_SCENARIO(child_a_runtime_that_ends_gives_back_what_it_held_free),
+        TEST_SCENARIO(child_a_program_that_resets_no_device_is_told_so),
+        TEST_SCENARIO(child_a_shared_budget_writes_nowhere_after_a_reset),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    setenv("STRATA_DRIVER", "auto", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_answer_that_the_device_was_reset),
+        cmocka_unit_test(memory_that_is_gone_is_not_handed_out),
+        cmocka_unit_test(blocks_can_be_freed_and_the_runtime_can_be_ended),
+        cmocka_unit_test(the_runtime_can_be_ended_at_once),
+        cmocka_unit_test(a_new_runtime_works),
+        cmocka_unit_test(the_devices_own_runtime_is_made_again),
+        cmocka_unit_test(resets_can_follow_each_other),
+        cmocka_unit_test(a_runtime_that_ends_gives_back_what_it_held_free),
+        cmocka_unit_test(a_program_that_resets_no_device_is_told_so),
+        cmocka_unit_test(a_shared_budget_writes_nowhere_after_a_reset),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,433 @@
+/* pool: how much memory it holds (resources/pool/policy.h). */
+#include <stdlib.h>
+
+#include "support/pool.h"
+#include "support/pool_inside.h"
+
+#define GIB (1024 * MIB)
+
+enum { BLOCKS = 24 };
+
+typedef struct traffic {
+    strata_runtime *runtime;
+    pool *self;
+    CUstream stream;
+    strata_block blocks[BLOCKS];
+    uint32_t seed;
+} traffic;
+
+static void begin(traffic *all, const char *stack)
+{
+    needs_granule(2 * MIB);
+    *all = (traffic){.seed = 7};
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
+    check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
+    all->self = pool_inside(all->runtime);
+}
+
+static void replace(traffic *all, strata_block *block, size_t bytes)
+{
+    if (block->id.generation)
+        check_ok(strata_runtime_deallocate(all->runtime, block));
+    *block = (strata_block){0};
+    if (bytes)
+        check_ok(strata_runtime_allocate(all->runtime, bytes, all->stream, block));
+}
+
+static void end(traffic *all)
+{
+    for (unsigned i = 0; i < BLOCKS; i++)
+        replace(all, &all->blocks[i], 0);
+    check_ok(strata_runtime_stream_release(all->runtime, all->stream));
+    check_ok(strata_runtime_destroy(all->runtime));
+}
+
+static uint32_t draw(traffic *all)
+{
+    all->seed = all->seed * 1664525 + 1013904223;
+    return all->seed >> 8;
+}
+
+static uint64_t value(const traffic *all, const char *name)
+{
+    return value_of(all->runtime, name);
+}
+
+/* Blocks of 64 MiB, and every second of the first `freed` freed: `freed` / 2 gaps of 64 MiB between live ones. */
+static void make_holes(traffic *all, unsigned count, unsigned freed)
+{
+    for (unsigned i = 0; i < count; i++)
+        replace(all, &all->blocks[i], 64 * MIB);
+    for (unsigned i = 0; i < freed; i += 2)
+        replace(all, &all->blocks[i], 0);
+    test_synchronize(all->stream); /* only complete memory is moved without a wait */
+}
+
+/* ---- the rule ---- */
+
+/* Beyond a peak of 1 GiB. */
+static uint64_t thousandths(uint64_t share)
+{
+    return GIB * share / 1000;
+}
+
+static uint64_t in_granules(uint64_t bytes)
+{
+    return (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
+}
+
+/* A block that fits no hole of make_holes, and that may be made beyond a peak of 1 GiB: once. */
+static size_t beyond_once(void)
+{
+    const size_t bytes = in_granules(thousandths(POOL_SHARE_BALANCED)) - 2 * MIB;
+    assert_in_range(bytes, 66 * MIB, 128 * MIB);
+    return bytes;
+}
+
+static void a_share_of_the_peak_may_be_held_beyond_it(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(decay=0)");
+    make_holes(&all, 16, 16);
+    assert_int_equal(value(&all, "pool.reserved"), GIB);
+    replace(&all, &all.blocks[0], beyond_once());
+    assert_int_equal(value(&all, "pool.allowed"), in_granules(GIB + thousandths(POOL_SHARE_BALANCED)) + 2 * MIB);
+    assert_int_equal(value(&all, "pool.chunks.moved"), 0);
+    assert_in_range(value(&all, "pool.reserved"), GIB + beyond_once(), value(&all, "pool.allowed"));
+    const uint64_t reserved = value(&all, "pool.reserved");
+    replace(&all, &all.blocks[2], beyond_once()); /* beyond: what is free is moved */
+    assert_true(value(&all, "pool.chunks.moved") > 0);
+    assert_in_range(value(&all, "pool.reserved"), reserved, value(&all, "pool.allowed"));
+    end(&all);
+}
+
+/* However many chunks it moves. */
+static void each_move_buys_a_share_of_the_peak(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(decay=0)");
+    make_holes(&all, 16, 16);
+    replace(&all, &all.blocks[0], beyond_once());
+    assert_int_equal(value(&all, "pool.bought"), 0);
+    replace(&all, &all.blocks[2], beyond_once());
+    assert_true(value(&all, "pool.chunks.moved") > 1);
+    assert_int_equal(value(&all, "pool.bought"), POOL_BUY);
+    const uint64_t moved = value(&all, "pool.chunks.moved");
+    replace(&all, &all.blocks[4], beyond_once());
+    assert_true(value(&all, "pool.chunks.moved") > moved);
+    assert_int_equal(value(&all, "pool.bought"), 2 * POOL_BUY);
+    replace(&all, &all.blocks[6], beyond_once());
+    assert_int_equal(value(&all, "pool.allowed"),
+                     in_granules(GIB + thousandths(POOL_SHARE_BALANCED + 2 * POOL_BUY)) + 2 * MIB);
+    end(&all);
+}
+
+/* Random large blocks: the more has been moved, the less is moved. */
+static void what_goes_on_moving_comes_to_an_end(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("chunks of a device of 8 GiB");
+    test_needs_truthful_queries();
+    enum { REQUESTS = 6000 };
+    traffic all;
+    uint64_t moved[2] = {0};
+    begin(&all, "pool(decay=0)");
+    for (int half = 0; half < 2; half++) {
+        const uint64_t before = value(&all, "pool.chunks.moved");
+        for (int i = 0; i < REQUESTS; i++) {
+            const uint32_t which = draw(&all) % BLOCKS;
+            replace(&all, &all.blocks[which], (1 + draw(&all) % 128) * MIB);
+        }
+        moved[half] = value(&all, "pool.chunks.moved") - before;
+    }
+    assert_true(moved[0] > 0 && moved[1] <= moved[0] / 8);
+    end(&all);
+}
+
+static void a_given_overhead_is_kept(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(overhead=50, decay=0)");
+    make_holes(&all, 16, 16);
+    for (unsigned i = 0; i < 4; i += 2)
+        replace(&all, &all.blocks[i], 126 * MIB);
+    assert_true(value(&all, "pool.chunks.moved") > 0);
+    assert_int_equal(value(&all, "pool.bought"), 0);
+    assert_true(value(&all, "pool.reserved") <= in_granules(GIB + thousandths(50)) + 2 * MIB);
+    end(&all);
+    begin(&all, "pool(slack=50)"); /* the old name */
+    assert_true(share_of_peak(all.runtime) > 0.049 && share_of_peak(all.runtime) < 0.051);
+    end(&all);
+}
+
+/* No chunk is wholly free, as blocks of 4 MiB lie in chunks of 8. */
+static void what_cannot_be_moved_is_made_up_to_the_limit(void **state)
+{
+    (void)state;
+    enum { PARTS = 64 };
+    traffic all;
+    strata_block parts[PARTS] = {0}, none;
+    begin(&all, "pool(overhead=1, decay=0)");
+    replace(&all, &all.blocks[0], 256 * MIB);
+    replace(&all, &all.blocks[0], 0);
+    for (unsigned i = 0; i < PARTS; i++)
+        replace(&all, &parts[i], 4 * MIB);
+    for (unsigned i = 0; i < PARTS; i += 2)
+        replace(&all, &parts[i], 0);
+    check_ok(strata_control(strata_runtime_stack(all.runtime), "pool.limit", NULL, &(uint64_t){512 * MIB}));
+    replace(&all, &all.blocks[0], 256 * MIB);
+    assert_true(value(&all, "pool.allowed") < 400 * MIB);
+    assert_int_equal(value(&all, "pool.reserved"), 512 * MIB);
+    check_status(strata_runtime_allocate(all.runtime, 6 * MIB, all.stream, &none), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_int_equal(value(&all, "pool.chunks.moved") + value(&all, "pool.bought"), 0);
+    for (unsigned i = 1; i < PARTS; i += 2)
+        replace(&all, &parts[i], 0);
+    end(&all);
+}
+
+static void half_of_what_is_left_below_a_limit_is_held_at_most(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(max_size=1088MiB, prefer=speed, decay=0)");
+    make_holes(&all, 16, 0);
+    assert_int_equal(value(&all, "pool.allowed"), GIB + 32 * MIB + 2 * MIB);
+    assert_int_equal(value(&all, "pool.limit.nearest"), 1088 * MIB);
+    end(&all);
+    begin(&all, "pool(max_size=1024MiB, decay=0)"); /* down to nothing at the limit */
+    make_holes(&all, 16, 16);
+    assert_int_equal(value(&all, "pool.reserved"), GIB);
+    replace(&all, &all.blocks[0], 512 * MIB);
+    assert_int_equal(value(&all, "pool.reserved"), GIB);
+    end(&all);
+}
+
+/* The nearest limit before and after another program takes a GiB. */
+static void look_beside_another(const char *stack, uint64_t nearest[2])
+{
+    traffic all;
+    CUdeviceptr other;
+    begin(&all, stack);
+    replace(&all, &all.blocks[0], 64 * MIB);
+    nearest[0] = value(&all, "pool.limit.nearest");
+    check_cu(test_cu()->MemAlloc(&other, GIB));
+    replace(&all, &all.blocks[1], 64 * MIB);
+    nearest[1] = value(&all, "pool.limit.nearest");
+    check_cu(test_cu()->MemFree(other));
+    end(&all);
+}
+
+/* Above, a budget counts what is live, below what is reserved. */
+static void budgets_above_and_below_count_as_limits(void **state)
+{
+    static const char *const stacks[] = {"budget(limit=1088MiB), pool(prefer=speed, decay=0)",
+                                         "pool(prefer=speed, decay=0), budget(limit=1088MiB), async"};
+    (void)state;
+    for (size_t i = 0; i < sizeof stacks / sizeof stacks[0]; i++) {
+        traffic all;
+        begin(&all, stacks[i]);
+        make_holes(&all, 16, 0);
+        assert_int_equal(value(&all, "pool.limit.nearest"), 1088 * MIB);
+        assert_int_equal(value(&all, "pool.allowed"), 1024 * MIB + 32 * MIB + 2 * MIB);
+        end(&all);
+    }
+}
+
+static void a_budget_of_another_branch_is_no_limit(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "fallback(budget(limit=64MiB), pool(decay=0) | pool(decay=0))");
+    make_holes(&all, 4, 0);
+    assert_int_equal(value(&all, "pool.limit.nearest"), 64 * MIB);
+    assert_true(value(&all, "pool[1].limit.nearest") > GIB);
+    end(&all);
+}
+
+static void what_the_device_has_left_counts_as_a_limit(void **state)
+{
+    (void)state;
+    uint64_t nearest[2];
+    look_beside_another("pool(decay=0)", nearest);
+    assert_in_range(nearest[1], nearest[0] - GIB - 2 * MIB, nearest[0] - GIB + 2 * MIB);
+    look_beside_another("pool(deterministic=on)", nearest); /* equal calls, equal addresses, whatever others hold */
+    assert_int_equal(nearest[0], nearest[1]);
+}
+
+/* ---- preferences ---- */
+
+static uint64_t held_after_holes(const char *stack, uint64_t *moved)
+{
+    traffic all;
+    begin(&all, stack);
+    make_holes(&all, 16, 16);
+    for (int i = 0; i < 8; i += 2)
+        replace(&all, &all.blocks[i], 126 * MIB);
+    const uint64_t reserved = value(&all, "pool.reserved");
+    *moved = value(&all, "pool.chunks.moved");
+    end(&all);
+    return reserved;
+}
+
+static void speed_moves_nothing_while_the_limit_is_far_and_memory_holds_little(void **state)
+{
+    (void)state;
+    uint64_t by_memory, by_default, by_balanced, by_speed;
+    const uint64_t memory = held_after_holes("pool(prefer=memory, decay=0)", &by_memory);
+    const uint64_t balanced = held_after_holes("pool(prefer=balanced, decay=0)", &by_balanced);
+    const uint64_t speed = held_after_holes("pool(prefer=speed, decay=0)", &by_speed);
+    assert_int_equal(held_after_holes("pool(decay=0)", &by_default), balanced);
+    assert_int_equal(by_default, by_balanced);
+    assert_true(by_speed == 0 && by_default > 0 && by_memory > by_default);
+    assert_true(memory < balanced && balanced < speed);
+    assert_true(memory <= in_granules(GIB + thousandths(POOL_SHARE_MEMORY)) + 2 * MIB);
+}
+
+static void memory_buys_nothing(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(prefer=memory, decay=0)");
+    make_holes(&all, 16, 16);
+    for (int i = 0; i < 8; i += 2)
+        replace(&all, &all.blocks[i], 126 * MIB);
+    assert_true(value(&all, "pool.chunks.moved") > 0);
+    assert_int_equal(value(&all, "pool.bought"), 0);
+    end(&all);
+}
+
+/* Rather than refuse. */
+static void speed_moves_memory_at_the_limit(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(max_size=1040MiB, prefer=speed, decay=0)");
+    make_holes(&all, 16, 16);
+    replace(&all, &all.blocks[0], 512 * MIB);
+    assert_true(value(&all, "pool.chunks.moved") > 0);
+    assert_true(value(&all, "pool.reserved") <= 1040 * MIB);
+    end(&all);
+}
+
+/* ---- chunks and growth ---- */
+
+static void a_request_gets_few_chunks_cut_to_its_size(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(decay=0)");
+    replace(&all, &all.blocks[0], 10 * MIB);
+    assert_int_equal(value(&all, "pool.chunks.made"), 1);
+    assert_int_equal(value(&all, "pool.reserved"), 10 * MIB);
+    replace(&all, &all.blocks[1], GIB); /* of 8 GiB: chunks of 8 MiB at the end */
+    assert_true(value(&all, "pool.chunks.made") <= 1 + 1024 / 8);
+    end(&all);
+}
+
+/* So that small requests come to the driver seldom. */
+static void memory_grows_by_a_share_of_it_as_far_as_is_allowed(void **state)
+{
+    (void)state;
+    traffic all;
+    begin(&all, "pool(decay=0)");
+    make_holes(&all, 16, 0);
+    replace(&all, &all.blocks[16], 2 * MIB);
+    assert_int_equal(value(&all, "pool.reserved"), GIB + GIB / POOL_GROW_SHARE);
+    end(&all);
+    begin(&all, "pool(max_size=1040MiB, decay=0)"); /* of 16 MiB that are left, half */
+    make_holes(&all, 16, 0);
+    replace(&all, &all.blocks[16], 2 * MIB);
+    assert_in_range(value(&all, "pool.reserved"), GIB + 2 * MIB, value(&all, "pool.allowed"));
+    assert_true(value(&all, "pool.allowed") <= GIB + 12 * MIB);
+    end(&all);
+}
+
+/* ---- small blocks ---- */
+
+static void a_small_block_that_stays_keeps_no_large_chunk(void **state)
+{
+    (void)state;
+    enum { PAIRS = 64 };
+    traffic all;
+    strata_block large[PAIRS] = {0}, small[PAIRS] = {0};
+    begin(&all, "pool(cache=1, decay=0)");
+    for (int i = 0; i < PAIRS; i++) {
+        replace(&all, &large[i], 12 * MIB);
+        replace(&all, &small[i], 24 << 10);
+    }
+    for (int i = 0; i < PAIRS; i++)
+        replace(&all, &large[i], 0);
+    size_t bytes;
+    check_ok(strata_runtime_trim(all.runtime, 0, &bytes));
+    assert_true(value(&all, "pool.reserved") <= 4 * MIB);
+    for (int i = 0; i < PAIRS; i++)
+        replace(&all, &small[i], 0);
+    end(&all);
+}
+
+/* Although the large side may hold much more than is live. */
+static void small_blocks_get_memory_in_proportion_to_them(void **state)
+{
+    (void)state;
+    enum { SMALL = 256, HALF_MIB = 1 << 19 };
+    traffic all;
+    strata_block small[SMALL] = {0};
+    begin(&all, "pool(decay=0)");
+    make_holes(&all, 16, 0);
+    for (unsigned i = 0; i < SMALL; i++) {
+        replace(&all, &small[i], HALF_MIB);
+        const uint64_t live = (i + 1) * (uint64_t)HALF_MIB, held = value(&all, "pool.reserved") - GIB;
+        assert_in_range(held, live, live + live / POOL_SMALL_SHARE + 4 * MIB);
+    }
+    assert_true(value(&all, "pool.chunks.made") <= GIB / (8 * MIB) + 56); /* one for each 2 MiB would be 64 */
+    for (unsigned i = 0; i < SMALL; i++)
+        replace(&all, &small[i], 0);
+    end(&all);
+}
+
+static void memory_of_small_blocks_serves_large_ones_and_the_reverse(void **state)
+{
+    (void)state;
+    enum { SMALL = 256, HALF_MIB = 1 << 19 };
+    traffic all;
+    strata_block small[SMALL] = {0};
+    begin(&all, "pool(max_size=130MiB, decay=0)");
+    for (int round = 0; round < 2; round++) {
+        replace(&all, &all.blocks[0], 128 * MIB);
+        replace(&all, &all.blocks[0], 0);
+        for (unsigned i = 0; i < SMALL; i++)
+            replace(&all, &small[i], HALF_MIB);
+        for (unsigned i = 0; i < SMALL; i++)
+            replace(&all, &small[i], 0);
+    }
+    end(&all);
+}
+
+int main(void)
+{
+    setenv("STRATA_SIM_MEMORY", "8GiB", 1);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_share_of_the_peak_may_be_held_beyond_it),
+        cmocka_unit_test(each_move_buys_a_share_of_the_peak),
+        cmocka_unit_test(what_goes_on_moving_comes_to_an_end),
+        cmocka_unit_test(a_given_overhead_is_kept),
+        cmocka_unit_test(what_cannot_be_moved_is_made_up_to_the_limit),
+        cmocka_unit_test(half_of_what_is_left_below_a_limit_is_held_at_most),
+        cmocka_unit_test(budgets_above_and_below_count_as_limits),
+        cmocka_unit_test(a_budget_of_another_branch_is_no_limit),
+        cmocka_unit_test(what_the_device_has_left_counts_as_a_limit),
+        cmocka_unit_test(speed_moves_nothing_while_the_limit_is_far_and_memory_holds_little),
+        cmocka_unit_test(memory_buys_nothing),
+        cmocka_unit_test(speed_moves_memory_at_the_limit),
+        cmocka_unit_test(a_request_gets_few_chunks_cut_to_its_size),
+        cmocka_unit_test(memory_grows_by_a_share_of_it_as_far_as_is_allowed),
+        cmocka_unit_test(a_small_block_that_stays_keeps_no_large_chunk),
+        cmocka_unit_test(small_blocks_get_memory_in_proportion_to_them),
+        cmocka_unit_test(memory_of_small_blocks_serves_large_ones_and_the_reverse),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,7 @@
+/* The subcommands of `strata`, in alphabetical order. */
+#include "tools/command.h"
+
+const command *const command_table[] = {
+    &command_budget, &command_completion, &command_help,   &command_info,
+    &command_layers, &command_log,        &command_replay, NULL,
+};
