@@ -31,10 +31,15 @@ set(STRATA_NOT_UNDER_VALGRIND
 # the thread sanitizer understands them.
 set(STRATA_NOT_UNDER_drd "^(busy_flag|peers)$")
 
-# Only with --full: all but one policy of a test, which delays work, and tests that are too slow for a stage of three
-# minutes.
-set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|pool_source.*|guard_reports|sim_check_reports.*|bench[.]every_row.*|command|driver|driver_answers.*|failing_calls|guard_exit|guard_planted[.].*|guard_sampling_faults|guard_sampling_refused|host_memory|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|peers|per_thread|pool_polling|pool_deterministic|pool_policy|process|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit)$")
-set(STRATA_LONG_UNDER_drd "[.](early|late)$|^(bench[.].*|blocks|book_costs|budget|captures|command|completions|deferred|devices|driver|driver_answers.*|examples[.].*|failing_calls|freeing.*|guard_exit|guard_planted[.].*|guard_reports|guard_sampling.*|host_memory|launch.*|layer_stacks|layers|leaks|log_calls|log_files|log_follow|log_places|log_reader|logging|model.*|orderings.*|pool.*|binning|process|ptds|replay|resources.*|runtime|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_reports.*|sim_traffic.*|sim_vmm_ends.*|stacks|status|stream_(ends|waits).*|streams.*|timeline_calls.*|timeline_limit|timelines.*|usage|uses.*)$")
+# Only with --full under memcheck: all but one policy of a test, which delays work, and tests that are too slow for a
+# stage of two minutes.
+set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|budget_deadlock|budget_idle|coming_from_cuda|command|driver|driver_answers.*|failing_calls|guard_calls.*|guard_exit|guard_planted[.].*|guard_reports|guard_sampling_faults|guard_sampling_refused|help|host_memory|layers|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|missing_events|output_files|peers|per_thread|pool_deterministic|pool_policy|pool_polling|pool_source.*|process|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_flag.*|sim_check_reports.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit|trace|bench[.]every_row.*)$")
+
+# Without --full, DRD checks the tests whose threads share data under locks, semaphores and conditions, which it
+# understands: the simulated driver, the sources, guard, and the counters of budget and statistics. The other tests take
+# the lock-free paths, of which it reports what tests/valgrind.supp does not name, and how they are named depends on
+# what a compiler inlines; the thread sanitizer checks them all.
+set(STRATA_SHORT_UNDER_drd "^(sim_(capture|check_correct|check_leaks|check_memory|check_nodes|check_parts|faults|graphs|hooks|host_memory|kernels|memory|newer|peer|recapture|rows|start|streams|values|vmm)[.]random|(async|binning_moments|direct|guard|replay_faults)[.]random|binning_orphans|budget_accounts|budget_retired|budget_slots|callback|counters|driver_scope|emitter|failure_callback|guard_faults|managed|memory|pinned|replay_kernels|replay_parts|statistics_threads)$")
 
 # strata_under_valgrind(name program [argument...]): registers the Valgrind tests of a test that runs the program.
 # Deferred to the end of the folder's CMakeLists.txt, when the test's properties are complete.
@@ -75,7 +80,8 @@ function(strata_add_valgrind_tests name)
     add_test(NAME ${tool}.${name} CONFIGURATIONS ${tool} WORKING_DIRECTORY "${folder}"
       COMMAND "${STRATA_VALGRIND}" --tool=${tool} ${STRATA_VALGRIND_OPTIONS} ${STRATA_${tool}_OPTIONS} ${ARGN})
     set(labels ${tool})
-    if(NOT name MATCHES "${STRATA_LONG_UNDER_${tool}}")
+    if(tool STREQUAL "memcheck" AND NOT name MATCHES "${STRATA_LONG_UNDER_memcheck}" OR
+        tool STREQUAL "drd" AND name MATCHES "${STRATA_SHORT_UNDER_drd}")
       list(APPEND labels ${tool}_short)
     endif()
     set_tests_properties(${tool}.${name} PROPERTIES
