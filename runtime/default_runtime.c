@@ -16,6 +16,7 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "recursive call of strata_runtime_get: layers of a runtime that is being built, and "
                            "callbacks called meanwhile, cannot call it");
+    strata_error_suppress_begin(); /* the log callback may take locks of the program */
     strata_lock_take(&singletons_lock);
     strata_runtime *before = *out = atomic_load_explicit(&singletons[ordinal], memory_order_relaxed);
     if (!*out || strata_device_is_lost((*out)->device)) { /* a lost one is kept: its users may still free */
@@ -30,6 +31,7 @@ static strata_status build_singleton(int ordinal, strata_runtime **out)
         building = false;
     }
     strata_lock_release(&singletons_lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 

@@ -278,7 +278,7 @@ static int list(const settings *from)
     if (status == COMMAND_FINE && !all.shown && !from->json)
         printf("no shared budgets\n");
     if (status == COMMAND_FINE && from->json)
-        printf("%s", json_dumpf(all.list, stdout, JSON_INDENT(2)) == 0 ? "\n" : "");
+        printf("%s", json_dumpf(all.list, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) == 0 ? "\n" : "");
     json_decref(all.list);
     return status == COMMAND_FINE && all.problems ? COMMAND_FOUND : status;
 }

@@ -171,7 +171,7 @@ static bool print_json(const settings *from, const strata_driver_info *driver, c
     for (int i = 0; i < driver->device_count; i++)
         json_array_append_new(list, device_object(&devices[i]));
     json_object_set_new(object, "devices", list);
-    bool written = json_dumpf(object, stdout, JSON_INDENT(2)) == 0;
+    bool written = json_dumpf(object, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) == 0;
     json_decref(object);
     printf("\n");
     return written;

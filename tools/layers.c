@@ -182,7 +182,7 @@ static bool print_json(const strata_layer *one)
     for (size_t i = 0; made && (layer = strata_layer_at(i)); i++)
         if (!one || layer == one)
             made = json_array_append_new(list, json_layer(layer)) == 0;
-    const bool written = made && json_dumpf(list, stdout, JSON_INDENT(2)) == 0;
+    const bool written = made && json_dumpf(list, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) == 0;
     json_decref(list);
     printf("\n");
     return written;

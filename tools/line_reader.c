@@ -4,21 +4,28 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 #include <zlib.h>
 
 bool line_reader_open(line_reader *reader, const char *path)
 {
     *reader = (line_reader){.path = path};
     errno = 0;
-    reader->file = gzopen(path, "rb");
+    const int input = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : -1;
+    reader->file = strcmp(path, "-") != 0 ? gzopen(path, "rb") : input >= 0 ? gzdopen(input, "rb") : NULL;
+    if (!reader->file && input >= 0)
+        close(input);
     if (!reader->file)
         snprintf(reader->problem, sizeof reader->problem, "%s", errno ? strerror(errno) : "out of host memory");
     return reader->file != NULL;
 }
 
-/* zlib's messages begin with the path, as the caller's do. */
+/* zlib's messages begin with the path, as the caller's do, or with "<fd:3>". */
 static const char *without_path(const char *text, const char *path)
 {
+    const char *end = strncmp(text, "<fd:", 4) == 0 ? strstr(text, ">: ") : NULL;
+    if (end)
+        return end + 3;
     size_t length = strlen(path);
     bool named = strncmp(text, path, length) == 0 && strncmp(text + length, ": ", 2) == 0;
     return named ? text + length + 2 : text;

@@ -27,7 +27,7 @@ typedef enum line_status {
     LINE_ERROR, /* see line_reader.problem */
 } line_status;
 
-/* `path` must live as long as the reader is open. False: `problem` has the reason. */
+/* "-" is standard input. `path` must live as long as the reader is open. False: `problem` has the reason. */
 bool line_reader_open(line_reader *reader, const char *path);
 
 /* Reads the next line into reader->line, without "\n" or "\r\n". Refuses a line that is too long or has a zero byte,

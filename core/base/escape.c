@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { SHOWN = 8 }; /* bytes of a character as it is shown, with the final zero */
+
 size_t strata_utf8_length(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -35,19 +37,36 @@ unsigned strata_control_code(const char *text)
     return (unsigned char)text[strata_control_length(text) == 2];
 }
 
+/* The code of a character of two or three bytes that changes the direction of the text after it (Unicode's UAX 9), by
+ * which a name can be shown as another; 0: none. */
+static unsigned direction_code(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text;
+    if (at[0] == 0xd8 && at[1] == 0x9c)
+        return 0x61c;
+    if (at[0] != 0xe2 || (at[1] != 0x80 && at[1] != 0x81))
+        return 0;
+    const unsigned code = 0x2000 | (at[1] & 0x3fu) << 6 | (at[2] & 0x3fu);
+    const bool is_mark = code == 0x200e || code == 0x200f;
+    const bool is_embedding = code >= 0x202a && code <= 0x202e, is_isolate = code >= 0x2066 && code <= 0x2069;
+    return is_mark || is_embedding || is_isolate ? code : 0;
+}
+
 /* Shows one character; *taken is its length in `from`. */
-static size_t show_one(char out[5], const char *from, bool controls, size_t *taken)
+static size_t show_one(char out[SHOWN], const char *from, bool controls, size_t *taken)
 {
     const char c = *from;
     *taken = strata_utf8_length(from);
     if (!*taken) {
         *taken = 1;
-        return (size_t)snprintf(out, 5, "%s", STRATA_UTF8_REPLACEMENT);
+        return (size_t)snprintf(out, SHOWN, "%s", STRATA_UTF8_REPLACEMENT);
     }
     if (controls && (c == '\n' || c == '\t' || c == '\r'))
-        return (size_t)snprintf(out, 5, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
+        return (size_t)snprintf(out, SHOWN, "\\%c", c == '\n' ? 'n' : c == '\t' ? 't' : 'r');
     if (controls && strata_control_length(from))
-        return (size_t)snprintf(out, 5, "\\x%02x", strata_control_code(from));
+        return (size_t)snprintf(out, SHOWN, "\\x%02x", strata_control_code(from));
+    if (controls && direction_code(from))
+        return (size_t)snprintf(out, SHOWN, "\\u%04x", direction_code(from));
     memcpy(out, from, *taken);
     return *taken;
 }
@@ -56,7 +75,7 @@ static void show(char *to, size_t size, const char *from, bool controls)
 {
     size_t used = 0, taken;
     for (; *from; from += taken) {
-        char shown[5];
+        char shown[SHOWN];
         size_t length = show_one(shown, from, controls, &taken);
         if (used + length >= size)
             break;

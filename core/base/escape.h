@@ -17,8 +17,8 @@ size_t strata_control_length(const char *text);
 /* Its code, at most 0x9f. */
 unsigned strata_control_code(const char *text);
 
-/* Writes at most `size` bytes: control characters as \n, \t or \x1b, bytes outside UTF-8 as U+FFFD. Truncates between
- * characters. */
+/* Writes at most `size` bytes: control characters as \n, \t or \x1b, those that change the direction of text as \u202e,
+ * bytes outside UTF-8 as U+FFFD. Truncates between characters. */
 void strata_escape(char *to, size_t size, const char *from);
 
 /* As strata_escape, but keeps control characters. */

@@ -62,6 +62,8 @@ static void read_variable(void)
         place = OFF;
     else if (strcmp(given, "stderr") == 0)
         place = STDERR;
+    else if (strcmp(given, "stdout") == 0 || strcmp(given, "-") == 0)
+        place = read_file_name("/dev/stdout") ? IN_FILE : STDERR;
     else
         place = read_file_name(given) ? IN_FILE : STDERR;
 }

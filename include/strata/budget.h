@@ -151,8 +151,8 @@ typedef struct strata_shared_budget {
     size_t dead_in_use; /* of processes that died: counts until another process comes or needs room */
 } strata_shared_budget;
 
-/* Calls visit for each shared budget that this user can take part in, with arguments valid during the call. Needs no
- * driver. Errors: IO (the folder), OUT_OF_HOST_MEMORY. */
+/* Calls visit for each shared budget that this user can take part in, in the order of their files' names, with
+ * arguments valid during the call. Needs no driver. Errors: IO (the folder), OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data),
                                                     void *data);
 

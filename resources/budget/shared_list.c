@@ -106,7 +106,7 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
     bool grouped;
     unsigned long number;
     char path[SHARED_PATH];
-    if (!read_owner(name, &grouped, &number) || !is_accessible(grouped, number))
+    if (!read_owner(name, &grouped, &number))
         return;
     int length = snprintf(path, sizeof path, "%s/%s", shared_directory(), name);
     if ((size_t)length >= sizeof path)
@@ -126,6 +126,13 @@ static void visit_file(const char *name, file_view *view, void (*visit)(const st
         shared_close(shared);
 }
 
+static int is_named_as_budget(const struct dirent *entry)
+{
+    bool grouped;
+    unsigned long number;
+    return read_owner(entry->d_name, &grouped, &number) && is_accessible(grouped, number);
+}
+
 strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budget *budget, void *data), void *data)
 {
     if (!visit)
@@ -136,17 +143,17 @@ strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budge
     file_view *view = strata_host_zalloc(sizeof *view);
     if (!view)
         return strata_fail_host_memory("a view of a shared budget");
-    DIR *folder = opendir(shared_directory());
-    if (!folder) {
+    struct dirent **entries = NULL;
+    const int count = scandir(shared_directory(), &entries, is_named_as_budget, alphasort);
+    if (count < 0)
         status = shared_file_refuse(shared_directory(), "looked through"); /* by errno */
-        strata_host_free(view);
-        return status;
+    for (int i = 0; i < count; i++) {
+        visit_file(entries[i]->d_name, view, visit, data);
+        free(entries[i]);
     }
-    for (const struct dirent *entry; (entry = readdir(folder));)
-        visit_file(entry->d_name, view, visit, data);
-    closedir(folder);
+    free(entries);
     strata_host_free(view);
-    return STRATA_SUCCESS;
+    return status;
 }
 
 /* The shared budget with this path, as visits give it. */

@@ -140,7 +140,8 @@ static void restore_signals(const blocked_signal *self, bool raised)
 {
     int error = errno;
     if (raised && !self->pending)
-        sigtimedwait(&self->alone, NULL, &(struct timespec){0});
+        while (sigtimedwait(&self->alone, NULL, &(struct timespec){0}) < 0 && errno == EINTR)
+            ;
     pthread_sigmask(SIG_SETMASK, &self->before, NULL);
     errno = error;
 }

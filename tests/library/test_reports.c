@@ -44,8 +44,10 @@ static int remove_folder(void **state)
 static void begin(void)
 {
     int file = open(getenv("STRATA_TEST_STDERR"), O_WRONLY | O_CREAT | O_APPEND, 0600);
+    const char *out = getenv("STRATA_TEST_STDOUT");
     test_open_driver_quietly();
     child_check(file >= 0 && dup2(file, STDERR_FILENO) == STDERR_FILENO);
+    child_check(!out || freopen(out, "a", stdout));
 }
 
 static strata_stack *volatile last_made; /* no leak of host memory */
@@ -271,12 +273,14 @@ static size_t occurrences(const char *text, const char *words)
 /* Runs a scenario, and counts the words in its standard error and in the file "report". */
 static int run(const char *scenario, const char *variable)
 {
-    char stderr_file[NAME_ROOM + 32], shared[NAME_ROOM + 32];
+    char stderr_file[NAME_ROOM + 32], stdout_file[NAME_ROOM + 32], shared[NAME_ROOM + 32];
     unlink(in_folder("stderr"));
+    unlink(in_folder("stdout"));
     unlink(in_folder("report"));
     snprintf(stderr_file, sizeof stderr_file, "STRATA_TEST_STDERR=%s", in_folder("stderr"));
     snprintf(shared, sizeof shared, "STRATA_SHARED_DIR=%s", folder);
-    const char *const changes[] = {stderr_file, variable, shared, "STRATA_SIM_CHECK", NULL};
+    snprintf(stdout_file, sizeof stdout_file, "STRATA_TEST_STDOUT=%s", in_folder("stdout"));
+    const char *const changes[] = {stderr_file, stdout_file, variable, shared, "STRATA_SIM_CHECK", NULL};
     return test_child_status(scenario, changes);
 }
 
@@ -329,6 +333,16 @@ static void strata_report_says_where_findings_go_and_off_says_nowhere(void **sta
     struct stat is;
     assert_int_equal(stat(in_folder("report"), &is), 0);
     assert_int_equal(is.st_mode & 07777, 0600);
+}
+
+static void strata_report_can_be_standard_output(void **state)
+{
+    (void)state;
+    static const char *const variables[] = {"STRATA_REPORT=stdout", "STRATA_REPORT=-", "STRATA_REPORT=/dev/stdout"};
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++) {
+        check_said("block_is_overrun", variables[i], "guard: overrun", 0, 0);
+        assert_int_equal(occurrences(text_of("stdout"), "guard: overrun"), 1);
+    }
 }
 
 static void a_limit_that_a_shared_budget_does_not_use_is_a_finding(void **state)
@@ -458,6 +472,7 @@ int main(int count, char **arguments)
         IN_FOLDER(a_finding_that_nothing_else_says_is_written_to_standard_error),
         IN_FOLDER(a_finding_that_a_callback_takes_is_not_written),
         IN_FOLDER(strata_report_says_where_findings_go_and_off_says_nowhere),
+        IN_FOLDER(strata_report_can_be_standard_output),
         IN_FOLDER(a_limit_that_a_shared_budget_does_not_use_is_a_finding),
         IN_FOLDER(a_guard_that_ends_the_process_writes_its_finding_once),
         IN_FOLDER(leaks_that_no_callback_takes_are_written_to_standard_error),

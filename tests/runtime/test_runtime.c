@@ -103,6 +103,43 @@ static void a_first_start_that_fails_leaves_nothing_and_is_tried_again(void **st
     assert_null(runtime);
 }
 
+static void *get_beside(void *data)
+{
+    strata_runtime *runtime;
+    (void)data;
+    return strata_runtime_get(0, &runtime) == STRATA_ERROR_SYNTAX ? &layers_made : NULL;
+}
+
+static int errors_told;
+
+/* Another thread asks for the same runtime meanwhile, and is waited for. */
+static void ask_beside(const strata_error *error, void *data)
+{
+    pthread_t thread;
+    void *result = NULL;
+    (void)data;
+    if (errors_told++)
+        return; /* that thread's own */
+    assert_int_equal(error->status, STRATA_ERROR_SYNTAX);
+    assert_int_equal(pthread_create(&thread, NULL, get_beside, NULL), 0);
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += 60;
+    assert_int_equal(pthread_timedjoin_np(thread, &result, &until), 0);
+    assert_non_null(result);
+}
+
+static void a_first_start_that_fails_is_told_while_no_lock_is_held(void **state)
+{
+    strata_runtime *runtime;
+    (void)state;
+    setenv("STRATA_STACK", "counted, nonsense", 1);
+    strata_set_log_callback(ask_beside, NULL);
+    check_status(strata_runtime_get(0, &runtime), STRATA_ERROR_SYNTAX);
+    strata_set_log_callback(NULL, NULL);
+    assert_int_equal(errors_told, 2);
+}
+
 static void sixteen_threads_start_one_runtime_and_build_it_once(void **state)
 {
     (void)state;
@@ -681,6 +718,7 @@ int main(void)
         return 1;
     const struct CMUnitTest singleton[] = {
         cmocka_unit_test(a_first_start_that_fails_leaves_nothing_and_is_tried_again),
+        cmocka_unit_test(a_first_start_that_fails_is_told_while_no_lock_is_held),
         cmocka_unit_test(sixteen_threads_start_one_runtime_and_build_it_once),
         cmocka_unit_test(the_singleton_is_not_ended),
         cmocka_unit_test(a_device_that_there_is_not_has_no_runtime),

@@ -165,6 +165,41 @@ static void a_log_that_is_missing_damaged_or_cut_off_is_said_to_be(void **state)
     scratch_remove(&log);
 }
 
+/* Runs `strata` with its standard input from the file. */
+static outcome *run_from(const char *line, const char *input)
+{
+    int before = dup(STDIN_FILENO), file = open(input, O_RDONLY | O_CLOEXEC);
+    assert_true(before >= 0 && file >= 0 && dup2(file, STDIN_FILENO) == STDIN_FILENO);
+    outcome *of = run(line);
+    assert_int_equal(dup2(before, STDIN_FILENO), STDIN_FILENO);
+    close(before);
+    close(file);
+    return of;
+}
+
+static void a_trace_and_a_log_can_come_from_standard_input(void **state)
+{
+    (void)state;
+    scratch_file trace = scratch_write(SMALL_TRACE), log = make_log_file("");
+    outcome *of = run_from("replay --driver sim -", trace.path);
+    assert_outcome(of, 0, "operations       8", "");
+    free(of);
+    of = run_from("replay --driver sim -", log.path);
+    assert_outcome(of, 0, "operations", "");
+    free(of);
+    outcome *named = run_on("log --csv", &log);
+    of = run_from("log --csv -", log.path);
+    assert_outcome(of, 0, named->out, "");
+    assert_string_equal(of->out, named->out);
+    free(of);
+    free(named);
+    of = run_from("log -", "/proc/self/mem"); /* its first page cannot be read */
+    assert_outcome(of, 2, "", "-: read error: Input/output error");
+    free(of);
+    scratch_remove(&trace);
+    scratch_remove(&log);
+}
+
 static void bad_usage_is_status_2_with_a_reason(void **state)
 {
     (void)state;
@@ -193,6 +228,7 @@ static void bad_usage_is_status_2_with_a_reason(void **state)
         {"log --thread one x", "--thread is \"one\""},
         {"log --min-size big x", "--min-size is \"big\""},
         {"log --csv --json x", "--csv cannot be combined with"},
+        {"log --follow -", "--follow takes a file that has a name, not standard input"},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         bool has_trace = strncmp(wrong[i].line, "replay --", 9) == 0;
@@ -718,6 +754,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(help_and_version_go_to_stdout),
         cmocka_unit_test(bad_usage_is_status_2_with_a_reason),
+        cmocka_unit_test(a_trace_and_a_log_can_come_from_standard_input),
         cmocka_unit_test(a_log_is_printed_filtered_and_converted),
         cmocka_unit_test(a_log_is_replayed_as_the_trace_that_it_was_made_from),
         cmocka_unit_test(a_log_that_is_missing_damaged_or_cut_off_is_said_to_be),

@@ -120,6 +120,8 @@ static error_t parse(int key, char *text, struct argp_state *state)
             argp_error(state, "--csv cannot be combined with --json or --summary");
         if (to->follow && to->path_count > 1)
             argp_error(state, "--follow takes one file; its rotation is followed");
+        if (to->follow && to->path_count && strcmp(to->paths[0], "-") == 0)
+            argp_error(state, "--follow takes a file that has a name, not standard input");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -149,7 +151,8 @@ static const struct argp_option options[] = {
 };
 
 static const char documentation[] =
-    "Prints records of the layer \"logging\".\vA FILE is a binary log, plain or gzip. Several files, such as those of "
+    "Prints records of the layer \"logging\".\vA FILE is a binary log, plain or gzip; - is standard input. Several "
+    "files, such as those of "
     "one rotation, are merged. Late records are sorted into their places. A log that ends within a batch, or whose "
     "compressed file is cut off, is read up to there. Damage is skipped up to the next intact batch. Both are reported "
     "on stderr.\n\nWith --follow, records are printed as they are written, late ones when they come; with --summary, "

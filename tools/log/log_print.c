@@ -125,7 +125,7 @@ static json_t *tag_of(const strata_log_record *record)
 
 static bool write_object(FILE *to, json_t *object, bool complete)
 {
-    bool written = object && complete && json_dumpf(object, to, JSON_COMPACT) == 0;
+    bool written = object && complete && json_dumpf(object, to, JSON_COMPACT | JSON_ENSURE_ASCII) == 0;
     fputc('\n', to);
     json_decref(object);
     return written;

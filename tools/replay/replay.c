@@ -113,7 +113,8 @@ static const struct argp_option options[] = {
 static const char documentation[] =
     "Replays recorded allocations through a stack, and reports what they cost."
     "\vA TRACE is a file, plain or gzip: a trace of Strata's (op,id,bytes,stream,time_us), a log of its layer logging, "
-    "binary or CSV, or the CSV log of RMM's logging resource. examples/traces has two. Several are replayed one after "
+    "binary or CSV, or the CSV log of RMM's logging resource; - is standard input. examples/traces has two. Several "
+    "are replayed one after "
     "another.\n\n"
     "Exit status: 0 if all went well, 1 if calls failed, bytes were corrupted, blocks left over or the report could "
     "not "

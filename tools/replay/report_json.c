@@ -127,7 +127,7 @@ bool report_json(const report *of, FILE *to)
     set_layers(object, of);
     set_setting(object, of);
     set_findings(object, of->result);
-    bool written = json_dumpf(object, to, JSON_INDENT(2)) == 0;
+    bool written = json_dumpf(object, to, JSON_INDENT(2) | JSON_ENSURE_ASCII) == 0;
     json_decref(object);
     fputc('\n', to);
     return fflush(to) == 0 && !ferror(to) && written;

@@ -94,6 +94,28 @@ static void a_folder_that_is_not_there_is_said(void **state)
     check_status(strata_shared_budget_visit(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
+static void check_order(const strata_shared_budget *budget, void *data)
+{
+    char *before = data;
+    assert_true(strcmp(before, budget->path) < 0);
+    snprintf(before, SHARED_PATH, "%s", budget->path);
+}
+
+static void visits_come_in_the_order_of_names(void **state)
+{
+    (void)state;
+    budget_shared *open[12];
+    for (int i = 0; i < 12; i++) {
+        const char name[] = {(char)('a' + i * 5 % 12), '\0'};
+        open[i] = open_budget(name);
+    }
+    char before[SHARED_PATH] = "";
+    check_ok(strata_shared_budget_visit(check_order, before));
+    assert_non_null(strstr(before, "-l-"));
+    for (int i = 0; i < 12; i++)
+        shared_close(open[i]);
+}
+
 /* The path is the folder and the file's name; it is never truncated. */
 static void a_path_that_is_too_long_is_refused(void **state)
 {
@@ -521,6 +543,7 @@ int main(void)
         cmocka_unit_test_teardown(files_of_one_process_are_closed_in_any_order, clear_away),
         cmocka_unit_test_teardown(a_folder_that_is_not_there_is_said, clear_away),
         cmocka_unit_test_teardown(a_path_that_is_too_long_is_refused, clear_away),
+        cmocka_unit_test_teardown(visits_come_in_the_order_of_names, clear_away),
         cmocka_unit_test_teardown(without_a_folder_in_the_environment_it_is_shared_memory, clear_away),
         cmocka_unit_test_teardown(names_of_others_in_the_folder_are_let_be, clear_away),
         cmocka_unit_test_teardown(a_pipe_under_the_name_is_refused, clear_away),
