@@ -37,12 +37,12 @@ static inline char *host_flag(const struct world *world)
 /* The host clears and sets it without a declaration: values are there for that. */
 static inline void host_sets(const struct world *world, uint32_t value)
 {
-    *(volatile uint32_t *)(void *)host_flag(world) = value;
+    __atomic_store_n((uint32_t *)(void *)host_flag(world), value, __ATOMIC_RELEASE); /* streams may poll it */
 }
 
 static inline void host_sets_64(const struct world *world, uint64_t value)
 {
-    *(volatile uint64_t *)(void *)host_flag(world) = value;
+    __atomic_store_n((uint64_t *)(void *)host_flag(world), value, __ATOMIC_RELEASE);
 }
 
 static inline CUdeviceptr flag_of(const struct world *world)

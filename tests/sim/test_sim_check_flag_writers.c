@@ -539,7 +539,7 @@ static void the_host_polls_and_hands_on(struct world *world, bool bug)
     tell(world, world->a, 1);
     produce_if(world, world->a, bug);
     poll_flag(world, 1);
-    *(volatile uint32_t *)(void *)(host_flag(world) + 64) = 1;
+    __atomic_store_n((uint32_t *)(void *)(host_flag(world) + 64), 1, __ATOMIC_RELEASE);
     OK(p_cuStreamSynchronize(world->b));
 }
 

@@ -155,7 +155,7 @@ static void the_host_lets_a_copy_go_on(struct world *world)
     await(world, world->b, 1);
     upload(world, world->b, world->x);
     OK(p_host_write(world->pinned, 32));
-    *(volatile uint32_t *)(world->pinned + 64) = 1;
+    __atomic_store_n((uint32_t *)(void *)(world->pinned + 64), 1, __ATOMIC_RELEASE);
     OK(p_cuStreamSynchronize(world->b));
 }
 
@@ -165,7 +165,7 @@ static void the_host_writes_what_a_stream_wrote_before(struct world *world)
     clear_flag(world);
     tell(world, world->a, 1);
     OK(p_cuStreamSynchronize(world->a));
-    *(volatile uint32_t *)(world->pinned + 64) = 0;
+    __atomic_store_n((uint32_t *)(void *)(world->pinned + 64), 0, __ATOMIC_RELEASE);
     the_host_lets_a_copy_go_on(world);
 }
 
@@ -177,7 +177,7 @@ static void the_host_hands_on_what_it_waited_for(struct world *world)
     copy(world->b, world->y, world->x);
     fill(world->a, world->x);
     OK(p_cuStreamSynchronize(world->a));
-    *(volatile uint32_t *)(world->pinned + 64) = 1;
+    __atomic_store_n((uint32_t *)(void *)(world->pinned + 64), 1, __ATOMIC_RELEASE);
     OK(p_cuStreamSynchronize(world->b));
     fill(world->b, world->x);
 }
