@@ -16,7 +16,7 @@ enum { PATIENCE_S = 90 };
 enum { PATIENCE_S = 10 };
 #endif
 
-enum { MOST_RUNS = 12, MOST_IN_FULL = 2000 };
+enum { MOST_RUNS = 8, MOST_IN_FULL = 2000 };
 enum { EXITS_IN_THREAD = 255 }; /* cmocka's exit status for an assertion that fails on another thread than the test's */
 
 static const char *const mode_names[] = {"seeds", "faults", "edges"};
