@@ -9,7 +9,8 @@ enum {
     FIRST_TABLE = 16,
     FIRST_SCOPES = 4,
     FINEST = 16,
-    EXACT_STEPS = 64,     /* with width 0 */
+    EXACT_STEPS = 64,     /* of a thread, with width 0 */
+    PART_STEPS = 4096,    /* of a thread, with a width of at most a part of its value */
     LEAST_WIDTH = 1 << 9, /* bytes */
     NARROW_STEPS = 1024,  /* after the windows of all threads were emptied */
 };
@@ -321,19 +322,22 @@ static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64
     return true;
 }
 
-/* A 16th of the account's value. */
-static int64_t part_of(strata_tag_counters_account *account, unsigned unit)
+/* A 16th of the account's value, until the thread has taken the lock so often that others wait for it: threads that
+ * each hold little, and never all at once, find no room below the peak. */
+static int64_t part_of(const strata_tag_counters_thread *local, strata_tag_counters_account *account, unsigned unit)
 {
+    if (local->small_steps >= PART_STEPS)
+        return INT64_MAX;
     const int64_t current = counter_load(&gauge_of(account, unit)->current);
     return (current < 0 ? -current : current) / FINEST;
 }
 
-static void set_windows(strata_tag_counters *counters, strata_tag_counters_account *account, int64_t most_width,
-                        size_t bytes)
+static void set_windows(strata_tag_counters *counters, const strata_tag_counters_thread *local,
+                        strata_tag_counters_account *account, size_t bytes)
 {
-    const int64_t width = smaller(most_width, part_of(account, STRATA_TAG_COUNTERS_BYTES));
+    const int64_t width = smaller(local->width, part_of(local, account, STRATA_TAG_COUNTERS_BYTES));
     const int64_t blocks =
-        width ? smaller(STRATA_TAG_COUNTERS_BLOCK_WIDTH, part_of(account, STRATA_TAG_COUNTERS_BLOCKS)) : 0;
+        width ? smaller(STRATA_TAG_COUNTERS_BLOCK_WIDTH, part_of(local, account, STRATA_TAG_COUNTERS_BLOCKS)) : 0;
     int64_t room[STRATA_TAG_COUNTERS_UNITS];
     const bool wide = counters->steps >= counters->narrow_until &&
                       find_room(account, larger((int64_t)bytes, width), larger(1, blocks), room);
@@ -357,10 +361,10 @@ static void widen(strata_tag_counters *counters, strata_tag_counters_thread *loc
     }
     if (bytes > STRATA_TAG_COUNTERS_WIDTH)
         return;
-    if (local->small_steps < EXACT_STEPS) {
+    if (local->small_steps < PART_STEPS)
         local->small_steps++;
+    if (local->small_steps <= EXACT_STEPS)
         return;
-    }
     const int64_t wanted = larger(larger(2 * local->width, (int64_t)bytes), LEAST_WIDTH);
     local->width = wanted < STRATA_TAG_COUNTERS_WIDTH ? wanted : STRATA_TAG_COUNTERS_WIDTH;
 }
@@ -375,9 +379,9 @@ void strata_tag_counters_step(strata_tag_counters *counters, strata_tag_counters
         strata_tag_counters_take_sums(counters);
         counters->narrow_until = counters->steps + NARROW_STEPS;
     }
-    set_windows(counters, account, local->width, bytes);
+    set_windows(counters, local, account, bytes);
     if (local->all)
-        set_windows(counters, local->all, local->width, bytes);
+        set_windows(counters, local, local->all, bytes);
     strata_spin_release(&counters->lock);
 }
 

@@ -15,8 +15,8 @@
  * So a peak is never above what was live at once, if a block counts only after its allocation and no more before its
  * free, and below it by at most two widths of each thread. With one thread it is exact. The width is 0 until a thread
  * has left its window with some 64 small blocks, since the layer was made or a scope began; then it doubles up to 32
- * KiB, but is at most a 16th of the thread's value. At the peak, growing by small blocks takes the lock for each 32 KiB
- * or 32 blocks, and each block above 32 KiB does.
+ * KiB, but is at most a 16th of the thread's value, up to the 4,096th such block. At the peak, growing by small blocks
+ * takes the lock for each 32 KiB or 32 blocks, and each block above 32 KiB does.
  *
  * Below the peak no window need be narrow: while the upper ends of all windows together are at most the peak, no new
  * one is missed. So a thread gets a wide window if there is room for it. The first step that could exceed the peak

@@ -2,6 +2,7 @@
  * and scopes and visits come in between at any moment. */
 #include "core/base/asymmetric.h"
 #include "support/statistics.h"
+#include "support/statistics_inside.h"
 
 #include <sched.h>
 #include <unistd.h>
@@ -195,6 +196,33 @@ static void what_was_passed_on_long_ago_does_not_widen_a_peak(void **state)
     assert_true(other->good);
     assert_int_equal(bytes.current, 0);
     assert_int_equal(bytes.peak, SIZE);
+}
+
+/* Two of three threads hold a block at each moment: the peak has no room for the windows of all three. */
+static void threads_that_never_hold_blocks_all_at_once_stop_taking_the_lock(void **state)
+{
+    (void)state;
+    const int turns = (int)test_effort(30000, 8000);
+    enum { SIZE = 4096, AT_FIRST = WORKERS * 4096 + 1024 };
+    worker *all[WORKERS];
+    for (int i = 0; i < WORKERS; i++) {
+        all[i] = worker_begin();
+        all[i]->bytes = SIZE;
+    }
+    worker_do(all[0], allocates);
+    for (int turn = 1; turn <= turns; turn++) {
+        worker_do(all[turn % WORKERS], allocates);
+        worker_do(all[(turn - 1) % WORKERS], frees);
+    }
+    worker_do(all[turns % WORKERS], frees);
+    const strata_statistics_counter bytes = read_all(layer, 0).bytes;
+    assert_in_range(statistics_steps(layer), 1, AT_FIRST);
+    assert_int_equal(bytes.current, 0);
+    assert_int_equal(bytes.peak, 2 * SIZE);
+    for (int i = 0; i < WORKERS; i++) {
+        worker_end(all[i]);
+        assert_true(all[i]->good);
+    }
 }
 
 static void peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low(void **state)
@@ -638,6 +666,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_scope_begins_exactly_whatever_other_threads_have_reserved, build, end_all),
         cmocka_unit_test_setup_teardown(what_was_large_long_ago_does_not_widen_a_peak, build, end_all),
         cmocka_unit_test_setup_teardown(what_was_passed_on_long_ago_does_not_widen_a_peak, build, end_all),
+        cmocka_unit_test_setup_teardown(threads_that_never_hold_blocks_all_at_once_stop_taking_the_lock, build,
+                                        end_all),
         cmocka_unit_test_setup_teardown(peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low, build,
                                         end_all),
         cmocka_unit_test_setup_teardown(
