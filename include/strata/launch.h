@@ -15,9 +15,12 @@ typedef enum strata_launch_mode {
     STRATA_LAUNCH_PERMISSIVE, /* untrackable memory is skipped */
 } strata_launch_mode;
 
+struct strata_ref;
+
 typedef struct strata_launch_entry {
     strata_block block;
     strata_access access;
+    struct strata_ref *ref; /* of strata_launch_use_ref (ref.h), or NULL */
 } strata_launch_entry;
 
 #define STRATA_LAUNCH_INLINE 8 /* blocks without host memory */

@@ -130,12 +130,11 @@ STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtim
 STRATA_API strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block,
                                                          CUstream stream, strata_access access);
 
-/* As above, for the first use of a fresh block: waits for the allocation alone, and records a write. STREAM_MISUSE
- * after any use. */
+/* As above, for the first use of a fresh block, which waits for the allocation alone. STREAM_MISUSE after any use. */
 STRATA_API strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
-                                                          CUstream stream);
+                                                          CUstream stream, strata_access access);
 STRATA_API strata_status strata_runtime_finish_first_use(strata_runtime *runtime, const strata_block *block,
-                                                         CUstream stream);
+                                                         CUstream stream, strata_access access);
 
 /* Records work submitted to `stream` without a prepare: later uses and the free wait for it. Errors as for prepare. */
 STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime, const strata_block *block,
@@ -189,10 +188,10 @@ STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *ru
     strata_runtime_prepare_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_finish_block_use(runtime, block, stream, access) \
     strata_runtime_finish_block_use(runtime, block, strata_stream_as_meant(stream), access)
-#define strata_runtime_prepare_first_use(runtime, block, stream) \
-    strata_runtime_prepare_first_use(runtime, block, strata_stream_as_meant(stream))
-#define strata_runtime_finish_first_use(runtime, block, stream) \
-    strata_runtime_finish_first_use(runtime, block, strata_stream_as_meant(stream))
+#define strata_runtime_prepare_first_use(runtime, block, stream, access) \
+    strata_runtime_prepare_first_use(runtime, block, strata_stream_as_meant(stream), access)
+#define strata_runtime_finish_first_use(runtime, block, stream, access) \
+    strata_runtime_finish_first_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_record_block_use(runtime, block, stream, access) \
     strata_runtime_record_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #endif

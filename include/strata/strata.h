@@ -9,6 +9,7 @@
 #include <strata/budget.h>
 #include <strata/callback.h>
 #include <strata/control.h>
+#include <strata/device_state.h>
 #include <strata/direct.h>
 #include <strata/emitter.h>
 #include <strata/failure_callback.h>
@@ -25,6 +26,7 @@
 #include <strata/pinned.h>
 #include <strata/pool.h>
 #include <strata/prefetch.h>
+#include <strata/ref.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/stack.h>

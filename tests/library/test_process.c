@@ -84,8 +84,8 @@ static const strata_request request = {.bytes = 64};
     X(USE, find, strata_runtime_find(scene.runtime, scene.block.address, &out))                                     \
     X(USE, prepare, strata_runtime_prepare_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))        \
     X(USE, finish, strata_runtime_finish_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))          \
-    X(USE, prepare_first, strata_runtime_prepare_first_use(scene.runtime, &scene.block, NULL))                      \
-    X(USE, finish_first, strata_runtime_finish_first_use(scene.runtime, &scene.block, NULL))                        \
+    X(USE, prepare_first, strata_runtime_prepare_first_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_WRITE)) \
+    X(USE, finish_first, strata_runtime_finish_first_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_WRITE))   \
     X(USE, record, strata_runtime_record_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))          \
     X(USE, resource_prepare, strata_resource_prepare_use(scene.top, &scene.block, NULL, STRATA_ACCESS_READ))        \
     X(USE, resource_finish, strata_resource_finish_use(scene.top, &scene.block, NULL, STRATA_ACCESS_READ))          \

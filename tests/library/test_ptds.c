@@ -57,8 +57,8 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
         assert_int_not_equal(test_calls_of(&calls, "cuStreamGetId"), 0); \
     } while (0)
     LOOKS(strata_runtime_allocate(runtime, BYTES, 0, &block));
-    LOOKS(strata_runtime_prepare_first_use(runtime, &block, 0));
-    LOOKS(strata_runtime_finish_first_use(runtime, &block, 0));
+    LOOKS(strata_runtime_prepare_first_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
+    LOOKS(strata_runtime_finish_first_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
     LOOKS(strata_runtime_prepare_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_finish_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_record_block_use(runtime, &block, 0, STRATA_ACCESS_WRITE));

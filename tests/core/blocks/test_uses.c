@@ -42,7 +42,8 @@ static void a_freed_block_cannot_be_used(test_fixture *fixture)
     check_status(finish(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
     check_status(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE),
                  STRATA_ERROR_USE_AFTER_FREE);
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, stream), STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_USE_AFTER_FREE);
     assert_int_equal(strata_last_error()->generation, block.id.generation);
     test_free_on(fixture, &next, stream);
 }
@@ -656,9 +657,9 @@ static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixt
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
     test_stall *stall = test_stall_begin(alloc_stream);
     strata_block block = test_allocate(fixture, BYTES, alloc_stream);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user));
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x44, BYTES, user);
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
     const unsigned char *seen = test_read(fixture, &block, reader);
     test_stall_release(stall);
     test_synchronize(reader);
@@ -673,14 +674,17 @@ static void a_block_that_was_used_has_no_first_use(test_fixture *fixture)
     strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     check_ok(prepare(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
     check_ok(finish(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_STREAM_MISUSE);
     test_free_on(fixture, &block, alloc_stream);
     block = test_allocate(fixture, BYTES, alloc_stream);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream));
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, alloc_stream));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_STREAM_MISUSE);
     test_free_on(fixture, &block, alloc_stream);
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, alloc_stream), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_INVALID_VALUE);
 }
 
 static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
