@@ -24,6 +24,12 @@ static strata_status free_block(const strata_ref *whole)
     return status == STRATA_ERROR_STREAM_MISUSE ? strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE) : status;
 }
 
+/* Whether no other try is due: the block is freed, also if the program freed it behind the reference's back. */
+static bool is_over(strata_status status)
+{
+    return status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;
+}
+
 static void defer(strata_ref *whole)
 {
     _Atomic(strata_ref *) *deferred = &whole->runtime->deferred_frees;
@@ -48,10 +54,12 @@ strata_status strata_reference_free(strata_ref *whole)
     const strata_status status = free_block(whole);
     const bool prepared = status == STRATA_ERROR_BLOCK_IN_USE;
     strata_error_suppress_end(status != STRATA_SUCCESS && !prepared);
-    if (status == STRATA_SUCCESS)
-        return drop(whole);
-    defer(whole);
-    return prepared ? STRATA_SUCCESS : status;
+    if (!is_over(status)) {
+        defer(whole);
+        return prepared ? STRATA_SUCCESS : status;
+    }
+    const strata_status dropped = drop(whole);
+    return status == STRATA_SUCCESS ? dropped : status;
 }
 
 void strata_references_free_deferred_slow(strata_runtime *runtime)
@@ -62,7 +70,7 @@ void strata_references_free_deferred_slow(strata_runtime *runtime)
         strata_error_suppress_begin();
         const strata_status status = free_block(whole);
         strata_error_suppress_end(false);
-        if (status == STRATA_SUCCESS)
+        if (is_over(status))
             drop(whole);
         else
             defer(whole);

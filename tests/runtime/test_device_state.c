@@ -245,7 +245,7 @@ typedef struct slow {
     _Atomic bool done;
 } slow;
 
-static void hear_slowly(uint64_t generation, void *data)
+static void hear_and_wait(uint64_t generation, void *data)
 {
     slow *self = data;
     (void)generation;
@@ -274,7 +274,7 @@ static void the_end_of_a_watch_waits_for_its_callback(void **state)
     strata_generation_watch *watch;
     sem_init(&self.inside, 0, 0);
     sem_init(&self.go, 0, 0);
-    check_ok(strata_generation_watch_create(of->state, hear_slowly, &self, &watch));
+    check_ok(strata_generation_watch_create(of->state, hear_and_wait, &self, &watch));
     assert_int_equal(pthread_create(&bumping, NULL, bump_once, of->state), 0);
     sem_wait(&self.inside);
     assert_int_equal(pthread_create(&releasing, NULL, let_go, &self), 0);
