@@ -71,6 +71,15 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     LOOKS(strata_runtime_deallocate_on(runtime, &block, 0));
     LOOKS(strata_runtime_allocate(runtime, BYTES, 0, &block));
     LOOKS(strata_runtime_deallocate_address(runtime, block.address, 0));
+    strata_ref *ref;
+    strata_last_write write;
+    LOOKS(strata_ref_allocate(runtime, STRATA_ELEMENT_U8, BYTES, false, 0, &ref));
+    LOOKS(strata_ref_record_write(ref, 0));
+    check_ok(strata_ref_last_write_stream(ref, &write));
+    assert_int_equal(write.kind, STRATA_LAST_WRITE_POINT);
+    LOOKS(strata_last_write_wait(runtime, &write, 0));
+    strata_last_write_release(&write);
+    check_ok(strata_ref_release(ref));
 #undef LOOKS
     check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
     test_calls_begin(&calls);
