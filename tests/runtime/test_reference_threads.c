@@ -105,6 +105,27 @@ static void another_threads_release_of_a_cloned_reference_merges_once(void **sta
     assert_true(release_elsewhere(&count));
 }
 
+/* The owner is between the two ends of its clone when another thread begins to merge. */
+static void a_merge_waits_for_the_owners_change_in_progress(void **state)
+{
+    (void)state;
+    strata_reference_count count;
+    pthread_t thread;
+    strata_reference_count_init(&count);
+    strata_reference_count_clone(&count);
+    atomic_store(&count.busy, 1);
+    assert_int_equal(pthread_create(&thread, NULL, release_count, &count), 0);
+    while (!atomic_load(&count.excluded))
+        sched_yield();
+    for (int i = 0; i < 1000; i++) /* time for a merge that does not wait */
+        sched_yield();
+    assert_false(atomic_load(&count.merged));
+    atomic_store(&count.biased, 2);
+    atomic_store(&count.busy, 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(atomic_load(&count.shared), 2);
+}
+
 static void the_last_release_is_found_in_every_order_of_two_threads(void **state)
 {
     (void)state;
@@ -296,6 +317,7 @@ int main(void)
         TEST(the_makers_clones_and_releases_change_its_own_part_alone),
         TEST(a_reference_that_was_handed_over_unshared_is_released_without_a_merge),
         TEST(another_threads_release_of_a_cloned_reference_merges_once),
+        TEST(a_merge_waits_for_the_owners_change_in_progress),
         TEST(the_last_release_is_found_in_every_order_of_two_threads),
         TEST(of_threads_that_race_exactly_one_releases_last),
         TEST(a_reference_may_be_released_last_on_any_thread),
