@@ -108,6 +108,28 @@ strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
     return strata_resource_usage(runtime ? runtime->top : NULL, usage);
 }
 
+strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget)
+{
+    if (!budget)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_budget_snapshot: budget is NULL");
+    *budget = (strata_runtime_budget){0};
+    strata_status status = strata_check_runtime_now(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_budget_snapshot nearest;
+    status = runtime->top->ops->budget(runtime->top, &nearest);
+    if (status == STRATA_ERROR_UNSUPPORTED) { /* no layer has a limit */
+        nearest = (strata_budget_snapshot){.in_use = strata_runtime_bytes_outstanding(runtime), .remaining = SIZE_MAX};
+        status = STRATA_SUCCESS;
+    }
+    if (status == STRATA_SUCCESS)
+        *budget = (strata_runtime_budget){.limit = nearest.limit,
+                                          .in_use = nearest.in_use,
+                                          .remaining = nearest.limit ? nearest.remaining : SIZE_MAX,
+                                          .device_free = strata_device_free_bytes(runtime->device)};
+    return status;
+}
+
 strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 {
     strata_status status = strata_check_runtime_now(runtime);

@@ -94,6 +94,17 @@ STRATA_API size_t strata_runtime_bytes_outstanding(strata_runtime *runtime);
  * rest. */
 STRATA_API strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage);
 
+/* What may still be allocated. */
+typedef struct strata_runtime_budget {
+    size_t limit;       /* of the stack's nearest budget, for the calling thread; 0: none */
+    size_t in_use;      /* counted towards it; without a budget: live and retired bytes */
+    size_t remaining;   /* until the limit; SIZE_MAX without one */
+    size_t device_free; /* as the driver reports it; 0 if it does not */
+} strata_runtime_budget;
+
+/* Fills *budget in one call. Other threads' requests may change each figure meanwhile. */
+STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget);
+
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
  * and what was not reaped stays pending. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);

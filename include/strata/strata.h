@@ -15,6 +15,7 @@
 #include <strata/failure_callback.h>
 #include <strata/fallback.h>
 #include <strata/fault.h>
+#include <strata/fence.h>
 #include <strata/fixed.h>
 #include <strata/guard.h>
 #include <strata/info.h>

@@ -26,6 +26,7 @@ static struct {
     strata_resource *top;
     strata_block block;
     strata_ref *ref;
+    strata_fence *fence;
     strata_launch open, ready;
     CUstream stream; /* acquired */
 } scene;
@@ -40,6 +41,7 @@ static void set_scene(const char *stack)
     child_ok(strata_runtime_stream_acquire(scene.runtime, &scene.stream));
     child_ok(strata_runtime_allocate(scene.runtime, 4096, scene.stream, &scene.block));
     child_ok(strata_ref_allocate(scene.runtime, STRATA_ELEMENT_F32, 16, false, scene.stream, &scene.ref));
+    child_ok(strata_fence_create(scene.runtime, &scene.fence));
     child_ok(strata_launch_begin(&scene.open, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
     child_ok(strata_launch_begin(&scene.ready, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
     child_ok(strata_launch_use(&scene.ready, &scene.block, STRATA_ACCESS_READ));
@@ -102,6 +104,10 @@ static const strata_request request = {.bytes = 64};
     X(USE, launch_commit, strata_launch_commit(&scene.ready))                                                       \
     X(USE, ref_allocate,                                                                                            \
       strata_ref_allocate(scene.runtime, STRATA_ELEMENT_F32, 16, true, NULL, &(strata_ref *){NULL}))                \
+    X(USE, budget, strata_runtime_budget_snapshot(scene.runtime, &(strata_runtime_budget){0}))                      \
+    X(USE, fence_create, strata_fence_create(scene.runtime, &(strata_fence *){NULL}))                               \
+    X(USE, fence_record, strata_fence_record(scene.fence, NULL))                                                    \
+    X(USE, fence_query, strata_fence_query(scene.fence))                                                            \
     X(USE, ref_access, strata_ref_access(scene.ref, &(strata_ref_memory){0}))                                       \
     X(USE, ref_record_write, strata_ref_record_write(scene.ref, NULL))                                              \
     X(USE, ref_last_write, strata_ref_last_write_stream(scene.ref, &(strata_last_write){0}))                        \

@@ -80,6 +80,10 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     LOOKS(strata_last_write_wait(runtime, &write, 0));
     strata_last_write_release(&write);
     check_ok(strata_ref_release(ref));
+    strata_fence *fence;
+    check_ok(strata_fence_create(runtime, &fence));
+    LOOKS(strata_fence_record(fence, 0));
+    check_ok(strata_fence_destroy(fence));
 #undef LOOKS
     check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
     test_calls_begin(&calls);
