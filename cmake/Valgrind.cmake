@@ -27,9 +27,9 @@ endif()
 set(STRATA_NOT_UNDER_VALGRIND
   "^(asymmetric|debuggers|last_threads|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
-# Not under DRD: the threads of busy_flag and peers synchronize with atomics only, so that DRD reports all their accesses;
+# Not under DRD: the threads of busy_flag, peers and reference_threads synchronize with atomics only, so that DRD reports all their accesses;
 # the thread sanitizer understands them.
-set(STRATA_NOT_UNDER_drd "^(busy_flag|peers)$")
+set(STRATA_NOT_UNDER_drd "^(busy_flag|peers|reference_threads)$")
 
 # Only with --full under memcheck: all but one policy of a test, which delays work, and tests that are too slow for a
 # stage of two minutes.

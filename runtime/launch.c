@@ -130,11 +130,13 @@ static strata_status check_block(strata_launch *launch, const strata_block *bloc
     return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
 }
 
-/* One reference to an allocation is enough. `ref` may be NULL. */
-static void hold(strata_launch_entry *entry, strata_ref *ref)
+/* One reference to an allocation is enough. */
+static void hold(strata_launch *launch, strata_launch_entry *entry, strata_ref *ref)
 {
-    if (ref && !entry->ref)
-        entry->ref = strata_ref_clone(ref->whole);
+    if (entry->ref)
+        return;
+    entry->ref = strata_ref_clone(ref->whole);
+    launch->refs++;
 }
 
 static strata_status add_use(strata_launch *launch, const strata_block *block, strata_access access, strata_ref *ref)
@@ -147,14 +149,16 @@ static strata_status add_use(strata_launch *launch, const strata_block *block, s
     strata_launch_entry *entry = find_entry(launch, block);
     if (entry) {
         entry->access = (strata_access)(entry->access | access);
-        hold(entry, ref);
+        if (ref)
+            hold(launch, entry, ref);
         return STRATA_SUCCESS;
     }
     if (launch->count == launch->capacity && !grow(launch))
         return strata_fail_host_memory("the blocks of a launch");
     entry = &entries_of(launch)[launch->count++];
     *entry = (strata_launch_entry){.block = *block, .access = access};
-    hold(entry, ref);
+    if (ref)
+        hold(launch, entry, ref);
     if (launch->buckets)
         *find_bucket(launch, block) = (uint32_t)launch->count;
     return STRATA_SUCCESS;
@@ -217,9 +221,10 @@ static void release_references(strata_launch *launch)
 {
     strata_references_free_deferred(launch->runtime);
     strata_launch_entry *entries = entries_of(launch);
-    for (size_t i = 0; i < launch->count; i++) {
+    for (size_t i = 0; launch->refs && i < launch->count; i++) {
         strata_ref *ref = entries[i].ref;
         entries[i].ref = NULL;
+        launch->refs -= ref != NULL;
         strata_ref_release(ref);
     }
 }
@@ -247,12 +252,17 @@ static strata_status check_all(strata_launch *launch)
         const strata_block *block = &entries[i].block;
         if (strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
             return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
-        strata_ref_memory memory;
-        const strata_status status = entries[i].ref ? strata_ref_access(entries[i].ref, &memory) : STRATA_SUCCESS;
-        if (status != STRATA_SUCCESS)
-            return status;
     }
     return STRATA_SUCCESS;
+}
+
+static strata_status check_references(const strata_launch *launch, const strata_launch_entry *entries)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_ref_memory memory;
+    for (size_t i = 0; launch->refs && i < launch->count && status == STRATA_SUCCESS; i++)
+        status = entries[i].ref ? strata_ref_access(entries[i].ref, &memory) : STRATA_SUCCESS;
+    return status;
 }
 
 static strata_status prepare_all(strata_launch *launch)
@@ -284,6 +294,8 @@ strata_status strata_launch_preflight(strata_launch *launch)
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = check_all(launch);
+    if (status == STRATA_SUCCESS)
+        status = check_references(launch, entries_of(launch));
     if (status == STRATA_SUCCESS && launch->count)
         status = prepare_all(launch);
     if (status == STRATA_SUCCESS)

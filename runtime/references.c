@@ -304,16 +304,20 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
     return STRATA_SUCCESS;
 }
 
+/* A forked child counts nothing: a thread that it lacks may have been in the middle of a change. */
 strata_ref *strata_ref_clone(strata_ref *ref)
 {
-    if (ref)
+    if (ref && __builtin_expect(strata_driver_state_now() != STRATA_DRIVER_FORKED, 1))
         strata_reference_count_clone(&ref->count);
     return ref;
 }
 
 strata_status strata_ref_release(strata_ref *ref)
 {
-    if (!ref || !strata_reference_count_release(&ref->count))
+    const strata_status status = strata_check_not_forked();
+    if (!ref || status != STRATA_SUCCESS)
+        return status;
+    if (!strata_reference_count_release(&ref->count))
         return STRATA_SUCCESS;
     strata_ref *whole = ref->whole;
     if (whole != ref) {

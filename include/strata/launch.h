@@ -35,6 +35,7 @@ typedef struct strata_launch {
     size_t count;
     size_t capacity;
     size_t skipped;               /* uses, in permissive mode */
+    size_t refs;                  /* entries that hold a reference */
     strata_launch_entry *entries; /* NULL while `storage` suffices */
     uint32_t *buckets;            /* positions of entries plus one, by block; NULL while few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];

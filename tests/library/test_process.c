@@ -170,6 +170,10 @@ static void touch_the_rest(void)
     strata_runtime_block_state(scene.runtime, scene.block.id);
     strata_launch_cancel(&scene.ready);
     strata_launch_end(&scene.open);
+    child_check(strata_ref_clone(scene.ref) == scene.ref);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
 }
 
 static void fork_and_look(void)
