@@ -149,7 +149,7 @@ typedef struct strata_last_write {
 /* The stream that wrote the reference's block last, whole, views and other uses included. The allocation counts as the
  * first write until it is known to be complete. Work that comes after the last write, and is recorded with
  * strata_ref_record_write if it writes, is ordered as the launch recorder orders writes. While a write is held, its
- * stream cannot be unregistered (BUSY), and its runtime cannot be destroyed. Errors: STALE. */
+ * stream cannot be unregistered (BUSY), nor its runtime be destroyed. Errors: STALE. */
 STRATA_API strata_status strata_ref_last_write_stream(const strata_ref *ref, strata_last_write *out);
 
 /* Later work on `stream` waits for the write. Errors: STREAM_CAPTURE, OUT_OF_HOST_MEMORY, DRIVER. */
@@ -165,8 +165,8 @@ STRATA_API void strata_last_write_release(strata_last_write *write);
  * streams end at once; the memory goes with each last reference, the stack and the rest with the very last one. Other
  * threads may use and release references meanwhile. Afterwards the runtime is not used any more, except by a launch
  * that names references and has begun. Without live references: strata_runtime_destroy. Errors without effect: BUSY
- * (blocks that no reference holds, acquired streams, a held last writer), INVALID_VALUE (from strata_runtime_get).
- * After any other the runtime exists, and the next call continues. NULL is ignored. */
+ * (blocks that no reference holds, acquired streams), INVALID_VALUE (from strata_runtime_get). After any other, and
+ * BUSY for a stream that is held as last writer, the runtime exists, and the next call continues. NULL is ignored. */
 STRATA_API strata_status strata_runtime_abandon(strata_runtime *runtime);
 
 #ifdef STRATA_PER_THREAD_STREAMS

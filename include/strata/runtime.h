@@ -52,8 +52,10 @@ STRATA_API strata_status strata_runtime_create(const strata_runtime_config *conf
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Destroys a private runtime with its stack and streams, which end as by strata_runtime_unregister_stream, under its
- * conditions; waits for pending frees. Errors without effect: BUSY (live blocks or acquired streams), INVALID_VALUE
- * (from strata_runtime_get). After any other the runtime exists, and the next call continues. NULL is ignored. */
+ * conditions; waits for pending frees. strata_runtime_abandon (ref.h) ends one whose references live on. Errors without
+ * effect: BUSY (live blocks, live references or acquired streams), INVALID_VALUE (from strata_runtime_get). After any
+ * other, and BUSY for a stream that is held as last writer, the runtime exists, and the next call continues. NULL is
+ * ignored. */
 STRATA_API strata_status strata_runtime_destroy(strata_runtime *runtime);
 
 /* Its device's ordinal, and its stack, which it owns. For NULL: -1 and NULL. */
@@ -162,7 +164,7 @@ STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime,
  * finish uses of the stream, and free blocks that were allocated on it with strata_runtime_deallocate; they must be in
  * no other call with the stream as an argument. The call waits for such frees in flight: the caller holds no lock that
  * a callback in a free takes, and is in no such callback itself while another thread may be. Errors: INVALID_VALUE (not
- * registered here), DRIVER. */
+ * registered here), BUSY (held as last writer: ref.h), DRIVER. */
 STRATA_API strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream);
 
 /* Take a non-blocking stream from the runtime's pool, never shared, and return it. STREAMS_EXHAUSTED at capacity. */
