@@ -147,8 +147,9 @@ typedef struct strata_last_write {
 } strata_last_write;
 
 /* The stream that wrote the reference's block last, whole, views and other uses included. The allocation counts as the
- * first write until it is known to be complete. Work that comes after the last write, and is recorded with
- * strata_ref_record_write if it writes, is ordered as the launch recorder orders writes. While a write is held, its
+ * first write until it is known to be complete. Work that waits for this waits for what a launch that reads would wait
+ * for, if each write came after the one before. Reads are not told: work that writes after other streams' reads needs a
+ * launch. While a write is held, its
  * stream cannot be unregistered (BUSY), nor its runtime be destroyed. Errors: STALE. */
 STRATA_API strata_status strata_ref_last_write_stream(const strata_ref *ref, strata_last_write *out);
 
