@@ -41,5 +41,6 @@ void bench_launches(const bench *self);
 void bench_events(const bench *self);
 void bench_threads(const bench *self);
 void bench_layers(const bench *self);
+void bench_references(const bench *self);
 
 #endif

@@ -86,6 +86,7 @@ int main(int argc, char **argv)
     bench_events(&self);
     bench_threads(&self);
     bench_layers(&self);
+    bench_references(&self);
     close_bench(&self);
 
     size_t rows;

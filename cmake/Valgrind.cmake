@@ -27,13 +27,13 @@ endif()
 set(STRATA_NOT_UNDER_VALGRIND
   "^(asymmetric|debuggers|last_threads|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
-# Not under DRD: the threads of busy_flag and peers synchronize with atomics only, so that DRD reports all their accesses;
+# Not under DRD: the threads of busy_flag, peers and reference_threads synchronize with atomics only, so that DRD reports all their accesses;
 # the thread sanitizer understands them.
-set(STRATA_NOT_UNDER_drd "^(busy_flag|peers)$")
+set(STRATA_NOT_UNDER_drd "^(busy_flag|peers|reference_threads)$")
 
 # Only with --full under memcheck: all but one policy of a test, which delays work, and tests that are too slow for a
 # stage of two minutes.
-set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|budget_deadlock|budget_idle|coming_from_cuda|command|driver|driver_answers.*|failing_calls|guard_calls.*|guard_exit|guard_planted[.].*|guard_reports|guard_sampling_faults|guard_sampling_refused|help|host_memory|layers|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|missing_events|output_files|peers|per_thread|pool_deterministic|pool_policy|pool_polling|pool_source.*|process|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_flag.*|sim_check_reports.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit|trace|bench[.]every_row.*)$")
+set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(blocks|book_costs|budget_deadlock|budget_idle|coming_from_cuda|command|driver|driver_answers.*|failing_calls|guard_calls.*|guard_exit|guard_planted[.].*|guard_reports|guard_sampling_faults|guard_sampling_refused|help|host_memory|layers|leaks|log_calls|log_files|log_follow|log_places|log_reader|log_streams|missing_events|output_files|peers|per_thread|pool_deterministic|pool_policy|pool_polling|pool_source.*|process|reference_ends|replay|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_flag.*|sim_check_reports.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|streams.*|timeline_limit|trace|bench[.]every_row.*)$")
 
 # Without --full, DRD checks the tests whose threads share data under locks, semaphores and conditions, which it
 # understands: the simulated driver, the sources, guard, and the counters of budget and statistics. The other tests take

@@ -261,7 +261,7 @@ static void use_first(void)
         return;
     strata_runtime *runtime = handle_of(block->runtime);
     model_make_room(1);
-    if (!did_beside(strata_runtime_prepare_first_use(runtime, &block->block, stream->handle),
+    if (!did_beside(strata_runtime_prepare_first_use(runtime, &block->block, stream->handle, STRATA_ACCESS_WRITE),
                     block->touch == TOUCHED ? STRATA_ERROR_STREAM_MISUSE : STRATA_SUCCESS, stream, block))
         return;
     if (!captures_may_submit(stream)) {
@@ -269,7 +269,8 @@ static void use_first(void)
         return;
     }
     model_submit(block, stream->handle, STRATA_ACCESS_WRITE);
-    bool finished = did(strata_runtime_finish_first_use(runtime, &block->block, stream->handle), STRATA_SUCCESS);
+    bool finished = did(strata_runtime_finish_first_use(runtime, &block->block, stream->handle, STRATA_ACCESS_WRITE),
+                        STRATA_SUCCESS);
     model_record_use(block, stream->number, finished);
     if (!finished)
         recover(stream);
@@ -498,7 +499,7 @@ static void check_refused(unsigned runtime, const strata_block *block, strata_st
     check_status(strata_runtime_prepare_block_use(handle, block, stream, access), use_answer);
     check_status(strata_runtime_record_block_use(handle, block, stream, access), use_answer);
     check_status(strata_runtime_finish_block_use(handle, block, stream, access), use_answer);
-    check_status(strata_runtime_prepare_first_use(handle, block, stream), use_answer);
+    check_status(strata_runtime_prepare_first_use(handle, block, stream, STRATA_ACCESS_WRITE), use_answer);
     strata_launch recorder;
     check_ok(strata_launch_begin(&recorder, handle, stream, STRATA_LAUNCH_STRICT));
     check_status(strata_launch_use(&recorder, block, access), use_answer);

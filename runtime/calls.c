@@ -6,6 +6,7 @@
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
+#include "runtime/references.h"
 
 /* ---- memory ---- */
 
@@ -107,10 +108,34 @@ strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage)
     return strata_resource_usage(runtime ? runtime->top : NULL, usage);
 }
 
+strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget)
+{
+    if (!budget)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_budget_snapshot: budget is NULL");
+    *budget = (strata_runtime_budget){0};
+    strata_status status = strata_check_runtime_now(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_budget_snapshot nearest;
+    status = runtime->top->ops->budget(runtime->top, &nearest);
+    if (status == STRATA_ERROR_UNSUPPORTED) { /* no layer has a limit */
+        nearest = (strata_budget_snapshot){.in_use = strata_runtime_bytes_outstanding(runtime), .remaining = SIZE_MAX};
+        status = STRATA_SUCCESS;
+    }
+    if (status == STRATA_SUCCESS)
+        *budget = (strata_runtime_budget){.limit = nearest.limit,
+                                          .in_use = nearest.in_use,
+                                          .remaining = nearest.limit ? nearest.remaining : SIZE_MAX,
+                                          .device_free = strata_device_free_bytes(runtime->device)};
+    return status;
+}
+
 strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 {
     strata_status status = strata_check_runtime_now(runtime);
     size_t bytes;
+    if (status == STRATA_SUCCESS)
+        strata_references_free_deferred(runtime);
     return status == STRATA_SUCCESS ? runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes) : status;
 }
 
@@ -162,7 +187,8 @@ strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const str
     return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
 }
 
-strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream)
+strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
+                                               strata_access access)
 {
     if (!runtime || !block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_prepare_first_use: runtime or block is NULL");
@@ -176,12 +202,13 @@ strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const st
                            "block 0x%llx (tag \"%s\", generation %llu) was already used; this is not its first use",
                            (unsigned long long)block->address, strata_tag_name(block->tag),
                            (unsigned long long)block->id.generation);
-    return strata_runtime_prepare_block_use(runtime, block, stream, STRATA_ACCESS_WRITE);
+    return strata_runtime_prepare_block_use(runtime, block, stream, access);
 }
 
-strata_status strata_runtime_finish_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream)
+strata_status strata_runtime_finish_first_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
+                                              strata_access access)
 {
-    return strata_runtime_finish_block_use(runtime, block, stream, STRATA_ACCESS_WRITE);
+    return strata_runtime_finish_block_use(runtime, block, stream, access);
 }
 
 strata_status strata_runtime_record_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,

@@ -7,6 +7,7 @@
 #include "core/blocks/uses.h"
 #include "core/streams/batches.h"
 #include "core/streams/stream_wait.h"
+#include "runtime/references.h"
 #include "runtime/runtime.h"
 
 #include <string.h>
@@ -129,7 +130,16 @@ static strata_status check_block(strata_launch *launch, const strata_block *bloc
     return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
 }
 
-static strata_status add_use(strata_launch *launch, const strata_block *block, strata_access access)
+/* One reference to an allocation is enough. */
+static void hold(strata_launch *launch, strata_launch_entry *entry, strata_ref *ref)
+{
+    if (entry->ref)
+        return;
+    entry->ref = strata_ref_clone(ref->whole);
+    launch->refs++;
+}
+
+static strata_status add_use(strata_launch *launch, const strata_block *block, strata_access access, strata_ref *ref)
 {
     bool skip;
     strata_status status = check_block(launch, block, &skip);
@@ -139,11 +149,16 @@ static strata_status add_use(strata_launch *launch, const strata_block *block, s
     strata_launch_entry *entry = find_entry(launch, block);
     if (entry) {
         entry->access = (strata_access)(entry->access | access);
+        if (ref)
+            hold(launch, entry, ref);
         return STRATA_SUCCESS;
     }
     if (launch->count == launch->capacity && !grow(launch))
         return strata_fail_host_memory("the blocks of a launch");
-    entries_of(launch)[launch->count++] = (strata_launch_entry){.block = *block, .access = access};
+    entry = &entries_of(launch)[launch->count++];
+    *entry = (strata_launch_entry){.block = *block, .access = access};
+    if (ref)
+        hold(launch, entry, ref);
     if (launch->buckets)
         *find_bucket(launch, block) = (uint32_t)launch->count;
     return STRATA_SUCCESS;
@@ -164,7 +179,7 @@ strata_status strata_launch_use(strata_launch *launch, const strata_block *block
     if (status == STRATA_SUCCESS && !block)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_use: block is NULL");
     if (status == STRATA_SUCCESS && !strata_block_is_empty(block))
-        status = add_use(launch, block, access);
+        status = add_use(launch, block, access, NULL);
     return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
 }
 
@@ -186,7 +201,32 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
         launch->skipped++;
         return STRATA_SUCCESS;
     }
-    return remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access) : status);
+    return remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access, NULL) : status);
+}
+
+strata_status strata_launch_use_ref(strata_launch *launch, strata_ref *ref, strata_access access)
+{
+    strata_status status = check_use(launch, access, "strata_launch_use_ref");
+    strata_ref_memory memory;
+    if (status == STRATA_SUCCESS)
+        status = strata_ref_access(ref, &memory);
+    if (status == STRATA_SUCCESS && !strata_block_is_empty(memory.block))
+        status = add_use(launch, memory.block, access, ref);
+    return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
+}
+
+/* Frees that waited for this launch are made now, those of its own references too. Either may end the runtime, if it is
+ * abandoned. */
+static void release_references(strata_launch *launch)
+{
+    strata_references_free_deferred(launch->runtime);
+    strata_launch_entry *entries = entries_of(launch);
+    for (size_t i = 0; launch->refs && i < launch->count; i++) {
+        strata_ref *ref = entries[i].ref;
+        entries[i].ref = NULL;
+        launch->refs -= ref != NULL;
+        strata_ref_release(ref);
+    }
 }
 
 /* Finishes the first `count` blocks, all of them even after a failure; returns the first failure. */
@@ -214,6 +254,15 @@ static strata_status check_all(strata_launch *launch)
             return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
     }
     return STRATA_SUCCESS;
+}
+
+static strata_status check_references(const strata_launch *launch, const strata_launch_entry *entries)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_ref_memory memory;
+    for (size_t i = 0; launch->refs && i < launch->count && status == STRATA_SUCCESS; i++)
+        status = entries[i].ref ? strata_ref_access(entries[i].ref, &memory) : STRATA_SUCCESS;
+    return status;
 }
 
 static strata_status prepare_all(strata_launch *launch)
@@ -245,6 +294,8 @@ strata_status strata_launch_preflight(strata_launch *launch)
     strata_status status = strata_check_driver();
     if (status == STRATA_SUCCESS)
         status = check_all(launch);
+    if (status == STRATA_SUCCESS)
+        status = check_references(launch, entries_of(launch));
     if (status == STRATA_SUCCESS && launch->count)
         status = prepare_all(launch);
     if (status == STRATA_SUCCESS)
@@ -288,6 +339,7 @@ strata_status strata_launch_commit(strata_launch *launch)
         return status;
     status = record_all(launch);
     launch->state = LAUNCH_DONE;
+    release_references(launch);
     return status;
 }
 
@@ -299,7 +351,9 @@ strata_status strata_launch_cancel(strata_launch *launch)
     if (status != STRATA_SUCCESS)
         return status;
     launch->state = LAUNCH_DONE;
-    return finish_all(launch, launch->count, false);
+    status = finish_all(launch, launch->count, false);
+    release_references(launch);
+    return status;
 }
 
 strata_status strata_launch_end(strata_launch *launch)
@@ -314,6 +368,8 @@ strata_status strata_launch_end(strata_launch *launch)
             "a launch of %zu blocks was prepared and neither committed nor cancelled; it counts as submitted",
             launch->count);
     }
+    if (launch->state != LAUNCH_DONE)
+        release_references(launch);
     strata_host_free(launch->entries);
     memset(launch, 0, sizeof *launch);
     return status;

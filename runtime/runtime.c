@@ -7,7 +7,9 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/stack/calls.h"
+#include "runtime/device_state.h"
 #include "runtime/environment.h"
+#include "runtime/references.h"
 
 static strata_status make_runtime(const strata_runtime_config *config, strata_runtime **out)
 {
@@ -15,6 +17,8 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     if (!runtime)
         return strata_fail_host_memory("a runtime");
     strata_status status = strata_device_get(config->device, &runtime->device);
+    if (status == STRATA_SUCCESS)
+        status = strata_device_state_create(runtime->device, &runtime->state);
     if (status != STRATA_SUCCESS)
         goto refuse;
     runtime->stack = config->stack;
@@ -39,6 +43,8 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     *out = runtime;
     return STRATA_SUCCESS;
 refuse:
+    if (runtime->state)
+        strata_device_state_drop(runtime->state, NULL, NULL);
     strata_host_free(runtime);
     return status;
 }
@@ -67,19 +73,55 @@ strata_status strata_runtime_create(const strata_runtime_config *given, strata_r
     return status == STRATA_SUCCESS ? make_runtime(&config, out) : status;
 }
 
-strata_status strata_runtime_destroy(strata_runtime *runtime)
+static strata_status check_private(const strata_runtime *runtime)
 {
-    strata_status status = strata_check_not_forked();
-    if (!runtime || status != STRATA_SUCCESS)
+    const strata_status status = strata_check_not_forked();
+    if (status != STRATA_SUCCESS || !runtime || !runtime->singleton)
         return status;
-    if (runtime->singleton)
-        return strata_fail(
-            STRATA_ERROR_INVALID_VALUE,
-            "the runtime of a device lives until the process ends; only private runtimes can be destroyed");
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "the runtime of a device lives until the process ends; only private runtimes can be destroyed");
+}
+
+/* Whether the driver can be asked about the device; looks for a reset. */
+static bool is_usable(strata_runtime *runtime)
+{
     strata_error_suppress_begin();
     const bool usable = strata_driver_is_open() && strata_check_device_now(runtime->device) == STRATA_SUCCESS;
     strata_error_suppress_end(false);
-    status = strata_check_stack_empty(runtime->stack, "the runtime");
+    return usable;
+}
+
+static strata_status check_references_released(strata_runtime *runtime)
+{
+    strata_references_free_deferred(runtime);
+    const unsigned long long live = strata_device_state_references(runtime->state);
+    return live ? strata_fail(STRATA_ERROR_BUSY,
+                              "the runtime still has %llu live reference%s; release them, or end the runtime without "
+                              "them by strata_runtime_abandon",
+                              live, live == 1 ? "" : "s")
+                : STRATA_SUCCESS;
+}
+
+static strata_status close_stack(void *closed)
+{
+    strata_runtime *runtime = closed;
+    const strata_status status = strata_stack_close(runtime->stack);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_destroy(&runtime->streams_lock);
+    strata_host_free(runtime);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_runtime_destroy(strata_runtime *runtime)
+{
+    strata_status status = check_private(runtime);
+    if (!runtime || status != STRATA_SUCCESS)
+        return status;
+    const bool usable = is_usable(runtime);
+    status = check_references_released(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_check_stack_empty(runtime->stack, "the runtime");
     if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device)) /* else no stream can be released */
         status = strata_check_streams_released(runtime);
     size_t bytes;
@@ -87,13 +129,42 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
         status = strata_reap_internally(runtime->top, STRATA_REAP_WAIT, &bytes); /* before anything is undone */
     if (status == STRATA_SUCCESS || strata_ends_without_driver(status))
         status = strata_streams_destroy(runtime);
+    strata_device_state *state = runtime->state;
     if (status == STRATA_SUCCESS)
-        status = strata_stack_close(runtime->stack);
-    if (status != STRATA_SUCCESS)
+        status = close_stack(runtime);
+    return status == STRATA_SUCCESS ? strata_device_state_drop(state, NULL, NULL) : status;
+}
+
+/* Errors: BUSY. References may be released meanwhile: their blocks are counted first. */
+static strata_status check_only_references(strata_runtime *runtime)
+{
+    const uint64_t held = strata_device_state_blocks(runtime->state);
+    strata_usage usage = {0};
+    strata_error_suppress_begin();
+    runtime->top->ops->usage(runtime->top, &usage); /* live blocks need no driver call */
+    strata_error_suppress_end(false);
+    return usage.live_blocks <= held
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_BUSY,
+                             "the runtime still has %llu live blocks that no reference holds; free them first",
+                             (unsigned long long)(usage.live_blocks - held));
+}
+
+strata_status strata_runtime_abandon(strata_runtime *runtime)
+{
+    strata_status status = check_private(runtime);
+    if (!runtime || status != STRATA_SUCCESS)
         return status;
-    strata_lock_destroy(&runtime->streams_lock);
-    strata_host_free(runtime);
-    return STRATA_SUCCESS;
+    strata_references_free_deferred(runtime);
+    if (strata_device_state_references(runtime->state) == 0)
+        return strata_runtime_destroy(runtime);
+    if (is_usable(runtime))
+        status = check_only_references(runtime);
+    if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device))
+        status = strata_check_streams_released(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_streams_destroy(runtime);
+    return status == STRATA_SUCCESS ? strata_device_state_drop(runtime->state, close_stack, runtime) : status;
 }
 
 int strata_runtime_device(const strata_runtime *runtime)

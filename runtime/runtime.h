@@ -7,7 +7,10 @@
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 
+#include <strata/device_state.h>
 #include <strata/runtime.h>
+
+struct strata_ref;
 
 typedef struct strata_stream_slot {
     CUstream stream;
@@ -25,6 +28,8 @@ struct strata_runtime {
     bool singleton;
     strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */
     uint32_t stream_capacity;
+    strata_device_state *state;                  /* until the runtime is destroyed or abandoned */
+    _Atomic(struct strata_ref *) deferred_frees; /* references whose memory could not be freed yet; any thread */
 
     strata_lock streams_lock;
     strata_stream_slot *streams; /* pooled and registered streams; guarded by streams_lock */

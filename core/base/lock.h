@@ -17,7 +17,8 @@
 #include <stdint.h>
 
 typedef enum strata_lock_rank {
-    STRATA_RANK_SINGLETONS = 1,   /* building the runtime of a device */
+    STRATA_RANK_WATCHES = 1,      /* changes and watches of generations; held during their callbacks */
+    STRATA_RANK_SINGLETONS,       /* building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,     /* layers that report leaks by themselves */
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
     STRATA_RANK_STREAMS,          /* the runtime's stream pool and registered streams */

@@ -568,6 +568,16 @@ bool strata_uses_untouched(const strata_table *table, strata_block_id id)
     return !atomic_load_explicit(&entry->touched, memory_order_relaxed);
 }
 
+strata_point strata_uses_last_write(const strata_table *table, strata_block_id id)
+{
+    strata_entry *entry = strata_table_lookup(table, id);
+    if (!entry || !strata_entry_lock(entry, id.generation))
+        return 0;
+    const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    strata_entry_unlock(entry);
+    return write & ~STRATA_POINT_WRITE;
+}
+
 void strata_uses_forget_touch(strata_table *table, strata_block_id id)
 {
     strata_entry *entry = strata_table_lookup(table, id);

@@ -15,6 +15,9 @@ bool strata_uses_untouched(const strata_table *table, strata_block_id id);
 /* Makes recorded uses part of the allocation: for a layer that fills a block before it hands it out. */
 void strata_uses_forget_touch(strata_table *table, strata_block_id id);
 
+/* The last write of a live block, which is its allocation at first, without the write bit; 0: not live. */
+strata_point strata_uses_last_write(const strata_table *table, strata_block_id id);
+
 /* For a free with STRATA_STREAM_GONE: the last point of the allocation stream, or 0. INVALID_VALUE if the stream is
  * still known: it may have later work that no event covers. */
 strata_status strata_uses_end_of_alloc_stream(const strata_entry *entry, const strata_block *block, strata_point *end);

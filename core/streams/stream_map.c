@@ -228,12 +228,18 @@ strata_status strata_stream_register(strata_device *device, CUstream handle, boo
     return timeline ? STRATA_SUCCESS : strata_fail_no_timeline();
 }
 
+static __attribute__((cold)) strata_status refuse_held(void)
+{
+    return strata_fail(STRATA_ERROR_BUSY, "the stream is held as the last writer of a reference; release it with "
+                                          "strata_last_write_release before the stream is unregistered");
+}
+
 /* Keeps the timeline as an unknown stream's until its work is complete and in-flight frees are over. map_lock is held.
  */
 static strata_status leave_known(strata_timeline *timeline, CUstream handle, uint64_t id)
 {
     strata_spin_take(&timeline->lock);
-    strata_status status = strata_timeline_record_now(timeline, handle);
+    strata_status status = timeline->handle_holds ? refuse_held() : strata_timeline_record_now(timeline, handle);
     if (status == STRATA_SUCCESS) {
         atomic_fetch_add_explicit(&timeline->holders, 1, memory_order_relaxed);
         timeline->kind = STRATA_TIMELINE_UNKNOWN;

@@ -166,6 +166,8 @@ static void detach_stream(strata_timeline *timeline)
     atomic_fetch_add_explicit(&timeline->incarnation, 1, memory_order_relaxed);
     timeline->kind = STRATA_TIMELINE_FREE;
     timeline->stream = NULL;
+    timeline->handle_holds = 0;
+    timeline->first_epoch = epoch + 1;
     timeline->next_event = 0;
     strata_clock_unref(timeline->clock);
     timeline->clock = NULL;

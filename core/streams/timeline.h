@@ -54,6 +54,8 @@ typedef struct strata_timeline {
     bool uncovered;                    /* recording and waiting failed: some work has no event */
     unsigned recording_batches;        /* that stored the current point in blocks and will record its event */
     unsigned host_waits;               /* threads that wait for the stream by its handle, without the lock */
+    unsigned handle_holds;             /* of strata_stream_hold */
+    uint64_t first_epoch;              /* of this incarnation */
     struct strata_timeline *next_free; /* guarded by the stream map's lock */
 } strata_timeline;
 

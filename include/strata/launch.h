@@ -15,9 +15,12 @@ typedef enum strata_launch_mode {
     STRATA_LAUNCH_PERMISSIVE, /* untrackable memory is skipped */
 } strata_launch_mode;
 
+struct strata_ref;
+
 typedef struct strata_launch_entry {
     strata_block block;
     strata_access access;
+    struct strata_ref *ref; /* of strata_launch_use_ref (ref.h), or NULL */
 } strata_launch_entry;
 
 #define STRATA_LAUNCH_INLINE 8 /* blocks without host memory */
@@ -32,6 +35,7 @@ typedef struct strata_launch {
     size_t count;
     size_t capacity;
     size_t skipped;               /* uses, in permissive mode */
+    size_t refs;                  /* entries that hold a reference */
     strata_launch_entry *entries; /* NULL while `storage` suffices */
     uint32_t *buckets;            /* positions of entries plus one, by block; NULL while few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];

@@ -52,8 +52,10 @@ STRATA_API strata_status strata_runtime_create(const strata_runtime_config *conf
 STRATA_API const char *strata_runtime_default_stack(void);
 
 /* Destroys a private runtime with its stack and streams, which end as by strata_runtime_unregister_stream, under its
- * conditions; waits for pending frees. Errors without effect: BUSY (live blocks or acquired streams), INVALID_VALUE
- * (from strata_runtime_get). After any other the runtime exists, and the next call continues. NULL is ignored. */
+ * conditions; waits for pending frees. strata_runtime_abandon (ref.h) ends one whose references live on. Errors without
+ * effect: BUSY (live blocks, live references or acquired streams), INVALID_VALUE (from strata_runtime_get). After any
+ * other, and BUSY for a stream that is held as last writer, the runtime exists, and the next call continues. NULL is
+ * ignored. */
 STRATA_API strata_status strata_runtime_destroy(strata_runtime *runtime);
 
 /* Its device's ordinal, and its stack, which it owns. For NULL: -1 and NULL. */
@@ -94,6 +96,17 @@ STRATA_API size_t strata_runtime_bytes_outstanding(strata_runtime *runtime);
  * rest. */
 STRATA_API strata_status strata_runtime_usage(strata_runtime *runtime, strata_usage *usage);
 
+/* What may still be allocated. */
+typedef struct strata_runtime_budget {
+    size_t limit;       /* of the stack's nearest budget, for the calling thread; 0: none */
+    size_t in_use;      /* counted towards it; without a budget: live and retired bytes */
+    size_t remaining;   /* until the limit; SIZE_MAX without one */
+    size_t device_free; /* as the driver reports it; 0 if it does not */
+} strata_runtime_budget;
+
+/* Fills *budget in one call. Other threads' requests may change each figure meanwhile. */
+STRATA_API strata_status strata_runtime_budget_snapshot(strata_runtime *runtime, strata_runtime_budget *budget);
+
 /* Waits for every pending free and counts its bytes as free. If a stream cannot be synchronized, the error is returned,
  * and what was not reaped stays pending. */
 STRATA_API strata_status strata_runtime_reap_pending(strata_runtime *runtime);
@@ -130,12 +143,11 @@ STRATA_API strata_status strata_runtime_prepare_block_use(strata_runtime *runtim
 STRATA_API strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block,
                                                          CUstream stream, strata_access access);
 
-/* As above, for the first use of a fresh block: waits for the allocation alone, and records a write. STREAM_MISUSE
- * after any use. */
+/* As above, for the first use of a fresh block, which waits for the allocation alone. STREAM_MISUSE after any use. */
 STRATA_API strata_status strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
-                                                          CUstream stream);
+                                                          CUstream stream, strata_access access);
 STRATA_API strata_status strata_runtime_finish_first_use(strata_runtime *runtime, const strata_block *block,
-                                                         CUstream stream);
+                                                         CUstream stream, strata_access access);
 
 /* Records work submitted to `stream` without a prepare: later uses and the free wait for it. Errors as for prepare. */
 STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime, const strata_block *block,
@@ -152,7 +164,7 @@ STRATA_API strata_status strata_runtime_register_stream(strata_runtime *runtime,
  * finish uses of the stream, and free blocks that were allocated on it with strata_runtime_deallocate; they must be in
  * no other call with the stream as an argument. The call waits for such frees in flight: the caller holds no lock that
  * a callback in a free takes, and is in no such callback itself while another thread may be. Errors: INVALID_VALUE (not
- * registered here), DRIVER. */
+ * registered here), BUSY (held as last writer: ref.h), DRIVER. */
 STRATA_API strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream);
 
 /* Take a non-blocking stream from the runtime's pool, never shared, and return it. STREAMS_EXHAUSTED at capacity. */
@@ -189,10 +201,10 @@ STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *ru
     strata_runtime_prepare_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_finish_block_use(runtime, block, stream, access) \
     strata_runtime_finish_block_use(runtime, block, strata_stream_as_meant(stream), access)
-#define strata_runtime_prepare_first_use(runtime, block, stream) \
-    strata_runtime_prepare_first_use(runtime, block, strata_stream_as_meant(stream))
-#define strata_runtime_finish_first_use(runtime, block, stream) \
-    strata_runtime_finish_first_use(runtime, block, strata_stream_as_meant(stream))
+#define strata_runtime_prepare_first_use(runtime, block, stream, access) \
+    strata_runtime_prepare_first_use(runtime, block, strata_stream_as_meant(stream), access)
+#define strata_runtime_finish_first_use(runtime, block, stream, access) \
+    strata_runtime_finish_first_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_record_block_use(runtime, block, stream, access) \
     strata_runtime_record_block_use(runtime, block, strata_stream_as_meant(stream), access)
 #endif

@@ -36,7 +36,15 @@ extern "C" {
     X(ERROR_IO, 23, "a file could not be read or written")                              \
     X(ERROR_CORRUPTED, 24, "memory around a block or of a freed block was overwritten") \
     X(ERROR_DEADLOCK, 25, "deadlock: every thread that could free memory waits for it") \
-    X(ERROR_DEVICE_RESET, 26, "the primary context of the device was reset")
+    X(ERROR_DEVICE_RESET, 26, "the primary context of the device was reset")            \
+    X(ERROR_STALE, 27, "the reference is stale: its memory can no longer be used")      \
+    X(ERROR_SHARED, 28, "the object is shared")                                         \
+    X(ERROR_SEALED, 29, "the object is sealed")                                         \
+    X(ERROR_TIMEOUT, 30, "the time limit was reached")                                  \
+    X(ERROR_CANCELLED, 31, "the request was cancelled")                                 \
+    X(ERROR_QUEUE_FULL, 32, "the queue is full")                                        \
+    X(ERROR_POISONED, 33, "an earlier failure made the context unusable")               \
+    X(ERROR_LIBRARY, 34, "a call of another library failed")
 
 typedef enum strata_status {
 #define STRATA_STATUS_ENUM(name, code, text) STRATA_##name = code,

@@ -9,11 +9,13 @@
 #include <strata/budget.h>
 #include <strata/callback.h>
 #include <strata/control.h>
+#include <strata/device_state.h>
 #include <strata/direct.h>
 #include <strata/emitter.h>
 #include <strata/failure_callback.h>
 #include <strata/fallback.h>
 #include <strata/fault.h>
+#include <strata/fence.h>
 #include <strata/fixed.h>
 #include <strata/guard.h>
 #include <strata/info.h>
@@ -25,6 +27,7 @@
 #include <strata/pinned.h>
 #include <strata/pool.h>
 #include <strata/prefetch.h>
+#include <strata/ref.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/stack.h>

@@ -25,6 +25,8 @@ static struct {
     strata_stack *stack;
     strata_resource *top;
     strata_block block;
+    strata_ref *ref;
+    strata_fence *fence;
     strata_launch open, ready;
     CUstream stream; /* acquired */
 } scene;
@@ -38,6 +40,8 @@ static void set_scene(const char *stack)
     scene.top = strata_stack_top(strata_runtime_stack(scene.runtime));
     child_ok(strata_runtime_stream_acquire(scene.runtime, &scene.stream));
     child_ok(strata_runtime_allocate(scene.runtime, 4096, scene.stream, &scene.block));
+    child_ok(strata_ref_allocate(scene.runtime, STRATA_ELEMENT_F32, 16, false, scene.stream, &scene.ref));
+    child_ok(strata_fence_create(scene.runtime, &scene.fence));
     child_ok(strata_launch_begin(&scene.open, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
     child_ok(strata_launch_begin(&scene.ready, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
     child_ok(strata_launch_use(&scene.ready, &scene.block, STRATA_ACCESS_READ));
@@ -84,8 +88,8 @@ static const strata_request request = {.bytes = 64};
     X(USE, find, strata_runtime_find(scene.runtime, scene.block.address, &out))                                     \
     X(USE, prepare, strata_runtime_prepare_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))        \
     X(USE, finish, strata_runtime_finish_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))          \
-    X(USE, prepare_first, strata_runtime_prepare_first_use(scene.runtime, &scene.block, NULL))                      \
-    X(USE, finish_first, strata_runtime_finish_first_use(scene.runtime, &scene.block, NULL))                        \
+    X(USE, prepare_first, strata_runtime_prepare_first_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_WRITE)) \
+    X(USE, finish_first, strata_runtime_finish_first_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_WRITE))   \
     X(USE, record, strata_runtime_record_block_use(scene.runtime, &scene.block, NULL, STRATA_ACCESS_READ))          \
     X(USE, resource_prepare, strata_resource_prepare_use(scene.top, &scene.block, NULL, STRATA_ACCESS_READ))        \
     X(USE, resource_finish, strata_resource_finish_use(scene.top, &scene.block, NULL, STRATA_ACCESS_READ))          \
@@ -98,6 +102,17 @@ static const strata_request request = {.bytes = 64};
     X(USE, launch_use, strata_launch_use(&scene.open, &scene.block, STRATA_ACCESS_READ))                            \
     X(USE, launch_use_address, strata_launch_use_address(&scene.open, scene.block.address, STRATA_ACCESS_READ))     \
     X(USE, launch_commit, strata_launch_commit(&scene.ready))                                                       \
+    X(USE, ref_allocate,                                                                                            \
+      strata_ref_allocate(scene.runtime, STRATA_ELEMENT_F32, 16, true, NULL, &(strata_ref *){NULL}))                \
+    X(USE, budget, strata_runtime_budget_snapshot(scene.runtime, &(strata_runtime_budget){0}))                      \
+    X(USE, fence_create, strata_fence_create(scene.runtime, &(strata_fence *){NULL}))                               \
+    X(USE, fence_record, strata_fence_record(scene.fence, NULL))                                                    \
+    X(USE, fence_query, strata_fence_query(scene.fence))                                                            \
+    X(USE, ref_access, strata_ref_access(scene.ref, &(strata_ref_memory){0}))                                       \
+    X(USE, ref_record_write, strata_ref_record_write(scene.ref, NULL))                                              \
+    X(USE, ref_last_write, strata_ref_last_write_stream(scene.ref, &(strata_last_write){0}))                        \
+    X(USE, last_write_wait, strata_last_write_wait(scene.runtime, &(strata_last_write){0}, NULL))                   \
+    X(USE, launch_use_ref, strata_launch_use_ref(&scene.open, scene.ref, STRATA_ACCESS_READ))                       \
     X(FREE, deallocate, strata_runtime_deallocate(scene.runtime, &scene.block))                                     \
     X(FREE, deallocate_on, strata_runtime_deallocate_on(scene.runtime, &scene.block, NULL))                         \
     X(FREE, deallocate_address, strata_runtime_deallocate_address(scene.runtime, scene.block.address, NULL))        \
@@ -155,6 +170,10 @@ static void touch_the_rest(void)
     strata_runtime_block_state(scene.runtime, scene.block.id);
     strata_launch_cancel(&scene.ready);
     strata_launch_end(&scene.open);
+    child_check(strata_ref_clone(scene.ref) == scene.ref);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
+    child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
 }
 
 static void fork_and_look(void)

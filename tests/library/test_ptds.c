@@ -57,8 +57,8 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
         assert_int_not_equal(test_calls_of(&calls, "cuStreamGetId"), 0); \
     } while (0)
     LOOKS(strata_runtime_allocate(runtime, BYTES, 0, &block));
-    LOOKS(strata_runtime_prepare_first_use(runtime, &block, 0));
-    LOOKS(strata_runtime_finish_first_use(runtime, &block, 0));
+    LOOKS(strata_runtime_prepare_first_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
+    LOOKS(strata_runtime_finish_first_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
     LOOKS(strata_runtime_prepare_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_finish_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_record_block_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
@@ -71,6 +71,19 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     LOOKS(strata_runtime_deallocate_on(runtime, &block, 0));
     LOOKS(strata_runtime_allocate(runtime, BYTES, 0, &block));
     LOOKS(strata_runtime_deallocate_address(runtime, block.address, 0));
+    strata_ref *ref;
+    strata_last_write write;
+    LOOKS(strata_ref_allocate(runtime, STRATA_ELEMENT_U8, BYTES, false, 0, &ref));
+    LOOKS(strata_ref_record_write(ref, 0));
+    check_ok(strata_ref_last_write_stream(ref, &write));
+    assert_int_equal(write.kind, STRATA_LAST_WRITE_POINT);
+    LOOKS(strata_last_write_wait(runtime, &write, 0));
+    strata_last_write_release(&write);
+    check_ok(strata_ref_release(ref));
+    strata_fence *fence;
+    check_ok(strata_fence_create(runtime, &fence));
+    LOOKS(strata_fence_record(fence, 0));
+    check_ok(strata_fence_destroy(fence));
 #undef LOOKS
     check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
     test_calls_begin(&calls);

@@ -674,8 +674,8 @@ static void use_everything(test_fixture *fixture, CUstream stream, CUstream unkn
         keeps(strata_runtime_deallocate_on(runtime, &block, all[5 - i]));
     }
     keeps(strata_runtime_allocate(runtime, BYTES, pooled, &block));
-    keeps(strata_runtime_prepare_first_use(runtime, &block, other));
-    keeps(strata_runtime_finish_first_use(runtime, &block, other));
+    keeps(strata_runtime_prepare_first_use(runtime, &block, other, STRATA_ACCESS_WRITE));
+    keeps(strata_runtime_finish_first_use(runtime, &block, other, STRATA_ACCESS_WRITE));
     keeps(strata_runtime_deallocate(runtime, &block));
     keeps(strata_runtime_allocate(runtime, BYTES, stream, &block));
     keeps(strata_runtime_unregister_stream(runtime, stream));

@@ -93,6 +93,11 @@ static CUresult CUDAAPI free_async(CUdeviceptr address, CUstream stream)
     return strikes(TEST_FAULT_FREE) ? fault.result : fault.real.MemFreeAsync(address, stream);
 }
 
+static CUresult CUDAAPI memset_async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
+{
+    return strikes(TEST_FAULT_MEMSET) ? fault.result : fault.real.MemsetD8Async(to, value, count, stream);
+}
+
 static CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                                    const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -143,6 +148,7 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     strata_cu.MemAllocFromPoolAsync = allocate_async;
     strata_cu.MemFree = free_memory;
     strata_cu.MemFreeAsync = free_async;
+    strata_cu.MemsetD8Async = memset_async;
     strata_cu.MemCreate = mem_create;
     strata_cu.MemMap = mem_map;
     strata_cu.MemSetAccess = mem_set_access;

@@ -17,6 +17,7 @@ typedef enum test_fault_call {
     TEST_FAULT_STREAM_GET_ID,
     TEST_FAULT_ALLOCATE, /* cuMemAllocFromPoolAsync and cuMemAlloc */
     TEST_FAULT_FREE,     /* cuMemFreeAsync and cuMemFree */
+    TEST_FAULT_MEMSET,
     TEST_FAULT_MEM_CREATE,
     TEST_FAULT_MEM_MAP,
     TEST_FAULT_MEM_SET_ACCESS,

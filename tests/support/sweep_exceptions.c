@@ -66,6 +66,8 @@ static const struct {
     {"every_call_leaves_the_callers_context_as_it_was", "", on_alloc_stream},
     {"a_free_inside_a_capture_waits_until_its_end_is_seen", "[fixed", on_alloc_stream},
     {"a_use_on_another_stream_waits_for_the_allocation", "[direct", on_alloc_stream},
+    {"a_free_that_fails_is_made_by_a_later_release", "[direct", on_alloc_stream},
+    {"nothing_wrote_fresh_memory_once_its_allocation_is_complete", "[direct", on_alloc_stream},
     {"a_use_on_another_stream_waits_for_the_allocation", "[pool", on_alloc_stream},
     {"captures_of_others_survive_every_call_and_see_nothing_of_them", "[pool", joined}, /* two of five */
     {"later_work_on_a_stream_is_waited_for_again", "[pool", reused},

@@ -143,9 +143,9 @@ strata_status __real_strata_runtime_prepare_block_use(strata_runtime *runtime, c
 strata_status __wrap_strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block,
                                                       CUstream stream, strata_access access);
 strata_status __real_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
-                                                      CUstream stream);
+                                                      CUstream stream, strata_access access);
 strata_status __wrap_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
-                                                      CUstream stream);
+                                                      CUstream stream, strata_access access);
 strata_status __real_strata_launch_preflight(strata_launch *launch);
 strata_status __wrap_strata_launch_preflight(strata_launch *launch);
 
@@ -159,11 +159,11 @@ strata_status __wrap_strata_runtime_prepare_block_use(strata_runtime *runtime, c
 }
 
 strata_status __wrap_strata_runtime_prepare_first_use(strata_runtime *runtime, const strata_block *block,
-                                                      CUstream stream)
+                                                      CUstream stream, strata_access access)
 {
-    strata_status status = __real_strata_runtime_prepare_first_use(runtime, block, stream);
+    strata_status status = __real_strata_runtime_prepare_first_use(runtime, block, stream, access);
     if (status == STRATA_SUCCESS)
-        touch_use(runtime, block, stream, STRATA_ACCESS_WRITE);
+        touch_use(runtime, block, stream, access);
     return status;
 }
 

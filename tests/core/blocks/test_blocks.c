@@ -115,7 +115,8 @@ static void every_use_of_a_freed_block_is_recognised(test_fixture *fixture)
                   STRATA_ERROR_USE_AFTER_FREE, &block);
     check_refused(strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_READ),
                   STRATA_ERROR_USE_AFTER_FREE, &block);
-    check_refused(strata_runtime_prepare_first_use(runtime, &block, NULL), STRATA_ERROR_USE_AFTER_FREE, &block);
+    check_refused(strata_runtime_prepare_first_use(runtime, &block, NULL, STRATA_ACCESS_WRITE),
+                  STRATA_ERROR_USE_AFTER_FREE, &block);
     check_refused(strata_runtime_record_block_use(runtime, &block, NULL, STRATA_ACCESS_WRITE),
                   STRATA_ERROR_USE_AFTER_FREE, &block);
     check_refused(strata_runtime_deallocate(runtime, &block), STRATA_ERROR_DOUBLE_FREE, &block);

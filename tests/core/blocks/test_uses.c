@@ -42,7 +42,8 @@ static void a_freed_block_cannot_be_used(test_fixture *fixture)
     check_status(finish(fixture, &block, stream, STRATA_ACCESS_READ), STRATA_ERROR_USE_AFTER_FREE);
     check_status(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE),
                  STRATA_ERROR_USE_AFTER_FREE);
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, stream), STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_USE_AFTER_FREE);
     assert_int_equal(strata_last_error()->generation, block.id.generation);
     test_free_on(fixture, &next, stream);
 }
@@ -656,14 +657,32 @@ static void a_first_use_waits_for_the_allocation_and_counts_as_a_write(test_fixt
     CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
     test_stall *stall = test_stall_begin(alloc_stream);
     strata_block block = test_allocate(fixture, BYTES, alloc_stream);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user));
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x44, BYTES, user);
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user, STRATA_ACCESS_WRITE));
     const unsigned char *seen = test_read(fixture, &block, reader);
     test_stall_release(stall);
     test_synchronize(reader);
     check_bytes(seen, 0x44, BYTES);
     test_stall_end(stall);
+    test_free_on(fixture, &block, alloc_stream);
+}
+
+/* Later reads do not wait for it, a later write does. */
+static void a_first_use_that_reads_is_recorded_as_a_read(test_fixture *fixture)
+{
+    CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, alloc_stream);
+    test_calls calls;
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
+    test_calls_begin(&calls);
+    check_ok(prepare(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
+    check_ok(finish(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 0);
+    check_ok(prepare(fixture, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_ok(finish(fixture, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    assert_int_equal(test_calls_of(&calls, "cuStreamWaitEvent"), 1);
     test_free_on(fixture, &block, alloc_stream);
 }
 
@@ -673,14 +692,17 @@ static void a_block_that_was_used_has_no_first_use(test_fixture *fixture)
     strata_block block = test_allocate(fixture, BYTES, alloc_stream);
     check_ok(prepare(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
     check_ok(finish(fixture, &block, alloc_stream, STRATA_ACCESS_READ));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_STREAM_MISUSE);
     test_free_on(fixture, &block, alloc_stream);
     block = test_allocate(fixture, BYTES, alloc_stream);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream));
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, alloc_stream));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_STREAM_MISUSE);
     test_free_on(fixture, &block, alloc_stream);
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, alloc_stream), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, NULL, alloc_stream, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_INVALID_VALUE);
 }
 
 static void a_use_recorded_afterwards_is_waited_for(test_fixture *fixture)
@@ -873,6 +895,7 @@ int main(void)
         TEST_CASE(a_stream_whose_work_can_be_neither_marked_nor_waited_for_is_not_forgotten),
         TEST_CASE(an_event_that_is_waited_for_stays_while_others_cannot_be_recorded),
         TEST_CASE(a_first_use_waits_for_the_allocation_and_counts_as_a_write),
+        TEST_CASE(a_first_use_that_reads_is_recorded_as_a_read),
         TEST_CASE(a_block_that_was_used_has_no_first_use),
         TEST_CASE(a_use_recorded_afterwards_is_waited_for),
         TEST_CASE(writes_of_two_streams_that_nothing_orders_are_both_waited_for),

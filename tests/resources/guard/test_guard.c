@@ -266,10 +266,11 @@ static void the_guards_own_fills_and_checks_are_no_use_of_a_block(test_fixture *
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
     strata_block block = test_allocate(fixture, BYTES, stream);
     check_nothing_found(fixture);
-    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, other));
+    check_ok(strata_runtime_prepare_first_use(fixture->runtime, &block, other, STRATA_ACCESS_WRITE));
     test_fill(block.address, 0x11, BYTES, other);
-    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, other));
-    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, other), STRATA_ERROR_STREAM_MISUSE);
+    check_ok(strata_runtime_finish_first_use(fixture->runtime, &block, other, STRATA_ACCESS_WRITE));
+    check_status(strata_runtime_prepare_first_use(fixture->runtime, &block, other, STRATA_ACCESS_WRITE),
+                 STRATA_ERROR_STREAM_MISUSE);
     check_ok(strata_runtime_deallocate(fixture->runtime, &block));
     test_stream_close(fixture, other);
     test_stream_close(fixture, stream);

@@ -1,0 +1,79 @@
+/* The end of references: frees in stream order, deferred ones, and the end of an abandoned runtime. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/stack/calls.h"
+#include "runtime/references.h"
+
+/* After a bump the context is asked for once: if it was reset, which may not be known yet, the memory is gone. */
+static void look_for_reset(const strata_ref *whole)
+{
+    const uint64_t now = atomic_load_explicit(&whole->record->word, memory_order_acquire);
+    if ((now ^ whole->word) >> STRATA_RECORD_GENERATION && strata_driver_is_open())
+        strata_check_device_now(whole->record->device);
+}
+
+/* Errors are suppressed. */
+static strata_status free_block(const strata_ref *whole)
+{
+    strata_resource *top = whole->runtime->top;
+    if (strata_block_is_empty(&whole->block))
+        return STRATA_SUCCESS;
+    look_for_reset(whole);
+    const strata_status status = strata_free_from_top_on_own_stream(top, &whole->block);
+    /* The handle of an unknown allocation stream may be dead: the free comes after recorded uses alone. */
+    return status == STRATA_ERROR_STREAM_MISUSE ? strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE) : status;
+}
+
+/* Whether no other try is due: the block is freed, also if the program freed it behind the reference's back. */
+static bool is_over(strata_status status)
+{
+    return status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;
+}
+
+static void defer(strata_ref *whole)
+{
+    _Atomic(strata_ref *) *deferred = &whole->runtime->deferred_frees;
+    whole->next_deferred = atomic_load_explicit(deferred, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(deferred, &whole->next_deferred, whole, memory_order_release,
+                                                  memory_order_relaxed))
+        ;
+}
+
+static strata_status drop(strata_ref *whole)
+{
+    strata_device_record *record = whole->record;
+    const bool block = !strata_block_is_empty(&whole->block);
+    strata_host_free(whole);
+    return strata_device_record_unhold(record, block);
+}
+
+strata_status strata_reference_free(strata_ref *whole)
+{
+    strata_references_free_deferred(whole->runtime);
+    strata_error_suppress_begin();
+    const strata_status status = free_block(whole);
+    const bool prepared = status == STRATA_ERROR_BLOCK_IN_USE;
+    strata_error_suppress_end(status != STRATA_SUCCESS && !prepared);
+    if (!is_over(status)) {
+        defer(whole);
+        return prepared ? STRATA_SUCCESS : status;
+    }
+    const strata_status dropped = drop(whole);
+    return status == STRATA_SUCCESS ? dropped : status;
+}
+
+void strata_references_free_deferred_slow(strata_runtime *runtime)
+{
+    strata_ref *whole = atomic_exchange_explicit(&runtime->deferred_frees, NULL, memory_order_acquire);
+    while (whole) {
+        strata_ref *next = whole->next_deferred; /* keeps the runtime */
+        strata_error_suppress_begin();
+        const strata_status status = free_block(whole);
+        strata_error_suppress_end(false);
+        if (is_over(status))
+            drop(whole);
+        else
+            defer(whole);
+        whole = next;
+    }
+}
