@@ -63,6 +63,13 @@ strata_status strata_device_state_drop(strata_device_state *state, strata_status
     return strata_device_record_unhold(record, false);
 }
 
+void strata_device_state_discard(strata_device_state *state)
+{
+    if (state)
+        strata_host_free(state->record);
+    strata_host_free(state);
+}
+
 strata_device_record *strata_device_state_record(strata_device_state *state)
 {
     return state->record;

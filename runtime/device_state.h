@@ -37,6 +37,9 @@ strata_status strata_device_state_create(strata_device *device, strata_device_st
 strata_status strata_device_state_drop(strata_device_state *state, strata_status (*end)(void *abandoned),
                                        void *abandoned);
 
+/* Frees a state that no other code has seen; takes no lock. NULL: nothing. */
+void strata_device_state_discard(strata_device_state *state);
+
 strata_device_record *strata_device_state_record(strata_device_state *state);
 
 /* The caller holds the record or its state. */

@@ -43,8 +43,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     *out = runtime;
     return STRATA_SUCCESS;
 refuse:
-    if (runtime->state)
-        strata_device_state_drop(runtime->state, NULL, NULL);
+    strata_device_state_discard(runtime->state);
     strata_host_free(runtime);
     return status;
 }
