@@ -71,10 +71,25 @@ static size_t show_one(char out[SHOWN], const char *from, bool controls, size_t 
     return *taken;
 }
 
+/* The number of bytes at the beginning, up to `most`, that are shown as they are: printable ASCII. */
+static size_t plain_length(const char *text, size_t most)
+{
+    size_t length = 0;
+    while (length < most && text[length] >= 0x20 && text[length] < 0x7f)
+        length++;
+    return length;
+}
+
 static void show(char *to, size_t size, const char *from, bool controls)
 {
     size_t used = 0, taken;
     for (; *from; from += taken) {
+        taken = plain_length(from, size - used - 1);
+        if (taken) {
+            memcpy(to + used, from, taken);
+            used += taken;
+            continue;
+        }
         char shown[SHOWN];
         size_t length = show_one(shown, from, controls, &taken);
         if (used + length >= size)

@@ -247,8 +247,8 @@ static void live_until_nothing_fails(const char *stack, CUresult error)
     const char *changes[] = {"STRATA_DRIVER=sim", nth, setting, result, NULL};
     snprintf(setting, sizeof setting, "STRATA_TEST_STACK=%s", stack);
     snprintf(result, sizeof result, "STRATA_TEST_ERROR=%d", (int)error);
-#ifdef __SANITIZE_THREAD__
-    const unsigned step = 10; /* a life has one thread */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    const unsigned step = 7; /* such a program takes long to start */
 #else
     const unsigned step = (unsigned)test_effort(1, 120);
 #endif
