@@ -51,6 +51,10 @@
     X(OPTIONAL, StreamGetId, 12000, (CUstream stream, unsigned long long *id), (stream, id))                                       \
     X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
     X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
+    X(OPTIONAL, StreamBeginCapture, 10010, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                             \
+    X(OPTIONAL, StreamEndCapture, 10000, (CUstream stream, CUgraph *graph), (stream, graph))                                       \
+    X(OPTIONAL, StreamGetCaptureInfo, 11030, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes, size_t *count), (stream, status, id, graph, nodes, count)) \
+    X(OPTIONAL, StreamUpdateCaptureDependencies, 11030, (CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags), (stream, nodes, count, flags)) \
     X(OPTIONAL, StreamWriteValue64, 11070, (CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned flags), (stream, address, value, flags)) \
     X(OPTIONAL, LaunchHostFunc, 10000, (CUstream stream, CUhostFn function, void *data), (stream, function, data))                 \
     /* events */                                                                                                                   \
@@ -59,6 +63,17 @@
     X(REQUIRED, EventRecord, 2000, (CUevent event, CUstream stream), (event, stream))                                              \
     X(REQUIRED, EventQuery, 2000, (CUevent event), (event))                                                                        \
     X(REQUIRED, EventSynchronize, 2000, (CUevent event), (event))                                                                  \
+    /* graphs */                                                                                                                   \
+    X(OPTIONAL, GraphInstantiateWithParams, 12000, (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *parameters), (exec, graph, parameters)) \
+    X(OPTIONAL, GraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
+    X(OPTIONAL, GraphUpload, 11010, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
+    X(OPTIONAL, GraphExecUpdate, 12000, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result), (exec, graph, result)) \
+    X(OPTIONAL, GraphExecDestroy, 10000, (CUgraphExec exec), (exec))                                                               \
+    X(OPTIONAL, GraphDestroy, 10000, (CUgraph graph), (graph))                                                                     \
+    X(OPTIONAL, GraphDebugDotPrint, 11030, (CUgraph graph, const char *path, unsigned flags), (graph, path, flags))                \
+    X(OPTIONAL, GraphGetNodes, 10000, (CUgraph graph, CUgraphNode *nodes, size_t *count), (graph, nodes, count))                   \
+    X(OPTIONAL, GraphNodeGetDependencies, 10000, (CUgraphNode node, CUgraphNode *nodes, size_t *count), (node, nodes, count))      \
+    X(OPTIONAL, GraphNodeGetType, 10000, (CUgraphNode node, CUgraphNodeType *type), (node, type))                                  \
     /* memory */                                                                                                                   \
     X(REQUIRED, MemGetInfo, 3020, (size_t *free_bytes, size_t *total_bytes), (free_bytes, total_bytes))                            \
     X(REQUIRED, MemAlloc, 3020, (CUdeviceptr *address, size_t bytes), (address, bytes))                                            \

@@ -6,6 +6,7 @@
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
+#include "runtime/captures.h"
 #include "runtime/references.h"
 
 /* ---- memory ---- */
@@ -17,21 +18,30 @@ strata_status strata_runtime_allocate_request(strata_runtime *runtime, const str
             *out = (strata_block){0};
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_allocate: runtime, request or out is NULL");
     }
+    strata_status status;
+    if (strata_captures_any(runtime) && request->bytes && strata_captured_allocate(runtime, request, out, &status))
+        return status;
     return strata_resource_allocate(runtime->top, request, out);
 }
 
 strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, const strata_request *request,
                                                    strata_block *out)
 {
-    if (!runtime || !request || !out)
+    if (!runtime || !request || !out || (strata_captures_any(runtime) && request->stream))
         return strata_runtime_allocate_request(runtime, request, out);
+    if (strata_captures_any(runtime)) {
+        strata_request meant = *request;
+        meant.stream = CU_STREAM_PER_THREAD;
+        return strata_runtime_allocate_request(runtime, &meant, out);
+    }
     return strata_resource_allocate_ptsz(runtime->top, request, out);
 }
 
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
-    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0) ||
+        strata_captures_any(runtime))
         return strata_runtime_allocate_request(runtime, &request, out);
     return strata_allocate_from_top(runtime->top, &request, out);
 }
@@ -42,6 +52,8 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_runtime_deallocate_on: runtime or block is NULL, or stream is STRATA_STREAM_GONE, "
                            "which is for layers; strata_runtime_deallocate finds the stream itself");
+    if (strata_runtime_keeps(runtime, block))
+        return strata_kept_block_free(runtime, block, stream, false);
     return strata_free_from_top(runtime->top, block, stream);
 }
 
@@ -87,6 +99,8 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
 {
     strata_thread *thread = strata_thread_current;
     const bool fast = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    if (runtime && block && strata_runtime_keeps(runtime, block))
+        return strata_kept_block_free(runtime, block, NULL, true);
     if (__builtin_expect(!fast, 0))
         return runtime && block
                    ? strata_free_from_top_on_own_stream(runtime->top, block)
@@ -156,7 +170,10 @@ strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, 
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_find: out is NULL");
     *out = (strata_block){0};
     strata_status status = strata_check_runtime(runtime);
-    return status == STRATA_SUCCESS ? runtime->top->ops->find(runtime->top, address, out) : status;
+    if (status == STRATA_SUCCESS)
+        status = runtime->top->ops->find(runtime->top, address, out);
+    return status == STRATA_SUCCESS && strata_runtime_keeps(runtime, out) ? strata_captures_find(runtime, address, out)
+                                                                          : status;
 }
 
 strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_block_id id)
@@ -174,6 +191,10 @@ bool strata_runtime_supports_block_use_tracking(strata_runtime *runtime)
 strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                                strata_access access)
 {
+    strata_status status;
+    if (runtime && strata_captures_any(runtime) && strata_use_is_valid(block, access, STRATA_ACCESS_READ) &&
+        strata_captured_prepare(runtime, block, stream, access, &status))
+        return status;
     if (__builtin_expect(runtime != NULL, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_READ))
         return runtime->top->ops->prepare_use(runtime->top, block, stream, access);
     return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
@@ -182,6 +203,10 @@ strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const st
 strata_status strata_runtime_finish_block_use(strata_runtime *runtime, const strata_block *block, CUstream stream,
                                               strata_access access)
 {
+    strata_status status;
+    if (runtime && strata_captures_any(runtime) && strata_use_is_valid(block, access, STRATA_ACCESS_NONE) &&
+        strata_captured_finish(runtime, block, stream, access, &status))
+        return status;
     if (__builtin_expect(runtime != NULL, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_NONE))
         return runtime->top->ops->finish_use(runtime->top, block, stream, access);
     return strata_resource_finish_use(runtime ? runtime->top : NULL, block, stream, access);
@@ -219,6 +244,8 @@ strata_status strata_runtime_record_block_use(strata_runtime *runtime, const str
                            "strata_runtime_record_block_use: block is NULL, or the access is invalid");
     strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS || strata_block_is_empty(block))
+        return status;
+    if (strata_captures_any(runtime) && strata_captured_record(runtime, block, stream, access, &status))
         return status;
     return runtime->top->ops->record_use(runtime->top, block, stream, access);
 }

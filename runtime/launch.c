@@ -7,6 +7,7 @@
 #include "core/blocks/uses.h"
 #include "core/streams/batches.h"
 #include "core/streams/stream_wait.h"
+#include "runtime/captures.h"
 #include "runtime/references.h"
 #include "runtime/runtime.h"
 
@@ -194,7 +195,7 @@ strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr addre
     bool permissive = launch->mode == STRATA_LAUNCH_PERMISSIVE;
     if (permissive)
         strata_error_suppress_begin();
-    status = launch->runtime->top->ops->find(launch->runtime->top, address, &block);
+    status = strata_runtime_find(launch->runtime, address, &block);
     if (permissive)
         strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS && permissive) {
@@ -265,8 +266,42 @@ static strata_status check_references(const strata_launch *launch, const strata_
     return status;
 }
 
+/* In a capture of Strata's (graph.h) the uses are the capture's. False: the stream is in none. */
+static bool prepare_captured(strata_launch *launch, strata_status *status)
+{
+    const strata_launch_entry *entries = entries_of(launch);
+    strata_runtime *runtime = launch->runtime;
+    if (!strata_captures_any(runtime))
+        return false;
+    *status = STRATA_SUCCESS;
+    for (size_t i = 0; i < launch->count && *status == STRATA_SUCCESS; i++) {
+        if (!strata_captured_prepare(runtime, &entries[i].block, launch->stream, entries[i].access, status))
+            return false;
+        if (entries[i].ref && *status == STRATA_SUCCESS)
+            strata_captured_hold(runtime, launch->stream, entries[i].ref, status);
+    }
+    launch->captured = true;
+    return true;
+}
+
+static strata_status record_captured(strata_launch *launch)
+{
+    const strata_launch_entry *entries = entries_of(launch);
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < launch->count; i++) {
+        strata_status one = STRATA_SUCCESS;
+        if (!strata_captured_finish(launch->runtime, &entries[i].block, launch->stream, entries[i].access, &one))
+            one = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended between a launch's preflight and commit");
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    return status;
+}
+
 static strata_status prepare_all(strata_launch *launch)
 {
+    strata_status captured;
+    if (prepare_captured(launch, &captured))
+        return captured;
     strata_resource *top = launch->runtime->top;
     strata_status status = strata_batch_begin(launch->runtime->device, launch->stream, false);
     if (status != STRATA_SUCCESS)
@@ -321,6 +356,8 @@ static strata_status record_all(strata_launch *launch)
 {
     if (!launch->count)
         return STRATA_SUCCESS;
+    if (launch->captured)
+        return record_captured(launch);
     bool recording;
     const strata_status begun = begin_batch_or_wait(launch, &recording);
     const strata_status finished = finish_all(launch, launch->count, recording);
@@ -351,7 +388,8 @@ strata_status strata_launch_cancel(strata_launch *launch)
     if (status != STRATA_SUCCESS)
         return status;
     launch->state = LAUNCH_DONE;
-    status = finish_all(launch, launch->count, false);
+    if (!launch->captured)
+        status = finish_all(launch, launch->count, false);
     release_references(launch);
     return status;
 }

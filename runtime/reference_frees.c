@@ -2,6 +2,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
+#include "runtime/captures.h"
 #include "runtime/references.h"
 
 /* After a bump the context is asked for once: if it was reset, which may not be known yet, the memory is gone. */
@@ -19,9 +20,14 @@ static strata_status free_block(const strata_ref *whole)
     if (strata_block_is_empty(&whole->block))
         return STRATA_SUCCESS;
     look_for_reset(whole);
-    const strata_status status = strata_free_from_top_on_own_stream(top, &whole->block);
+    const bool kept = strata_runtime_keeps(whole->runtime, &whole->block);
+    const strata_status status = kept ? strata_kept_block_free(whole->runtime, &whole->block, NULL, true)
+                                      : strata_free_from_top_on_own_stream(top, &whole->block);
+    if (status != STRATA_ERROR_STREAM_MISUSE)
+        return status;
     /* The handle of an unknown allocation stream may be dead: the free comes after recorded uses alone. */
-    return status == STRATA_ERROR_STREAM_MISUSE ? strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE) : status;
+    return kept ? strata_kept_block_free(whole->runtime, &whole->block, STRATA_STREAM_GONE, false)
+                : strata_free_from_top(top, &whole->block, STRATA_STREAM_GONE);
 }
 
 /* Whether no other try is due: the block is freed, also if the program freed it behind the reference's back. */

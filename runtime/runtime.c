@@ -7,6 +7,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/stack/calls.h"
+#include "runtime/captures.h"
 #include "runtime/device_state.h"
 #include "runtime/environment.h"
 #include "runtime/references.h"
@@ -40,6 +41,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
     strata_lock_init(&runtime->streams_lock, STRATA_RANK_STREAMS);
+    strata_captures_init(runtime);
     *out = runtime;
     return STRATA_SUCCESS;
 refuse:
@@ -108,6 +110,7 @@ static strata_status close_stack(void *closed)
     if (status != STRATA_SUCCESS)
         return status;
     strata_lock_destroy(&runtime->streams_lock);
+    strata_captures_destroy(runtime);
     strata_host_free(runtime);
     return STRATA_SUCCESS;
 }
@@ -118,7 +121,9 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     const bool usable = is_usable(runtime);
-    status = check_references_released(runtime);
+    status = strata_captures_end(runtime);
+    if (status == STRATA_SUCCESS)
+        status = check_references_released(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_check_stack_empty(runtime->stack, "the runtime");
     if (status == STRATA_SUCCESS && !strata_device_is_lost(runtime->device)) /* else no stream can be released */
@@ -153,6 +158,9 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
 {
     strata_status status = check_private(runtime);
     if (!runtime || status != STRATA_SUCCESS)
+        return status;
+    status = strata_captures_end(runtime);
+    if (status != STRATA_SUCCESS)
         return status;
     strata_references_free_deferred(runtime);
     if (strata_device_state_references(runtime->state) == 0)

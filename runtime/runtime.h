@@ -6,11 +6,26 @@
 #include "core/base/lock.h"
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
+#include "runtime/kept_blocks.h"
 
 #include <strata/device_state.h>
+#include <strata/graph.h>
 #include <strata/runtime.h>
 
 struct strata_ref;
+struct strata_capture;
+
+/* See runtime/captures.h. */
+typedef struct strata_captures {
+    strata_lock lock;
+    _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
+    _Atomic bool used;     /* a pool was made; for good */
+    struct strata_capture *list;
+    strata_capture_pool *pools;
+    strata_kept_blocks kept;
+    uint64_t graphs;       /* that exist */
+    uint64_t last_number;  /* of pools */
+} strata_captures;
 
 typedef struct strata_stream_slot {
     CUstream stream;
@@ -30,6 +45,8 @@ struct strata_runtime {
     uint32_t stream_capacity;
     strata_device_state *state;                  /* until the runtime is destroyed or abandoned */
     _Atomic(struct strata_ref *) deferred_frees; /* references whose memory could not be freed yet; any thread */
+
+    strata_captures captures;
 
     strata_lock streams_lock;
     strata_stream_slot *streams; /* pooled and registered streams; guarded by streams_lock */

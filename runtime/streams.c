@@ -5,6 +5,7 @@
 #include "core/base/host_memory.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/stream_map.h"
+#include "runtime/captures.h"
 
 #include <string.h>
 
@@ -72,6 +73,8 @@ strata_status strata_runtime_register_stream(strata_runtime *runtime, CUstream s
 strata_status strata_runtime_unregister_stream(strata_runtime *runtime, CUstream stream)
 {
     strata_status status = strata_check_runtime_now(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_captures_leave_stream(runtime, stream);
     if (status != STRATA_SUCCESS)
         return status;
     strata_stream_ref left;
@@ -140,6 +143,8 @@ strata_status strata_runtime_stream_acquire(strata_runtime *runtime, CUstream *o
 strata_status strata_runtime_stream_release(strata_runtime *runtime, CUstream stream)
 {
     strata_status status = strata_check_runtime(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_captures_leave_stream(runtime, stream);
     if (status != STRATA_SUCCESS)
         return status;
     lock_streams(runtime);

@@ -21,6 +21,9 @@ typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS,       /* building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,     /* layers that report leaks by themselves */
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
+    STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
+    STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */
+    STRATA_RANK_CAPTURE_LIST,     /* the process's captures */
     STRATA_RANK_STREAMS,          /* the runtime's stream pool and registered streams */
     STRATA_RANK_ACCOUNTS,         /* a budget's list of accounts */
     STRATA_RANK_BUDGET_WAITERS,   /* requests that wait for live bytes */

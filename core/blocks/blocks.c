@@ -249,6 +249,16 @@ static __attribute__((cold)) strata_status refuse_pinned(const strata_block *blo
                               (unsigned long long)block->id.generation);
 }
 
+static __attribute__((cold)) strata_status refuse_kept(const strata_block *block)
+{
+    strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
+    return strata_error_raise(error,
+                              "block 0x%llx (tag \"%s\", generation %llu) is used by a graph or a capture; free it "
+                              "through its runtime, or after them",
+                              (unsigned long long)block->address, strata_tag_name(block->tag),
+                              (unsigned long long)block->id.generation);
+}
+
 /* By the first fact in which the blocks differ. */
 static strata_status wrong_fact(const strata_block *allocated, const strata_block *block)
 {
@@ -307,7 +317,7 @@ strata_status strata_check_block_facts(const strata_block *allocated, const stra
     return status == STRATA_SUCCESS ? status : refuse_fact(allocated, block, status);
 }
 
-strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
+static strata_status retire(strata_table *table, const strata_block *block, bool keeper, strata_entry **out)
 {
     *out = NULL;
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -324,6 +334,8 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
         }
         if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
             return refuse_pinned(block);
+        if ((word & STRATA_WORD_KEPT) && !keeper)
+            return refuse_kept(block);
         const strata_block allocated = facts_of(table, entry);
         const strata_status wrong = wrong_fact(&allocated, block);
         if (wrong != STRATA_SUCCESS) {
@@ -338,6 +350,33 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
             return STRATA_SUCCESS;
         }
     }
+}
+
+strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    return retire(table, block, false, out);
+}
+
+strata_status strata_entry_retire_kept(strata_table *table, const strata_block *block, strata_entry **out)
+{
+    return retire(table, block, true, out);
+}
+
+bool strata_entry_keep(strata_entry *entry, uint64_t generation)
+{
+    if (!strata_entry_lock(entry, generation))
+        return false;
+    atomic_fetch_or_explicit(&entry->word, STRATA_WORD_KEPT, memory_order_relaxed);
+    strata_entry_unlock(entry);
+    return true;
+}
+
+void strata_entry_unkeep(strata_entry *entry, uint64_t generation)
+{
+    if (!strata_entry_lock(entry, generation))
+        return;
+    atomic_fetch_and_explicit(&entry->word, ~STRATA_WORD_KEPT, memory_order_relaxed);
+    strata_entry_unlock(entry);
 }
 
 static uint64_t living_state(const strata_entry *entry)
@@ -459,11 +498,13 @@ strata_status strata_entry_quarantine(const strata_table *table, const strata_bl
     const strata_status wrong = wrong_fact(shown, block);
     uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
     bool pinned = (word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, generation);
+    bool kept = (word & STRATA_WORD_KEPT) != 0;
     uint8_t quarantines = atomic_load_explicit(&entry->quarantines, memory_order_relaxed);
     bool last = generation >= STRATA_GENERATION_LAST || quarantines == UINT8_MAX;
-    if (pinned || wrong != STRATA_SUCCESS || last) {
+    if (pinned || kept || wrong != STRATA_SUCCESS || last) {
         strata_entry_unlock(entry);
         return pinned                    ? refuse_pinned(block)
+               : kept                    ? refuse_kept(block)
                : wrong != STRATA_SUCCESS ? refuse_fact(shown, block, wrong)
                                          : refuse_quarantine(block);
     }

@@ -1,7 +1,7 @@
 /* The table of blocks: one for each stack, an entry for each block, found by index and generation. An entry's word:
  *
- *     63 ................ 16 | 15 ........ 4 |   3    | 2 ... 0
- *          generation        |  shared pins  | locked |  state
+ *     63 ................ 16 |  15  | 14 ........ 4 |   3    | 2 ... 0
+ *          generation        | kept |  shared pins  | locked |  state
  *
  * A generation is given to a user once. An entry without generations left is not reused.
  *
@@ -12,7 +12,10 @@
  * Pins. A block is pinned between prepare and finish: by its creating thread in `own_pins`, which only that thread
  * writes, without a locked instruction; by other threads in the word. A free checks both. A free that races with an
  * unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish reports, since the
- * generation has changed. */
+ * generation has changed.
+ *
+ * Kept. Captures and graphs keep the blocks that they use: a kept block is freed only by its keeper. Whoever keeps it
+ * counts how often (runtime/kept_blocks.h). */
 #ifndef STRATA_CORE_BLOCKS_BLOCKS_H
 #define STRATA_CORE_BLOCKS_BLOCKS_H
 
@@ -25,7 +28,8 @@
 #define STRATA_WORD_STATE_MASK UINT64_C(0x7)
 #define STRATA_WORD_LOCKED     UINT64_C(0x8)
 #define STRATA_WORD_PIN        UINT64_C(0x10)
-#define STRATA_WORD_PINS_MASK  UINT64_C(0xfff0)
+#define STRATA_WORD_PINS_MASK  UINT64_C(0x7ff0)
+#define STRATA_WORD_KEPT       UINT64_C(0x8000)
 #define STRATA_WORD_GENERATION 16
 #define STRATA_OWN_PINS_MASK   UINT64_C(0xffff)
 #define STRATA_GENERATION_LAST ((UINT64_C(1) << 48) - 1)
@@ -173,6 +177,14 @@ static inline void strata_block_fill(strata_block *block, const strata_request *
     block->stream = request->stream;
 }
 
+/* Whether a block is live and kept. */
+static inline bool strata_block_is_kept(const strata_table *table, const strata_block *block)
+{
+    const strata_entry *entry = strata_table_lookup(table, block->id);
+    const uint64_t word = entry ? atomic_load_explicit(&entry->word, memory_order_acquire) : 0;
+    return (word & STRATA_WORD_KEPT) && strata_word_lives(word, block->id.generation);
+}
+
 /* False if the entry is not live. */
 bool strata_entry_describe(const strata_table *table, uint32_t slot, strata_block *out);
 
@@ -185,6 +197,14 @@ uint32_t strata_table_slot_limit(strata_table *table);
 /* The first live entry from *slot on and before `end`, with its lock bit, which keeps the block from being freed: the
  * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
+
+/* Marks a live block as kept; false if its generation is not live. Its next free is strata_entry_retire_kept, or comes
+ * after strata_entry_unkeep. */
+bool strata_entry_keep(strata_entry *entry, uint64_t generation);
+void strata_entry_unkeep(strata_entry *entry, uint64_t generation);
+
+/* As strata_entry_retire, of a kept block. */
+strata_status strata_entry_retire_kept(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Undoes strata_entry_retire: the free failed. */
 void strata_entry_revive(strata_entry *entry);

@@ -61,7 +61,10 @@ strata_status strata_resource_allocate_ptsz(strata_resource *resource, const str
 strata_status strata_free_without_driver(const strata_resource *resource, const strata_block *block)
 {
     strata_block_id held;
+    strata_entry *entry = strata_table_lookup(strata_resource_table(resource), block->id);
     strata_error_suppress_begin();
+    if (entry)
+        strata_entry_unkeep(entry, block->id.generation);
     strata_entry_quarantine(strata_resource_table(resource), block, block, &held);
     strata_error_suppress_end(false);
     return STRATA_SUCCESS;

@@ -17,6 +17,7 @@
 #include <strata/fault.h>
 #include <strata/fence.h>
 #include <strata/fixed.h>
+#include <strata/graph.h>
 #include <strata/guard.h>
 #include <strata/info.h>
 #include <strata/launch.h>

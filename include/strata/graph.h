@@ -1,0 +1,168 @@
+/* Captures and graphs: work is captured once from streams and launched again and again, with memory that is there at
+ * every launch.
+ *
+ *     strata_capture_begin(runtime, stream, STRATA_CAPTURE_GLOBAL, NULL);
+ *     strata_runtime_allocate(runtime, bytes, stream, &block);            memory of the capture's pool
+ *     ... kernels and copies on `stream`, with their blocks' uses, as outside of a capture ...
+ *     strata_runtime_deallocate(runtime, &block);                         used again by later work of the capture
+ *     strata_capture_end(runtime, stream, &graph);
+ *     strata_graph_launch(graph, any_stream);
+ *
+ * While a stream is captured, the runtime's calls that name it, or a stream that the program forked from it, belong to
+ * the capture:
+ *
+ * memory  A request takes memory of the capture's pool. What is freed in the capture is used again in it only by work
+ *         that the graph orders after all work that used it: branches of a fork never share memory.
+ * uses    A prepared use makes the stream's next work depend, in the graph, on work of the capture's other streams that
+ *         conflicts with it. A launch of the graph waits for, and notes, a use of each block that the capture used.
+ * frees   A block from outside that the capture used is freed when the last graph that uses it is gone; until then its
+ *         memory stays.
+ *
+ * A graph belongs to the generation of the device in which it was made (device_state.h): after a rebuild a launch
+ * answers STALE. Any thread may call; a pool, a graph or a capture is not used after the call that ends it. */
+#ifndef STRATA_GRAPH_H
+#define STRATA_GRAPH_H
+
+#include <strata/emitter.h>
+#include <strata/ref.h>
+#include <strata/runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct strata_capture_pool strata_capture_pool;
+typedef struct strata_graph strata_graph;
+
+/* ---- memory of captures ---- */
+
+/* Makes a pool whose memory the stack allocates as it is needed, in segments with the tag `name` (NULL: "capture").
+ * Graphs whose captures shared a pool share its memory: launches of them never overlap, and each may overwrite what
+ * another one left in blocks that were freed in its capture, and in blocks that were allocated after such a free. For
+ * blocks that must outlast launches of another graph, allocate before the capture. Errors: STALE, OUT_OF_HOST_MEMORY,
+ * DRIVER. */
+STRATA_API strata_status strata_capture_pool_create(strata_runtime *runtime, const char *name,
+                                                    strata_capture_pool **out);
+
+/* Gives the handle back. The memory is freed, in stream order, when the last graph and the last live block of the pool
+ * are gone too. NULL is ignored. Errors: an error of such a free, which is tried again when the runtime is destroyed. */
+STRATA_API strata_status strata_capture_pool_release(strata_capture_pool *pool);
+
+/* Keeps a reference's memory as long as the pool's own. Errors: SEALED, OUT_OF_HOST_MEMORY. */
+STRATA_API strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strata_ref *ref);
+
+/* How many are recorded; 0 for NULL. */
+STRATA_API size_t strata_capture_pool_buffer_count(const strata_capture_pool *pool);
+
+/* Releases the recorded references. Errors: SEALED. */
+STRATA_API strata_status strata_capture_pool_clear_buffers(strata_capture_pool *pool);
+
+/* A sealed pool answers SEALED where memory or a buffer is asked of it. Frees go on. */
+STRATA_API strata_status strata_capture_pool_seal(strata_capture_pool *pool);
+STRATA_API strata_status strata_capture_pool_unseal(strata_capture_pool *pool);
+STRATA_API bool strata_capture_pool_is_sealed(const strata_capture_pool *pool);
+
+typedef struct strata_capture_pool_usage {
+    size_t reserved; /* bytes that it has of the stack */
+    size_t in_use;   /* bytes of live blocks, rounded up to 512 each */
+    size_t live_blocks;
+} strata_capture_pool_usage;
+STRATA_API strata_status strata_capture_pool_get_usage(const strata_capture_pool *pool,
+                                                       strata_capture_pool_usage *usage);
+
+/* A number by which other code can find the pool, unique for the runtime; 0 for NULL. */
+STRATA_API uint64_t strata_graph_pool_handle(const strata_capture_pool *pool);
+
+/* The pool with that number, with one handle more, which is given back by the second call, or by
+ * strata_capture_pool_release. Errors: INVALID_VALUE (there is none). */
+STRATA_API strata_status strata_capture_pool_for_handle(strata_runtime *runtime, uint64_t handle,
+                                                        strata_capture_pool **out);
+STRATA_API strata_status strata_release_graph_pool_handle(strata_runtime *runtime, uint64_t handle);
+
+/* ---- captures ---- */
+
+/* Which calls of the driver would spoil the capture meanwhile (cuStreamBeginCapture). Strata's own never do. */
+typedef enum strata_capture_mode {
+    STRATA_CAPTURE_GLOBAL = 0,   /* unsafe calls of any thread */
+    STRATA_CAPTURE_THREAD_LOCAL, /* those of the capturing thread */
+    STRATA_CAPTURE_RELAXED,      /* none */
+} strata_capture_mode;
+
+typedef enum strata_capture_state {
+    STRATA_CAPTURE_STATE_NONE = 0,
+    STRATA_CAPTURE_STATE_ACTIVE,
+    STRATA_CAPTURE_STATE_INVALIDATED, /* a call spoiled it: end or discard it */
+} strata_capture_state;
+
+/* Begins to capture a stream: one of the runtime's, a registered one, or another one, but not the legacy stream. A
+ * known stream is unknown until the capture ends. NULL pool: one of the graph's own. The thread that begins a capture
+ * also ends it, unless the mode is relaxed; one that is left behind is discarded when the thread ends, the stream is
+ * released or unregistered, or the runtime is destroyed. Errors: STREAM_CAPTURE (already captured), STALE, UNSUPPORTED,
+ * BUSY (the stream is held as last writer: ref.h), OUT_OF_HOST_MEMORY, DRIVER. */
+STRATA_API strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
+                                              strata_capture_pool *pool);
+
+/* The state of the stream's capture, by whomever it was begun, and whether it has one. */
+STRATA_API strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, strata_capture_state *out);
+STRATA_API bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream);
+
+/* Ends the capture that began on the stream, and makes a graph of it. After an error there is no graph, and the stream
+ * is free again, unless *out is NULL and the same call says BUSY or INVALID_VALUE. Errors: INVALID_VALUE (no capture
+ * began there), STREAM_CAPTURE (it was spoiled, or a forked stream was not joined), STREAM_MISUSE (another thread's),
+ * OUT_OF_HOST_MEMORY, DRIVER (the message names the node). */
+STRATA_API strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out);
+
+/* Ends it without a graph. Blocks that were allocated in it stay the caller's. */
+STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream);
+
+/* ---- graphs ---- */
+
+/* Launches the graph on a stream, after all work that conflicts with its blocks, with one wait and one record for each
+ * other stream at most. Errors: STALE, STREAM_CAPTURE (the stream is being captured), and those of a launch
+ * (launch.h). */
+STRATA_API strata_status strata_graph_launch(strata_graph *graph, CUstream stream);
+
+/* Prepares the first launch on the device. Once; later calls do nothing. Errors: STALE, DRIVER. */
+STRATA_API strata_status strata_graph_upload(strata_graph *graph, CUstream stream);
+
+/* Facts. For NULL: 0, false, NULL. */
+STRATA_API uint64_t strata_graph_num_replays(const strata_graph *graph); /* successful launches */
+STRATA_API bool strata_graph_is_uploaded(const strata_graph *graph);
+STRATA_API bool strata_graph_has_pool(const strata_graph *graph);         /* its capture took memory of one */
+STRATA_API bool strata_graph_has_private_pool(const strata_graph *graph); /* one of its own */
+STRATA_API strata_capture_pool *strata_graph_pool(const strata_graph *graph); /* the graph's handle: not released */
+STRATA_API size_t strata_graph_pool_buffer_count(const strata_graph *graph);
+STRATA_API size_t strata_graph_node_count(const strata_graph *graph);
+STRATA_API uint64_t strata_graph_generation(const strata_graph *graph);
+
+/* Whether the free of a block that the graph uses is refused (BLOCK_IN_USE), or deferred to the graph's end, which is
+ * the default. */
+STRATA_API strata_status strata_graph_refuse_frees(strata_graph *graph, bool refuse);
+
+/* Writes the graph in the DOT language to a file (cuGraphDebugDotPrint). Errors: UNSUPPORTED, DRIVER. */
+STRATA_API strata_status strata_graph_dot(const strata_graph *graph, const char *path);
+
+/* A line: nodes, blocks, pool, launches. */
+STRATA_API void strata_graph_print(const strata_graph *graph, strata_write_callback write, void *data);
+
+/* Ends a graph, also while launches are in flight: its memory is freed after them. NULL is ignored. Errors: of such a
+ * free; the graph is gone all the same. */
+STRATA_API strata_status strata_graph_destroy(strata_graph *graph);
+
+#ifdef STRATA_PER_THREAD_STREAMS
+#define strata_capture_begin(runtime, stream, mode, pool) \
+    strata_capture_begin(runtime, strata_stream_as_meant(stream), mode, pool)
+#define strata_capture_status(runtime, stream, out) \
+    strata_capture_status(runtime, strata_stream_as_meant(stream), out)
+#define strata_is_stream_capturing(runtime, stream) strata_is_stream_capturing(runtime, strata_stream_as_meant(stream))
+#define strata_capture_end(runtime, stream, out)    strata_capture_end(runtime, strata_stream_as_meant(stream), out)
+#define strata_capture_discard(runtime, stream)     strata_capture_discard(runtime, strata_stream_as_meant(stream))
+#define strata_graph_launch(graph, stream)          strata_graph_launch(graph, strata_stream_as_meant(stream))
+#define strata_graph_upload(graph, stream)          strata_graph_upload(graph, strata_stream_as_meant(stream))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

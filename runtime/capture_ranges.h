@@ -1,0 +1,72 @@
+/* The memory of a capture pool: segments, which are blocks of the stack, cut into ranges. A range is a live block of
+ * the pool, or free.
+ *
+ * What was freed in a capture is used again in it only by work that comes, in the graph, after all work that used it: a
+ * free range has the nodes that such work must come after. Between captures there is no such rule: two graphs that
+ * share a segment do not run at a time (runtime/graphs.c). Guarded by its client's lock. */
+#ifndef STRATA_RUNTIME_CAPTURE_RANGES_H
+#define STRATA_RUNTIME_CAPTURE_RANGES_H
+
+#include "core/blocks/blocks.h"
+#include "runtime/graph_nodes.h"
+
+enum {
+    STRATA_CAPTURE_GRAIN = 512,                /* bytes: sizes are multiples, addresses are aligned */
+    STRATA_CAPTURE_SEGMENT_SMALL = 2 << 20,    /* bytes of a segment for requests of at most half of it */
+};
+
+typedef struct strata_capture_range {
+    struct strata_capture_range *previous, *next; /* in the segment, by address */
+    CUdeviceptr address;
+    size_t bytes;
+    bool live;
+    cuuint64_t capture; /* in which it was freed; 0: none that is under way */
+    CUstream stream;    /* of the free */
+    bool plain;         /* all uses came before the stream's front */
+    bool barred;        /* in that capture it is not used again: nothing could be learned of its uses */
+    strata_nodes after; /* where it was freed in a capture: nodes to come after */
+} strata_capture_range;
+
+typedef struct strata_capture_segment {
+    struct strata_capture_segment *next;
+    strata_block block; /* of the stack */
+    strata_capture_range *first;
+    size_t live; /* ranges */
+} strata_capture_segment;
+
+/* All zero: empty. */
+typedef struct strata_capture_ranges {
+    strata_capture_segment *segments;
+    size_t reserved, in_use; /* bytes */
+} strata_capture_ranges;
+
+/* The work that is to use a range: of a stream at a place in a capture. */
+typedef struct strata_capture_place {
+    CUstream stream;
+    const strata_capture_front *front;
+    strata_ancestors ancestors; /* of the front; freed by the caller */
+} strata_capture_place;
+
+/* Takes the range that fits best, with `bytes` a multiple of the grain; NULL: none fits. *segment: it lies there. Also
+ * NULL, with *failed, without host memory. */
+strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                                                 strata_capture_place *place, strata_capture_segment **segment,
+                                                 bool *failed);
+
+/* Adds a block of the stack as a free segment. False without host memory. */
+bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block);
+
+/* Frees a live range outside of captures, or in one with the nodes to come after, which are taken over. */
+void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_segment *segment,
+                                strata_capture_range *range);
+void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_segment *segment,
+                                       strata_capture_range *range, cuuint64_t capture, CUstream stream, bool plain,
+                                       strata_nodes *after);
+
+/* The capture has ended: what was freed in it is free for all. */
+void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture);
+
+/* Frees what the ranges themselves take; the segments' blocks are the caller's. */
+void strata_capture_ranges_free(strata_capture_ranges *ranges);
+
+#endif

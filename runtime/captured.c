@@ -1,0 +1,576 @@
+/* The runtime's calls on streams that Strata captures, and frees of kept blocks. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/blocks/uses.h"
+#include "core/stack/calls.h"
+#include "core/streams/stream_map.h"
+#include "runtime/captures.h"
+
+#include <string.h>
+
+/* The log callback is the program's: errors are suppressed while the lock is held. */
+static void lock(strata_runtime *runtime)
+{
+    strata_error_suppress_begin();
+    strata_lock_take(&runtime->captures.lock);
+}
+
+/* Then raises the error of `status`. */
+static void unlock(strata_runtime *runtime, strata_status status)
+{
+    strata_lock_release(&runtime->captures.lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+}
+
+/* The lock is held. */
+static strata_capture *find_capture(strata_runtime *runtime, cuuint64_t id)
+{
+    strata_capture *capture = runtime->captures.list;
+    while (capture && (capture->id != id || capture->ended))
+        capture = capture->next;
+    return capture;
+}
+
+/* ---- what a capture notes ---- */
+
+static strata_capture_use *find_use(const strata_capture_uses *uses, strata_block_id id)
+{
+    for (size_t i = uses->count; i-- > 0;)
+        if (uses->items[i].block.id.slot == id.slot && uses->items[i].block.id.generation == id.generation)
+            return &uses->items[i];
+    return NULL;
+}
+
+/* Doubles the room of an array. False without host memory. */
+static bool reserve(void **items, size_t count, size_t *room, size_t bytes)
+{
+    if (count < *room)
+        return true;
+    const size_t larger = *room ? 2 * *room : 8;
+    void *copy = strata_host_zalloc(larger * bytes);
+    if (!copy)
+        return false;
+    if (count)
+        memcpy(copy, *items, count * bytes);
+    strata_host_free(*items);
+    *items = copy;
+    *room = larger;
+    return true;
+}
+
+static strata_capture_use *add_use(strata_capture_uses *uses, const strata_block *block, strata_capture_kind kind)
+{
+    void *items = uses->items;
+    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items);
+    uses->items = items;
+    if (!reserved)
+        return NULL;
+    strata_capture_use *use = &uses->items[uses->count++];
+    *use = (strata_capture_use){.block = *block, .kind = kind};
+    return use;
+}
+
+static void clear_marks(strata_capture_use *use)
+{
+    for (size_t i = 0; i < use->count; i++)
+        strata_nodes_free(&use->marks[i].nodes);
+    use->count = 0;
+}
+
+static void remove_use(strata_capture_uses *uses, strata_capture_use *use)
+{
+    clear_marks(use);
+    strata_host_free(use->marks);
+    *use = uses->items[--uses->count];
+}
+
+static bool reserve_mark(strata_capture_use *use)
+{
+    void *marks = use->marks;
+    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks);
+    use->marks = marks;
+    return reserved;
+}
+
+/* The mark that the access replaces: of a write, all; of a read, the stream's last one. */
+static strata_capture_mark *mark_for(strata_capture_use *use, CUstream stream, bool writes)
+{
+    if (writes)
+        clear_marks(use);
+    for (size_t i = 0; i < use->count; i++)
+        if (use->marks[i].stream == stream && !use->marks[i].writes)
+            return &use->marks[i];
+    strata_capture_mark *mark = &use->marks[use->count++];
+    *mark = (strata_capture_mark){.stream = stream, .writes = writes};
+    return mark;
+}
+
+static strata_status mark_use(strata_capture_use *use, CUstream stream, bool writes, const strata_capture_front *front)
+{
+    strata_nodes nodes = {0};
+    if (!reserve_mark(use) || !strata_nodes_add(&nodes, front->nodes, front->count)) {
+        strata_nodes_free(&nodes);
+        return strata_fail_host_memory("a use of a block in a capture");
+    }
+    strata_capture_mark *mark = mark_for(use, stream, writes);
+    strata_nodes_free(&mark->nodes);
+    mark->nodes = nodes;
+    return STRATA_SUCCESS;
+}
+
+/* The use of a live block, a new one if need be. */
+static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
+{
+    strata_runtime *runtime = capture->runtime;
+    *out = find_use(&capture->uses, block->id);
+    if (*out)
+        return STRATA_SUCCESS;
+    const strata_status status = strata_kept_add(&runtime->captures.kept, runtime->table, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *out = add_use(&capture->uses, block, STRATA_CAPTURE_OUTSIDE);
+    if (*out)
+        return STRATA_SUCCESS;
+    strata_kept_drop(&runtime->captures.kept, runtime->table, block);
+    return strata_fail_host_memory("a block of a capture");
+}
+
+/* ---- uses ---- */
+
+static strata_status check_tracking(const strata_runtime *runtime)
+{
+    return runtime->tracks ? STRATA_SUCCESS
+                           : strata_fail(STRATA_ERROR_STREAM_MISUSE, "stack \"%s\" does not support use tracking",
+                                         strata_stack_text(runtime->stack));
+}
+
+/* Adds the nodes that the stream does not come after anyhow. */
+static bool add_missing(strata_nodes *before, const strata_nodes *nodes, const strata_capture_front *front)
+{
+    bool added = true;
+    for (size_t i = 0; i < nodes->count && added; i++) {
+        const CUgraphNode node = strata_nodes_items(nodes)[i];
+        size_t at = 0;
+        while (at < front->count && front->nodes[at] != node)
+            at++;
+        added = at < front->count || strata_nodes_add(before, &node, 1);
+    }
+    return added;
+}
+
+/* `before`: nodes of other streams that the use must come after. */
+static strata_status prepare(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
+                             const strata_capture_front *front, strata_nodes *before)
+{
+    strata_capture_use *use;
+    strata_status status = check_tracking(capture->runtime);
+    if (status == STRATA_SUCCESS)
+        status = note_use(capture, block, &use);
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool added = true;
+    for (size_t i = 0; i < use->count && added; i++) {
+        const strata_capture_mark *mark = &use->marks[i];
+        if (mark->stream != stream && (mark->writes || access & STRATA_ACCESS_WRITE))
+            added = add_missing(before, &mark->nodes, front);
+    }
+    if (!added || !reserve_mark(use))
+        return strata_fail_host_memory("a use of a block in a capture");
+    use->access = (strata_access)(use->access | access);
+    return STRATA_SUCCESS;
+}
+
+static strata_status add_dependencies(const strata_runtime *runtime, CUstream stream, strata_nodes *before)
+{
+    strata_call_scope scope;
+    if (!before->count)
+        return STRATA_SUCCESS;
+    strata_status status = strata_call_scope_enter(&scope, runtime->device, strata_call_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.StreamUpdateCaptureDependencies(
+        stream, before->items ? before->items : before->few, before->count, CU_STREAM_ADD_CAPTURE_DEPENDENCIES);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuStreamUpdateCaptureDependencies",
+                                                       "ordering a use of a block in a capture");
+}
+
+bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                             strata_status *status)
+{
+    strata_capture_front front;
+    strata_nodes before = {0};
+    strata_capture_ask(runtime->device, stream, &front);
+    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    *status = STRATA_SUCCESS;
+    lock(runtime);
+    strata_capture *capture = find_capture(runtime, front.id);
+    if (capture)
+        *status = prepare(capture, block, stream, access, &front, &before);
+    unlock(runtime, *status);
+    if (capture && *status == STRATA_SUCCESS)
+        *status = add_dependencies(runtime, stream, &before);
+    strata_nodes_free(&before);
+    return capture != NULL;
+}
+
+static strata_status finish(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
+                            const strata_capture_front *front)
+{
+    strata_capture_use *use = find_use(&capture->uses, block->id);
+    if (!use)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "finish without prepare: the capture has no prepared use of block 0x%llx (tag \"%s\")",
+                           (unsigned long long)block->address, strata_tag_name(block->tag));
+    if (access == STRATA_ACCESS_NONE)
+        return STRATA_SUCCESS;
+    const strata_status status = mark_use(use, stream, (access & STRATA_ACCESS_WRITE) != 0, front);
+    if (status != STRATA_SUCCESS)
+        capture->failed = status;
+    return status;
+}
+
+bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                            strata_status *status)
+{
+    strata_capture_front front;
+    strata_capture_ask(runtime->device, stream, &front);
+    if (front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    *status = STRATA_SUCCESS;
+    lock(runtime);
+    strata_capture *capture = find_capture(runtime, front.id);
+    if (capture)
+        *status = finish(capture, block, stream, access, &front);
+    unlock(runtime, *status);
+    return capture != NULL;
+}
+
+bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                            strata_status *status)
+{
+    strata_capture_front front;
+    strata_nodes before = {0};
+    strata_capture_ask(runtime->device, stream, &front);
+    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    *status = STRATA_SUCCESS;
+    lock(runtime);
+    strata_capture *capture = find_capture(runtime, front.id);
+    if (capture)
+        *status = prepare(capture, block, stream, access, &front, &before);
+    if (capture && *status == STRATA_SUCCESS)
+        *status = finish(capture, block, stream, access, &front);
+    unlock(runtime, *status);
+    strata_nodes_free(&before); /* the work is submitted: it is too late to order it */
+    return capture != NULL;
+}
+
+static strata_status hold(strata_capture_uses *uses, strata_ref *ref)
+{
+    for (size_t i = 0; i < uses->ref_count; i++)
+        if (uses->refs[i] == ref)
+            return STRATA_SUCCESS;
+    void *refs = uses->refs;
+    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs);
+    uses->refs = refs;
+    if (!reserved)
+        return strata_fail_host_memory("a reference of a capture");
+    uses->refs[uses->ref_count++] = strata_ref_clone(ref);
+    return STRATA_SUCCESS;
+}
+
+bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *ref, strata_status *status)
+{
+    strata_capture_front front;
+    strata_capture_ask(runtime->device, stream, &front);
+    *status = STRATA_SUCCESS;
+    lock(runtime);
+    strata_capture *capture =
+        front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : find_capture(runtime, front.id);
+    if (capture)
+        *status = hold(&capture->uses, ref);
+    unlock(runtime, *status);
+    return capture != NULL && *status == STRATA_SUCCESS;
+}
+
+/* ---- memory ---- */
+
+/* The segment's use is noted once. On an error the block is not. */
+static strata_status note_block(strata_capture *capture, const strata_block *block, const strata_block *segment,
+                                CUstream stream, const strata_capture_front *front)
+{
+    if (!find_use(&capture->uses, segment->id)) {
+        strata_capture_use *whole = add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
+        if (!whole)
+            return strata_fail_host_memory("a segment of a capture");
+        whole->access = STRATA_ACCESS_WRITE;
+    }
+    strata_capture_use *use = add_use(&capture->uses, block, STRATA_CAPTURE_OWN);
+    if (!use)
+        return strata_fail_host_memory("a block of a capture");
+    use->access = STRATA_ACCESS_WRITE;
+    const strata_status status = mark_use(use, stream, true, front);
+    if (status != STRATA_SUCCESS)
+        remove_use(&capture->uses, use);
+    return status;
+}
+
+static strata_status allocate_from(strata_runtime *runtime, strata_capture_pool *pool, const strata_request *request,
+                                   const strata_capture_front *front, strata_block *out)
+{
+    strata_capture_place place = {.stream = request->stream, .front = front, .ancestors = {.front = front}};
+    strata_block segment;
+    strata_status status = strata_capture_pool_allocate(pool, request, &place, out, &segment);
+    strata_ancestors_free(&place.ancestors);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_pool_place where;
+    lock(runtime);
+    strata_capture *capture = find_capture(runtime, front->id);
+    status = capture ? note_block(capture, out, &segment, request->stream, front)
+                     : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a request in it");
+    const bool undo = status != STRATA_SUCCESS && strata_pool_block_find(runtime, out->id, &where);
+    if (undo)
+        strata_pool_block_free(&where, out, 0, NULL, false, NULL);
+    unlock(runtime, status);
+    if (undo)
+        strata_capture_pool_unhold(pool);
+    return status;
+}
+
+bool strata_captured_allocate(strata_runtime *runtime, const strata_request *request, strata_block *out,
+                              strata_status *status)
+{
+    strata_capture_front front;
+    strata_capture_ask(runtime->device, request->stream, &front);
+    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return false;
+    lock(runtime);
+    const strata_capture *capture = find_capture(runtime, front.id);
+    strata_capture_pool *pool = capture ? capture->pool : NULL;
+    if (pool)
+        pool->holders++;
+    unlock(runtime, STRATA_SUCCESS);
+    if (!pool)
+        return false;
+    *status = allocate_from(runtime, pool, request, &front, out);
+    if (*status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    strata_capture_pool_unhold(pool);
+    return true;
+}
+
+/* ---- frees ---- */
+
+/* Where a free of a pool's block is made. */
+typedef struct free_place {
+    cuuint64_t capture; /* the block was allocated in this one, which is under way; 0: none */
+    CUstream stream;    /* of the free; or STRATA_STREAM_GONE */
+    strata_capture_front front;
+} free_place;
+
+/* The lock is held. */
+static strata_capture *capture_of_block(strata_runtime *runtime, strata_block_id id)
+{
+    for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next) {
+        const strata_capture_use *use = capture->ended ? NULL : find_use(&capture->uses, id);
+        if (use && use->kind == STRATA_CAPTURE_OWN)
+            return capture;
+    }
+    return NULL;
+}
+
+/* All work that used the block; *plain: it comes before the free's stream goes on. */
+static bool gather_uses(const strata_capture_use *use, const free_place *place, strata_nodes *after, bool *plain)
+{
+    *plain = place->front.status != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool added = strata_nodes_add(after, place->front.nodes, place->front.count);
+    for (size_t i = 0; i < use->count && added; i++) {
+        *plain &= use->marks[i].stream == place->stream;
+        added = strata_nodes_add(after, strata_nodes_items(&use->marks[i].nodes), use->marks[i].nodes.count);
+    }
+    return added;
+}
+
+/* The lock is held. */
+static strata_status free_within(strata_pool_place *where, strata_capture *capture, strata_capture_use *use,
+                                 const strata_block *block, const free_place *place)
+{
+    strata_nodes after = {0};
+    bool plain;
+    strata_status status = STRATA_SUCCESS;
+    if (!gather_uses(use, place, &after, &plain))
+        status = strata_fail_host_memory("a free in a capture");
+    if (status == STRATA_SUCCESS)
+        status = strata_pool_block_free(where, block, capture->id, place->stream, plain, &after);
+    if (status == STRATA_SUCCESS)
+        remove_use(&capture->uses, use);
+    strata_nodes_free(&after);
+    return status;
+}
+
+static strata_status refuse_own(const strata_block *block)
+{
+    return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                       "block 0x%llx (tag \"%s\") was allocated in a capture on a stream that the program forked; free "
+                       "it with strata_runtime_deallocate_on",
+                       (unsigned long long)block->address, strata_tag_name(block->tag));
+}
+
+/* A free outside of captures: later launches come after all uses of the block, for they use its segment. */
+static strata_status order_free(strata_runtime *runtime, const strata_pool_place *where, CUstream stream)
+{
+    strata_resource *top = runtime->top;
+    const strata_block *block = &where->block, segment = where->segment->block;
+    if (!runtime->tracks)
+        return STRATA_SUCCESS;
+    strata_status status = top->ops->prepare_use(top, block, stream, STRATA_ACCESS_WRITE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = top->ops->finish_use(top, block, stream, STRATA_ACCESS_NONE);
+    return status == STRATA_SUCCESS ? top->ops->record_use(top, &segment, stream, STRATA_ACCESS_WRITE) : status;
+}
+
+/* The lock is held, and released. Unholds the pool after a success. */
+static strata_status free_found(strata_runtime *runtime, const strata_block *block, const free_place *place)
+{
+    strata_pool_place where;
+    strata_status status;
+    strata_capture *capture = place->capture ? find_capture(runtime, place->capture) : NULL;
+    strata_capture_use *use = capture ? find_use(&capture->uses, block->id) : NULL;
+    if (!strata_pool_block_find(runtime, block->id, &where))
+        status = strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
+    else if (use)
+        status = free_within(&where, capture, use, block, place);
+    else
+        status = strata_pool_block_free(&where, block, 0, NULL, false, NULL);
+    unlock(runtime, status);
+    return status == STRATA_SUCCESS ? strata_capture_pool_unhold(where.pool) : status;
+}
+
+static CUstream stream_of_free(const strata_pool_place *where, CUstream stream, bool own)
+{
+    if (own && where->block.stream && strata_stream_is_known(where->block.stream))
+        return where->block.stream;
+    return own || stream == STRATA_STREAM_GONE ? where->pool->stream : stream;
+}
+
+/* The lock is held, and released. */
+static strata_status free_pool_block(strata_runtime *runtime, const strata_pool_place *where, const strata_block *block,
+                                     CUstream stream, bool own)
+{
+    const strata_capture *capture = capture_of_block(runtime, block->id);
+    const CUstream origin = capture ? capture->stream : NULL;
+    const bool usable = strata_device_is_usable(runtime->device);
+    free_place place = {.capture = capture ? capture->id : 0, .stream = own ? block->stream : stream};
+    if (!usable)
+        return free_found(runtime, block, &place);
+    unlock(runtime, STRATA_SUCCESS);
+    if (place.capture) {
+        if (own && place.stream != origin)
+            return refuse_own(block);
+        if (place.stream != STRATA_STREAM_GONE)
+            strata_capture_ask(runtime->device, place.stream, &place.front);
+        if (place.front.id != place.capture)
+            place.front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    } else {
+        const strata_status status = order_free(runtime, where, stream_of_free(where, stream, own));
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
+    lock(runtime);
+    return free_found(runtime, block, &place);
+}
+
+/* The free of a block from outside waits for its keepers' end. It then comes after what `stream` has now. */
+static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
+                                bool *found)
+{
+    lock(runtime);
+    *found = strata_kept_has(&runtime->captures.kept, block->id);
+    unlock(runtime, STRATA_SUCCESS);
+    if (!*found)
+        return STRATA_SUCCESS;
+    strata_error_suppress_begin();
+    if (!own && runtime->tracks && stream != STRATA_STREAM_GONE) /* refused in a capture, which keeps the block */
+        runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
+    strata_error_suppress_end(false);
+    lock(runtime);
+    const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, found);
+    unlock(runtime, status);
+    return status;
+}
+
+strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+{
+    strata_pool_place where;
+    bool found;
+    const strata_status status = defer_free(runtime, block, stream, own, &found);
+    if (found)
+        return status;
+    lock(runtime);
+    if (strata_pool_block_find(runtime, block->id, &where))
+        return free_pool_block(runtime, &where, block, stream, own);
+    unlock(runtime, STRATA_SUCCESS);
+    return own ? strata_free_from_top_on_own_stream(runtime->top, block)
+               : strata_free_from_top(runtime->top, block, stream);
+}
+
+strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)
+{
+    strata_pool_place where;
+    strata_status status = STRATA_SUCCESS;
+    lock(runtime);
+    if (strata_pool_block_at(runtime, address, &where)) {
+        *found = where.block;
+    } else if (strata_pool_has_segment(runtime, found->id)) {
+        *found = (strata_block){0};
+        status = strata_fail(STRATA_ERROR_FOREIGN_POINTER, "0x%llx is in no live block: a capture pool has it, free",
+                             (unsigned long long)address);
+    }
+    unlock(runtime, status);
+    return status;
+}
+
+/* ---- the end ---- */
+
+/* A block whose free was deferred. The handle of its stream may be dead by now. */
+static strata_status free_deferred(strata_runtime *runtime, const strata_block *block)
+{
+    strata_error_suppress_begin();
+    strata_status status = strata_runtime_keeps(runtime, block)
+                               ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
+                               : strata_free_from_top_on_own_stream(runtime->top, block);
+    if (status == STRATA_ERROR_STREAM_MISUSE)
+        status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < uses->count; i++) {
+        strata_capture_use *use = &uses->items[i];
+        clear_marks(use);
+        strata_host_free(use->marks);
+        if (use->kind != STRATA_CAPTURE_OUTSIDE)
+            continue;
+        lock(runtime);
+        if (refusing)
+            strata_kept_refuse(&runtime->captures.kept, &use->block, false);
+        const bool freed = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
+        unlock(runtime, STRATA_SUCCESS);
+        const strata_status one = freed ? free_deferred(runtime, &use->block) : STRATA_SUCCESS;
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    for (size_t i = 0; i < uses->ref_count; i++)
+        strata_ref_release(uses->refs[i]);
+    strata_host_free(uses->items);
+    strata_host_free(uses->refs);
+    *uses = (strata_capture_uses){0};
+    return status;
+}

@@ -1,0 +1,401 @@
+/* Captures: their beginning and their ends. */
+#include "runtime/captures.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/streams/stream_map.h"
+#include "runtime/graphs.h"
+
+/* PTDS programs see macros of these names. */
+#undef strata_capture_begin
+#undef strata_capture_status
+#undef strata_is_stream_capturing
+#undef strata_capture_end
+#undef strata_capture_discard
+
+static strata_lock all_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CAPTURE_LIST);
+static strata_capture *all; /* captures of all runtimes; guarded by all_lock */
+
+/* ---- the end of a thread ---- */
+
+static pthread_key_t thread_end;
+static bool has_thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+
+static strata_status end_capture(strata_capture *capture, strata_graph **out);
+
+/* One that this thread began, and no other may end. */
+static strata_capture *left_behind(void)
+{
+    strata_lock_take(&all_lock);
+    strata_capture *capture = all;
+    while (capture && (capture->mode == STRATA_CAPTURE_RELAXED || !pthread_equal(capture->thread, pthread_self())))
+        capture = capture->all_next;
+    strata_lock_release(&all_lock);
+    return capture;
+}
+
+static void discard_left_behind(void *unused)
+{
+    (void)unused;
+    strata_capture *capture;
+    strata_status status = STRATA_SUCCESS;
+    strata_error_suppress_begin();
+    while (strata_driver_is_open() && status == STRATA_SUCCESS && (capture = left_behind()))
+        status = end_capture(capture, NULL);
+    strata_error_suppress_end(false);
+}
+
+static void make_thread_end(void)
+{
+    has_thread_end = pthread_key_create(&thread_end, discard_left_behind) == 0;
+}
+
+/* ---- the list ---- */
+
+static void lock(strata_runtime *runtime)
+{
+    strata_lock_take(&runtime->captures.lock);
+}
+
+static void unlock(strata_runtime *runtime)
+{
+    strata_lock_release(&runtime->captures.lock);
+}
+
+static void add_capture(strata_capture *capture)
+{
+    strata_captures *captures = &capture->runtime->captures;
+    lock(capture->runtime);
+    capture->next = captures->list;
+    captures->list = capture;
+    atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
+    unlock(capture->runtime);
+    strata_lock_take(&all_lock);
+    capture->all_next = all;
+    all = capture;
+    strata_lock_release(&all_lock);
+    pthread_once(&thread_end_once, make_thread_end);
+    if (has_thread_end)
+        pthread_setspecific(thread_end, capture);
+}
+
+static void remove_capture(strata_capture *capture)
+{
+    strata_captures *captures = &capture->runtime->captures;
+    lock(capture->runtime);
+    strata_capture **link = &captures->list;
+    while (*link != capture)
+        link = &(*link)->next;
+    *link = capture->next;
+    atomic_fetch_sub_explicit(&captures->live, 1, memory_order_release);
+    unlock(capture->runtime);
+    strata_lock_take(&all_lock);
+    for (link = &all; *link != capture;)
+        link = &(*link)->all_next;
+    *link = capture->all_next;
+    strata_lock_release(&all_lock);
+}
+
+/* The capture that began on the stream, or NULL. */
+static strata_capture *capture_on(strata_runtime *runtime, CUstream stream)
+{
+    lock(runtime);
+    strata_capture *capture = runtime->captures.list;
+    while (capture && capture->stream != stream)
+        capture = capture->next;
+    unlock(runtime);
+    return capture;
+}
+
+/* ---- ending ---- */
+
+/* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's). */
+static strata_status end_for_driver(strata_capture *capture)
+{
+    strata_runtime *runtime = capture->runtime;
+    strata_call_scope scope;
+    if (capture->ended || !strata_device_is_usable(runtime->device))
+        return STRATA_SUCCESS;
+    strata_status status = strata_call_scope_enter(&scope, runtime->device, strata_call_scope_for(capture->stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    capture->result = strata_cu.StreamEndCapture(capture->stream, &capture->graph);
+    strata_call_scope_leave(&scope);
+    if (capture->result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE, "the capture was begun by another thread, which has to end it; "
+                                                       "only a relaxed one can be ended by any");
+    lock(runtime);
+    capture->ended = true;
+    strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
+    unlock(runtime);
+    return STRATA_SUCCESS;
+}
+
+/* The stream as it was before. */
+static strata_status restore_stream(strata_capture *capture)
+{
+    strata_runtime *runtime = capture->runtime;
+    if (!strata_device_is_usable(runtime->device))
+        return STRATA_SUCCESS;
+    if (capture->known) {
+        const strata_status status = strata_stream_register(runtime->device, capture->stream, runtime->early_events);
+        if (status != STRATA_SUCCESS)
+            return status;
+        capture->known = false;
+    }
+    strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
+    strata_stack_captures_ended(runtime->stack, capture->stream);
+    strata_error_suppress_end(false);
+    return STRATA_SUCCESS;
+}
+
+static void destroy_graph(strata_capture *capture)
+{
+    if (capture->graph && strata_device_is_usable(capture->runtime->device))
+        strata_cu.GraphDestroy(capture->graph);
+    capture->graph = NULL;
+}
+
+static strata_status refuse_capture(const strata_capture *capture)
+{
+    if (capture->failed != STRATA_SUCCESS)
+        return strata_fail(capture->failed, "the capture gives no graph: a use in it could not be noted (%s)",
+                           strata_status_text(capture->failed));
+    const char *why = capture->result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                          ? "a stream that was forked from it was not joined"
+                          : "a call that a capture forbids invalidated it, or it was ended already";
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture gives no graph: %s (driver code %d)", why,
+                       (int)capture->result);
+}
+
+/* Takes what the graph takes over; the rest goes. */
+static strata_status finish_capture(strata_capture *capture, strata_graph **out)
+{
+    strata_runtime *runtime = capture->runtime;
+    strata_status status = STRATA_SUCCESS;
+    remove_capture(capture);
+    if (out && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
+        status = refuse_capture(capture);
+    else if (out)
+        status = strata_graph_make(capture, out);
+    destroy_graph(capture);
+    const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
+    const strata_status unheld = strata_capture_pool_unhold(capture->pool);
+    strata_host_free(capture);
+    if (status != STRATA_SUCCESS)
+        return status;
+    return dropped == STRATA_SUCCESS ? unheld : dropped;
+}
+
+static strata_status end_capture(strata_capture *capture, strata_graph **out)
+{
+    strata_status status = end_for_driver(capture);
+    if (status == STRATA_SUCCESS)
+        status = restore_stream(capture);
+    return status == STRATA_SUCCESS ? finish_capture(capture, out) : status;
+}
+
+static strata_status refuse_none(const char *call)
+{
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
+}
+
+strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_end: out is NULL");
+    *out = NULL;
+    const strata_status status = strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture *capture = capture_on(runtime, stream);
+    return capture ? end_capture(capture, out) : refuse_none("strata_capture_end");
+}
+
+strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
+{
+    const strata_status status = runtime ? strata_check_driver() : strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture *capture = capture_on(runtime, stream);
+    return capture ? end_capture(capture, NULL) : refuse_none("strata_capture_discard");
+}
+
+/* ---- beginning ---- */
+
+static strata_status check_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
+                                 const strata_capture_pool *pool)
+{
+    strata_status status = strata_check_runtime_now(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if ((unsigned)mode > STRATA_CAPTURE_RELAXED)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_begin: invalid mode %d", (int)mode);
+    if (strata_call_scope_for(stream) & STRATA_CALL_SCOPE_LEGACY || stream == STRATA_STREAM_GONE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_begin: the legacy stream cannot be captured");
+    if (!strata_cu.StreamBeginCapture || !strata_cu.StreamEndCapture || !strata_cu.StreamGetCaptureInfo ||
+        !strata_cu.StreamUpdateCaptureDependencies || !strata_cu.GraphInstantiateWithParams || !strata_cu.GraphLaunch ||
+        !strata_cu.GraphDestroy || !strata_cu.GraphExecDestroy || !strata_cu.GraphGetNodes)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "captures need a driver of CUDA 12.0 or later");
+    if (pool && pool->runtime != runtime)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_begin: the pool is another runtime's");
+    return pool ? strata_capture_pool_check(pool) : STRATA_SUCCESS;
+}
+
+static strata_status take_pool(strata_capture *capture, strata_capture_pool *pool)
+{
+    if (pool) {
+        strata_capture_pool_hold(pool);
+        capture->pool = pool;
+        return STRATA_SUCCESS;
+    }
+    const strata_status status = strata_capture_pool_make(capture->runtime, NULL, &capture->pool);
+    if (status == STRATA_SUCCESS)
+        capture->pool->is_private = true;
+    return status;
+}
+
+/* The driver's word on a known stream that is captured already. */
+static strata_status check_idle(const strata_capture *capture)
+{
+    strata_capture_front front;
+    strata_capture_ask(capture->runtime->device, capture->stream, &front);
+    return front.status == CU_STREAM_CAPTURE_STATUS_NONE
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream is already being captured; end that capture");
+}
+
+static strata_status leave_known(strata_capture *capture)
+{
+    strata_device *device = capture->runtime->device;
+    strata_stream_ref left;
+    if (!strata_known_timeline(device, capture->stream))
+        return STRATA_SUCCESS;
+    const strata_status status = strata_stream_unregister(device, capture->stream, &left);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_stream_await_frees(&left);
+    capture->known = true;
+    return STRATA_SUCCESS;
+}
+
+static strata_status begin_for_driver(strata_capture *capture)
+{
+    static const CUstreamCaptureMode modes[] = {
+        [STRATA_CAPTURE_GLOBAL] = CU_STREAM_CAPTURE_MODE_GLOBAL,
+        [STRATA_CAPTURE_THREAD_LOCAL] = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL,
+        [STRATA_CAPTURE_RELAXED] = CU_STREAM_CAPTURE_MODE_RELAXED,
+    };
+    strata_call_scope scope;
+    strata_capture_front front;
+    strata_device *device = capture->runtime->device;
+    strata_status status = strata_call_scope_enter(&scope, device, strata_call_scope_for(capture->stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.StreamBeginCapture(capture->stream, modes[capture->mode]);
+    strata_call_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamBeginCapture", "beginning a capture%s", strata_stream_hint(result));
+    strata_capture_ask(device, capture->stream, &front);
+    capture->id = front.id;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
+                                   strata_capture_pool *pool)
+{
+    strata_status status = check_begin(runtime, stream, mode, pool);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture *capture = strata_host_zalloc(sizeof *capture);
+    if (!capture)
+        return strata_fail_host_memory("a capture");
+    *capture =
+        (strata_capture){.runtime = runtime, .stream = stream, .mode = mode, .thread = pthread_self(), .ended = true};
+    status = check_idle(capture);
+    if (status == STRATA_SUCCESS)
+        status = take_pool(capture, pool);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(capture);
+        return status;
+    }
+    add_capture(capture); /* ended, until it has begun: whatever fails from here on is undone as by an end */
+    status = leave_known(capture);
+    if (status == STRATA_SUCCESS)
+        status = begin_for_driver(capture);
+    if (status == STRATA_SUCCESS) {
+        lock(runtime);
+        capture->ended = false;
+        unlock(runtime);
+        return STRATA_SUCCESS;
+    }
+    strata_error_suppress_begin();
+    end_capture(capture, NULL);
+    strata_error_suppress_end(false);
+    return status;
+}
+
+/* ---- looking, and the runtime's part ---- */
+
+strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, strata_capture_state *out)
+{
+    strata_capture_front front;
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_status: out is NULL");
+    *out = STRATA_CAPTURE_STATE_NONE;
+    const strata_status status = strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture_ask(runtime->device, stream, &front);
+    if (front.status != CU_STREAM_CAPTURE_STATUS_NONE)
+        *out = front.status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? STRATA_CAPTURE_STATE_ACTIVE
+                                                               : STRATA_CAPTURE_STATE_INVALIDATED;
+    return STRATA_SUCCESS;
+}
+
+bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream)
+{
+    strata_capture_state state;
+    strata_error_suppress_begin();
+    strata_capture_status(runtime, stream, &state);
+    strata_error_suppress_end(false);
+    return state != STRATA_CAPTURE_STATE_NONE;
+}
+
+void strata_captures_init(strata_runtime *runtime)
+{
+    strata_lock_init(&runtime->captures.lock, STRATA_RANK_CAPTURES);
+}
+
+void strata_captures_destroy(strata_runtime *runtime)
+{
+    strata_lock_destroy(&runtime->captures.lock);
+}
+
+strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)
+{
+    strata_capture *capture = strata_captures_any(runtime) ? capture_on(runtime, stream) : NULL;
+    return capture ? end_capture(capture, NULL) : STRATA_SUCCESS;
+}
+
+strata_status strata_captures_end(strata_runtime *runtime)
+{
+    strata_status status = STRATA_SUCCESS;
+    while (status == STRATA_SUCCESS && runtime->captures.list)
+        status = end_capture(runtime->captures.list, NULL);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_pools_end(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    lock(runtime);
+    const unsigned long long graphs = runtime->captures.graphs;
+    const bool pools = runtime->captures.pools != NULL;
+    unlock(runtime);
+    if (graphs)
+        return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %llu graph%s; destroy %s first", graphs,
+                           graphs == 1 ? "" : "s", graphs == 1 ? "it" : "them");
+    return pools ? strata_fail(STRATA_ERROR_BUSY, "the runtime still has a capture pool; release its handles, and free "
+                                                  "the blocks that were allocated in captures")
+                 : STRATA_SUCCESS;
+}

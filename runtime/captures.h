@@ -1,0 +1,104 @@
+/* A runtime's captures, the memory that they take, and the blocks that they and their graphs keep.
+ *
+ * The calls of a runtime on a stream that Strata captures are answered here instead of by the stack: a request takes
+ * memory of the capture's pool, a use is noted in the capture, and a free of the pool's memory makes it usable behind
+ * the work that used it. Everything below is guarded by the captures' lock, which is never held during a call of the
+ * stack, nor during one of the driver but for questions about nodes. */
+#ifndef STRATA_RUNTIME_CAPTURES_H
+#define STRATA_RUNTIME_CAPTURES_H
+
+#include "runtime/capture_pool.h"
+#include "runtime/references.h"
+
+/* Work of the capture that used a block: what comes after it in the graph must come after these nodes. */
+typedef struct strata_capture_mark {
+    CUstream stream;
+    bool writes;
+    strata_nodes nodes;
+} strata_capture_mark;
+
+typedef enum strata_capture_kind {
+    STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
+    STRATA_CAPTURE_OWN,     /* a block of the capture's pool */
+    STRATA_CAPTURE_SEGMENT, /* of the pool */
+} strata_capture_kind;
+
+typedef struct strata_capture_use {
+    strata_block block;
+    strata_access access;
+    strata_capture_kind kind;
+    strata_capture_mark *marks; /* the last write and the reads since, as far as known */
+    size_t count, room;
+} strata_capture_use;
+
+typedef struct strata_capture_uses {
+    strata_capture_use *items;
+    size_t count, room;
+    struct strata_ref **refs; /* that launches in the capture named; held */
+    size_t ref_count, ref_room;
+} strata_capture_uses;
+
+typedef struct strata_capture {
+    struct strata_capture *next;     /* of the runtime */
+    struct strata_capture *all_next; /* of the process; guarded by the list's lock (captures.c) */
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_capture_mode mode;
+    cuuint64_t id;
+    strata_capture_pool *pool; /* held */
+    pthread_t thread;          /* that began it */
+    bool known;                /* the stream is to be made known again */
+    bool ended;                /* for the driver, or not begun */
+    CUresult result;           /* of the end */
+    CUgraph graph;             /* then, or NULL */
+    strata_status failed;      /* what was not noted: the capture gives no graph */
+    strata_capture_uses uses;
+} strata_capture;
+
+/* Initializes and ends a runtime's part. */
+void strata_captures_init(strata_runtime *runtime);
+void strata_captures_destroy(strata_runtime *runtime);
+
+/* Discards all captures, and frees what pools left. Errors: STREAM_MISUSE (a capture belongs to another thread), BUSY
+ * (graphs or pools exist). */
+strata_status strata_captures_end(strata_runtime *runtime);
+
+/* Discards the captures that began on a stream. */
+strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream);
+
+static inline bool strata_captures_any(const strata_runtime *runtime)
+{
+    return __builtin_expect(atomic_load_explicit(&runtime->captures.live, memory_order_relaxed) != 0, 0);
+}
+
+/* Each returns false if the stream is in no capture of the runtime, and the call goes on to the stack; else *status is
+ * its answer. Call them only if there are any. */
+bool strata_captured_allocate(strata_runtime *runtime, const strata_request *request, strata_block *out,
+                              strata_status *status);
+bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                             strata_status *status);
+bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                            strata_status *status);
+bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                            strata_status *status);
+
+/* Holds a reference until the graph of the stream's capture is gone. False: in no capture, or *status is an error. */
+bool strata_captured_hold(strata_runtime *runtime, CUstream stream, struct strata_ref *ref, strata_status *status);
+
+/* The free of a kept block, on `stream` or, with `own`, on its own one. */
+strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own);
+
+/* Whether a free of the block is one of those. */
+static inline bool strata_runtime_keeps(const strata_runtime *runtime, const strata_block *block)
+{
+    return __builtin_expect(atomic_load_explicit(&runtime->captures.used, memory_order_relaxed), 0) &&
+           strata_block_is_kept(runtime->table, block);
+}
+
+/* Turns a segment that a search found into the pool's block at that address. */
+strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found);
+
+/* Lets go of a capture's or a graph's uses: blocks that were freed meanwhile are freed. Errors: of such a free. */
+strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing);
+
+#endif

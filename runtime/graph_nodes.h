@@ -1,0 +1,52 @@
+/* Where a stream stands in a capture, and which nodes of the captured graph come before that.
+ *
+ * The next work of a captured stream depends on the nodes of its *front*. What comes before a front is asked of the
+ * graph, since a program forks and joins streams by events of its own, which Strata does not see. */
+#ifndef STRATA_RUNTIME_GRAPH_NODES_H
+#define STRATA_RUNTIME_GRAPH_NODES_H
+
+#include "core/streams/device.h"
+
+/* A set of nodes, in no order. All zero: empty. */
+typedef struct strata_nodes {
+    CUgraphNode *items; /* NULL while the few suffice */
+    CUgraphNode few[2];
+    size_t count, room; /* of `items` */
+} strata_nodes;
+
+static inline const CUgraphNode *strata_nodes_items(const strata_nodes *nodes)
+{
+    return nodes->items ? nodes->items : nodes->few;
+}
+
+bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node);
+
+/* Adds those that are missing. False without host memory: some may be added. */
+bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count);
+void strata_nodes_free(strata_nodes *nodes);
+
+/* A stream's place in a capture. The front is valid until the next call on the stream. */
+typedef struct strata_capture_front {
+    CUstreamCaptureStatus status;
+    cuuint64_t id; /* of the capture; never used again */
+    const CUgraphNode *nodes;
+    size_t count;
+} strata_capture_front;
+
+/* *front has NONE if the stream is not being captured, or the driver cannot say. Raises nothing. A capture survives
+ * it. */
+void strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front);
+
+/* Every node that comes before work behind `front`, the front's own among them: by a walk of the graph, at the first
+ * question. All zero, with the front: not walked. */
+typedef struct strata_ancestors {
+    const strata_capture_front *front;
+    CUgraphNode *table; /* hashed; NULL: not walked */
+    size_t mask, count;
+    bool failed; /* the driver, or host memory, refused: nothing more is known to come before */
+} strata_ancestors;
+
+bool strata_ancestors_have(strata_ancestors *ancestors, CUgraphNode node);
+void strata_ancestors_free(strata_ancestors *ancestors);
+
+#endif

@@ -1,0 +1,353 @@
+/* Graphs: launches that wait for and note the blocks of a capture. */
+#include "runtime/graphs.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/streams/stream_map.h"
+
+#include <strata/launch.h>
+
+#include <stdio.h>
+
+/* PTDS programs see macros of these names. */
+#undef strata_graph_launch
+#undef strata_graph_upload
+#undef strata_launch_begin
+
+struct strata_graph {
+    strata_runtime *runtime;      /* exists while the graph does; these are constant */
+    strata_device_record *record; /* held by the runtime's state */
+    uint64_t word;                /* of the record when the graph was made */
+    size_t nodes;
+    CUgraph graph;
+    CUgraphExec exec;
+    strata_capture_uses uses;  /* these two change under the launches' lock of the pool */
+    strata_capture_pool *pool; /* held */
+    bool refusing;             /* frees of its blocks; likewise */
+    _Atomic bool uploaded;
+    _Atomic uint64_t replays;
+};
+
+/* ---- making ---- */
+
+/* Answers STALE after a rebuild. */
+static strata_status check_graph(const strata_graph *graph, const char *call)
+{
+    if (!graph)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: graph is NULL", call);
+    const strata_status status = strata_check_driver();
+    if (status != STRATA_SUCCESS)
+        return status;
+    return strata_device_record_is_current(graph->record, graph->word)
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_STALE,
+                             "%s: the graph is stale: its device's context was rebuilt, or is shutting down", call);
+}
+
+static const char *node_type(CUgraphNode node)
+{
+    static const char *const names[] = {"kernel", "copy",  "fill",         "host",           "graph",      "empty",
+                                        "wait",   "record", "signal",      "semaphore wait", "allocation", "free",
+                                        "batch",  "conditional"};
+    CUgraphNodeType type;
+    if (!node || !strata_cu.GraphNodeGetType || strata_cu.GraphNodeGetType(node, &type) != CUDA_SUCCESS ||
+        (unsigned)type >= sizeof names / sizeof names[0])
+        return "unknown";
+    return names[type];
+}
+
+static strata_status instantiate(strata_graph *made, CUgraph graph)
+{
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {0};
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, made->runtime->device,
+                                                   STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUresult result = strata_cu.GraphGetNodes(graph, NULL, &made->nodes);
+    if (result == CUDA_SUCCESS)
+        result = strata_cu.GraphInstantiateWithParams(&made->exec, graph, &parameters);
+    if (result != CUDA_SUCCESS)
+        status = strata_fail_driver(result, "cuGraphInstantiateWithParams",
+                                    "making a graph of %zu nodes (result %d, node %p, type %s)", made->nodes,
+                                    (int)parameters.result_out, (void *)parameters.hErrNode_out,
+                                    node_type(parameters.hErrNode_out));
+    strata_call_scope_leave(&scope);
+    return status;
+}
+
+static void count_graph(strata_runtime *runtime, bool more)
+{
+    strata_lock_take(&runtime->captures.lock);
+    runtime->captures.graphs = more ? runtime->captures.graphs + 1 : runtime->captures.graphs - 1;
+    strata_lock_release(&runtime->captures.lock);
+}
+
+/* Blocks of the capture's own are found in the pool at each launch, as long as they live. */
+static void take_uses(strata_graph *graph, strata_capture_uses *uses)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < uses->count; i++) {
+        strata_capture_use *use = &uses->items[i];
+        for (size_t k = 0; k < use->count; k++)
+            strata_nodes_free(&use->marks[k].nodes);
+        strata_host_free(use->marks);
+        use->marks = NULL;
+        use->count = use->room = 0;
+        if (use->kind != STRATA_CAPTURE_OWN)
+            uses->items[kept++] = *use;
+    }
+    uses->count = kept;
+    graph->uses = *uses;
+    *uses = (strata_capture_uses){0};
+}
+
+strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
+{
+    strata_runtime *runtime = capture->runtime;
+    strata_graph *graph = strata_host_zalloc(sizeof *graph);
+    if (!graph)
+        return strata_fail_host_memory("a graph");
+    graph->runtime = runtime;
+    graph->record = strata_device_state_record(runtime->state);
+    graph->word = capture->pool->word;
+    strata_status status = strata_capture_pool_check(capture->pool);
+    if (status == STRATA_SUCCESS)
+        status = instantiate(graph, capture->graph);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(graph);
+        return status;
+    }
+    graph->graph = capture->graph;
+    capture->graph = NULL;
+    take_uses(graph, &capture->uses);
+    graph->pool = capture->pool;
+    strata_capture_pool_hold(graph->pool);
+    count_graph(runtime, true);
+    *out = graph;
+    return STRATA_SUCCESS;
+}
+
+/* ---- launching ---- */
+
+static strata_status use_block(const strata_block *block, void *launch)
+{
+    return strata_launch_use(launch, block, STRATA_ACCESS_WRITE);
+}
+
+/* All blocks that the graph's work may touch: a segment stands for what was freed in the capture. */
+static strata_status name_uses(strata_graph *graph, strata_launch *launch)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < graph->uses.count && status == STRATA_SUCCESS; i++) {
+        const strata_capture_use *use = &graph->uses.items[i];
+        status = strata_launch_use(launch, &use->block, use->access);
+        if (status != STRATA_SUCCESS || use->kind != STRATA_CAPTURE_SEGMENT)
+            continue;
+        strata_error_suppress_begin();
+        strata_lock_take(&graph->runtime->captures.lock);
+        status = strata_pool_blocks_visit(graph->pool, &use->block, use_block, launch);
+        strata_lock_release(&graph->runtime->captures.lock);
+        strata_error_suppress_end(status != STRATA_SUCCESS);
+    }
+    return status;
+}
+
+static strata_status launch_now(strata_graph *graph, CUstream stream)
+{
+    strata_call_scope scope;
+    strata_status status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.GraphLaunch(graph->exec, stream);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuGraphLaunch", "launching a graph of %zu nodes%s",
+                                                       graph->nodes, strata_stream_hint(result));
+}
+
+/* *again: a block of the pool was freed meanwhile, and is no longer used. */
+static strata_status try_launch(strata_graph *graph, CUstream stream, bool *again)
+{
+    strata_launch launch;
+    *again = false;
+    strata_status status = strata_launch_begin(&launch, graph->runtime, stream,
+                                               graph->runtime->tracks ? STRATA_LAUNCH_STRICT : STRATA_LAUNCH_PERMISSIVE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = name_uses(graph, &launch);
+    if (status == STRATA_SUCCESS) {
+        strata_error_suppress_begin();
+        status = strata_launch_preflight(&launch);
+        *again = status == STRATA_ERROR_USE_AFTER_FREE;
+        strata_error_suppress_end(status != STRATA_SUCCESS && !*again);
+    }
+    if (status == STRATA_SUCCESS) {
+        status = launch_now(graph, stream);
+        const strata_status ended =
+            status == STRATA_SUCCESS ? strata_launch_commit(&launch) : strata_launch_cancel(&launch);
+        if (status == STRATA_SUCCESS) {
+            atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
+            status = ended;
+        }
+    }
+    strata_launch_end(&launch);
+    return status;
+}
+
+strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
+{
+    strata_status status = check_graph(graph, "strata_graph_launch");
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (strata_captures_any(graph->runtime) && strata_is_stream_capturing(graph->runtime, stream))
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                           "strata_graph_launch: the stream is being captured; launch the graph outside of captures");
+    bool again;
+    strata_lock_take(&graph->pool->launches);
+    do
+        status = try_launch(graph, stream, &again);
+    while (again);
+    strata_lock_release(&graph->pool->launches);
+    return status;
+}
+
+strata_status strata_graph_upload(strata_graph *graph, CUstream stream)
+{
+    strata_call_scope scope;
+    strata_status status = check_graph(graph, "strata_graph_upload");
+    if (status != STRATA_SUCCESS || atomic_load_explicit(&graph->uploaded, memory_order_acquire))
+        return status;
+    if (!strata_cu.GraphUpload)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_upload: the driver has no cuGraphUpload");
+    status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&graph->pool->launches);
+    CUresult result = CUDA_SUCCESS;
+    if (!atomic_load_explicit(&graph->uploaded, memory_order_relaxed))
+        result = strata_cu.GraphUpload(graph->exec, stream);
+    if (result == CUDA_SUCCESS)
+        atomic_store_explicit(&graph->uploaded, true, memory_order_release);
+    strata_lock_release(&graph->pool->launches);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuGraphUpload", "uploading a graph of %zu nodes%s",
+                                                       graph->nodes, strata_stream_hint(result));
+}
+
+/* ---- facts ---- */
+
+uint64_t strata_graph_num_replays(const strata_graph *graph)
+{
+    return graph ? atomic_load_explicit(&graph->replays, memory_order_relaxed) : 0;
+}
+
+bool strata_graph_is_uploaded(const strata_graph *graph)
+{
+    return graph && atomic_load_explicit(&graph->uploaded, memory_order_acquire);
+}
+
+static bool took_memory(const strata_graph *graph)
+{
+    for (size_t i = 0; i < graph->uses.count; i++)
+        if (graph->uses.items[i].kind == STRATA_CAPTURE_SEGMENT)
+            return true;
+    return false;
+}
+
+bool strata_graph_has_pool(const strata_graph *graph)
+{
+    return graph && (!graph->pool->is_private || took_memory(graph));
+}
+
+bool strata_graph_has_private_pool(const strata_graph *graph)
+{
+    return graph && graph->pool->is_private && took_memory(graph);
+}
+
+strata_capture_pool *strata_graph_pool(const strata_graph *graph)
+{
+    return graph ? graph->pool : NULL;
+}
+
+size_t strata_graph_pool_buffer_count(const strata_graph *graph)
+{
+    return strata_capture_pool_buffer_count(strata_graph_pool(graph));
+}
+
+size_t strata_graph_node_count(const strata_graph *graph)
+{
+    return graph ? graph->nodes : 0;
+}
+
+uint64_t strata_graph_generation(const strata_graph *graph)
+{
+    return graph ? graph->word >> STRATA_RECORD_GENERATION : 0;
+}
+
+strata_status strata_graph_refuse_frees(strata_graph *graph, bool refuse)
+{
+    if (!graph)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_refuse_frees: graph is NULL");
+    strata_lock_take(&graph->runtime->captures.lock);
+    for (size_t i = 0; i < graph->uses.count && refuse != graph->refusing; i++)
+        if (graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE)
+            strata_kept_refuse(&graph->runtime->captures.kept, &graph->uses.items[i].block, refuse);
+    graph->refusing = refuse;
+    strata_lock_release(&graph->runtime->captures.lock);
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_graph_dot(const strata_graph *graph, const char *path)
+{
+    const strata_status status = check_graph(graph, "strata_graph_dot");
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!path)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_dot: path is NULL");
+    if (!strata_cu.GraphDebugDotPrint)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_dot: the driver has no cuGraphDebugDotPrint");
+    const CUresult result = strata_cu.GraphDebugDotPrint(graph->graph, path, 0);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuGraphDebugDotPrint", "writing a graph to \"%s\"", path);
+}
+
+void strata_graph_print(const strata_graph *graph, strata_write_callback write, void *data)
+{
+    char text[256];
+    size_t outside = 0;
+    strata_capture_pool_usage usage;
+    if (!graph || !write)
+        return;
+    for (size_t i = 0; i < graph->uses.count; i++)
+        outside += graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE;
+    strata_capture_pool_get_usage(graph->pool, &usage);
+    const int length =
+        snprintf(text, sizeof text,
+                 "graph of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu bytes, %llu launches",
+                 graph->nodes, (unsigned long long)strata_graph_generation(graph), outside,
+                 strata_tag_name(graph->pool->tag), usage.reserved,
+                 (unsigned long long)strata_graph_num_replays(graph));
+    write(text, (size_t)length, data);
+}
+
+/* ---- the end ---- */
+
+strata_status strata_graph_destroy(strata_graph *graph)
+{
+    const strata_status usable = strata_check_not_forked();
+    if (!graph || usable != STRATA_SUCCESS)
+        return usable;
+    strata_runtime *runtime = graph->runtime;
+    if (strata_device_is_usable(runtime->device)) {
+        strata_cu.GraphExecDestroy(graph->exec);
+        strata_cu.GraphDestroy(graph->graph);
+    }
+    strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);
+    const strata_status unheld = strata_capture_pool_unhold(graph->pool);
+    strata_host_free(graph);
+    count_graph(runtime, false);
+    return status == STRATA_SUCCESS ? unheld : status;
+}

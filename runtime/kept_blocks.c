@@ -1,0 +1,115 @@
+/* Counting the keepers of blocks. */
+#include "runtime/kept_blocks.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+typedef struct strata_kept_block {
+    uint32_t slot;
+    uint32_t keepers, refusing; /* of these */
+    bool freed;                 /* by the program */
+    bool marked;                /* by somebody else before: a pool's block, whose mark stays */
+    strata_block block;
+    UT_hash_handle hh;
+} kept_block;
+
+static kept_block *find(const strata_kept_blocks *kept, strata_block_id id)
+{
+    kept_block *one;
+    HASH_FIND(hh, kept->by_slot, &id.slot, sizeof id.slot, one);
+    return one && one->block.id.generation == id.generation ? one : NULL;
+}
+
+static kept_block *add(strata_kept_blocks *kept, const strata_block *block)
+{
+    kept_block *one = strata_host_zalloc(sizeof *one);
+    if (!one)
+        return NULL;
+    one->slot = block->id.slot;
+    one->block = *block;
+    HASH_ADD(hh, kept->by_slot, slot, sizeof one->slot, one);
+    if (one->hh.tbl)
+        return one;
+    strata_host_free(one);
+    return NULL;
+}
+
+static void erase(strata_kept_blocks *kept, kept_block *one)
+{
+    HASH_DEL(kept->by_slot, one);
+    strata_host_free(one);
+}
+
+strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
+{
+    kept_block *one = find(kept, block->id);
+    if (one && one->freed)
+        return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+    if (!one) {
+        one = add(kept, block);
+        if (!one)
+            return strata_fail_host_memory("a block of a graph");
+        strata_entry *entry = strata_table_lookup(table, block->id);
+        one->marked = strata_block_is_kept(table, block);
+        if (!entry || !strata_entry_keep(entry, block->id.generation)) {
+            erase(kept, one);
+            return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+        }
+    }
+    one->keepers++;
+    return STRATA_SUCCESS;
+}
+
+bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
+{
+    kept_block *one = find(kept, block->id);
+    if (!one)
+        return false;
+    if (--one->keepers)
+        return false;
+    const bool freed = one->freed, marked = one->marked;
+    erase(kept, one);
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (entry && !marked)
+        strata_entry_unkeep(entry, block->id.generation);
+    return freed;
+}
+
+void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse)
+{
+    kept_block *one = find(kept, block->id);
+    if (one)
+        one->refusing = refuse ? one->refusing + 1 : one->refusing - 1;
+}
+
+bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id)
+{
+    return find(kept, id) != NULL;
+}
+
+strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
+                               bool *found)
+{
+    kept_block *one = find(kept, block->id);
+    *found = one != NULL;
+    if (!one)
+        return STRATA_SUCCESS;
+    if (one->freed)
+        return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
+    strata_status status = strata_check_block_facts(&one->block, block);
+    if (status == STRATA_SUCCESS && one->refusing) {
+        strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
+        status = strata_error_raise(error,
+                                    "block 0x%llx (tag \"%s\", generation %llu) is used by a graph that refuses frees; "
+                                    "destroy the graph before the free",
+                                    (unsigned long long)block->address, strata_tag_name(block->tag),
+                                    (unsigned long long)block->id.generation);
+    }
+    one->freed = status == STRATA_SUCCESS;
+    return status;
+}

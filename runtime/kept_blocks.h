@@ -1,0 +1,31 @@
+/* The blocks that captures and graphs keep, and how often. A kept block is marked in its entry (core/blocks/blocks.h):
+ * only a free of a marked block looks here. */
+#ifndef STRATA_RUNTIME_KEPT_BLOCKS_H
+#define STRATA_RUNTIME_KEPT_BLOCKS_H
+
+#include "core/blocks/blocks.h"
+
+struct strata_kept_block;
+
+/* All zero: empty. Guarded by its client's lock. */
+typedef struct strata_kept_blocks {
+    struct strata_kept_block *by_slot;
+} strata_kept_blocks;
+
+/* Keeps a live block once more. Errors: USE_AFTER_FREE, FOREIGN_POINTER, OUT_OF_HOST_MEMORY. */
+strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
+
+/* Undoes one such call. True: the block was freed meanwhile, nobody keeps it, and the caller frees it. */
+bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
+
+/* One keeper more, or one less, wants frees of the block to be refused. */
+void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse);
+
+bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id);
+
+/* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (a keeper refuses), DOUBLE_FREE, and of
+ * wrong facts. *found: false if the block is not here. */
+strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
+                               bool *found);
+
+#endif
