@@ -67,7 +67,7 @@
     X(OPTIONAL, GraphInstantiateWithParams, 12000, (CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *parameters), (exec, graph, parameters)) \
     X(OPTIONAL, GraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
     X(OPTIONAL, GraphUpload, 11010, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
-    X(OPTIONAL, GraphExecUpdate, 12000, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result), (exec, graph, result)) \
+    X(OPTIONAL, GraphExecUpdate, 12000, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info), (exec, graph, info))     \
     X(OPTIONAL, GraphExecDestroy, 10000, (CUgraphExec exec), (exec))                                                               \
     X(OPTIONAL, GraphDestroy, 10000, (CUgraph graph), (graph))                                                                     \
     X(OPTIONAL, GraphDebugDotPrint, 11030, (CUgraph graph, const char *path, unsigned flags), (graph, path, flags))                \

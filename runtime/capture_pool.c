@@ -186,9 +186,10 @@ static size_t segment_bytes(size_t bytes)
 static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t alignment)
 {
     strata_runtime *runtime = pool->runtime;
-    const size_t grain = alignment > STRATA_CAPTURE_GRAIN ? alignment : STRATA_CAPTURE_GRAIN;
-    const strata_request request = {
-        .bytes = segment_bytes(bytes), .stream = pool->stream, .alignment = grain, .tag = pool->tag};
+    const strata_request request = {.bytes = segment_bytes(bytes),
+                                    .stream = pool->stream,
+                                    .alignment = alignment > STRATA_CAPTURE_GRAIN ? alignment : 0,
+                                    .tag = pool->tag};
     strata_block block;
     strata_status status = strata_resource_allocate(runtime->top, &request, &block);
     if (status != STRATA_SUCCESS)

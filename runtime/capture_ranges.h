@@ -11,8 +11,8 @@
 #include "runtime/graph_nodes.h"
 
 enum {
-    STRATA_CAPTURE_GRAIN = 512,                /* bytes: sizes are multiples, addresses are aligned */
-    STRATA_CAPTURE_SEGMENT_SMALL = 2 << 20,    /* bytes of a segment for requests of at most half of it */
+    STRATA_CAPTURE_GRAIN = 256,             /* bytes: sizes are multiples, addresses are aligned */
+    STRATA_CAPTURE_SEGMENT_SMALL = 2 << 20, /* bytes of a segment for requests of at most half of it */
 };
 
 typedef struct strata_capture_range {

@@ -64,7 +64,7 @@ STRATA_API bool strata_capture_pool_is_sealed(const strata_capture_pool *pool);
 
 typedef struct strata_capture_pool_usage {
     size_t reserved; /* bytes that it has of the stack */
-    size_t in_use;   /* bytes of live blocks, rounded up to 512 each */
+    size_t in_use;   /* bytes of live blocks, rounded up to 256 each */
     size_t live_blocks;
 } strata_capture_pool_usage;
 STRATA_API strata_status strata_capture_pool_get_usage(const strata_capture_pool *pool,

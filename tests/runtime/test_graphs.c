@@ -1,0 +1,827 @@
+/* Captures and graphs: memory of captures, uses in them and at launches, frees of what graphs use, and their ends. */
+#include <pthread.h>
+#include <string.h>
+
+#include "support/faults.h"
+#include "support/fixture.h"
+#include "support/sweep.h"
+
+#include "runtime/captures.h"
+
+enum { BYTES = 64 << 10, LARGE = 4 << 20 };
+
+/* What a case that fails leaves to be cleared away. */
+static strata_runtime *kept_runtime;
+static CUstream captured[8];
+static size_t captured_count;
+static strata_graph *graphs[256];
+static size_t graph_count;
+static strata_capture_pool *pools[8];
+static size_t pool_count;
+static strata_ref *refs[8];
+static size_t ref_count;
+
+static void clear_away(void)
+{
+    strata_error_suppress_begin();
+    while (captured_count)
+        strata_capture_discard(kept_runtime, captured[--captured_count]);
+    while (graph_count)
+        strata_graph_destroy(graphs[--graph_count]);
+    while (pool_count)
+        strata_capture_pool_release(pools[--pool_count]);
+    while (ref_count)
+        strata_ref_release(refs[--ref_count]);
+    strata_error_suppress_end(false);
+}
+
+static strata_capture_pool *make_pool(test_fixture *fixture)
+{
+    strata_capture_pool *pool;
+    check_ok(strata_capture_pool_create(fixture->runtime, "a test's", &pool));
+    return pools[pool_count++] = pool;
+}
+
+static strata_status release_pool(strata_capture_pool *pool)
+{
+    for (size_t i = 0; i < pool_count; i++)
+        if (pools[i] == pool) {
+            pools[i] = pools[--pool_count];
+            break;
+        }
+    return strata_capture_pool_release(pool);
+}
+
+static void begin(test_fixture *fixture, CUstream stream, strata_capture_pool *pool)
+{
+    kept_runtime = fixture->runtime;
+    check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool));
+    captured[captured_count++] = stream;
+}
+
+static void forget_capture(CUstream stream)
+{
+    for (size_t i = 0; i < captured_count; i++)
+        if (captured[i] == stream)
+            captured[i] = captured[--captured_count];
+}
+
+static strata_graph *end(test_fixture *fixture, CUstream stream)
+{
+    strata_graph *graph;
+    check_ok(strata_capture_end(fixture->runtime, stream, &graph));
+    forget_capture(stream);
+    return graphs[graph_count++] = graph;
+}
+
+static strata_status destroy(strata_graph *graph)
+{
+    for (size_t i = 0; i < graph_count; i++)
+        if (graphs[i] == graph) {
+            graphs[i] = graphs[--graph_count];
+            break;
+        }
+    return strata_graph_destroy(graph);
+}
+
+static void copy(test_fixture *fixture, const strata_block *to, const strata_block *from, CUstream stream)
+{
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, from, stream, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, to, stream, STRATA_ACCESS_WRITE));
+    check_cu(test_cu()->MemcpyDtoDAsync(to->address, from->address, BYTES, stream));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, from, stream, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, to, stream, STRATA_ACCESS_WRITE));
+}
+
+static size_t live_blocks(test_fixture *fixture)
+{
+    return test_usage(fixture).live_blocks;
+}
+
+static void check_value(test_fixture *fixture, const strata_block *block, unsigned char value, CUstream stream)
+{
+    const unsigned char *seen = test_read(fixture, block, stream);
+    test_synchronize(stream);
+    check_bytes(seen, value, BYTES);
+    fixture->seen_used = 0;
+}
+
+/* ---- what a graph does ---- */
+
+static void a_graph_does_at_each_launch_what_was_captured(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_UNKNOWN,
+                                             TEST_STREAM_PER_THREAD};
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        CUstream stream = test_stream(fixture, kinds[k]), other = test_stream(fixture, TEST_STREAM_POOL);
+        strata_block block = test_allocate(fixture, BYTES, other);
+        test_write(fixture, &block, 0x01, other);
+        strata_capture_state state;
+        begin(fixture, stream, NULL);
+        check_ok(strata_capture_status(fixture->runtime, stream, &state));
+        assert_int_equal(state, STRATA_CAPTURE_STATE_ACTIVE);
+        assert_true(strata_is_stream_capturing(fixture->runtime, stream));
+        test_write(fixture, &block, 0x22, stream);
+        strata_graph *graph = end(fixture, stream);
+        assert_false(strata_is_stream_capturing(fixture->runtime, stream));
+        assert_int_equal(strata_graph_node_count(graph), 1);
+        assert_false(strata_graph_has_pool(graph));
+        check_value(fixture, &block, 0x01, stream); /* nothing ran so far */
+        for (uint64_t i = 0; i < 3; i++) {
+            test_write(fixture, &block, 0x33, other);
+            check_ok(strata_graph_launch(graph, i % 2 ? other : stream));
+            assert_int_equal(strata_graph_num_replays(graph), i + 1);
+            check_value(fixture, &block, 0x22, other);
+        }
+        check_ok(destroy(graph));
+        test_free_on(fixture, &block, other);
+        test_stream_close(fixture, stream);
+        test_stream_close(fixture, other);
+    }
+}
+
+static void a_graph_is_uploaded_once(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x22, stream);
+    strata_graph *graph = end(fixture, stream);
+    assert_false(strata_graph_is_uploaded(graph));
+    check_ok(strata_graph_upload(graph, stream));
+    assert_true(strata_graph_is_uploaded(graph));
+    check_ok(strata_graph_upload(graph, stream));
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x22, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_launch_waits_for_earlier_uses_and_later_ones_wait_for_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), writer = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    CUstream reader = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block from = test_allocate(fixture, BYTES, stream), to = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    copy(fixture, &to, &from, stream);
+    strata_graph *graph = end(fixture, stream);
+    for (unsigned char value = 1; value < 5; value++) {
+        test_write(fixture, &from, value, writer);
+        check_ok(strata_graph_launch(graph, stream));
+        const unsigned char *seen = test_read(fixture, &to, reader);
+        test_write(fixture, &from, 0x77, writer); /* after the launch has read it */
+        test_synchronize(reader);
+        check_bytes(seen, value, BYTES);
+        fixture->seen_used = 0;
+    }
+    check_ok(destroy(graph));
+    test_free_on(fixture, &from, writer);
+    test_free_on(fixture, &to, reader);
+}
+
+static void streams_of_a_capture_are_ordered_by_their_uses(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block from = test_allocate(fixture, BYTES, stream), to = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    test_order_after(fork, stream); /* the fork comes before the write */
+    test_write(fixture, &from, 0x44, stream);
+    copy(fixture, &to, &from, fork);
+    test_write(fixture, &from, 0x55, stream);
+    test_order_after(stream, fork);
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(strata_graph_node_count(graph), 3);
+    for (int i = 0; i < 3; i++) {
+        check_ok(strata_graph_launch(graph, stream));
+        check_value(fixture, &to, 0x44, stream);
+        check_value(fixture, &from, 0x55, stream);
+    }
+    check_ok(destroy(graph));
+    test_free_on(fixture, &from, stream);
+    test_free_on(fixture, &to, stream);
+}
+
+/* ---- memory of captures ---- */
+
+static void what_is_freed_in_a_capture_is_used_again_in_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block out = test_allocate(fixture, BYTES, stream);
+    const size_t before = live_blocks(fixture);
+    begin(fixture, stream, NULL);
+    CUdeviceptr address = 0;
+    for (int i = 0; i < 20; i++) {
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        assert_true(address == 0 || block.address == address);
+        address = block.address;
+        assert_true(block.stream == stream);
+        test_write(fixture, &block, (unsigned char)i, stream);
+        copy(fixture, &out, &block, stream);
+        check_ok(i % 2 ? strata_runtime_deallocate(fixture->runtime, &block)
+                       : strata_runtime_deallocate_on(fixture->runtime, &block, stream));
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+    }
+    assert_int_equal(live_blocks(fixture), before + 1); /* a segment */
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(strata_graph_node_count(graph), 40); /* none allocates */
+    assert_true(strata_graph_has_private_pool(graph));
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &out, 19, stream);
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+    test_free_on(fixture, &out, stream);
+}
+
+static void branches_of_a_fork_share_no_memory_until_they_are_joined(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block first, second, third;
+    begin(fixture, stream, NULL);
+    test_order_after(fork, stream);
+    first = test_allocate(fixture, BYTES, fork);
+    test_write(fixture, &first, 0x10, fork);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &first, fork));
+    second = test_allocate(fixture, BYTES, stream);
+    assert_true(second.address != first.address); /* the fork's work may still use it */
+    test_write(fixture, &second, 0x20, stream);
+    test_order_after(stream, fork);
+    third = test_allocate(fixture, BYTES, stream);
+    assert_true(third.address == first.address);
+    test_write(fixture, &third, 0x30, stream);
+    strata_graph *graph = end(fixture, stream);
+    for (int i = 0; i < 2; i++) {
+        check_ok(strata_graph_launch(graph, fork));
+        check_value(fixture, &second, 0x20, stream);
+        check_value(fixture, &third, 0x30, stream);
+    }
+    test_free_on(fixture, &second, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &third));
+    check_ok(strata_graph_launch(graph, fork)); /* without its blocks, too */
+    check_ok(destroy(graph));
+}
+
+static void a_block_of_a_capture_is_found_by_address_and_its_memory_after_the_free_is_not(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block found;
+    begin(fixture, stream, NULL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph = end(fixture, stream);
+    if (strata_runtime_find(fixture->runtime, block.address + 100, &found) == STRATA_SUCCESS) {
+        assert_memory_equal(&found.id, &block.id, sizeof found.id);
+        assert_int_equal(found.requested, BYTES);
+        check_ok(strata_runtime_deallocate_address(fixture->runtime, block.address, stream));
+        check_status(strata_runtime_find(fixture->runtime, block.address, &found), STRATA_ERROR_FOREIGN_POINTER);
+    } else {
+        test_free_on(fixture, &block, stream);
+    }
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_FREED);
+    check_ok(destroy(graph));
+}
+
+static void many_forks(test_fixture *fixture, bool joined, size_t *reserved)
+{
+    enum { FORKS = 40 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), forks[FORKS];
+    strata_capture_pool_usage usage;
+    strata_capture_pool *pool = make_pool(fixture);
+    begin(fixture, stream, pool);
+    for (size_t i = 0; i < FORKS; i++) {
+        forks[i] = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        test_order_after(forks[i], stream);
+        strata_block blocks[3];
+        for (size_t k = 0; k < 3; k++) {
+            blocks[k] = test_allocate(fixture, LARGE << k, forks[i]);
+            check_ok(strata_runtime_prepare_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
+            test_fill(blocks[k].address, 1, BYTES, forks[i]);
+            check_ok(strata_runtime_finish_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
+        }
+        for (size_t k = 0; k < 3; k++)
+            check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[k], forks[i]));
+        if (joined)
+            test_order_after(stream, forks[i]);
+    }
+    for (size_t i = 0; i < FORKS && !joined; i++)
+        test_order_after(stream, forks[i]);
+    check_ok(strata_capture_pool_get_usage(pool, &usage));
+    *reserved = usage.reserved;
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    test_synchronize(stream);
+    check_ok(destroy(graph));
+    check_ok(release_pool(pool));
+    for (size_t i = 0; i < FORKS; i++)
+        test_stream_close(fixture, forks[i]);
+}
+
+static void forks_that_are_joined_share_memory_and_forks_side_by_side_do_not(test_fixture *fixture)
+{
+    size_t joined, beside;
+    if (test_owner_is(fixture, "fixed") || test_owner_is(fixture, "binning"))
+        return;
+    many_forks(fixture, true, &joined);
+    assert_true(joined <= 7 * (size_t)LARGE * 12 / 10);
+    many_forks(fixture, false, &beside);
+    assert_true(beside >= 40 * 7 * (size_t)LARGE);
+}
+
+static void a_sealed_pool_gives_nothing(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_capture_pool *pool = make_pool(fixture);
+    strata_block block;
+    strata_ref *ref;
+    check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, 100, false, stream, &ref));
+    refs[ref_count++] = ref;
+    assert_false(strata_capture_pool_is_sealed(pool));
+    check_ok(strata_capture_pool_seal(pool));
+    assert_true(strata_capture_pool_is_sealed(pool));
+    check_status(strata_capture_pool_record_buffer(pool, ref), STRATA_ERROR_SEALED);
+    check_status(strata_capture_pool_clear_buffers(pool), STRATA_ERROR_SEALED);
+    begin(fixture, stream, pool);
+    check_status(strata_runtime_allocate(fixture->runtime, BYTES, stream, &block), STRATA_ERROR_SEALED);
+    check_ok(strata_capture_pool_unseal(pool));
+    check_ok(strata_runtime_allocate(fixture->runtime, BYTES, stream, &block));
+    check_ok(strata_capture_pool_seal(pool));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    strata_graph *graph = end(fixture, stream);
+    check_ok(destroy(graph));
+    check_ok(release_pool(pool));
+    check_ok(strata_ref_release(refs[--ref_count]));
+}
+
+static void recorded_buffers_live_as_long_as_the_pool_and_its_graphs(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_capture_pool *pool = make_pool(fixture);
+    strata_ref *ref;
+    const size_t before = live_blocks(fixture);
+    for (size_t i = 1; i <= 20; i++) {
+        check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &ref));
+        const strata_status recorded = strata_capture_pool_record_buffer(pool, ref);
+        check_ok(strata_ref_release(ref));
+        check_ok(recorded);
+        assert_int_equal(strata_capture_pool_buffer_count(pool), i);
+    }
+    assert_int_equal(live_blocks(fixture), before + 20);
+    begin(fixture, stream, pool);
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(strata_graph_pool_buffer_count(graph), 20);
+    check_ok(release_pool(pool));
+    assert_int_equal(live_blocks(fixture), before + 20);
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+    assert_int_equal(strata_capture_pool_buffer_count(NULL), 0);
+}
+
+static void a_pool_is_found_by_its_number_until_its_handles_are_given_back(test_fixture *fixture)
+{
+    strata_capture_pool *pool = make_pool(fixture), *found;
+    const uint64_t handle = strata_graph_pool_handle(pool);
+    check_ok(strata_capture_pool_for_handle(fixture->runtime, handle, &found));
+    assert_ptr_equal(found, pool);
+    check_ok(strata_release_graph_pool_handle(fixture->runtime, handle));
+    check_ok(release_pool(pool));
+    check_status(strata_capture_pool_for_handle(fixture->runtime, handle, &found), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_release_graph_pool_handle(fixture->runtime, handle), STRATA_ERROR_INVALID_VALUE);
+    assert_null(found);
+    assert_int_equal(strata_graph_pool_handle(NULL), 0);
+}
+
+/* Two graphs of one pool, and the pool's handle, ended in the order that `order` says. */
+static void share_a_pool(test_fixture *fixture, const int order[3])
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t before = live_blocks(fixture);
+    strata_block out[2] = {test_allocate(fixture, BYTES, stream), test_allocate(fixture, BYTES, other)};
+    strata_capture_pool *pool = make_pool(fixture);
+    strata_graph *made[2];
+    for (int i = 0; i < 2; i++) {
+        begin(fixture, stream, pool);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &block, (unsigned char)(i + 1), stream);
+        copy(fixture, &out[i], &block, stream);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        made[i] = end(fixture, stream);
+        assert_ptr_equal(strata_graph_pool(made[i]), pool);
+        assert_false(strata_graph_has_private_pool(made[i]));
+    }
+    for (int i = 0; i < 4; i++) /* the same memory, on two streams: never at a time */
+        check_ok(strata_graph_launch(made[i % 2], i % 2 ? other : stream));
+    for (int i = 0; i < 3; i++)
+        check_ok(order[i] == 2 ? release_pool(pool) : destroy(made[order[i]]));
+    for (int i = 0; i < 2; i++) {
+        check_value(fixture, &out[i], (unsigned char)(i + 1), stream);
+        test_free_on(fixture, &out[i], stream);
+    }
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+    test_stream_close(fixture, stream);
+    test_stream_close(fixture, other);
+}
+
+static void a_shared_pool_ends_with_its_last_user_in_whatever_order(test_fixture *fixture)
+{
+    static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    for (size_t i = 0; i < 6; i++)
+        share_a_pool(fixture, orders[i]);
+}
+
+static void a_block_of_a_capture_outlives_its_graph_and_its_pool(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    const size_t before = live_blocks(fixture);
+    begin(fixture, stream, NULL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x66, stream);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_ok(destroy(graph));
+    check_value(fixture, &block, 0x66, other);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+}
+
+/* ---- frees of what a graph uses ---- */
+
+static void the_free_of_a_block_that_a_graph_uses_waits_for_the_graphs_end(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    const size_t before = live_blocks(fixture);
+    for (int own = 0; own < 2; own++) {
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        strata_graph *made[2];
+        for (int i = 0; i < 2; i++) {
+            begin(fixture, stream, NULL);
+            test_write(fixture, &block, 0x21, stream);
+            made[i] = end(fixture, stream);
+        }
+        check_ok(own ? strata_runtime_deallocate(fixture->runtime, &block)
+                     : strata_runtime_deallocate_on(fixture->runtime, &block, other));
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+        assert_int_equal(live_blocks(fixture), before + 1);
+        check_ok(strata_graph_launch(made[0], stream));
+        check_ok(destroy(made[0]));
+        check_ok(strata_graph_launch(made[1], other));
+        assert_int_equal(live_blocks(fixture), before + 1);
+        check_ok(destroy(made[1]));
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(live_blocks(fixture), before);
+    }
+}
+
+static void the_free_of_a_block_that_a_graph_uses_is_refused_if_the_graph_says_so(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x21, stream);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_refuse_frees(graph, true));
+    check_ok(strata_graph_refuse_frees(graph, true));
+    check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_BLOCK_IN_USE);
+    check_status(strata_runtime_deallocate_on(fixture->runtime, &block, stream), STRATA_ERROR_BLOCK_IN_USE);
+    check_ok(strata_graph_launch(graph, stream));
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+}
+
+static void a_graph_is_destroyed_while_a_launch_is_in_flight(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block out = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 0x5a, stream);
+    copy(fixture, &out, &block, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+    strata_graph *graph = end(fixture, stream);
+    test_stall *stall = test_stall_begin(stream);
+    check_ok(strata_graph_launch(graph, stream));
+    if (!test_owner_is(fixture, "direct")) /* whose frees wait */
+        check_ok(destroy(graph));
+    strata_block next = {0};
+    if (!test_owner_is(fixture, "direct")) {
+        next = test_allocate(fixture, 2 << 20, other); /* perhaps the segment's memory */
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, &next, other, STRATA_ACCESS_WRITE));
+        test_fill(next.address, 0x99, 2 << 20, other);
+        check_ok(strata_runtime_finish_block_use(fixture->runtime, &next, other, STRATA_ACCESS_WRITE));
+    }
+    test_stall_release(stall);
+    check_value(fixture, &out, 0x5a, stream);
+    test_stall_end(stall);
+    if (test_owner_is(fixture, "direct"))
+        check_ok(destroy(graph));
+    else
+        test_free_on(fixture, &next, other);
+    test_free_on(fixture, &out, stream);
+}
+
+static void a_launch_in_a_capture_names_references_and_the_graph_holds_them(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t before = live_blocks(fixture);
+    strata_launch launch;
+    strata_ref_memory memory;
+    strata_ref *ref;
+    check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &ref));
+    refs[ref_count++] = ref;
+    check_ok(strata_ref_access(ref, &memory));
+    begin(fixture, stream, NULL);
+    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    strata_status status = strata_launch_use_ref(&launch, ref, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_preflight(&launch);
+    if (status == STRATA_SUCCESS) {
+        test_fill(memory.address, 0x31, BYTES, stream);
+        status = strata_launch_commit(&launch);
+    }
+    check_ok(strata_launch_end(&launch));
+    check_ok(status);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_ref_release(refs[--ref_count]));
+    assert_int_equal(live_blocks(fixture), before + 1);
+    check_ok(strata_graph_launch(graph, stream));
+    test_synchronize(stream);
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+}
+
+/* ---- ends ---- */
+
+static void a_capture_that_is_discarded_leaves_stream_and_memory_usable(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t before = live_blocks(fixture);
+    strata_block outside = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    strata_block freed = test_allocate(fixture, BYTES, stream), kept = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &freed, 1, stream);
+    test_write(fixture, &outside, 1, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &freed));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &outside));
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    check_status(strata_capture_discard(fixture->runtime, stream), STRATA_ERROR_INVALID_VALUE);
+    test_write(fixture, &kept, 2, stream);
+    check_value(fixture, &kept, 2, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &kept));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+}
+
+static void the_release_of_a_stream_discards_its_capture(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED};
+    for (size_t k = 0; k < 2; k++) {
+        CUstream stream = test_stream(fixture, kinds[k]);
+        begin(fixture, stream, NULL);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        test_write(fixture, &block, 1, stream);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        test_stream_close(fixture, stream);
+        forget_capture(stream);
+    }
+    CUstream again = test_stream(fixture, TEST_STREAM_POOL);
+    assert_false(strata_is_stream_capturing(fixture->runtime, again));
+}
+
+typedef struct leaver {
+    test_fixture *fixture;
+    CUstream stream;
+    strata_status status;
+} leaver;
+
+static void *begin_and_leave(void *data)
+{
+    leaver *self = data;
+    test_make_current();
+    self->status = strata_capture_begin(self->fixture->runtime, self->stream, STRATA_CAPTURE_THREAD_LOCAL, NULL);
+    return NULL;
+}
+
+static void the_end_of_a_thread_discards_its_captures(test_fixture *fixture)
+{
+    leaver self = {.fixture = fixture, .stream = test_stream(fixture, TEST_STREAM_POOL)};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, begin_and_leave, &self), 0);
+    pthread_join(thread, NULL);
+    check_ok(self.status);
+    assert_false(strata_is_stream_capturing(fixture->runtime, self.stream));
+    strata_block block = test_allocate(fixture, BYTES, self.stream);
+    test_write(fixture, &block, 7, self.stream);
+    check_value(fixture, &block, 7, self.stream);
+    test_free_on(fixture, &block, self.stream);
+}
+
+static void a_capture_that_was_spoiled_gives_no_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_capture_state state;
+    strata_graph *graph = (strata_graph *)fixture;
+    begin(fixture, stream, NULL);
+    assert_int_not_equal(test_cu()->StreamSynchronize(stream), CUDA_SUCCESS);
+    check_ok(strata_capture_status(fixture->runtime, stream, &state));
+    assert_int_equal(state, STRATA_CAPTURE_STATE_INVALIDATED);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    forget_capture(stream);
+    assert_null(graph);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_INVALID_VALUE);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &block, 7, stream);
+    check_value(fixture, &block, 7, stream);
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_capture_with_a_branch_that_was_not_joined_gives_no_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_graph *graph;
+    begin(fixture, stream, NULL);
+    test_order_after(fork, stream);
+    strata_block block = test_allocate(fixture, BYTES, fork);
+    test_write(fixture, &block, 7, fork);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    check_last_error(STRATA_ERROR_STREAM_CAPTURE, "not joined");
+    forget_capture(stream);
+    test_write(fixture, &block, 8, stream);
+    check_value(fixture, &block, 8, stream);
+    test_free_on(fixture, &block, stream);
+}
+
+static void what_cannot_be_captured_is_refused(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_graph *graph;
+    check_status(strata_capture_begin(fixture->runtime, NULL, STRATA_CAPTURE_GLOBAL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_capture_begin(fixture->runtime, stream, (strata_capture_mode)3, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_capture_begin(NULL, stream, STRATA_CAPTURE_GLOBAL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_INVALID_VALUE);
+    begin(fixture, stream, NULL);
+    check_status(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, NULL),
+                 STRATA_ERROR_STREAM_CAPTURE);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    check_status(strata_runtime_finish_block_use(fixture->runtime, &(strata_block){.address = 77}, stream, 1),
+                 STRATA_ERROR_STREAM_MISUSE);
+    graph = end(fixture, stream);
+    begin(fixture, stream, NULL);
+    check_status(strata_graph_launch(graph, stream), STRATA_ERROR_STREAM_CAPTURE);
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    check_status(strata_graph_launch(NULL, stream), STRATA_ERROR_INVALID_VALUE);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+    check_ok(strata_graph_destroy(NULL));
+    check_ok(strata_capture_pool_release(NULL));
+}
+
+static void a_graph_of_an_earlier_generation_is_stale(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_capture_pool *pool = make_pool(fixture);
+    begin(fixture, stream, pool);
+    test_write(fixture, &block, 7, stream);
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(strata_graph_generation(graph), 0);
+    check_ok(strata_device_state_bump_generation(strata_runtime_device_state(fixture->runtime), NULL));
+    check_status(strata_graph_launch(graph, stream), STRATA_ERROR_STALE);
+    check_status(strata_graph_upload(graph, stream), STRATA_ERROR_STALE);
+    check_status(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool), STRATA_ERROR_STALE);
+    assert_int_equal(strata_graph_num_replays(graph), 0);
+    check_ok(destroy(graph));
+    check_ok(release_pool(pool));
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_runtime_with_graphs_is_not_destroyed(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    begin(fixture, stream, NULL);
+    strata_graph *graph = end(fixture, stream);
+    check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
+    check_last_error(STRATA_ERROR_BUSY, "1 graph;");
+    check_ok(destroy(graph));
+    strata_capture_pool *pool = make_pool(fixture);
+    check_status(strata_runtime_destroy(fixture->runtime), STRATA_ERROR_BUSY);
+    check_ok(release_pool(pool));
+}
+
+static void write_text(const char *text, size_t length, void *data)
+{
+    assert_true(length < 256);
+    memcpy(data, text, length);
+    ((char *)data)[length] = '\0';
+}
+
+static void print_says_what_a_graph_has(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    char text[256];
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 7, stream);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    strata_graph_print(graph, write_text, text);
+    assert_string_equal(text, "graph of 1 nodes, generation 0: 1 blocks from outside, pool \"capture\" of 0 bytes, 1 "
+                              "launches");
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
+/* ---- threads ---- */
+
+typedef struct launcher {
+    strata_graph *graph;
+    CUstream stream;
+    strata_status status;
+} launcher;
+
+static void *launch_often(void *data)
+{
+    launcher *self = data;
+    test_make_current();
+    for (int i = 0; i < 20 && self->status == STRATA_SUCCESS; i++)
+        self->status = strata_graph_launch(self->graph, self->stream);
+    if (self->status == STRATA_SUCCESS)
+        self->status = strata_graph_destroy(self->graph);
+    return NULL;
+}
+
+static void graphs_that_share_memory_are_launched_and_destroyed_by_several_threads(test_fixture *fixture)
+{
+    enum { THREADS = 4 };
+    strata_capture_pool *pool = make_pool(fixture);
+    strata_block out[THREADS];
+    launcher all[THREADS];
+    pthread_t threads[THREADS];
+    for (size_t i = 0; i < THREADS; i++) {
+        all[i] = (launcher){.stream = test_stream(fixture, TEST_STREAM_POOL)};
+        out[i] = test_allocate(fixture, BYTES, all[i].stream);
+        begin(fixture, all[i].stream, pool);
+        strata_block block = test_allocate(fixture, BYTES, all[i].stream);
+        test_write(fixture, &block, (unsigned char)(i + 1), all[i].stream);
+        copy(fixture, &out[i], &block, all[i].stream);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        all[i].graph = end(fixture, all[i].stream);
+    }
+    check_ok(release_pool(pool));
+    graph_count -= THREADS; /* the threads destroy them */
+    size_t started = 0;
+    while (started < THREADS && pthread_create(&threads[started], NULL, launch_often, &all[started]) == 0)
+        started++;
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], NULL); /* all of them, before a check can leave */
+    assert_int_equal(started, THREADS);
+    for (size_t i = 0; i < THREADS; i++) {
+        if (all[i].status != STRATA_SUCCESS)
+            graphs[graph_count++] = all[i].graph;
+    }
+    for (size_t i = 0; i < THREADS; i++) {
+        check_ok(all[i].status);
+        check_value(fixture, &out[i], (unsigned char)(i + 1), all[i].stream);
+        test_free_on(fixture, &out[i], all[i].stream);
+    }
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(a_graph_does_at_each_launch_what_was_captured),
+        TEST_CASE(a_graph_is_uploaded_once),
+        TEST_CASE(a_launch_waits_for_earlier_uses_and_later_ones_wait_for_it),
+        TEST_CASE(streams_of_a_capture_are_ordered_by_their_uses),
+        TEST_CASE(what_is_freed_in_a_capture_is_used_again_in_it),
+        TEST_CASE(branches_of_a_fork_share_no_memory_until_they_are_joined),
+        TEST_CASE(a_block_of_a_capture_is_found_by_address_and_its_memory_after_the_free_is_not),
+        TEST_CASE(forks_that_are_joined_share_memory_and_forks_side_by_side_do_not),
+        TEST_CASE(a_sealed_pool_gives_nothing),
+        TEST_CASE(recorded_buffers_live_as_long_as_the_pool_and_its_graphs),
+        TEST_CASE(a_pool_is_found_by_its_number_until_its_handles_are_given_back),
+        TEST_CASE(a_shared_pool_ends_with_its_last_user_in_whatever_order),
+        TEST_CASE(a_block_of_a_capture_outlives_its_graph_and_its_pool),
+        TEST_CASE(the_free_of_a_block_that_a_graph_uses_waits_for_the_graphs_end),
+        TEST_CASE(the_free_of_a_block_that_a_graph_uses_is_refused_if_the_graph_says_so),
+        TEST_CASE(a_graph_is_destroyed_while_a_launch_is_in_flight),
+        TEST_CASE(a_launch_in_a_capture_names_references_and_the_graph_holds_them),
+        TEST_CASE(a_capture_that_is_discarded_leaves_stream_and_memory_usable),
+        TEST_CASE(the_release_of_a_stream_discards_its_capture),
+        TEST_CASE(the_end_of_a_thread_discards_its_captures),
+        TEST_CASE(a_capture_that_was_spoiled_gives_no_graph),
+        TEST_CASE(a_capture_with_a_branch_that_was_not_joined_gives_no_graph),
+        TEST_CASE(what_cannot_be_captured_is_refused),
+        TEST_CASE(a_graph_of_an_earlier_generation_is_stale),
+        TEST_CASE(a_runtime_with_graphs_is_not_destroyed),
+        TEST_CASE(print_says_what_a_graph_has),
+        TEST_CASE(graphs_that_share_memory_are_launched_and_destroyed_by_several_threads),
+    };
+    test_before_clearing = clear_away;
+    test_open_driver();
+    return test_run_on_every_resource(cases, sizeof cases / sizeof cases[0]);
+}
