@@ -139,11 +139,13 @@ static strata_status end_pool(strata_capture_pool *pool)
     release_buffers(pool->buffers, pool->buffer_count);
     pool->buffers = NULL;
     pool->buffer_count = 0;
-    bool gone = true;
     strata_status status = free_segments(pool);
-    if (status == STRATA_SUCCESS && strata_device_is_usable(pool->runtime->device))
+    if (status != STRATA_SUCCESS)
+        return status;
+    bool gone = true;
+    if (strata_device_is_usable(pool->runtime->device))
         status = strata_internal_stream_destroy(pool->runtime->device, pool->stream, &gone);
-    if (status != STRATA_SUCCESS && !gone)
+    if (!gone)
         return status;
     remove_pool(pool);
     strata_capture_ranges_free(&pool->ranges);
@@ -304,8 +306,7 @@ bool strata_pool_block_find(strata_runtime *runtime, strata_block_id id, strata_
         HASH_FIND(hh, pool->blocks, &id.slot, sizeof id.slot, one);
         if (!is_block(one, id))
             continue;
-        *out =
-            (strata_pool_place){.pool = pool, .segment = one->segment, .range = one->range, .block = one->block};
+        *out = (strata_pool_place){.pool = pool, .segment = one->segment, .range = one->range, .block = one->block};
         return true;
     }
     return false;

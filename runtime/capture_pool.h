@@ -16,9 +16,9 @@ struct strata_capture_pool {
     uint64_t word;                /* of the record */
     uint64_t number;
     strata_tag tag;
-    CUstream stream;              /* on which segments are allocated */
-    strata_timeline *timeline;    /* of that stream */
-    bool is_private; /* a graph's own */
+    CUstream stream;           /* on which segments are allocated */
+    strata_timeline *timeline; /* of that stream */
+    bool is_private;           /* a graph's own */
 
     uint64_t holders; /* handles, captures, graphs and live blocks */
     uint64_t handles; /* of these */

@@ -201,10 +201,9 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
 {
     strata_capture_front front;
     strata_nodes before = {0};
-    strata_capture_ask(runtime->device, stream, &front);
-    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return false;
-    *status = STRATA_SUCCESS;
+    *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = find_capture(runtime, front.id);
     if (capture)
@@ -236,10 +235,9 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
                             strata_status *status)
 {
     strata_capture_front front;
-    strata_capture_ask(runtime->device, stream, &front);
-    if (front.status == CU_STREAM_CAPTURE_STATUS_NONE)
-        return false;
-    *status = STRATA_SUCCESS;
+    *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = find_capture(runtime, front.id);
     if (capture)
@@ -253,10 +251,9 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
 {
     strata_capture_front front;
     strata_nodes before = {0};
-    strata_capture_ask(runtime->device, stream, &front);
-    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return false;
-    *status = STRATA_SUCCESS;
+    *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = find_capture(runtime, front.id);
     if (capture)
@@ -285,11 +282,11 @@ static strata_status hold(strata_capture_uses *uses, strata_ref *ref)
 bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *ref, strata_status *status)
 {
     strata_capture_front front;
-    strata_capture_ask(runtime->device, stream, &front);
-    *status = STRATA_SUCCESS;
+    *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS)
+        return false;
     lock(runtime);
-    strata_capture *capture =
-        front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : find_capture(runtime, front.id);
+    strata_capture *capture = front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : find_capture(runtime, front.id);
     if (capture)
         *status = hold(&capture->uses, ref);
     unlock(runtime, *status);
@@ -345,9 +342,11 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
                               strata_status *status)
 {
     strata_capture_front front;
-    strata_capture_ask(runtime->device, request->stream, &front);
-    if (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
-        return false;
+    *status = strata_capture_ask(runtime->device, request->stream, &front);
+    if (*status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return *status != STRATA_SUCCESS;
     lock(runtime);
     const strata_capture *capture = find_capture(runtime, front.id);
     strata_capture_pool *pool = capture ? capture->pool : NULL;
@@ -458,6 +457,17 @@ static CUstream stream_of_free(const strata_pool_place *where, CUstream stream, 
     return own || stream == STRATA_STREAM_GONE ? where->pool->stream : stream;
 }
 
+/* A stream that is not in the block's capture has no place in it. */
+static strata_status find_front(strata_runtime *runtime, free_place *place)
+{
+    strata_status status = STRATA_SUCCESS;
+    if (place->stream != STRATA_STREAM_GONE)
+        status = strata_capture_ask(runtime->device, place->stream, &place->front);
+    if (place->front.id != place->capture)
+        place->front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    return status;
+}
+
 /* The lock is held, and released. */
 static strata_status free_pool_block(strata_runtime *runtime, const strata_pool_place *where, const strata_block *block,
                                      CUstream stream, bool own)
@@ -469,18 +479,12 @@ static strata_status free_pool_block(strata_runtime *runtime, const strata_pool_
     if (!usable)
         return free_found(runtime, block, &place);
     unlock(runtime, STRATA_SUCCESS);
-    if (place.capture) {
-        if (own && place.stream != origin)
-            return refuse_own(block);
-        if (place.stream != STRATA_STREAM_GONE)
-            strata_capture_ask(runtime->device, place.stream, &place.front);
-        if (place.front.id != place.capture)
-            place.front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    } else {
-        const strata_status status = order_free(runtime, where, stream_of_free(where, stream, own));
-        if (status != STRATA_SUCCESS)
-            return status;
-    }
+    if (place.capture && own && place.stream != origin)
+        return refuse_own(block);
+    const strata_status status =
+        place.capture ? find_front(runtime, &place) : order_free(runtime, where, stream_of_free(where, stream, own));
+    if (status != STRATA_SUCCESS)
+        return status;
     lock(runtime);
     return free_found(runtime, block, &place);
 }

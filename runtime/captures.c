@@ -260,9 +260,9 @@ static strata_status take_pool(strata_capture *capture, strata_capture_pool *poo
 static strata_status check_idle(const strata_capture *capture)
 {
     strata_capture_front front;
-    strata_capture_ask(capture->runtime->device, capture->stream, &front);
+    const strata_status status = strata_capture_ask(capture->runtime->device, capture->stream, &front);
     return front.status == CU_STREAM_CAPTURE_STATUS_NONE
-               ? STRATA_SUCCESS
+               ? status
                : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream is already being captured; end that capture");
 }
 
@@ -297,9 +297,12 @@ static strata_status begin_for_driver(strata_capture *capture)
     strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuStreamBeginCapture", "beginning a capture%s", strata_stream_hint(result));
-    strata_capture_ask(device, capture->stream, &front);
+    status = strata_capture_ask(device, capture->stream, &front);
+    lock(capture->runtime);
     capture->id = front.id;
-    return STRATA_SUCCESS;
+    capture->ended = false;
+    unlock(capture->runtime);
+    return status;
 }
 
 strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
@@ -324,12 +327,8 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     status = leave_known(capture);
     if (status == STRATA_SUCCESS)
         status = begin_for_driver(capture);
-    if (status == STRATA_SUCCESS) {
-        lock(runtime);
-        capture->ended = false;
-        unlock(runtime);
+    if (status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
-    }
     strata_error_suppress_begin();
     end_capture(capture, NULL);
     strata_error_suppress_end(false);
@@ -344,10 +343,11 @@ strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, st
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_status: out is NULL");
     *out = STRATA_CAPTURE_STATE_NONE;
-    const strata_status status = strata_check_runtime(runtime);
+    strata_status status = strata_check_runtime(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_ask(runtime->device, stream, &front);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture_ask(runtime->device, stream, &front);
     if (front.status != CU_STREAM_CAPTURE_STATUS_NONE)
         *out = front.status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? STRATA_CAPTURE_STATE_ACTIVE
                                                                : STRATA_CAPTURE_STATE_INVALIDATED;
@@ -357,10 +357,7 @@ strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, st
 bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream)
 {
     strata_capture_state state;
-    strata_error_suppress_begin();
-    strata_capture_status(runtime, stream, &state);
-    strata_error_suppress_end(false);
-    return state != STRATA_CAPTURE_STATE_NONE;
+    return strata_capture_status(runtime, stream, &state) == STRATA_SUCCESS && state != STRATA_CAPTURE_STATE_NONE;
 }
 
 void strata_captures_init(strata_runtime *runtime)

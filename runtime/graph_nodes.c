@@ -8,7 +8,7 @@
 
 /* ---- sets ---- */
 
-enum { FEW = sizeof ((strata_nodes *)0)->few / sizeof(CUgraphNode) };
+enum { FEW = sizeof((strata_nodes *)0)->few / sizeof(CUgraphNode) };
 
 bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node)
 {
@@ -54,23 +54,25 @@ void strata_nodes_free(strata_nodes *nodes)
 
 /* ---- fronts ---- */
 
-void strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front)
+strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front)
 {
     *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
     const unsigned needs = strata_call_scope_for(stream);
     if (!strata_cu.StreamGetCaptureInfo || needs & STRATA_CALL_SCOPE_LEGACY)
-        return; /* the legacy stream is never captured */
+        return STRATA_SUCCESS; /* the legacy stream is never captured */
     strata_call_scope scope;
-    strata_error_suppress_begin();
     const strata_status status = strata_call_scope_enter(&scope, device, needs);
-    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
-        return;
+        return status;
     CUgraph graph;
-    if (strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &graph, &front->nodes, &front->count) !=
-        CUDA_SUCCESS)
-        *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    const CUresult result =
+        strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &graph, &front->nodes, &front->count);
     strata_call_scope_leave(&scope);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    return strata_fail_driver(result, "cuStreamGetCaptureInfo", "looking for a stream's capture%s",
+                              strata_stream_hint(result));
 }
 
 /* ---- ancestors ---- */
@@ -135,9 +137,8 @@ static bool visit_dependencies(strata_ancestors *ancestors, CUgraphNode node, st
         return false;
     if (count > sizeof few / sizeof few[0] && !(nodes = strata_host_zalloc(count * sizeof *nodes)))
         return false;
-    const bool visited =
-        (count == 0 || strata_cu.GraphNodeGetDependencies(node, nodes, &count) == CUDA_SUCCESS) &&
-        visit(ancestors, nodes, count, next);
+    const bool visited = (count == 0 || strata_cu.GraphNodeGetDependencies(node, nodes, &count) == CUDA_SUCCESS) &&
+                         visit(ancestors, nodes, count, next);
     if (nodes != few)
         strata_host_free(nodes);
     return visited;

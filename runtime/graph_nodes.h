@@ -33,9 +33,8 @@ typedef struct strata_capture_front {
     size_t count;
 } strata_capture_front;
 
-/* *front has NONE if the stream is not being captured, or the driver cannot say. Raises nothing. A capture survives
- * it. */
-void strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front);
+/* *front has NONE if the stream is not being captured, and after an error: DRIVER. A capture survives it. */
+strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front);
 
 /* Every node that comes before work behind `front`, the front's own among them: by a walk of the graph, at the first
  * question. All zero, with the front: not walked. */

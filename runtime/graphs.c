@@ -12,6 +12,7 @@
 /* PTDS programs see macros of these names. */
 #undef strata_graph_launch
 #undef strata_graph_upload
+#undef strata_capture_status
 #undef strata_launch_begin
 
 struct strata_graph {
@@ -46,9 +47,9 @@ static strata_status check_graph(const strata_graph *graph, const char *call)
 
 static const char *node_type(CUgraphNode node)
 {
-    static const char *const names[] = {"kernel", "copy",  "fill",         "host",           "graph",      "empty",
-                                        "wait",   "record", "signal",      "semaphore wait", "allocation", "free",
-                                        "batch",  "conditional"};
+    static const char *const names[] = {"kernel",     "copy", "fill",   "host",       "graph",
+                                        "empty",      "wait", "record", "signal",     "semaphore wait",
+                                        "allocation", "free", "batch",  "conditional"};
     CUgraphNodeType type;
     if (!node || !strata_cu.GraphNodeGetType || strata_cu.GraphNodeGetType(node, &type) != CUDA_SUCCESS ||
         (unsigned)type >= sizeof names / sizeof names[0])
@@ -60,8 +61,8 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
 {
     CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {0};
     strata_call_scope scope;
-    strata_status status = strata_call_scope_enter(&scope, made->runtime->device,
-                                                   STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_status status =
+        strata_call_scope_enter(&scope, made->runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
     CUresult result = strata_cu.GraphGetNodes(graph, NULL, &made->nodes);
@@ -171,8 +172,8 @@ static strata_status try_launch(strata_graph *graph, CUstream stream, bool *agai
 {
     strata_launch launch;
     *again = false;
-    strata_status status = strata_launch_begin(&launch, graph->runtime, stream,
-                                               graph->runtime->tracks ? STRATA_LAUNCH_STRICT : STRATA_LAUNCH_PERMISSIVE);
+    strata_status status = strata_launch_begin(
+        &launch, graph->runtime, stream, graph->runtime->tracks ? STRATA_LAUNCH_STRICT : STRATA_LAUNCH_PERMISSIVE);
     if (status != STRATA_SUCCESS)
         return status;
     status = name_uses(graph, &launch);
@@ -200,9 +201,14 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     strata_status status = check_graph(graph, "strata_graph_launch");
     if (status != STRATA_SUCCESS)
         return status;
-    if (strata_captures_any(graph->runtime) && strata_is_stream_capturing(graph->runtime, stream))
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "strata_graph_launch: the stream is being captured; launch the graph outside of captures");
+    strata_capture_state state = STRATA_CAPTURE_STATE_NONE;
+    if (strata_captures_any(graph->runtime))
+        status = strata_capture_status(graph->runtime, stream, &state);
+    if (state != STRATA_CAPTURE_STATE_NONE)
+        status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "strata_graph_launch: the stream is being captured; launch "
+                                                          "the graph outside of captures");
+    if (status != STRATA_SUCCESS)
+        return status;
     bool again;
     strata_lock_take(&graph->pool->launches);
     do
@@ -324,12 +330,11 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
     for (size_t i = 0; i < graph->uses.count; i++)
         outside += graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE;
     strata_capture_pool_get_usage(graph->pool, &usage);
-    const int length =
-        snprintf(text, sizeof text,
-                 "graph of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu bytes, %llu launches",
-                 graph->nodes, (unsigned long long)strata_graph_generation(graph), outside,
-                 strata_tag_name(graph->pool->tag), usage.reserved,
-                 (unsigned long long)strata_graph_num_replays(graph));
+    const int length = snprintf(
+        text, sizeof text,
+        "graph of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu bytes, %llu launches",
+        graph->nodes, (unsigned long long)strata_graph_generation(graph), outside, strata_tag_name(graph->pool->tag),
+        usage.reserved, (unsigned long long)strata_graph_num_replays(graph));
     write(text, (size_t)length, data);
 }
 

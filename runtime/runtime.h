@@ -23,8 +23,8 @@ typedef struct strata_captures {
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_kept_blocks kept;
-    uint64_t graphs;       /* that exist */
-    uint64_t last_number;  /* of pools */
+    uint64_t graphs;      /* that exist */
+    uint64_t last_number; /* of pools */
 } strata_captures;
 
 typedef struct strata_stream_slot {

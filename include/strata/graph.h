@@ -45,7 +45,8 @@ STRATA_API strata_status strata_capture_pool_create(strata_runtime *runtime, con
                                                     strata_capture_pool **out);
 
 /* Gives the handle back. The memory is freed, in stream order, when the last graph and the last live block of the pool
- * are gone too. NULL is ignored. Errors: an error of such a free, which is tried again when the runtime is destroyed. */
+ * are gone too. NULL is ignored. Errors: an error of such a free, which is tried again when the runtime is destroyed.
+ */
 STRATA_API strata_status strata_capture_pool_release(strata_capture_pool *pool);
 
 /* Keeps a reference's memory as long as the pool's own. Errors: SEALED, OUT_OF_HOST_MEMORY. */
@@ -102,7 +103,8 @@ typedef enum strata_capture_state {
 STRATA_API strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
                                               strata_capture_pool *pool);
 
-/* The state of the stream's capture, by whomever it was begun, and whether it has one. */
+/* The state of the stream's capture, by whomever it was begun, and whether it has one: false also after an error, which
+ * is then the thread's last. Errors: DRIVER. */
 STRATA_API strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, strata_capture_state *out);
 STRATA_API bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream);
 
@@ -128,8 +130,8 @@ STRATA_API strata_status strata_graph_upload(strata_graph *graph, CUstream strea
 /* Facts. For NULL: 0, false, NULL. */
 STRATA_API uint64_t strata_graph_num_replays(const strata_graph *graph); /* successful launches */
 STRATA_API bool strata_graph_is_uploaded(const strata_graph *graph);
-STRATA_API bool strata_graph_has_pool(const strata_graph *graph);         /* its capture took memory of one */
-STRATA_API bool strata_graph_has_private_pool(const strata_graph *graph); /* one of its own */
+STRATA_API bool strata_graph_has_pool(const strata_graph *graph);             /* its capture took memory of one */
+STRATA_API bool strata_graph_has_private_pool(const strata_graph *graph);     /* one of its own */
 STRATA_API strata_capture_pool *strata_graph_pool(const strata_graph *graph); /* the graph's handle: not released */
 STRATA_API size_t strata_graph_pool_buffer_count(const strata_graph *graph);
 STRATA_API size_t strata_graph_node_count(const strata_graph *graph);
@@ -152,8 +154,7 @@ STRATA_API strata_status strata_graph_destroy(strata_graph *graph);
 #ifdef STRATA_PER_THREAD_STREAMS
 #define strata_capture_begin(runtime, stream, mode, pool) \
     strata_capture_begin(runtime, strata_stream_as_meant(stream), mode, pool)
-#define strata_capture_status(runtime, stream, out) \
-    strata_capture_status(runtime, strata_stream_as_meant(stream), out)
+#define strata_capture_status(runtime, stream, out) strata_capture_status(runtime, strata_stream_as_meant(stream), out)
 #define strata_is_stream_capturing(runtime, stream) strata_is_stream_capturing(runtime, strata_stream_as_meant(stream))
 #define strata_capture_end(runtime, stream, out)    strata_capture_end(runtime, strata_stream_as_meant(stream), out)
 #define strata_capture_discard(runtime, stream)     strata_capture_discard(runtime, strata_stream_as_meant(stream))

@@ -740,6 +740,7 @@ static void print_says_what_a_graph_has(test_fixture *fixture)
 typedef struct launcher {
     strata_graph *graph;
     CUstream stream;
+    bool destroyed;
     strata_status status;
 } launcher;
 
@@ -749,7 +750,8 @@ static void *launch_often(void *data)
     test_make_current();
     for (int i = 0; i < 20 && self->status == STRATA_SUCCESS; i++)
         self->status = strata_graph_launch(self->graph, self->stream);
-    if (self->status == STRATA_SUCCESS)
+    self->destroyed = self->status == STRATA_SUCCESS;
+    if (self->destroyed)
         self->status = strata_graph_destroy(self->graph);
     return NULL;
 }
@@ -780,7 +782,7 @@ static void graphs_that_share_memory_are_launched_and_destroyed_by_several_threa
         pthread_join(threads[i], NULL); /* all of them, before a check can leave */
     assert_int_equal(started, THREADS);
     for (size_t i = 0; i < THREADS; i++) {
-        if (all[i].status != STRATA_SUCCESS)
+        if (!all[i].destroyed)
             graphs[graph_count++] = all[i].graph;
     }
     for (size_t i = 0; i < THREADS; i++) {

@@ -49,6 +49,11 @@ static const struct {
 
     {"a_free_comes_after_uses_on_every_stream", "[pinned", covered},
 
+    {"a_block_of_a_capture_is_found_by_address", "", noted},
+    {"a_block_of_a_capture_outlives_its_graph", "", awaited},
+    {"what_cannot_be_captured_is_refused", "", noted},
+    {"graphs_that_share_memory_are_launched_and_destroyed", "", threads},
+
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[direct", whole},
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[pool", whole},
     {"a_later_stream_is_never_taken_for_the_one_that_a_block_was_allocated_on", "[direct", whole},
