@@ -46,8 +46,11 @@ strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name
 void strata_capture_pool_hold(strata_capture_pool *pool);
 strata_status strata_capture_pool_unhold(strata_capture_pool *pool);
 
-/* Frees what a failed end left. Errors: of such a free. */
-strata_status strata_capture_pools_end(strata_runtime *runtime);
+/* Frees the memory of a pool without holders, and the pool; after an error it stays, for another try. */
+strata_status strata_capture_pool_destroy(strata_capture_pool *pool);
+
+/* Destroys what errors left. Errors: as above. */
+strata_status strata_capture_pools_reap(strata_runtime *runtime);
 
 /* STALE after a rebuild. */
 strata_status strata_capture_pool_check(const strata_capture_pool *pool);

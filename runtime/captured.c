@@ -6,8 +6,6 @@
 #include "core/streams/stream_map.h"
 #include "runtime/captures.h"
 
-#include <string.h>
-
 /* The log callback is the program's: errors are suppressed while the lock is held. */
 static void lock(strata_runtime *runtime)
 {
@@ -33,102 +31,17 @@ static strata_capture *find_capture(strata_runtime *runtime, cuuint64_t id)
 
 /* ---- what a capture notes ---- */
 
-static strata_capture_use *find_use(const strata_capture_uses *uses, strata_block_id id)
-{
-    for (size_t i = uses->count; i-- > 0;)
-        if (uses->items[i].block.id.slot == id.slot && uses->items[i].block.id.generation == id.generation)
-            return &uses->items[i];
-    return NULL;
-}
-
-/* Doubles the room of an array. False without host memory. */
-static bool reserve(void **items, size_t count, size_t *room, size_t bytes)
-{
-    if (count < *room)
-        return true;
-    const size_t larger = *room ? 2 * *room : 8;
-    void *copy = strata_host_zalloc(larger * bytes);
-    if (!copy)
-        return false;
-    if (count)
-        memcpy(copy, *items, count * bytes);
-    strata_host_free(*items);
-    *items = copy;
-    *room = larger;
-    return true;
-}
-
-static strata_capture_use *add_use(strata_capture_uses *uses, const strata_block *block, strata_capture_kind kind)
-{
-    void *items = uses->items;
-    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items);
-    uses->items = items;
-    if (!reserved)
-        return NULL;
-    strata_capture_use *use = &uses->items[uses->count++];
-    *use = (strata_capture_use){.block = *block, .kind = kind};
-    return use;
-}
-
-static void clear_marks(strata_capture_use *use)
-{
-    for (size_t i = 0; i < use->count; i++)
-        strata_nodes_free(&use->marks[i].nodes);
-    use->count = 0;
-}
-
-static void remove_use(strata_capture_uses *uses, strata_capture_use *use)
-{
-    clear_marks(use);
-    strata_host_free(use->marks);
-    *use = uses->items[--uses->count];
-}
-
-static bool reserve_mark(strata_capture_use *use)
-{
-    void *marks = use->marks;
-    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks);
-    use->marks = marks;
-    return reserved;
-}
-
-/* The mark that the access replaces: of a write, all; of a read, the stream's last one. */
-static strata_capture_mark *mark_for(strata_capture_use *use, CUstream stream, bool writes)
-{
-    if (writes)
-        clear_marks(use);
-    for (size_t i = 0; i < use->count; i++)
-        if (use->marks[i].stream == stream && !use->marks[i].writes)
-            return &use->marks[i];
-    strata_capture_mark *mark = &use->marks[use->count++];
-    *mark = (strata_capture_mark){.stream = stream, .writes = writes};
-    return mark;
-}
-
-static strata_status mark_use(strata_capture_use *use, CUstream stream, bool writes, const strata_capture_front *front)
-{
-    strata_nodes nodes = {0};
-    if (!reserve_mark(use) || !strata_nodes_add(&nodes, front->nodes, front->count)) {
-        strata_nodes_free(&nodes);
-        return strata_fail_host_memory("a use of a block in a capture");
-    }
-    strata_capture_mark *mark = mark_for(use, stream, writes);
-    strata_nodes_free(&mark->nodes);
-    mark->nodes = nodes;
-    return STRATA_SUCCESS;
-}
-
 /* The use of a live block, a new one if need be. */
 static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
 {
     strata_runtime *runtime = capture->runtime;
-    *out = find_use(&capture->uses, block->id);
+    *out = strata_capture_find_use(&capture->uses, block->id);
     if (*out)
         return STRATA_SUCCESS;
     const strata_status status = strata_kept_add(&runtime->captures.kept, runtime->table, block);
     if (status != STRATA_SUCCESS)
         return status;
-    *out = add_use(&capture->uses, block, STRATA_CAPTURE_OUTSIDE);
+    *out = strata_capture_add_use(&capture->uses, block, STRATA_CAPTURE_OUTSIDE);
     if (*out)
         return STRATA_SUCCESS;
     strata_kept_drop(&runtime->captures.kept, runtime->table, block);
@@ -174,7 +87,7 @@ static strata_status prepare(strata_capture *capture, const strata_block *block,
         if (mark->stream != stream && (mark->writes || access & STRATA_ACCESS_WRITE))
             added = add_missing(before, &mark->nodes, front);
     }
-    if (!added || !reserve_mark(use))
+    if (!added || !strata_capture_reserve_mark(use))
         return strata_fail_host_memory("a use of a block in a capture");
     use->access = (strata_access)(use->access | access);
     return STRATA_SUCCESS;
@@ -218,14 +131,14 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
 static strata_status finish(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
                             const strata_capture_front *front)
 {
-    strata_capture_use *use = find_use(&capture->uses, block->id);
+    strata_capture_use *use = strata_capture_find_use(&capture->uses, block->id);
     if (!use)
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
                            "finish without prepare: the capture has no prepared use of block 0x%llx (tag \"%s\")",
                            (unsigned long long)block->address, strata_tag_name(block->tag));
     if (access == STRATA_ACCESS_NONE)
         return STRATA_SUCCESS;
-    const strata_status status = mark_use(use, stream, (access & STRATA_ACCESS_WRITE) != 0, front);
+    const strata_status status = strata_capture_mark_use(use, stream, (access & STRATA_ACCESS_WRITE) != 0, front);
     if (status != STRATA_SUCCESS)
         capture->failed = status;
     return status;
@@ -265,20 +178,6 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     return capture != NULL;
 }
 
-static strata_status hold(strata_capture_uses *uses, strata_ref *ref)
-{
-    for (size_t i = 0; i < uses->ref_count; i++)
-        if (uses->refs[i] == ref)
-            return STRATA_SUCCESS;
-    void *refs = uses->refs;
-    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs);
-    uses->refs = refs;
-    if (!reserved)
-        return strata_fail_host_memory("a reference of a capture");
-    uses->refs[uses->ref_count++] = strata_ref_clone(ref);
-    return STRATA_SUCCESS;
-}
-
 bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *ref, strata_status *status)
 {
     strata_capture_front front;
@@ -288,7 +187,7 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
     lock(runtime);
     strata_capture *capture = front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : find_capture(runtime, front.id);
     if (capture)
-        *status = hold(&capture->uses, ref);
+        *status = strata_capture_hold_ref(&capture->uses, ref);
     unlock(runtime, *status);
     return capture != NULL && *status == STRATA_SUCCESS;
 }
@@ -299,19 +198,19 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 static strata_status note_block(strata_capture *capture, const strata_block *block, const strata_block *segment,
                                 CUstream stream, const strata_capture_front *front)
 {
-    if (!find_use(&capture->uses, segment->id)) {
-        strata_capture_use *whole = add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
+    if (!strata_capture_find_use(&capture->uses, segment->id)) {
+        strata_capture_use *whole = strata_capture_add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
         if (!whole)
             return strata_fail_host_memory("a segment of a capture");
         whole->access = STRATA_ACCESS_WRITE;
     }
-    strata_capture_use *use = add_use(&capture->uses, block, STRATA_CAPTURE_OWN);
+    strata_capture_use *use = strata_capture_add_use(&capture->uses, block, STRATA_CAPTURE_OWN);
     if (!use)
         return strata_fail_host_memory("a block of a capture");
     use->access = STRATA_ACCESS_WRITE;
-    const strata_status status = mark_use(use, stream, true, front);
+    const strata_status status = strata_capture_mark_use(use, stream, true, front);
     if (status != STRATA_SUCCESS)
-        remove_use(&capture->uses, use);
+        strata_capture_remove_use(&capture->uses, use);
     return status;
 }
 
@@ -375,7 +274,7 @@ typedef struct free_place {
 static strata_capture *capture_of_block(strata_runtime *runtime, strata_block_id id)
 {
     for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next) {
-        const strata_capture_use *use = capture->ended ? NULL : find_use(&capture->uses, id);
+        const strata_capture_use *use = capture->ended ? NULL : strata_capture_find_use(&capture->uses, id);
         if (use && use->kind == STRATA_CAPTURE_OWN)
             return capture;
     }
@@ -406,7 +305,7 @@ static strata_status free_within(strata_pool_place *where, strata_capture *captu
     if (status == STRATA_SUCCESS)
         status = strata_pool_block_free(where, block, capture->id, place->stream, plain, &after);
     if (status == STRATA_SUCCESS)
-        remove_use(&capture->uses, use);
+        strata_capture_remove_use(&capture->uses, use);
     strata_nodes_free(&after);
     return status;
 }
@@ -439,7 +338,7 @@ static strata_status free_found(strata_runtime *runtime, const strata_block *blo
     strata_pool_place where;
     strata_status status;
     strata_capture *capture = place->capture ? find_capture(runtime, place->capture) : NULL;
-    strata_capture_use *use = capture ? find_use(&capture->uses, block->id) : NULL;
+    strata_capture_use *use = capture ? strata_capture_find_use(&capture->uses, block->id) : NULL;
     if (!strata_pool_block_find(runtime, block->id, &where))
         status = strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
     else if (use)
@@ -536,45 +435,5 @@ strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address,
                              (unsigned long long)address);
     }
     unlock(runtime, status);
-    return status;
-}
-
-/* ---- the end ---- */
-
-/* A block whose free was deferred. The handle of its stream may be dead by now. */
-static strata_status free_deferred(strata_runtime *runtime, const strata_block *block)
-{
-    strata_error_suppress_begin();
-    strata_status status = strata_runtime_keeps(runtime, block)
-                               ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
-                               : strata_free_from_top_on_own_stream(runtime->top, block);
-    if (status == STRATA_ERROR_STREAM_MISUSE)
-        status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    return status;
-}
-
-strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing)
-{
-    strata_status status = STRATA_SUCCESS;
-    for (size_t i = 0; i < uses->count; i++) {
-        strata_capture_use *use = &uses->items[i];
-        clear_marks(use);
-        strata_host_free(use->marks);
-        if (use->kind != STRATA_CAPTURE_OUTSIDE)
-            continue;
-        lock(runtime);
-        if (refusing)
-            strata_kept_refuse(&runtime->captures.kept, &use->block, false);
-        const bool freed = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
-        unlock(runtime, STRATA_SUCCESS);
-        const strata_status one = freed ? free_deferred(runtime, &use->block) : STRATA_SUCCESS;
-        status = status == STRATA_SUCCESS ? one : status;
-    }
-    for (size_t i = 0; i < uses->ref_count; i++)
-        strata_ref_release(uses->refs[i]);
-    strata_host_free(uses->items);
-    strata_host_free(uses->refs);
-    *uses = (strata_capture_uses){0};
     return status;
 }

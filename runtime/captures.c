@@ -18,9 +18,9 @@ static strata_capture *all; /* captures of all runtimes; guarded by all_lock */
 
 /* ---- the end of a thread ---- */
 
-static pthread_key_t thread_end;
-static bool has_thread_end;
-static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_key;
+static bool has_thread_key;
+static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
 static strata_status end_capture(strata_capture *capture, strata_graph **out);
 
@@ -46,9 +46,9 @@ static void discard_left_behind(void *unused)
     strata_error_suppress_end(false);
 }
 
-static void make_thread_end(void)
+static void make_thread_key(void)
 {
-    has_thread_end = pthread_key_create(&thread_end, discard_left_behind) == 0;
+    has_thread_key = pthread_key_create(&thread_key, discard_left_behind) == 0;
 }
 
 /* ---- the list ---- */
@@ -75,9 +75,9 @@ static void add_capture(strata_capture *capture)
     capture->all_next = all;
     all = capture;
     strata_lock_release(&all_lock);
-    pthread_once(&thread_end_once, make_thread_end);
-    if (has_thread_end)
-        pthread_setspecific(thread_end, capture);
+    pthread_once(&thread_key_once, make_thread_key);
+    if (has_thread_key)
+        pthread_setspecific(thread_key, capture);
 }
 
 static void remove_capture(strata_capture *capture)
@@ -363,6 +363,7 @@ bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream)
 void strata_captures_init(strata_runtime *runtime)
 {
     strata_lock_init(&runtime->captures.lock, STRATA_RANK_CAPTURES);
+    runtime->captures.end_pool = strata_capture_pool_destroy;
 }
 
 void strata_captures_destroy(strata_runtime *runtime)
@@ -376,13 +377,13 @@ strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream str
     return capture ? end_capture(capture, NULL) : STRATA_SUCCESS;
 }
 
-strata_status strata_captures_end(strata_runtime *runtime)
+strata_status strata_captures_discard(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
     while (status == STRATA_SUCCESS && runtime->captures.list)
         status = end_capture(runtime->captures.list, NULL);
     if (status == STRATA_SUCCESS)
-        status = strata_capture_pools_end(runtime);
+        status = strata_capture_pools_reap(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     lock(runtime);

@@ -8,35 +8,7 @@
 #define STRATA_RUNTIME_CAPTURES_H
 
 #include "runtime/capture_pool.h"
-#include "runtime/references.h"
-
-/* Work of the capture that used a block: what comes after it in the graph must come after these nodes. */
-typedef struct strata_capture_mark {
-    CUstream stream;
-    bool writes;
-    strata_nodes nodes;
-} strata_capture_mark;
-
-typedef enum strata_capture_kind {
-    STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
-    STRATA_CAPTURE_OWN,     /* a block of the capture's pool */
-    STRATA_CAPTURE_SEGMENT, /* of the pool */
-} strata_capture_kind;
-
-typedef struct strata_capture_use {
-    strata_block block;
-    strata_access access;
-    strata_capture_kind kind;
-    strata_capture_mark *marks; /* the last write and the reads since, as far as known */
-    size_t count, room;
-} strata_capture_use;
-
-typedef struct strata_capture_uses {
-    strata_capture_use *items;
-    size_t count, room;
-    struct strata_ref **refs; /* that launches in the capture named; held */
-    size_t ref_count, ref_room;
-} strata_capture_uses;
+#include "runtime/capture_uses.h"
 
 typedef struct strata_capture {
     struct strata_capture *next;     /* of the runtime */
@@ -61,7 +33,7 @@ void strata_captures_destroy(strata_runtime *runtime);
 
 /* Discards all captures, and frees what pools left. Errors: STREAM_MISUSE (a capture belongs to another thread), BUSY
  * (graphs or pools exist). */
-strata_status strata_captures_end(strata_runtime *runtime);
+strata_status strata_captures_discard(strata_runtime *runtime);
 
 /* Discards the captures that began on a stream. */
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream);
@@ -97,8 +69,5 @@ static inline bool strata_runtime_keeps(const strata_runtime *runtime, const str
 
 /* Turns a segment that a search found into the pool's block at that address. */
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found);
-
-/* Lets go of a capture's or a graph's uses: blocks that were freed meanwhile are freed. Errors: of such a free. */
-strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
 
 #include <strata/launch.h>
@@ -12,7 +13,6 @@
 /* PTDS programs see macros of these names. */
 #undef strata_graph_launch
 #undef strata_graph_upload
-#undef strata_capture_status
 #undef strata_launch_begin
 
 struct strata_graph {
@@ -201,10 +201,10 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     strata_status status = check_graph(graph, "strata_graph_launch");
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture_state state = STRATA_CAPTURE_STATE_NONE;
+    strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
     if (strata_captures_any(graph->runtime))
-        status = strata_capture_status(graph->runtime, stream, &state);
-    if (state != STRATA_CAPTURE_STATE_NONE)
+        status = strata_capture_ask(graph->runtime->device, stream, &front);
+    if (front.status != CU_STREAM_CAPTURE_STATUS_NONE)
         status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "strata_graph_launch: the stream is being captured; launch "
                                                           "the graph outside of captures");
     if (status != STRATA_SUCCESS)
@@ -339,6 +339,44 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
 }
 
 /* ---- the end ---- */
+
+/* A block whose free was deferred. The handle of its stream may be dead by now. */
+static strata_status free_deferred(strata_runtime *runtime, const strata_block *block)
+{
+    strata_error_suppress_begin();
+    strata_status status = strata_runtime_keeps(runtime, block)
+                               ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
+                               : strata_free_from_top_on_own_stream(runtime->top, block);
+    if (status == STRATA_ERROR_STREAM_MISUSE)
+        status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < uses->count; i++) {
+        strata_capture_use *use = &uses->items[i];
+        strata_capture_clear_marks(use);
+        strata_host_free(use->marks);
+        if (use->kind != STRATA_CAPTURE_OUTSIDE)
+            continue;
+        strata_lock_take(&runtime->captures.lock);
+        if (refusing)
+            strata_kept_refuse(&runtime->captures.kept, &use->block, false);
+        const bool freed = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
+        strata_lock_release(&runtime->captures.lock);
+        const strata_status one = freed ? free_deferred(runtime, &use->block) : STRATA_SUCCESS;
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    for (size_t i = 0; i < uses->ref_count; i++)
+        strata_ref_release(uses->refs[i]);
+    strata_host_free(uses->items);
+    strata_host_free(uses->refs);
+    *uses = (strata_capture_uses){0};
+    return status;
+}
 
 strata_status strata_graph_destroy(strata_graph *graph)
 {

@@ -1,4 +1,4 @@
-/* Counting the keepers of blocks. */
+/* Counting the captures and graphs that keep a block. */
 #include "runtime/kept_blocks.h"
 
 #include "core/base/error.h"
@@ -11,9 +11,9 @@
 
 typedef struct strata_kept_block {
     uint32_t slot;
-    uint32_t keepers, refusing; /* of these */
-    bool freed;                 /* by the program */
-    bool marked;                /* by somebody else before: a pool's block, whose mark stays */
+    uint32_t count, refusing; /* captures and graphs; those that refuse frees */
+    bool freed;               /* by the program */
+    bool marked;              /* before it came here: a pool's block, whose mark stays */
     strata_block block;
     UT_hash_handle hh;
 } kept_block;
@@ -61,7 +61,7 @@ strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *tabl
             return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
         }
     }
-    one->keepers++;
+    one->count++;
     return STRATA_SUCCESS;
 }
 
@@ -70,7 +70,7 @@ bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const
     kept_block *one = find(kept, block->id);
     if (!one)
         return false;
-    if (--one->keepers)
+    if (--one->count)
         return false;
     const bool freed = one->freed, marked = one->marked;
     erase(kept, one);

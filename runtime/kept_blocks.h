@@ -15,16 +15,16 @@ typedef struct strata_kept_blocks {
 /* Keeps a live block once more. Errors: USE_AFTER_FREE, FOREIGN_POINTER, OUT_OF_HOST_MEMORY. */
 strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
 
-/* Undoes one such call. True: the block was freed meanwhile, nobody keeps it, and the caller frees it. */
+/* Undoes one such call. True: the block was freed meanwhile, nothing keeps it any more, and the caller frees it. */
 bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
 
-/* One keeper more, or one less, wants frees of the block to be refused. */
+/* One that keeps the block refuses its free from now on, or no longer. */
 void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse);
 
 bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id);
 
-/* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (a keeper refuses), DOUBLE_FREE, and of
- * wrong facts. *found: false if the block is not here. */
+/* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (one that keeps it refuses), DOUBLE_FREE,
+ * and of wrong facts. *found: false if the block is not here. */
 strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
                                bool *found);
 

@@ -121,7 +121,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     const bool usable = is_usable(runtime);
-    status = strata_captures_end(runtime);
+    status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS)
         status = check_references_released(runtime);
     if (status == STRATA_SUCCESS)
@@ -159,7 +159,7 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
     strata_status status = check_private(runtime);
     if (!runtime || status != STRATA_SUCCESS)
         return status;
-    status = strata_captures_end(runtime);
+    status = strata_captures_discard(runtime);
     if (status != STRATA_SUCCESS)
         return status;
     strata_references_free_deferred(runtime);

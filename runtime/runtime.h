@@ -23,8 +23,9 @@ typedef struct strata_captures {
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_kept_blocks kept;
-    uint64_t graphs;      /* that exist */
-    uint64_t last_number; /* of pools */
+    strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
+    uint64_t graphs;                                      /* that exist */
+    uint64_t last_number;                                 /* of pools */
 } strata_captures;
 
 typedef struct strata_stream_slot {

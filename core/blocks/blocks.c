@@ -317,7 +317,7 @@ strata_status strata_check_block_facts(const strata_block *allocated, const stra
     return status == STRATA_SUCCESS ? status : refuse_fact(allocated, block, status);
 }
 
-static strata_status retire(strata_table *table, const strata_block *block, bool keeper, strata_entry **out)
+static strata_status retire(strata_table *table, const strata_block *block, bool may_be_kept, strata_entry **out)
 {
     *out = NULL;
     strata_entry *entry = strata_table_lookup(table, block->id);
@@ -334,7 +334,7 @@ static strata_status retire(strata_table *table, const strata_block *block, bool
         }
         if ((word & STRATA_WORD_PINS_MASK) || strata_entry_own_pins(entry, block->id.generation))
             return refuse_pinned(block);
-        if ((word & STRATA_WORD_KEPT) && !keeper)
+        if ((word & STRATA_WORD_KEPT) && !may_be_kept)
             return refuse_kept(block);
         const strata_block allocated = facts_of(table, entry);
         const strata_status wrong = wrong_fact(&allocated, block);

@@ -14,8 +14,8 @@
  * unsynchronized prepare may miss the owning thread's pin: a bug of the program, which finish reports, since the
  * generation has changed.
  *
- * Kept. Captures and graphs keep the blocks that they use: a kept block is freed only by its keeper. Whoever keeps it
- * counts how often (runtime/kept_blocks.h). */
+ * Kept. Captures and graphs keep the blocks that they use: only they, or a free through the runtime, free a kept block.
+ * How many keep it is counted in runtime/kept_blocks.h. */
 #ifndef STRATA_CORE_BLOCKS_BLOCKS_H
 #define STRATA_CORE_BLOCKS_BLOCKS_H
 

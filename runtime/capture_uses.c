@@ -1,0 +1,109 @@
+/* The arrays of a capture's uses. */
+#include "runtime/capture_uses.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+
+#include <string.h>
+
+strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, strata_block_id id)
+{
+    for (size_t i = uses->count; i-- > 0;)
+        if (uses->items[i].block.id.slot == id.slot && uses->items[i].block.id.generation == id.generation)
+            return &uses->items[i];
+    return NULL;
+}
+
+/* Doubles the room of an array. False without host memory. */
+static bool reserve(void **items, size_t count, size_t *room, size_t bytes)
+{
+    if (count < *room)
+        return true;
+    const size_t larger = *room ? 2 * *room : 8;
+    void *copy = strata_host_zalloc(larger * bytes);
+    if (!copy)
+        return false;
+    if (count)
+        memcpy(copy, *items, count * bytes);
+    strata_host_free(*items);
+    *items = copy;
+    *room = larger;
+    return true;
+}
+
+strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
+                                           strata_capture_kind kind)
+{
+    void *items = uses->items;
+    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items);
+    uses->items = items;
+    if (!reserved)
+        return NULL;
+    strata_capture_use *use = &uses->items[uses->count++];
+    *use = (strata_capture_use){.block = *block, .kind = kind};
+    return use;
+}
+
+void strata_capture_clear_marks(strata_capture_use *use)
+{
+    for (size_t i = 0; i < use->count; i++)
+        strata_nodes_free(&use->marks[i].nodes);
+    use->count = 0;
+}
+
+void strata_capture_remove_use(strata_capture_uses *uses, strata_capture_use *use)
+{
+    strata_capture_clear_marks(use);
+    strata_host_free(use->marks);
+    *use = uses->items[--uses->count];
+}
+
+bool strata_capture_reserve_mark(strata_capture_use *use)
+{
+    void *marks = use->marks;
+    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks);
+    use->marks = marks;
+    return reserved;
+}
+
+/* The mark that the access replaces: of a write, all; of a read, the stream's last one. */
+static strata_capture_mark *mark_for(strata_capture_use *use, CUstream stream, bool writes)
+{
+    if (writes)
+        strata_capture_clear_marks(use);
+    for (size_t i = 0; i < use->count; i++)
+        if (use->marks[i].stream == stream && !use->marks[i].writes)
+            return &use->marks[i];
+    strata_capture_mark *mark = &use->marks[use->count++];
+    *mark = (strata_capture_mark){.stream = stream, .writes = writes};
+    return mark;
+}
+
+strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, bool writes,
+                                      const strata_capture_front *front)
+{
+    strata_nodes nodes = {0};
+    if (!strata_capture_reserve_mark(use) || !strata_nodes_add(&nodes, front->nodes, front->count)) {
+        strata_nodes_free(&nodes);
+        return strata_fail_host_memory("a use of a block in a capture");
+    }
+    strata_capture_mark *mark = mark_for(use, stream, writes);
+    strata_nodes_free(&mark->nodes);
+    mark->nodes = nodes;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref)
+{
+    for (size_t i = 0; i < uses->ref_count; i++)
+        if (uses->refs[i] == ref)
+            return STRATA_SUCCESS;
+    void *refs = uses->refs;
+    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs);
+    uses->refs = refs;
+    if (!reserved)
+        return strata_fail_host_memory("a reference of a capture");
+    strata_reference_count_clone(&ref->count);
+    uses->refs[uses->ref_count++] = ref;
+    return STRATA_SUCCESS;
+}

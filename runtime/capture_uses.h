@@ -1,0 +1,53 @@
+/* What a capture notes: blocks, and where in the graph they were used. Guarded by the client's lock. */
+#ifndef STRATA_RUNTIME_CAPTURE_USES_H
+#define STRATA_RUNTIME_CAPTURE_USES_H
+
+#include "runtime/graph_nodes.h"
+#include "runtime/references.h"
+
+/* Work of the capture that used a block: what comes after it in the graph must come after these nodes. */
+typedef struct strata_capture_mark {
+    CUstream stream;
+    bool writes;
+    strata_nodes nodes;
+} strata_capture_mark;
+
+typedef enum strata_capture_kind {
+    STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
+    STRATA_CAPTURE_OWN,     /* a block of the capture's pool */
+    STRATA_CAPTURE_SEGMENT, /* of the pool */
+} strata_capture_kind;
+
+typedef struct strata_capture_use {
+    strata_block block;
+    strata_access access;
+    strata_capture_kind kind;
+    strata_capture_mark *marks; /* the last write and the reads since, as far as known */
+    size_t count, room;
+} strata_capture_use;
+
+typedef struct strata_capture_uses {
+    strata_capture_use *items;
+    size_t count, room;
+    struct strata_ref **refs; /* that launches in the capture named; held */
+    size_t ref_count, ref_room;
+} strata_capture_uses;
+
+/* NULL: it has none, or there is no host memory. */
+strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, strata_block_id id);
+strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
+                                           strata_capture_kind kind);
+void strata_capture_remove_use(strata_capture_uses *uses, strata_capture_use *use);
+
+/* Room for one mark more; false without host memory. */
+bool strata_capture_reserve_mark(strata_capture_use *use);
+
+/* Notes work of the stream, whose nodes are at the front. Errors: OUT_OF_HOST_MEMORY. */
+strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, bool writes,
+                                      const strata_capture_front *front);
+void strata_capture_clear_marks(strata_capture_use *use);
+
+/* Holds a reference, once. Errors: OUT_OF_HOST_MEMORY. */
+strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref);
+
+#endif
