@@ -42,5 +42,6 @@ void bench_events(const bench *self);
 void bench_threads(const bench *self);
 void bench_layers(const bench *self);
 void bench_references(const bench *self);
+void bench_graphs(const bench *self);
 
 #endif

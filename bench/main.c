@@ -87,6 +87,7 @@ int main(int argc, char **argv)
     bench_threads(&self);
     bench_layers(&self);
     bench_references(&self);
+    bench_graphs(&self);
     close_bench(&self);
 
     size_t rows;

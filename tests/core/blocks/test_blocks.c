@@ -263,6 +263,24 @@ static void a_free_with_a_wrong_fact_is_refused_and_changes_nothing(test_fixture
     free_block(fixture, &real);
 }
 
+static void a_kept_block_is_freed_by_its_keepers_alone(test_fixture *fixture)
+{
+    strata_block block = tagged_block(fixture);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    strata_table *table = strata_resource_table(top);
+    strata_entry *entry = strata_table_lookup(table, block.id);
+    assert_false(strata_block_is_kept(table, &block));
+    assert_true(strata_entry_keep(entry, block.id.generation));
+    assert_true(strata_block_is_kept(table, &block));
+    check_refused(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_BLOCK_IN_USE, &block);
+    check_refused(strata_resource_deallocate(top, &block, NULL), STRATA_ERROR_BLOCK_IN_USE, &block);
+    check_still_usable(fixture, &block);
+    strata_entry_unkeep(entry, block.id.generation);
+    free_block(fixture, &block);
+    assert_false(strata_entry_keep(entry, block.id.generation));
+    assert_false(strata_block_is_kept(table, &block));
+}
+
 static void a_pinned_block_is_not_freed(test_fixture *fixture)
 {
     strata_block block = tagged_block(fixture);
@@ -568,6 +586,7 @@ int main(void)
         TEST_CASE(made_up_identities_are_foreign),
         TEST_CASE(a_block_of_another_runtime_is_foreign),
         TEST_CASE(a_free_with_a_wrong_fact_is_refused_and_changes_nothing),
+        TEST_CASE(a_kept_block_is_freed_by_its_keepers_alone),
         TEST_CASE(a_pinned_block_is_not_freed),
         TEST_CASE(a_block_pinned_by_another_thread_is_not_freed),
         TEST_CASE(an_entry_whose_generations_are_used_up_has_no_further_block),
