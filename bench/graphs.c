@@ -64,23 +64,23 @@ static void capture_bare(graph_scene *self)
 
 static void bench_launch(const bench *self, const char *name, size_t count, double target)
 {
-    graph_scene scene = {.runtime = self->late, .count = count};
+    graph_scene stage = {.runtime = self->late, .count = count};
     if (!bench_wants(self, name))
         return;
-    scene_check(strata_runtime_stream_acquire(self->late, &scene.stream), "strata_runtime_stream_acquire");
+    scene_check(strata_runtime_stream_acquire(self->late, &stage.stream), "strata_runtime_stream_acquire");
     for (size_t i = 0; i < count; i++)
-        scene_check(strata_runtime_allocate(self->late, LENGTH, scene.stream, &scene.blocks[i]),
+        scene_check(strata_runtime_allocate(self->late, LENGTH, stage.stream, &stage.blocks[i]),
                     "strata_runtime_allocate");
-    capture(&scene);
-    capture_bare(&scene);
-    bench_row(self, name, (bench_plan){.batch = 100, .batches = 10}, (bench_side){launch_bare, settle, &scene},
-              (bench_side){launch, settle, &scene}, (bench_target){REPORT_ADDS_AT_MOST, target});
-    bare_check(bare.GraphExecDestroy(scene.bare_exec), "cuGraphExecDestroy");
-    bare_check(bare.GraphDestroy(scene.bare_graph), "cuGraphDestroy");
-    scene_check(strata_graph_destroy(scene.graph), "strata_graph_destroy");
+    capture(&stage);
+    capture_bare(&stage);
+    bench_row(self, name, (bench_plan){.batch = 100, .batches = 10}, (bench_side){launch_bare, settle, &stage},
+              (bench_side){launch, settle, &stage}, (bench_target){REPORT_ADDS_AT_MOST, target});
+    bare_check(bare.GraphExecDestroy(stage.bare_exec), "cuGraphExecDestroy");
+    bare_check(bare.GraphDestroy(stage.bare_graph), "cuGraphDestroy");
+    scene_check(strata_graph_destroy(stage.graph), "strata_graph_destroy");
     for (size_t i = 0; i < count; i++)
-        scene_check(strata_runtime_deallocate(self->late, &scene.blocks[i]), "strata_runtime_deallocate");
-    scene_check(strata_runtime_stream_release(self->late, scene.stream), "strata_runtime_stream_release");
+        scene_check(strata_runtime_deallocate(self->late, &stage.blocks[i]), "strata_runtime_deallocate");
+    scene_check(strata_runtime_stream_release(self->late, stage.stream), "strata_runtime_stream_release");
 }
 
 /* An allocation and a free each ask once where the stream stands. */
@@ -111,15 +111,15 @@ static void allocate_and_free(void *state, size_t operations)
 static void bench_memory(const bench *self)
 {
     static const char name[] = "graph, allocate and free in a capture (bare: its questions)";
-    graph_scene scene = {.runtime = self->late};
+    graph_scene stage = {.runtime = self->late};
     if (!bench_wants(self, name))
         return;
-    scene_check(strata_runtime_stream_acquire(self->late, &scene.stream), "strata_runtime_stream_acquire");
-    scene_check(strata_capture_begin(self->late, scene.stream, STRATA_CAPTURE_GLOBAL, NULL), "strata_capture_begin");
-    bench_row(self, name, (bench_plan){.batch = 1000, .batches = 1}, (bench_side){ask_bare, NULL, &scene},
-              (bench_side){allocate_and_free, NULL, &scene}, (bench_target){REPORT_ADDS_AT_MOST, 100});
-    scene_check(strata_capture_discard(self->late, scene.stream), "strata_capture_discard");
-    scene_check(strata_runtime_stream_release(self->late, scene.stream), "strata_runtime_stream_release");
+    scene_check(strata_runtime_stream_acquire(self->late, &stage.stream), "strata_runtime_stream_acquire");
+    scene_check(strata_capture_begin(self->late, stage.stream, STRATA_CAPTURE_GLOBAL, NULL), "strata_capture_begin");
+    bench_row(self, name, (bench_plan){.batch = 1000, .batches = 1}, (bench_side){ask_bare, NULL, &stage},
+              (bench_side){allocate_and_free, NULL, &stage}, (bench_target){REPORT_ADDS_AT_MOST, 100});
+    scene_check(strata_capture_discard(self->late, stage.stream), "strata_capture_discard");
+    scene_check(strata_runtime_stream_release(self->late, stage.stream), "strata_runtime_stream_release");
 }
 
 void bench_graphs(const bench *self)
