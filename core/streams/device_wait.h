@@ -1,4 +1,4 @@
-/* Waits on the host for all work of a device, whoever submitted it. */
+/* Waits on the host for all work of a device, of every library. */
 #ifndef STRATA_CORE_STREAMS_DEVICE_WAIT_H
 #define STRATA_CORE_STREAMS_DEVICE_WAIT_H
 

@@ -63,7 +63,7 @@ STRATA_API strata_status strata_ref_import_dlpack(strata_runtime *runtime, struc
 /* Whether the reference is of a read-only tensor, or a view of such. False for NULL. */
 STRATA_API bool strata_ref_is_read_only(const strata_ref *ref);
 
-/* As strata_launch_use_address, for the memory of a tensor, whoever owns it. One without elements is ignored. Strict
+/* As strata_launch_use_address, for the memory of a tensor, of any owner. One without elements is ignored. Strict
  * launches refuse what is in no block of the stack, permissive ones leave it out and count it. Errors: those of
  * strata_launch_use_address, UNSUPPORTED and INVALID_VALUE as strata_ref_import_dlpack; also INVALID_VALUE (`access`
  * writes a read-only tensor). Any strides are allowed. */

@@ -32,7 +32,7 @@ STRATA_API strata_status strata_scalar_set(strata_scalar *scalar, const void *va
  * Kernels may write the value, too. */
 STRATA_API strata_status strata_launch_use_scalar(strata_launch *launch, strata_scalar *scalar, strata_access access);
 
-/* The address, the same for the scalar's life. Errors: STALE; *out is then 0. */
+/* The address, which never changes. Errors: STALE; *out is then 0. */
 STRATA_API strata_status strata_scalar_address(const strata_scalar *scalar, CUdeviceptr *out);
 
 /* STRATA_ELEMENT_NONE for NULL. */

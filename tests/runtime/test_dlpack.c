@@ -1,0 +1,5 @@
+/* later */
+int main(void)
+{
+    return 0;
+}
