@@ -190,16 +190,22 @@ static void a_launch_in_flight_on_another_stream_keeps_the_old_value(test_fixtur
 
 static void a_launch_on_another_stream_gets_the_value_that_was_set_last(test_fixture *fixture)
 {
-    CUstream setter = test_stream(fixture, TEST_STREAM_REGISTERED), reader = test_stream(fixture, TEST_STREAM_POOL);
-    make(fixture, 1.5, setter);
-    test_stall *stall = test_stall_begin(setter);
-    set(2.5, setter);
-    const void *seen = launch_read(fixture, reader);
-    test_stall_release(stall);
-    test_synchronize(reader);
-    check_value(seen, 2.5);
-    test_stall_end(stall);
-    destroy();
+    for (test_stream_kind kind = 0; kind < TEST_STREAM_KINDS; kind++) {
+        CUstream maker = test_stream(fixture, TEST_STREAM_POOL);
+        CUstream setter = test_stream(fixture, kind), reader = test_stream(fixture, TEST_STREAM_POOL);
+        make(fixture, 1.5, maker); /* whose events cover nothing of the setter */
+        test_stall *stall = test_stall_begin(setter);
+        set(2.5, setter);
+        const void *seen = launch_read(fixture, reader);
+        test_stall_release(stall);
+        test_synchronize(reader);
+        check_value(seen, 2.5);
+        test_stall_end(stall);
+        destroy();
+        test_stream_close(fixture, maker);
+        test_stream_close(fixture, setter);
+        test_stream_close(fixture, reader);
+    }
 }
 
 static void sets_on_different_streams_follow_each_other(test_fixture *fixture)
@@ -244,17 +250,20 @@ static void after_a_rebuild_a_set_answers_stale(test_fixture *fixture)
 static void a_set_inside_a_capture_is_refused_and_the_capture_lives_on(test_fixture *fixture)
 {
     const double value = 3;
-    CUstream stream = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    make(fixture, 1.5, stream);
-    test_begin_capture(stream);
-    const strata_status status = strata_scalar_set(scalar, &value, stream);
-    const size_t nodes = test_end_capture(stream);
-    check_status(status, STRATA_ERROR_STREAM_CAPTURE);
-    assert_int_equal(nodes, 0);
-    const void *seen = launch_read(fixture, stream);
-    test_synchronize(stream);
-    check_value(seen, 1.5);
-    destroy();
+    for (test_stream_kind kind = 0; kind <= TEST_STREAM_UNKNOWN; kind++) {
+        CUstream stream = test_stream(fixture, kind);
+        make(fixture, 1.5, stream);
+        test_begin_capture(stream);
+        const strata_status status = strata_scalar_set(scalar, &value, stream);
+        const size_t nodes = test_end_capture(stream);
+        check_status(status, STRATA_ERROR_STREAM_CAPTURE);
+        assert_int_equal(nodes, 0);
+        const void *seen = launch_read(fixture, stream);
+        test_synchronize(stream);
+        check_value(seen, 1.5);
+        destroy();
+        test_stream_close(fixture, stream);
+    }
 }
 
 static void a_set_that_fails_half_way_leaves_the_old_value(test_fixture *fixture)
@@ -285,8 +294,7 @@ static void a_scalar_that_cannot_be_made_leaves_nothing(test_fixture *fixture)
     strata_scalar *made = (strata_scalar *)fixture;
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     test_fault_begin(TEST_FAULT_MEMSET, 1, false, CUDA_ERROR_UNKNOWN);
-    const strata_status status =
-        strata_scalar_create(fixture->runtime, STRATA_ELEMENT_F64, &value, stream, &made);
+    const strata_status status = strata_scalar_create(fixture->runtime, STRATA_ELEMENT_F64, &value, stream, &made);
     assert_int_equal(test_fault_end(), 1);
     check_status(status, STRATA_ERROR_DRIVER);
     assert_null(made);
