@@ -160,10 +160,10 @@ static void check_complete(CUstream stream)
 static void a_tensor_says_what_its_reference_is(test_fixture *fixture)
 {
     static const DLDataType types[] = {
-        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},      {kDLFloat, 32, 1}, {kDLFloat, 64, 1},
-        {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1},  {kDLInt, 8, 1},    {kDLInt, 16, 1},
-        {kDLInt, 32, 1},          {kDLInt, 64, 1},         {kDLUInt, 8, 1},   {kDLUInt, 16, 1},
-        {kDLUInt, 32, 1},         {kDLUInt, 64, 1},        {kDLComplex, 64, 1}, {kDLComplex, 128, 1},
+        {kDLFloat, 16, 1},        {kDLBfloat, 16, 1},     {kDLFloat, 32, 1},   {kDLFloat, 64, 1},
+        {kDLFloat8_e4m3fn, 8, 1}, {kDLFloat8_e5m2, 8, 1}, {kDLInt, 8, 1},      {kDLInt, 16, 1},
+        {kDLInt, 32, 1},          {kDLInt, 64, 1},        {kDLUInt, 8, 1},     {kDLUInt, 16, 1},
+        {kDLUInt, 32, 1},         {kDLUInt, 64, 1},       {kDLComplex, 64, 1}, {kDLComplex, 128, 1},
     };
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         strata_ref *ref;
@@ -310,8 +310,7 @@ static void a_consumer_that_only_reads_waits_for_no_reader(test_fixture *fixture
     test_synchronize(writer);
     test_stall *stall = test_stall_begin(reader);
     launch_read(fixture, ref, reader);
-    DLManagedTensorVersioned *tensor =
-        export_on(ref, number_of(consumer), &(strata_dlpack_options){.read_only = true});
+    DLManagedTensorVersioned *tensor = export_on(ref, number_of(consumer), &(strata_dlpack_options){.read_only = true});
     const unsigned char *seen = test_copy_back(fixture, data_of(tensor), BYTES, consumer);
     test_synchronize(consumer); /* while the reader is held back */
     check_bytes(seen, 0x5c, BYTES);
@@ -749,9 +748,9 @@ static void a_tensor_that_no_reference_can_have_stays_the_callers(test_fixture *
         strata_ref *ref = (strata_ref *)fixture;
         change_tensor(&other_tensor()->dl_tensor, i);
         check_status(strata_ref_import_dlpack(fixture->runtime, &other.tensor, &ref),
-                     i < UNSUPPORTED  ? STRATA_ERROR_UNSUPPORTED
-                     : i < INVALID    ? STRATA_ERROR_INVALID_VALUE
-                                      : STRATA_ERROR_WRONG_DEVICE);
+                     i < UNSUPPORTED ? STRATA_ERROR_UNSUPPORTED
+                     : i < INVALID   ? STRATA_ERROR_INVALID_VALUE
+                                     : STRATA_ERROR_WRONG_DEVICE);
         assert_null(ref);
     }
     strata_ref *ref = make(fixture, NULL), *wrong;
