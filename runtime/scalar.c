@@ -120,10 +120,13 @@ strata_status strata_scalar_create(strata_runtime *runtime, strata_element type,
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_scalar_create: out is NULL");
     *out = NULL;
+    strata_status status = strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
     strata_scalar *scalar = strata_host_zalloc(sizeof *scalar);
     if (!scalar)
         return strata_fail_host_memory("a scalar");
-    strata_status status = strata_ref_allocate(runtime, type, 2, false, stream, &scalar->ref);
+    status = strata_ref_allocate(runtime, type, 2, false, stream, &scalar->ref);
     if (status == STRATA_SUCCESS)
         status = set(scalar->ref, value ? value : zero, stream);
     if (status == STRATA_SUCCESS) {
