@@ -186,7 +186,9 @@ static void touch_the_rest(void)
     strata_launch_end(&scene.open);
     child_check(strata_ref_clone(scene.ref) == scene.ref);
     child_status(strata_scalar_destroy(scene.scalar), STRATA_ERROR_FORKED);
+    strata_fail(STRATA_ERROR_IO, "before the deleter");
     scene.tensor->deleter(scene.tensor);
+    child_check(strata_last_error()->status == STRATA_ERROR_IO); /* nothing was tried */
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);

@@ -128,6 +128,24 @@ static void a_tensor_outlives_its_runtime(void **state)
     }
 }
 
+/* The block is that of its first reference, whatever became of the tensor. */
+static void a_tensor_that_came_back_does_not_count_as_a_block(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = make_runtime("pool");
+    strata_ref *ref = make(runtime, NULL), *back;
+    strata_block block;
+    DLManagedTensorVersioned *tensor;
+    check_ok(strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, &tensor));
+    check_ok(strata_ref_import_dlpack(runtime, tensor, &back));
+    check_ok(strata_ref_release(back));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    check_status(strata_runtime_abandon(runtime), STRATA_ERROR_BUSY);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_abandon(runtime));
+    check_ok(strata_ref_release(ref));
+}
+
 static void a_launch_with_references_ends_after_its_runtime_was_abandoned(void **state)
 {
     (void)state;
@@ -342,6 +360,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_runtime_with_other_blocks_or_acquired_streams_is_not_abandoned),
         cmocka_unit_test(memory_of_an_abandoned_runtime_is_freed_after_work_of_a_stream_that_is_gone),
         cmocka_unit_test(a_tensor_outlives_its_runtime),
+        cmocka_unit_test(a_tensor_that_came_back_does_not_count_as_a_block),
         cmocka_unit_test(a_launch_with_references_ends_after_its_runtime_was_abandoned),
         cmocka_unit_test(a_runtime_whose_stream_is_held_as_last_writer_is_not_ended),
         cmocka_unit_test(references_may_be_released_while_their_runtime_is_abandoned),
