@@ -1,12 +1,15 @@
 /* References handed through a queue of threads while the context is rebuilt. The main thread makes buffers and puts
  * them into a queue; workers take them out, fill them on streams of their own, and release them. In the middle the
  * generation moves, as after a rebuild of the context: buffers made before are stale from then on, wherever they are,
- * and each worker finds out when it asks for the address. A watch tells of the change. */
+ * and each worker finds out when it asks for the address. A watch tells of the change.
+ *
+ * Then a buffer goes to another library as a DLPack tensor, and a scalar is set between two launches. */
 #include "cuda_calls.h"
 
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <strata/dlpack_types.h>
 
 enum { WORKERS = 4, BUFFERS = 200, REBUILD_AFTER = 100, LENGTH = 4096, ROOM = 16 };
 
@@ -152,12 +155,82 @@ static bool run(strata_runtime *runtime)
     return done && buffers.failed == 0 && buffers.filled + buffers.stale == BUFFERS;
 }
 
+/* As a library that knows DLPack and nothing of Strata: works with the tensor on its own stream, and deletes it. */
+static bool library_takes(DLManagedTensorVersioned *tensor, CUstream stream)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)tensor->dl_tensor.data + tensor->dl_tensor.byte_offset;
+    const size_t bytes = (size_t)(tensor->dl_tensor.shape[0] * tensor->dl_tensor.shape[1]) * 4;
+    const bool submitted = tensor->version.major == DLPACK_MAJOR_VERSION && tensor->dl_tensor.dtype.bits == 32 &&
+                           cu.MemsetD8Async(address, 0, bytes, stream) == CUDA_SUCCESS;
+    tensor->deleter(tensor); /* the memory goes after the work above */
+    return submitted;
+}
+
+static bool hand_to_a_library(strata_runtime *runtime, CUstream stream, CUstream library_stream)
+{
+    static const int64_t shape[] = {64, LENGTH / 64};
+    const strata_dlpack_options options = {.shape = shape, .ndim = 2};
+    DLManagedTensorVersioned *tensor = NULL;
+    strata_ref *ref;
+    if (strata_ref_allocate(runtime, STRATA_ELEMENT_F32, LENGTH, false, stream, &ref) != STRATA_SUCCESS)
+        return false;
+    bool done = fill(runtime, ref, stream) == STRATA_SUCCESS &&
+                strata_ref_export_dlpack(ref, (int64_t)(uintptr_t)library_stream, &options, &tensor) == STRATA_SUCCESS;
+    done &= strata_ref_release(ref) == STRATA_SUCCESS; /* the tensor has a reference of its own */
+    return done && library_takes(tensor, library_stream);
+}
+
+/* A launch that reads the scalar; here a copy stands for the kernel. */
+static bool read_scalar(strata_runtime *runtime, strata_scalar *scalar, CUstream stream, float *value)
+{
+    strata_launch launch;
+    CUdeviceptr address;
+    if (strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT) != STRATA_SUCCESS)
+        return false;
+    bool done = strata_launch_use_scalar(&launch, scalar, STRATA_ACCESS_READ) == STRATA_SUCCESS &&
+                strata_scalar_address(scalar, &address) == STRATA_SUCCESS &&
+                strata_launch_preflight(&launch) == STRATA_SUCCESS;
+    if (done) {
+        done = cu.MemcpyDtoHAsync(value, address, sizeof *value, stream) == CUDA_SUCCESS;
+        done &= strata_launch_commit(&launch) == STRATA_SUCCESS;
+    }
+    return (strata_launch_end(&launch) == STRATA_SUCCESS) & done;
+}
+
+/* Each launch has the value that was set before it, however late it runs. */
+static bool set_between_launches(strata_runtime *runtime, CUstream stream)
+{
+    const float values[] = {0.5f, 0.25f};
+    float seen[2] = {0};
+    strata_scalar *scalar;
+    if (strata_scalar_create(runtime, STRATA_ELEMENT_F32, &values[0], stream, &scalar) != STRATA_SUCCESS)
+        return false;
+    bool done = read_scalar(runtime, scalar, stream, &seen[0]) &&
+                strata_scalar_set(scalar, &values[1], stream) == STRATA_SUCCESS &&
+                read_scalar(runtime, scalar, stream, &seen[1]);
+    done = cu.StreamSynchronize(stream) == CUDA_SUCCESS && done;
+    done &= strata_scalar_destroy(scalar) == STRATA_SUCCESS;
+    printf("the first launch had %g, the second %g\n", (double)seen[0], (double)seen[1]);
+    return done && memcmp(seen, values, sizeof seen) == 0;
+}
+
+static bool run_with_others(strata_runtime *runtime)
+{
+    CUstream stream, library_stream;
+    if (strata_runtime_stream_acquire(runtime, &stream) != STRATA_SUCCESS ||
+        strata_runtime_stream_acquire(runtime, &library_stream) != STRATA_SUCCESS)
+        return false;
+    bool done = hand_to_a_library(runtime, stream, library_stream) && set_between_launches(runtime, stream);
+    done &= strata_runtime_stream_release(runtime, library_stream) == STRATA_SUCCESS;
+    return (strata_runtime_stream_release(runtime, stream) == STRATA_SUCCESS) & done;
+}
+
 int main(void)
 {
     strata_runtime *runtime;
     if (!cuda_open(&cu) || strata_runtime_create(NULL, &runtime) != STRATA_SUCCESS)
         return EXIT_FAILURE;
-    bool done = run(runtime);
+    bool done = run(runtime) && run_with_others(runtime);
     done &= strata_runtime_destroy(runtime) == STRATA_SUCCESS; /* no reference and no memory is left */
     if (!done)
         fprintf(stderr, "%s\n", strata_last_error()->message);

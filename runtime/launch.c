@@ -1,9 +1,10 @@
 /* The launch recorder: all checks, then all waits, then one use record for all blocks of the work. */
-#include <strata/launch.h>
+#include "runtime/launch.h"
 
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/streams/batches.h"
 #include "core/streams/stream_wait.h"
@@ -100,10 +101,9 @@ static strata_launch_entry *find_entry(strata_launch *launch, const strata_block
     return NULL;
 }
 
-/* A failed use is remembered, so that the launch cannot be prepared. */
-static strata_status remember(strata_launch *launch, strata_status status)
+strata_status strata_launch_remember(strata_launch *launch, strata_status status)
 {
-    if (status != STRATA_SUCCESS && launch->failed == STRATA_SUCCESS)
+    if (status != STRATA_SUCCESS && launch && launch->state == LAUNCH_OPEN && launch->failed == STRATA_SUCCESS)
         launch->failed = status;
     return status;
 }
@@ -165,7 +165,7 @@ static strata_status add_use(strata_launch *launch, const strata_block *block, s
     return STRATA_SUCCESS;
 }
 
-static strata_status check_use(const strata_launch *launch, strata_access access, const char *call)
+strata_status strata_launch_check_use(const strata_launch *launch, strata_access access, const char *call)
 {
     if (!launch || launch->state != LAUNCH_OPEN)
         return refuse_state(launch, call);
@@ -176,44 +176,77 @@ static strata_status check_use(const strata_launch *launch, strata_access access
 
 strata_status strata_launch_use(strata_launch *launch, const strata_block *block, strata_access access)
 {
-    strata_status status = check_use(launch, access, "strata_launch_use");
+    strata_status status = strata_launch_check_use(launch, access, "strata_launch_use");
     if (status == STRATA_SUCCESS && !block)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_use: block is NULL");
     if (status == STRATA_SUCCESS && !strata_block_is_empty(block))
         status = add_use(launch, block, access, NULL);
-    return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
+    return strata_launch_remember(launch, status);
 }
 
-strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr address, strata_access access)
+static strata_status check_range(const strata_block *block, CUdeviceptr address, size_t bytes)
 {
-    strata_status status = check_use(launch, access, "strata_launch_use_address");
-    if (status != STRATA_SUCCESS)
-        return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
-    if (address == 0)
+    if (bytes <= block->bytes - (address - block->address))
         return STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "%s from 0x%llx on exceed block 0x%llx (tag \"%s\", %s), in which they begin",
+                       strata_size_text(bytes).text, (unsigned long long)address, (unsigned long long)block->address,
+                       strata_tag_name(block->tag), strata_size_text(block->bytes).text);
+}
+
+strata_status strata_launch_use_range(strata_launch *launch, CUdeviceptr address, size_t bytes, strata_access access)
+{
     strata_block block;
-    bool permissive = launch->mode == STRATA_LAUNCH_PERMISSIVE;
+    const bool permissive = launch->mode == STRATA_LAUNCH_PERMISSIVE;
     if (permissive)
         strata_error_suppress_begin();
-    status = strata_runtime_find(launch->runtime, address, &block);
+    strata_status status = strata_runtime_find(launch->runtime, address, &block);
     if (permissive)
         strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS && permissive) {
         launch->skipped++;
         return STRATA_SUCCESS;
     }
-    return remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access, NULL) : status);
+    if (status == STRATA_SUCCESS)
+        status = check_range(&block, address, bytes);
+    return strata_launch_remember(launch, status == STRATA_SUCCESS ? add_use(launch, &block, access, NULL) : status);
+}
+
+strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr address, strata_access access)
+{
+    const strata_status status = strata_launch_check_use(launch, access, "strata_launch_use_address");
+    if (status != STRATA_SUCCESS)
+        return strata_launch_remember(launch, status);
+    return address ? strata_launch_use_range(launch, address, 1, access) : STRATA_SUCCESS;
+}
+
+strata_status strata_launch_leave_out(strata_launch *launch, strata_status status, const char *what)
+{
+    if (launch->mode != STRATA_LAUNCH_PERMISSIVE)
+        return strata_launch_remember(launch,
+                                      strata_fail(status, "%s, of which a strict launch cannot track the uses", what));
+    launch->skipped++;
+    return STRATA_SUCCESS;
+}
+
+size_t strata_launch_skipped(const strata_launch *launch)
+{
+    return launch ? launch->skipped : 0;
 }
 
 strata_status strata_launch_use_ref(strata_launch *launch, strata_ref *ref, strata_access access)
 {
-    strata_status status = check_use(launch, access, "strata_launch_use_ref");
+    strata_status status = strata_launch_check_use(launch, access, "strata_launch_use_ref");
     strata_ref_memory memory;
     if (status == STRATA_SUCCESS)
         status = strata_ref_access(ref, &memory);
+    if (status == STRATA_SUCCESS)
+        status = strata_reference_check_access(ref, access);
+    if (status == STRATA_SUCCESS && ref->foreign)
+        return strata_launch_leave_out(launch, STRATA_ERROR_FOREIGN_POINTER, "the reference is to foreign memory");
     if (status == STRATA_SUCCESS && !strata_block_is_empty(memory.block))
         status = add_use(launch, memory.block, access, ref);
-    return launch && launch->state == LAUNCH_OPEN ? remember(launch, status) : status;
+    return strata_launch_remember(launch, status);
 }
 
 /* Frees that waited for this launch are made now, those of its own references too. Either may end the runtime, if it is

@@ -1,9 +1,15 @@
-/* The end of references: frees in stream order, deferred ones, and the end of an abandoned runtime. */
+/* The end of references: frees in stream order, deferred ones, imported tensors, and the end of an abandoned runtime.
+ *
+ * What other libraries submitted with exported or foreign memory is not recorded, on streams that may be unknown or
+ * gone: such memory goes once the device has done all that was submitted so far. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
+#include "core/streams/device_wait.h"
 #include "runtime/captures.h"
 #include "runtime/references.h"
+
+#include <strata/dlpack_types.h>
 
 /* After a bump the context is asked for once: if it was reset, which may not be known yet, the memory is gone. */
 static void look_for_reset(const strata_ref *whole)
@@ -13,6 +19,17 @@ static void look_for_reset(const strata_ref *whole)
         strata_check_device_now(whole->record->device);
 }
 
+/* Waits for unrecorded work of other libraries, if there may be any. */
+static strata_status wait_for_others(const strata_ref *whole)
+{
+    if (!whole->foreign && !atomic_load_explicit(&whole->exported, memory_order_relaxed))
+        return STRATA_SUCCESS;
+    if (!strata_device_is_usable(whole->record->device))
+        return STRATA_SUCCESS;
+    const strata_status status = strata_device_wait(whole->record->device);
+    return strata_ends_without_driver(status) ? STRATA_SUCCESS : status;
+}
+
 /* Errors are suppressed. */
 static strata_status free_block(const strata_ref *whole)
 {
@@ -20,9 +37,12 @@ static strata_status free_block(const strata_ref *whole)
     if (strata_block_is_empty(&whole->block))
         return STRATA_SUCCESS;
     look_for_reset(whole);
+    strata_status status = wait_for_others(whole);
+    if (status != STRATA_SUCCESS)
+        return status;
     const bool kept = strata_runtime_keeps(whole->runtime, &whole->block);
-    const strata_status status = kept ? strata_kept_block_free(whole->runtime, &whole->block, NULL, true)
-                                      : strata_free_from_top_on_own_stream(top, &whole->block);
+    status = kept ? strata_kept_block_free(whole->runtime, &whole->block, NULL, true)
+                  : strata_free_from_top_on_own_stream(top, &whole->block);
     if (status != STRATA_ERROR_STREAM_MISUSE)
         return status;
     /* The handle of an unknown allocation stream may be dead: the free comes after recorded uses alone. */
@@ -45,10 +65,22 @@ static void defer(strata_ref *whole)
         ;
 }
 
+/* Frees the block, or gives an imported tensor back. `tell`: raises why it failed, other than for a prepared use. */
+static strata_status end_memory(const strata_ref *whole, bool tell)
+{
+    struct DLManagedTensorVersioned *imported = whole->imported;
+    strata_error_suppress_begin();
+    const strata_status status = imported ? wait_for_others(whole) : free_block(whole);
+    strata_error_suppress_end(tell && status != STRATA_SUCCESS && status != STRATA_ERROR_BLOCK_IN_USE);
+    if (status == STRATA_SUCCESS && imported && imported->deleter)
+        imported->deleter(imported);
+    return status;
+}
+
 static strata_status drop(strata_ref *whole)
 {
     strata_device_record *record = whole->record;
-    const bool block = !strata_block_is_empty(&whole->block);
+    const bool block = !whole->imported && !strata_block_is_empty(&whole->block);
     strata_host_free(whole);
     return strata_device_record_unhold(record, block);
 }
@@ -56,13 +88,10 @@ static strata_status drop(strata_ref *whole)
 strata_status strata_reference_free(strata_ref *whole)
 {
     strata_references_free_deferred(whole->runtime);
-    strata_error_suppress_begin();
-    const strata_status status = free_block(whole);
-    const bool prepared = status == STRATA_ERROR_BLOCK_IN_USE;
-    strata_error_suppress_end(status != STRATA_SUCCESS && !prepared);
+    const strata_status status = end_memory(whole, true);
     if (!is_over(status)) {
         defer(whole);
-        return prepared ? STRATA_SUCCESS : status;
+        return status == STRATA_ERROR_BLOCK_IN_USE ? STRATA_SUCCESS : status;
     }
     const strata_status dropped = drop(whole);
     return status == STRATA_SUCCESS ? dropped : status;
@@ -73,10 +102,7 @@ void strata_references_free_deferred_slow(strata_runtime *runtime)
     strata_ref *whole = atomic_exchange_explicit(&runtime->deferred_frees, NULL, memory_order_acquire);
     while (whole) {
         strata_ref *next = whole->next_deferred; /* keeps the runtime */
-        strata_error_suppress_begin();
-        const strata_status status = free_block(whole);
-        strata_error_suppress_end(false);
-        if (is_over(status))
+        if (is_over(end_memory(whole, false)))
             drop(whole);
         else
             defer(whole);

@@ -8,6 +8,8 @@
 #include "core/streams/stream_holds.h"
 #include "core/streams/stream_map.h"
 
+#include <strata/dlpack.h>
+
 #include <stdio.h>
 #include <string.h>
 
@@ -42,7 +44,7 @@ const char *strata_element_name(strata_element type)
     return is_element(type) ? elements[type].name : "";
 }
 
-static strata_status count_bytes(strata_element type, size_t length, size_t *bytes)
+strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes)
 {
     if (!is_element(type))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%d is not an element type", (int)type);
@@ -52,7 +54,7 @@ static strata_status count_bytes(strata_element type, size_t length, size_t *byt
     return STRATA_SUCCESS;
 }
 
-static strata_status check_alignment(CUdeviceptr address, strata_element type)
+strata_status strata_element_check_alignment(CUdeviceptr address, strata_element type)
 {
     return address % elements[type].bytes == 0
                ? STRATA_SUCCESS
@@ -147,8 +149,7 @@ strata_status strata_ref_raw_device_ptr(const strata_ref *ref, CUdeviceptr *out)
 
 /* ---- making ---- */
 
-/* A reference without memory; it holds the record. Errors: STALE (shutdown has begun), OUT_OF_HOST_MEMORY. */
-static strata_status make_reference(strata_runtime *runtime, strata_element type, size_t length, strata_ref **out)
+strata_status strata_reference_make(strata_runtime *runtime, strata_element type, size_t length, strata_ref **out)
 {
     strata_device_record *record = strata_device_state_record(runtime->state);
     const uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire);
@@ -212,9 +213,9 @@ strata_status strata_ref_allocate(strata_runtime *runtime, strata_element type, 
     strata_ref *ref = NULL;
     strata_block block;
     if (status == STRATA_SUCCESS)
-        status = count_bytes(type, length, &bytes);
+        status = strata_element_count_bytes(type, length, &bytes);
     if (status == STRATA_SUCCESS)
-        status = make_reference(runtime, type, length, &ref);
+        status = strata_reference_make(runtime, type, length, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     status = strata_runtime_allocate(runtime, bytes, stream, &block);
@@ -239,14 +240,14 @@ static strata_status check_adoption(strata_runtime *runtime, const strata_block 
     if (!block)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_adopt: block is NULL");
     const strata_table *table = runtime->stack->head.table;
-    strata_status status = count_bytes(type, length, bytes);
+    strata_status status = strata_element_count_bytes(type, length, bytes);
     if (status == STRATA_SUCCESS && !strata_block_is_empty(block) &&
         strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
         status = strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
     if (status == STRATA_SUCCESS && *bytes > block->bytes)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%zu elements of type %s exceed the block, which has %s",
                              length, elements[type].name, strata_size_text(block->bytes).text);
-    return status == STRATA_SUCCESS ? check_alignment(block->address, type) : status;
+    return status == STRATA_SUCCESS ? strata_element_check_alignment(block->address, type) : status;
 }
 
 strata_status strata_ref_adopt(strata_runtime *runtime, const strata_block *block, strata_element type, size_t length,
@@ -261,7 +262,7 @@ strata_status strata_ref_adopt(strata_runtime *runtime, const strata_block *bloc
     if (status == STRATA_SUCCESS)
         status = check_adoption(runtime, block, type, length, &bytes);
     if (status == STRATA_SUCCESS)
-        status = make_reference(runtime, type, length, &ref);
+        status = strata_reference_make(runtime, type, length, &ref);
     if (status != STRATA_SUCCESS)
         return status;
     give_memory(ref, block, bytes);
@@ -278,13 +279,13 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
     }
     *out = NULL;
     size_t bytes;
-    strata_status status = count_bytes(type, length, &bytes);
+    strata_status status = strata_element_count_bytes(type, length, &bytes);
     if (status == STRATA_SUCCESS && (offset > whole->bytes || bytes > whole->bytes - offset))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE,
                              "a view of %zu bytes from byte %zu on exceeds its reference, which has %zu bytes", bytes,
                              offset, whole->bytes);
     if (status == STRATA_SUCCESS)
-        status = check_alignment(whole->address + offset, type);
+        status = strata_element_check_alignment(whole->address + offset, type);
     if (status != STRATA_SUCCESS)
         return status;
     strata_ref *view = strata_host_zalloc_aligned(_Alignof(strata_ref), sizeof *view);
@@ -298,7 +299,9 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
                          .type = type,
                          .whole = strata_ref_clone(whole->whole),
                          .runtime = whole->runtime,
-                         .block = whole->block};
+                         .block = whole->block,
+                         .foreign = whole->foreign,
+                         .read_only = whole->read_only};
     strata_reference_count_init(&view->count);
     *out = view;
     return STRATA_SUCCESS;
@@ -356,6 +359,11 @@ uint64_t strata_ref_generation(const strata_ref *ref)
     return ref ? ref->word >> STRATA_RECORD_GENERATION : 0;
 }
 
+bool strata_ref_is_read_only(const strata_ref *ref)
+{
+    return ref && ref->read_only;
+}
+
 void strata_ref_print(const strata_ref *ref, strata_write_callback write, void *data)
 {
     char text[96];
@@ -368,10 +376,30 @@ void strata_ref_print(const strata_ref *ref, strata_write_callback write, void *
 
 /* ---- uses ---- */
 
+strata_status strata_reference_check_access(const strata_ref *ref, strata_access access)
+{
+    return ref->read_only && (access & STRATA_ACCESS_WRITE)
+               ? strata_fail(STRATA_ERROR_INVALID_VALUE, "the memory at 0x%llx was imported as read-only",
+                             (unsigned long long)ref->address)
+               : STRATA_SUCCESS;
+}
+
+static strata_status check_tracked(const strata_ref *ref)
+{
+    return ref->foreign ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                                      "the memory at 0x%llx is foreign: Strata does not record its uses",
+                                      (unsigned long long)ref->address)
+                        : STRATA_SUCCESS;
+}
+
 strata_status strata_ref_record_write(strata_ref *ref, CUstream stream)
 {
     strata_ref_memory memory;
-    const strata_status status = strata_ref_access(ref, &memory);
+    strata_status status = strata_ref_access(ref, &memory);
+    if (status == STRATA_SUCCESS)
+        status = strata_reference_check_access(ref, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS)
+        status = check_tracked(ref);
     return status == STRATA_SUCCESS
                ? strata_runtime_record_block_use(ref->runtime, memory.block, stream, STRATA_ACCESS_WRITE)
                : status;
@@ -389,7 +417,9 @@ strata_status strata_ref_last_write_stream(const strata_ref *ref, strata_last_wr
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_last_write_stream: out is NULL");
     *out = (strata_last_write){0};
     strata_ref_memory memory;
-    const strata_status status = strata_ref_access(ref, &memory);
+    strata_status status = strata_ref_access(ref, &memory);
+    if (status == STRATA_SUCCESS)
+        status = check_tracked(ref);
     if (status != STRATA_SUCCESS || strata_block_is_empty(memory.block) || !ref->runtime->tracks)
         return status;
     const strata_table *table = ref->runtime->stack->head.table;

@@ -8,6 +8,8 @@
 
 #include <strata/ref.h>
 
+struct DLManagedTensorVersioned;
+
 struct strata_ref {
     strata_device_record *record; /* held by `whole`; these are constant */
     uint64_t word;                /* of the record when the memory was current */
@@ -18,12 +20,26 @@ struct strata_ref {
     strata_ref *whole; /* the reference that owns the allocation: itself, or of a view another one, which it holds */
     strata_runtime *runtime; /* exists while the reference does */
     strata_block block;
+    struct DLManagedTensorVersioned *imported; /* of `whole`: whose memory it is; constant, or NULL */
+    bool foreign;                              /* imported, and in no block of the stack: uses are not recorded */
+    bool read_only;
+    _Atomic bool exported;     /* of `whole`: ever; set by a holder of it, read after the last release */
     strata_ref *next_deferred; /* after the last release, if the free was refused */
     _Alignas(64) strata_reference_count count;
 };
 
-/* Frees the memory of an allocation without references, and the reference; if a prepared use forbids that, or the free
- * fails, later. */
+/* A reference without memory; it holds nothing yet. Errors: STALE (shutdown has begun), OUT_OF_HOST_MEMORY. */
+strata_status strata_reference_make(strata_runtime *runtime, strata_element type, size_t length, strata_ref **out);
+
+/* Errors: INVALID_VALUE (no such type; the bytes overflow); of the second, misaligned elements. */
+strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes);
+strata_status strata_element_check_alignment(CUdeviceptr address, strata_element type);
+
+/* Errors: INVALID_VALUE (writes read-only memory). */
+strata_status strata_reference_check_access(const strata_ref *ref, strata_access access);
+
+/* Ends memory without references, and the reference: frees a block, gives a tensor back; if a prepared use forbids
+ * that, or it fails, later. */
 strata_status strata_reference_free(strata_ref *whole);
 
 /* Tries deferred frees again. The runtime may have ended on return, if it is abandoned. */

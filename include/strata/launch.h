@@ -12,7 +12,7 @@ extern "C" {
 
 typedef enum strata_launch_mode {
     STRATA_LAUNCH_STRICT = 0, /* untrackable memory is refused */
-    STRATA_LAUNCH_PERMISSIVE, /* untrackable memory is skipped */
+    STRATA_LAUNCH_PERMISSIVE, /* untrackable memory is left out and counted */
 } strata_launch_mode;
 
 struct strata_ref;
@@ -53,6 +53,9 @@ STRATA_API strata_status strata_launch_use(strata_launch *launch, const strata_b
 
 /* As strata_launch_use, for the block that contains `address`. */
 STRATA_API strata_status strata_launch_use_address(strata_launch *launch, CUdeviceptr address, strata_access access);
+
+/* Uses so far that a permissive launch has left out, until the end. 0 for NULL. */
+STRATA_API size_t strata_launch_skipped(const strata_launch *launch);
 
 /* Checks all uses, then makes the stream wait for earlier conflicting work. After a failure nothing is recorded or
  * pinned, and the work must not be submitted. */

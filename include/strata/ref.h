@@ -62,7 +62,8 @@ typedef struct strata_ref strata_ref;
 typedef struct strata_ref_memory {
     CUdeviceptr address;       /* of the first element; 0 if there is none */
     size_t bytes;              /* of all elements */
-    const strata_block *block; /* that they lie in; valid while the reference is held; empty without elements */
+    const strata_block *block; /* that they lie in; valid while the reference is held; empty without elements, and for
+                                  foreign memory (dlpack.h) */
     strata_stale_reason stale; /* the reason for STALE */
 } strata_ref_memory;
 
@@ -126,11 +127,13 @@ STRATA_API void strata_ref_print(const strata_ref *ref, strata_write_callback wr
 /* ---- uses ---- */
 
 /* As strata_launch_use, for the reference's block. From here to the end of the launch, commit or cancel, the launch has
- * a reference of its own. Also checked by preflight. Errors: also STALE. */
+ * a reference of its own. Also checked by preflight. Foreign memory (dlpack.h) is FOREIGN_POINTER in strict mode, left
+ * out and not held in permissive mode. Errors: also STALE, and INVALID_VALUE (`access` writes read-only memory). */
 STRATA_API strata_status strata_launch_use_ref(strata_launch *launch, strata_ref *ref, strata_access access);
 
 /* Records that work submitted to `stream` writes the memory: later uses, and the free, come after it. Errors: STALE,
- * and those of strata_runtime_record_block_use. */
+ * INVALID_VALUE (read-only memory), STREAM_MISUSE (foreign memory: dlpack.h), and those of
+ * strata_runtime_record_block_use. */
 STRATA_API strata_status strata_ref_record_write(strata_ref *ref, CUstream stream);
 
 typedef enum strata_last_write_kind {
@@ -150,7 +153,8 @@ typedef struct strata_last_write {
  * first write until it is known to be complete. Work that waits for this waits for what a launch that reads would wait
  * for, if each write came after the one before. Reads are not told: work that writes after other streams' reads needs a
  * launch. While a write is held, its
- * stream cannot be unregistered (BUSY), nor its runtime be destroyed. Errors: STALE. */
+ * stream cannot be unregistered (BUSY), nor its runtime be destroyed. Errors: STALE, STREAM_MISUSE (foreign memory:
+ * dlpack.h). */
 STRATA_API strata_status strata_ref_last_write_stream(const strata_ref *ref, strata_last_write *out);
 
 /* Later work on `stream` waits for the write. Errors: STREAM_CAPTURE, OUT_OF_HOST_MEMORY, DRIVER. */

@@ -3,6 +3,7 @@
 #define STRATA_H
 
 #include <strata/aligned.h>
+#include <strata/arrow.h>
 #include <strata/async.h>
 #include <strata/binning.h>
 #include <strata/block.h>
@@ -11,6 +12,7 @@
 #include <strata/control.h>
 #include <strata/device_state.h>
 #include <strata/direct.h>
+#include <strata/dlpack.h>
 #include <strata/emitter.h>
 #include <strata/failure_callback.h>
 #include <strata/fallback.h>
@@ -31,6 +33,7 @@
 #include <strata/ref.h>
 #include <strata/resource.h>
 #include <strata/runtime.h>
+#include <strata/scalar.h>
 #include <strata/stack.h>
 #include <strata/statistics.h>
 #include <strata/status.h>

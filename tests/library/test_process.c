@@ -16,6 +16,8 @@
 #include "support/child.h"
 #include "support/effort.h"
 
+#include <strata/dlpack_types.h>
+
 enum { FORKS = 150, WORKERS = 4, FORK_PATIENCE_S = 20, SHORT_LIVES = 3000 };
 
 /* ---- everything that can be called ---- */
@@ -26,6 +28,8 @@ static struct {
     strata_resource *top;
     strata_block block;
     strata_ref *ref;
+    struct DLManagedTensorVersioned *tensor;
+    strata_scalar *scalar;
     strata_fence *fence;
     strata_launch open, ready;
     CUstream stream; /* acquired */
@@ -41,6 +45,8 @@ static void set_scene(const char *stack)
     child_ok(strata_runtime_stream_acquire(scene.runtime, &scene.stream));
     child_ok(strata_runtime_allocate(scene.runtime, 4096, scene.stream, &scene.block));
     child_ok(strata_ref_allocate(scene.runtime, STRATA_ELEMENT_F32, 16, false, scene.stream, &scene.ref));
+    child_ok(strata_ref_export_dlpack(scene.ref, STRATA_DLPACK_STREAM_NONE, NULL, &scene.tensor));
+    child_ok(strata_scalar_create(scene.runtime, STRATA_ELEMENT_F32, NULL, scene.stream, &scene.scalar));
     child_ok(strata_fence_create(scene.runtime, &scene.fence));
     child_ok(strata_launch_begin(&scene.open, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
     child_ok(strata_launch_begin(&scene.ready, scene.runtime, scene.stream, STRATA_LAUNCH_STRICT));
@@ -112,6 +118,14 @@ static const strata_request request = {.bytes = 64};
     X(USE, ref_record_write, strata_ref_record_write(scene.ref, NULL))                                              \
     X(USE, ref_last_write, strata_ref_last_write_stream(scene.ref, &(strata_last_write){0}))                        \
     X(USE, last_write_wait, strata_last_write_wait(scene.runtime, &(strata_last_write){0}, NULL))                   \
+    X(USE, export_dlpack, strata_ref_export_dlpack(scene.ref, 1, NULL, &(struct DLManagedTensorVersioned *){NULL})) \
+    X(USE, import_dlpack, strata_ref_import_dlpack(scene.runtime, scene.tensor, &(strata_ref *){NULL}))             \
+    X(USE, launch_use_dlpack, strata_launch_use_dlpack(&scene.open, scene.tensor, STRATA_ACCESS_READ))              \
+    X(USE, launch_use_arrow, strata_launch_use_arrow(&scene.open, NULL, STRATA_ACCESS_READ))                        \
+    X(USE, scalar_create,                                                                                           \
+      strata_scalar_create(scene.runtime, STRATA_ELEMENT_F32, NULL, NULL, &(strata_scalar *){NULL}))                \
+    X(USE, scalar_set, strata_scalar_set(scene.scalar, "1.2", NULL))                                                \
+    X(USE, scalar_address, strata_scalar_address(scene.scalar, &(CUdeviceptr){0}))                                  \
     X(USE, launch_use_ref, strata_launch_use_ref(&scene.open, scene.ref, STRATA_ACCESS_READ))                       \
     X(FREE, deallocate, strata_runtime_deallocate(scene.runtime, &scene.block))                                     \
     X(FREE, deallocate_on, strata_runtime_deallocate_on(scene.runtime, &scene.block, NULL))                         \
@@ -171,6 +185,10 @@ static void touch_the_rest(void)
     strata_launch_cancel(&scene.ready);
     strata_launch_end(&scene.open);
     child_check(strata_ref_clone(scene.ref) == scene.ref);
+    child_status(strata_scalar_destroy(scene.scalar), STRATA_ERROR_FORKED);
+    strata_fail(STRATA_ERROR_IO, "before the deleter");
+    scene.tensor->deleter(scene.tensor);
+    child_check(strata_last_error()->status == STRATA_ERROR_IO); /* nothing was tried */
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
     child_status(strata_ref_release(scene.ref), STRATA_ERROR_FORKED);
@@ -200,6 +218,9 @@ static void forked_child_is_refused(void)
     child_ok(strata_launch_commit(&scene.ready));
     child_ok(strata_launch_end(&scene.ready));
     child_ok(strata_launch_end(&scene.open));
+    child_ok(strata_ref_release(scene.ref));
+    scene.tensor->deleter(scene.tensor); /* the child's call did nothing */
+    child_ok(strata_scalar_destroy(scene.scalar));
     child_ok(strata_runtime_deallocate(scene.runtime, &scene.block));
     child_ok(strata_runtime_stream_release(scene.runtime, scene.stream));
     child_ok(strata_runtime_destroy(scene.own));

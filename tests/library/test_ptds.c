@@ -47,6 +47,7 @@ static void calls_through_a_stack_mean_the_same(test_fixture *fixture)
 static strata_ref *ref;
 static strata_last_write write;
 static strata_fence *fence;
+static strata_scalar *scalar;
 
 static strata_status release_ref(void)
 {
@@ -62,8 +63,16 @@ static strata_status destroy_fence(void)
     return strata_fence_destroy(last);
 }
 
+static strata_status destroy_scalar(void)
+{
+    strata_scalar *last = scalar;
+    scalar = NULL;
+    return strata_scalar_destroy(last);
+}
+
 static void clear_away(void)
 {
+    (void)destroy_scalar();
     strata_last_write_release(&write);
     if (ref)
         (void)release_ref();
@@ -109,6 +118,9 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     check_ok(strata_fence_create(runtime, &fence));
     LOOKS(strata_fence_record(fence, 0));
     check_ok(destroy_fence());
+    LOOKS(strata_scalar_create(runtime, STRATA_ELEMENT_U8, NULL, 0, &scalar));
+    LOOKS(strata_scalar_set(scalar, "", 0));
+    check_ok(destroy_scalar());
 #undef LOOKS
     check_ok(strata_runtime_allocate(runtime, BYTES, CU_STREAM_LEGACY, &block));
     test_calls_begin(&calls);

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <strata/dlpack_types.h>
 #include <string.h>
 
 enum { LENGTH = 1024, BYTES = 4 * LENGTH };
@@ -108,6 +109,43 @@ static void memory_of_an_abandoned_runtime_is_freed_after_work_of_a_stream_that_
     check_ok(strata_ref_release(ref));
 }
 
+static void a_tensor_outlives_its_runtime(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < STACKS; i++) {
+        size_t before, after;
+        DLManagedTensorVersioned *tensor;
+        check_cu(strata_cu.MemGetInfo(&before, &(size_t){0}));
+        strata_runtime *runtime = make_runtime(stacks[i]);
+        strata_ref *ref = make(runtime, NULL);
+        check_ok(strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, &tensor));
+        check_ok(strata_runtime_abandon(runtime));
+        check_ok(strata_ref_release(ref));
+        check_cu(strata_cu.MemsetD8Async((CUdeviceptr)(uintptr_t)tensor->dl_tensor.data, 1, BYTES, NULL));
+        tensor->deleter(tensor);
+        check_cu(strata_cu.MemGetInfo(&after, &(size_t){0}));
+        assert_int_equal(after, before);
+    }
+}
+
+/* The block is that of its first reference, whatever became of the tensor. */
+static void a_tensor_that_came_back_does_not_count_as_a_block(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = make_runtime("pool");
+    strata_ref *ref = make(runtime, NULL), *back;
+    strata_block block;
+    DLManagedTensorVersioned *tensor;
+    check_ok(strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, &tensor));
+    check_ok(strata_ref_import_dlpack(runtime, tensor, &back));
+    check_ok(strata_ref_release(back));
+    check_ok(strata_runtime_allocate(runtime, BYTES, NULL, &block));
+    check_status(strata_runtime_abandon(runtime), STRATA_ERROR_BUSY);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    check_ok(strata_runtime_abandon(runtime));
+    check_ok(strata_ref_release(ref));
+}
+
 static void a_launch_with_references_ends_after_its_runtime_was_abandoned(void **state)
 {
     (void)state;
@@ -197,6 +235,30 @@ static void reset(void)
     child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
 }
 
+static unsigned deleted;
+
+static void count_deletion(DLManagedTensorVersioned *tensor)
+{
+    (void)tensor;
+    deleted++;
+}
+
+/* A reference to memory of another library, and a tensor of this one's. */
+static void make_tensors(strata_runtime *runtime, strata_ref *ref, strata_ref **foreign,
+                         DLManagedTensorVersioned **exported)
+{
+    static int64_t one[] = {1};
+    static DLManagedTensorVersioned tensor = {
+        .version = {1, 3},
+        .deleter = count_deletion,
+        .dl_tensor = {.device = {kDLCUDA, 0}, .ndim = 1, .dtype = {kDLFloat, 32, 1}, .shape = one, .strides = one}};
+    CUdeviceptr address;
+    child_check(strata_cu.MemAlloc(&address, 4) == CUDA_SUCCESS);
+    tensor.dl_tensor.data = (void *)(uintptr_t)address;
+    child_ok(strata_ref_import_dlpack(runtime, &tensor, foreign));
+    child_ok(strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, exported));
+}
+
 static void child_after_a_reset_references_are_stale_and_end_without_the_driver(void)
 {
     strata_runtime *runtime = child_runtime();
@@ -204,6 +266,9 @@ static void child_after_a_reset_references_are_stale_and_end_without_the_driver(
     strata_ref_memory memory;
     child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_F32, LENGTH, false, NULL, &ref));
     child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_F32, LENGTH, true, NULL, &other));
+    strata_ref *foreign;
+    DLManagedTensorVersioned *exported;
+    make_tensors(runtime, other, &foreign, &exported);
     reset();
     child_status(strata_device_check(0), STRATA_ERROR_DEVICE_RESET);
     child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
@@ -212,6 +277,9 @@ static void child_after_a_reset_references_are_stale_and_end_without_the_driver(
     test_calls_begin(&calls);
     child_ok(strata_ref_release(ref));
     child_ok(strata_ref_release(other));
+    exported->deleter(exported);
+    child_ok(strata_ref_release(foreign));
+    child_check(deleted == 1);
     child_check(test_calls_total(&calls) == 0);
     child_ok(strata_runtime_destroy(runtime));
 }
@@ -223,12 +291,18 @@ static void child_a_bump_after_a_reset_is_enough(void)
     strata_ref *ref;
     strata_ref_memory memory;
     child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_F32, LENGTH, false, NULL, &ref));
+    strata_ref *foreign;
+    DLManagedTensorVersioned *exported;
+    make_tensors(runtime, ref, &foreign, &exported);
     reset();
     child_ok(strata_device_state_bump_generation(strata_runtime_device_state(runtime), NULL));
     child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     test_calls calls;
     test_calls_begin(&calls);
+    child_ok(strata_ref_release(foreign));
+    child_check(deleted == 1);
     child_ok(strata_ref_release(ref));
+    exported->deleter(exported);
     child_check(test_calls_total(&calls) == test_calls_of(&calls, "cuCtxGetId"));
     child_ok(strata_runtime_destroy(runtime));
 }
@@ -285,6 +359,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_runtime_without_references_is_destroyed_at_once),
         cmocka_unit_test(a_runtime_with_other_blocks_or_acquired_streams_is_not_abandoned),
         cmocka_unit_test(memory_of_an_abandoned_runtime_is_freed_after_work_of_a_stream_that_is_gone),
+        cmocka_unit_test(a_tensor_outlives_its_runtime),
+        cmocka_unit_test(a_tensor_that_came_back_does_not_count_as_a_block),
         cmocka_unit_test(a_launch_with_references_ends_after_its_runtime_was_abandoned),
         cmocka_unit_test(a_runtime_whose_stream_is_held_as_last_writer_is_not_ended),
         cmocka_unit_test(references_may_be_released_while_their_runtime_is_abandoned),

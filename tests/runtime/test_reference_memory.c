@@ -1,6 +1,8 @@
 /* References, device states and fences without host memory: each allocation of the library fails once. */
 #include "support/driver.h"
 
+#include <strata/dlpack_types.h>
+
 static size_t countdown; /* allocations until one fails; 0: none does */
 static bool refused;     /* one has failed */
 
@@ -99,6 +101,46 @@ static strata_status end_fence(void *made)
     return strata_fence_destroy(made);
 }
 
+static strata_status make_scalar(void *runtime, void **out)
+{
+    return strata_scalar_create(runtime, STRATA_ELEMENT_F64, NULL, NULL, (strata_scalar **)out);
+}
+
+static strata_status end_scalar(void *made)
+{
+    return strata_scalar_destroy(made);
+}
+
+static strata_status export_tensor(void *whole, void **out)
+{
+    return strata_ref_export_dlpack(whole, STRATA_DLPACK_STREAM_LEGACY, NULL, (DLManagedTensorVersioned **)out);
+}
+
+static strata_status end_tensor(void *made)
+{
+    DLManagedTensorVersioned *tensor = made;
+    tensor->deleter(tensor);
+    return STRATA_SUCCESS;
+}
+
+static struct {
+    strata_runtime *runtime;
+    DLManagedTensorVersioned *tensor;
+    unsigned deleted;
+} import;
+
+static void count_deletion(DLManagedTensorVersioned *tensor)
+{
+    (void)tensor;
+    import.deleted++;
+}
+
+static strata_status import_tensor(void *tensor, void **out)
+{
+    assert_int_equal(import.deleted, 0); /* not by a call that fails */
+    return strata_ref_import_dlpack(import.runtime, tensor, (strata_ref **)out);
+}
+
 static void what_is_made_without_host_memory_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -112,6 +154,15 @@ static void what_is_made_without_host_memory_leaves_nothing_behind(void **state)
     try_without_memory(make_fence, runtime, end_fence);
     check_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_F32, 16, false, NULL, &whole));
     try_without_memory(view, whole, release);
+    try_without_memory(export_tensor, whole, end_tensor);
+    try_without_memory(make_scalar, runtime, end_scalar);
+    check_ok(strata_ref_export_dlpack(whole, STRATA_DLPACK_STREAM_NONE, NULL, &import.tensor));
+    DLManagedTensorVersioned copy = *import.tensor;
+    copy.deleter = count_deletion;
+    import.runtime = runtime;
+    try_without_memory(import_tensor, &copy, release);
+    assert_int_equal(import.deleted, 1);
+    end_tensor(import.tensor);
     check_ok(strata_ref_release(whole));
     check_ok(strata_runtime_usage(runtime, &usage));
     assert_int_equal(usage.live_blocks, 0);

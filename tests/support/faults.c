@@ -98,6 +98,26 @@ static CUresult CUDAAPI memset_async(CUdeviceptr to, unsigned char value, size_t
     return strikes(TEST_FAULT_MEMSET) ? fault.result : fault.real.MemsetD8Async(to, value, count, stream);
 }
 
+static CUresult CUDAAPI memset_words_async(CUdeviceptr to, unsigned value, size_t count, CUstream stream)
+{
+    return strikes(TEST_FAULT_MEMSET) ? fault.result : fault.real.MemsetD32Async(to, value, count, stream);
+}
+
+static CUresult CUDAAPI copy_async(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream)
+{
+    return strikes(TEST_FAULT_COPY) ? fault.result : fault.real.MemcpyDtoDAsync(to, from, bytes, stream);
+}
+
+static CUresult CUDAAPI host_allocate(void **address, size_t bytes, unsigned flags)
+{
+    return strikes(TEST_FAULT_HOST_ALLOCATE) ? fault.result : fault.real.MemHostAlloc(address, bytes, flags);
+}
+
+static CUresult CUDAAPI host_free(void *address)
+{
+    return strikes(TEST_FAULT_HOST_FREE) ? fault.result : fault.real.MemFreeHost(address);
+}
+
 static CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t bytes,
                                    const CUmemAllocationProp *properties, unsigned long long flags)
 {
@@ -149,6 +169,10 @@ void test_fault_begin(test_fault_call call, unsigned nth, bool onwards, CUresult
     strata_cu.MemFree = free_memory;
     strata_cu.MemFreeAsync = free_async;
     strata_cu.MemsetD8Async = memset_async;
+    strata_cu.MemsetD32Async = memset_words_async;
+    strata_cu.MemcpyDtoDAsync = copy_async;
+    strata_cu.MemHostAlloc = host_allocate;
+    strata_cu.MemFreeHost = host_free;
     strata_cu.MemCreate = mem_create;
     strata_cu.MemMap = mem_map;
     strata_cu.MemSetAccess = mem_set_access;

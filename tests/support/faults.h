@@ -17,7 +17,10 @@ typedef enum test_fault_call {
     TEST_FAULT_STREAM_GET_ID,
     TEST_FAULT_ALLOCATE, /* cuMemAllocFromPoolAsync and cuMemAlloc */
     TEST_FAULT_FREE,     /* cuMemFreeAsync and cuMemFree */
-    TEST_FAULT_MEMSET,
+    TEST_FAULT_MEMSET,   /* cuMemsetD8Async and cuMemsetD32Async */
+    TEST_FAULT_COPY,     /* cuMemcpyDtoDAsync */
+    TEST_FAULT_HOST_ALLOCATE,
+    TEST_FAULT_HOST_FREE,
     TEST_FAULT_MEM_CREATE,
     TEST_FAULT_MEM_MAP,
     TEST_FAULT_MEM_SET_ACCESS,

@@ -107,3 +107,16 @@ const char *test_sweep_exception_reason(const char *name)
             return known[i].reason;
     return NULL;
 }
+
+static const char *const waits_by_frees[] = {
+    "exported_memory_is_freed_after_everything_submitted_so_far",
+    "a_view_of_exported_memory_is_freed_after_everything_too",
+};
+
+bool test_sweep_waits_by_frees(const char *name)
+{
+    for (size_t i = 0; i < sizeof waits_by_frees / sizeof waits_by_frees[0]; i++)
+        if (strncmp(name, waits_by_frees[i], strlen(waits_by_frees[i])) == 0)
+            return true;
+    return false;
+}

@@ -3,9 +3,14 @@
 #ifndef STRATA_TEST_SWEEP_EXCEPTIONS_H
 #define STRATA_TEST_SWEEP_EXCEPTIONS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* NULL: no edge may. `name` is a case with its stack, as test_run_on names it. */
 const char *test_sweep_exception_reason(const char *name);
+
+/* Whether the case shows that strata_device_wait waits, by freeing memory: STRATA_SIM_CHECK_FREES counts no such wait,
+ * and stays off. */
+bool test_sweep_waits_by_frees(const char *name);
 
 #endif

@@ -7,6 +7,7 @@
 #include "support/child.h"
 #include "support/faults.h"
 #include "support/sweep_board.h"
+#include "support/sweep_exceptions.h"
 
 #include <alloca.h>
 #include <stdio.h>
@@ -290,9 +291,10 @@ static void start_host_functions(void)
 
 /* Nearly every run has a report, which is counted and not read: resolving the frames of two call stacks takes longer
  * than the run. */
-static unsigned how_edges_are_checked(void)
+static unsigned how_edges_are_checked(const char *name)
 {
-    return STRATA_SIM_CHECK_FREES | (getenv("STRATA_TEST_SWEEP_VERBOSE") ? 0U : STRATA_SIM_CHECK_NO_STACKS);
+    return (test_sweep_waits_by_frees(name) ? 0U : STRATA_SIM_CHECK_FREES) |
+           (getenv("STRATA_TEST_SWEEP_VERBOSE") ? 0U : STRATA_SIM_CHECK_NO_STACKS);
 }
 
 _Noreturn static void run_and_exit(const test_sweep_case *one)
@@ -312,7 +314,7 @@ _Noreturn static void run_and_exit(const test_sweep_case *one)
         memset(sweep_shared->relied, 0, sizeof sweep_shared->relied);
         test_driver_hook_rely(sweep_shared->relied, SWEEP_EDGES, waits_on_host(one->name));
     }
-    if (sweep_shared->mode == SWEEP_OF_EDGES && sim->set_check(how_edges_are_checked()) != CUDA_SUCCESS)
+    if (sweep_shared->mode == SWEEP_OF_EDGES && sim->set_check(how_edges_are_checked(one->name)) != CUDA_SUCCESS)
         _exit(1);
     test_driver_hook_install(&sweep_shared->plan);
     strata_entry_table door = strata_cu;

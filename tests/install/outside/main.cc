@@ -1,7 +1,10 @@
 /* An outside program in C++: as main.c, with a block that is freed by its destructor. */
 #include <cstdio>
 #include <cstring>
+#include <strata/dlpack_types.h>
 #include <strata/strata.h>
+
+static_assert(sizeof(DLManagedTensorVersioned) == 80 && sizeof(ArrowDeviceArray) == 128, "layouts of the standards");
 
 namespace
 {
