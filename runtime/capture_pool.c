@@ -123,10 +123,9 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     strata_status status = strata_resource_allocate(runtime->top, &request, &block);
     if (status != STRATA_SUCCESS)
         return status;
-    block.bytes &= ~(size_t)(STRATA_CAPTURE_GRAIN - 1); /* the ranges' part; the free needs the true size */
-    const strata_block part = block;
+    strata_block part = block; /* the ranges'; the free needs the block as it is */
+    part.bytes &= ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
     strata_entry *entry = strata_table_lookup(runtime->table, block.id);
-    block.bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
     lock(runtime);
     const bool added = strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part);
     if (added)

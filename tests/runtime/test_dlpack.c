@@ -371,6 +371,7 @@ static void the_deleter_of_the_last_tensor_frees_the_memory(test_fixture *fixtur
  * runs only when it must. */
 static void exported_memory_is_freed_after_everything_submitted_so_far(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     for (int last_is_ours = 0; last_is_ours < 2; last_is_ours++) {
         CUstream stream = test_stream(fixture, TEST_STREAM_POOL), consumer = consumer_stream(fixture);
         strata_ref *ref = make(fixture, stream);
@@ -397,6 +398,7 @@ static void exported_memory_is_freed_after_everything_submitted_so_far(test_fixt
 
 static void a_view_of_exported_memory_is_freed_after_everything_too(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), consumer = consumer_stream(fixture);
     strata_ref *ref = make(fixture, stream), *view;
     launch_fill(fixture, ref, 0x5c, stream);
@@ -578,6 +580,7 @@ static void the_first_element_may_lie_behind_the_data_and_types_have_their_eleme
 /* The tensor's own launch is on a stream that its producer has never heard of. */
 static void a_foreign_tensor_goes_back_after_everything_submitted_so_far(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     strata_ref *ref = import(fixture, other_tensor());
     check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_PERMISSIVE));
