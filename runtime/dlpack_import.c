@@ -20,7 +20,7 @@ typedef struct tensor_memory {
 
 static strata_status check_device(const strata_runtime *runtime, const DLTensor *tensor)
 {
-    const int type = tensor->device.device_type;
+    const int type = (int)tensor->device.device_type;
     if (!strata_dlpack_is_cuda(type))
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "the tensor is on a device of DLPack's type %d; references need CUDA memory", type);
@@ -118,7 +118,7 @@ static strata_status check_writable(const DLManagedTensorVersioned *tensor, stra
 static strata_status use_memory(strata_launch *launch, const DLManagedTensorVersioned *tensor, strata_access access)
 {
     const DLDevice device = tensor->dl_tensor.device;
-    if (!strata_dlpack_is_cuda(device.device_type))
+    if (!strata_dlpack_is_cuda((int)device.device_type))
         return strata_launch_leave_out(launch, STRATA_ERROR_FOREIGN_POINTER, "the tensor is on no CUDA device");
     if (device.device_type == kDLCUDA && device.device_id != strata_runtime_device(launch->runtime))
         return strata_launch_leave_out(launch, STRATA_ERROR_WRONG_DEVICE, "the tensor is on another device");

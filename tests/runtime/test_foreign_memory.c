@@ -391,7 +391,7 @@ static void pinned_and_managed_memory_is_exported_as_what_it_is(test_fixture *fi
         const strata_status exported = strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, &tensor);
         strata_ref_release(ref);
         check_ok(exported);
-        const int type = tensor->dl_tensor.device.device_type;
+        const int type = (int)tensor->dl_tensor.device.device_type;
         const strata_status imported = strata_ref_import_dlpack(runtime_of_case, tensor, &back);
         if (imported == STRATA_SUCCESS)
             strata_ref_release(back);
