@@ -691,57 +691,37 @@ static void a_stale_foreign_reference_gives_its_tensor_back(test_fixture *fixtur
     assert_int_equal(other.deleted, 1);
 }
 
+/* UNSUPPORTED first, then INVALID_VALUE, then WRONG_DEVICE. */
 static void change_tensor(DLTensor *tensor, int which)
 {
-    switch (which) {
-    case 0:
+    static const DLDataType types[] = {{kDLFloat, 32, 4}, {kDLFloat, 4, 1}, {kDLOpaqueHandle, 32, 1}};
+    static const uint64_t offsets[] = {2, UINT64_MAX};
+    static const int64_t first_strides[] = {LENGTH, LENGTH / 2}, last_strides[] = {1, -1};
+    if (which == 0)
         other.tensor.version.major = 2;
-        break;
-    case 1:
-        tensor->dtype.lanes = 4;
-        break;
-    case 2:
-        tensor->dtype.bits = 4;
-        break;
-    case 3:
-        tensor->dtype.code = kDLOpaqueHandle;
-        break;
-    case 4:
+    else if (which <= 3)
+        tensor->dtype = types[which - 1];
+    else if (which == 4)
         tensor->device.device_type = kDLCPU;
-        break;
-    case 5:
-        tensor->strides[0] = LENGTH;
-        break;
-    case 6:
-        tensor->strides[2] = -1;
-        break;
-    case 7:
+    else if (which <= 6) {
+        tensor->strides[0] = first_strides[which - 5];
+        tensor->strides[2] = last_strides[which - 5];
+    } else if (which == 7)
         tensor->strides = NULL;
-        break;
-    case 8:
+    else if (which == 8)
         tensor->shape = NULL;
-        break;
-    case 9:
+    else if (which == 9)
         tensor->shape[1] = -1;
-        break;
-    case 10:
+    else if (which == 10)
         tensor->shape[0] = tensor->shape[2] = INT64_MAX;
-        break;
-    case 11:
+    else if (which == 11)
         tensor->ndim = -1;
-        break;
-    case 12:
-        tensor->byte_offset = 2;
-        break;
-    case 13:
+    else if (which <= 13)
+        tensor->byte_offset = offsets[which - 12];
+    else if (which == 14)
         tensor->data = NULL;
-        break;
-    case 14:
-        tensor->byte_offset = UINT64_MAX;
-        break;
-    default:
+    else
         tensor->device.device_id = 1;
-    }
 }
 
 static void a_tensor_that_no_reference_can_have_stays_the_callers(test_fixture *fixture)

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <strata/dlpack_types.h>
 
 enum { THREADS = 16, LENGTH = 256 };
 
@@ -311,9 +312,52 @@ static void threads_make_views_of_one_reference(void **state)
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, set_up, tear_down)
 
+/* ---- tensors ---- */
+
+enum { TENSORS = 50 };
+
+/* Exports, takes the tensor back, and lets all of it go. */
+static void *pass_tensors_around(void *reference)
+{
+    strata_ref *ref = reference;
+    for (size_t i = 0; i < test_effort(TENSORS, 5); i++) {
+        DLManagedTensorVersioned *tensor = NULL;
+        strata_ref *back = NULL;
+        if (strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_LEGACY, NULL, &tensor) != STRATA_SUCCESS)
+            return NULL;
+        if (strata_ref_import_dlpack(runtime, tensor, &back) != STRATA_SUCCESS || strata_ref_len(back) != LENGTH)
+            return NULL;
+        strata_ref *own = make(); /* waited for at its end, beside the other threads' */
+        if (strata_ref_export_dlpack(own, STRATA_DLPACK_STREAM_NONE, NULL, &tensor) != STRATA_SUCCESS)
+            return NULL;
+        strata_ref_release(own);
+        tensor->deleter(tensor);
+        strata_ref_release(back);
+    }
+    strata_ref_release(ref);
+    return reference;
+}
+
+static void threads_export_and_import_one_reference_at_once(void **state)
+{
+    (void)state;
+    pthread_t threads[THREADS];
+    strata_ref *ref = make();
+    for (size_t i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, pass_tensors_around, strata_ref_clone(ref)), 0);
+    check_ok(strata_ref_release(ref));
+    for (size_t i = 0; i < THREADS; i++) {
+        void *done;
+        assert_int_equal(pthread_join(threads[i], &done), 0);
+        assert_non_null(done);
+    }
+    assert_int_equal(live_blocks(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(threads_export_and_import_one_reference_at_once),
         TEST(the_makers_clones_and_releases_change_its_own_part_alone),
         TEST(a_reference_that_was_handed_over_unshared_is_released_without_a_merge),
         TEST(another_threads_release_of_a_cloned_reference_merges_once),
