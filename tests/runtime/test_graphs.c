@@ -491,6 +491,8 @@ static void the_free_of_a_block_that_a_graph_uses_is_refused_if_the_graph_says_s
 
 static void a_graph_is_destroyed_while_a_launch_is_in_flight(test_fixture *fixture)
 {
+    if (strncmp(fixture->stack, "guard", 5) == 0)
+        test_needs_truthful_queries(); /* guard waits on the host for what is not known to be complete */
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
     strata_block out = test_allocate(fixture, BYTES, stream);
     begin(fixture, stream, NULL);
