@@ -292,7 +292,7 @@ static void many_forks(test_fixture *fixture, bool joined, size_t *reserved)
         test_order_after(forks[i], stream);
         strata_block blocks[3];
         for (size_t k = 0; k < 3; k++) {
-            blocks[k] = test_allocate(fixture, LARGE << k, forks[i]);
+            blocks[k] = test_allocate(fixture, (size_t)LARGE << k, forks[i]);
             check_ok(strata_runtime_prepare_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
             test_fill(blocks[k].address, 1, BYTES, forks[i]);
             check_ok(strata_runtime_finish_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
