@@ -157,6 +157,7 @@ static bool publish(strata_capture_pool *pool, strata_capture_segment *segment, 
     HASH_ADD(hh, pool->blocks, slot, sizeof one->slot, one);
     if (one->hh.tbl) {
         pool->live_blocks++;
+        atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
         pool->holders++;
         return true;
     }
@@ -273,6 +274,7 @@ strata_status strata_pool_block_free(strata_pool_place *place, const strata_bloc
     HASH_DEL(pool->blocks, one);
     strata_host_free(one);
     pool->live_blocks--;
+    atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
     strata_entry_destroy(table, entry, block->id.slot);
     if (after)
         strata_capture_ranges_give_within(&pool->ranges, place->segment, place->range, capture, stream, plain, after);

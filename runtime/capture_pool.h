@@ -26,6 +26,7 @@ struct strata_capture_pool {
     strata_capture_ranges ranges;
     struct strata_pool_block *blocks; /* live ones, by slot */
     size_t live_blocks;
+    _Atomic uint64_t changes; /* of its live blocks, so far; read by any thread */
     struct strata_ref **buffers; /* held */
     size_t buffer_count, buffer_room;
     strata_lock launches; /* held by a launch of one of its graphs */

@@ -5,6 +5,7 @@
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
+#include "runtime/graph_uses.h"
 
 #include <strata/launch.h>
 
@@ -22,9 +23,10 @@ struct strata_graph {
     size_t nodes;
     CUgraph graph;
     CUgraphExec exec;
-    strata_capture_uses uses;  /* these two change under the launches' lock of the pool */
+    strata_capture_uses uses;  /* these change under the launches' lock of the pool */
+    strata_graph_uses listed;  /* for launches */
+    bool refusing;             /* frees of its blocks */
     strata_capture_pool *pool; /* held */
-    bool refusing;             /* frees of its blocks; likewise */
     _Atomic bool uploaded;
     _Atomic uint64_t replays;
 };
@@ -167,8 +169,9 @@ static strata_status launch_now(strata_graph *graph, CUstream stream)
                                                        graph->nodes, strata_stream_hint(result));
 }
 
-/* *again: a block of the pool was freed meanwhile, and is no longer used. */
-static strata_status try_launch(strata_graph *graph, CUstream stream, bool *again)
+/* Through the launch recorder, so that every layer hears of the uses. *again: a block of the pool was freed meanwhile,
+ * and is no longer used. */
+static strata_status launch_through_layers(strata_graph *graph, CUstream stream, bool *again)
 {
     strata_launch launch;
     *again = false;
@@ -196,6 +199,33 @@ static strata_status try_launch(strata_graph *graph, CUstream stream, bool *agai
     return status;
 }
 
+static strata_status launch_plainly(strata_graph *graph, CUstream stream)
+{
+    strata_point noted = 0;
+    strata_status status = strata_graph_uses_list(&graph->listed, &graph->uses, graph->pool);
+    if (status == STRATA_SUCCESS)
+        status = strata_graph_uses_wait(&graph->listed, graph->runtime, stream, &noted);
+    if (status == STRATA_SUCCESS)
+        status = launch_now(graph, stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
+    return strata_graph_uses_note(&graph->listed, graph->runtime, stream, noted);
+}
+
+/* The launches' lock is held. */
+static strata_status launch_tracked(strata_graph *graph, CUstream stream)
+{
+    strata_status status;
+    bool again;
+    if (graph->runtime->tracks_plainly)
+        return launch_plainly(graph, stream);
+    do
+        status = launch_through_layers(graph, stream, &again);
+    while (again);
+    return status;
+}
+
 strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
 {
     strata_status status = check_graph(graph, "strata_graph_launch");
@@ -209,11 +239,8 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
                                                           "the graph outside of captures");
     if (status != STRATA_SUCCESS)
         return status;
-    bool again;
     strata_lock_take(&graph->pool->launches);
-    do
-        status = try_launch(graph, stream, &again);
-    while (again);
+    status = launch_tracked(graph, stream);
     strata_lock_release(&graph->pool->launches);
     return status;
 }
@@ -390,6 +417,7 @@ strata_status strata_graph_destroy(strata_graph *graph)
     }
     strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);
     const strata_status unheld = strata_capture_pool_unhold(graph->pool);
+    strata_graph_uses_free(&graph->listed);
     strata_host_free(graph);
     count_graph(runtime, false);
     return status == STRATA_SUCCESS ? unheld : status;

@@ -7,7 +7,6 @@
 #include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/streams/batches.h"
-#include "core/streams/stream_wait.h"
 #include "runtime/captures.h"
 #include "runtime/references.h"
 #include "runtime/runtime.h"
@@ -371,19 +370,6 @@ strata_status strata_launch_preflight(strata_launch *launch)
     return status;
 }
 
-/* *recording: a batch is open; else the stream was waited for, if that succeeded. */
-static strata_status begin_batch_or_wait(const strata_launch *launch, bool *recording)
-{
-    strata_device *device = launch->runtime->device;
-    strata_error_suppress_begin();
-    strata_status status = strata_batch_begin(device, launch->stream, true);
-    *recording = status == STRATA_SUCCESS;
-    if (!*recording)
-        status = strata_stream_wait_instead(device, launch->stream, status);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    return status;
-}
-
 /* Records all uses under one event. */
 static strata_status record_all(strata_launch *launch)
 {
@@ -392,7 +378,7 @@ static strata_status record_all(strata_launch *launch)
     if (launch->captured)
         return record_captured(launch);
     bool recording;
-    const strata_status begun = begin_batch_or_wait(launch, &recording);
+    const strata_status begun = strata_batch_begin_or_wait(launch->runtime->device, launch->stream, &recording);
     const strata_status finished = finish_all(launch, launch->count, recording);
     const strata_status ended = recording ? strata_batch_end() : STRATA_SUCCESS;
     if (begun != STRATA_SUCCESS)

@@ -40,6 +40,7 @@ struct strata_runtime {
     strata_table *table; /* the stack's */
     strata_resource *top;
     bool tracks;
+    bool tracks_plainly; /* no layer hears of uses */
     bool early_events;
     bool singleton;
     strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */

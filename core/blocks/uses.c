@@ -278,6 +278,7 @@ static bool may_need_room(const strata_entry *entry, const entry_points *points,
     return !(access & STRATA_ACCESS_WRITE) && points->read && !of_timeline(points->read, timeline);
 }
 
+/* Waits, after making room for the record. */
 static strata_status prepare_pinned(strata_table *table, strata_entry *entry, const strata_block *block,
                                     const strata_stream_ref *stream, strata_access access)
 {
@@ -325,14 +326,6 @@ strata_status strata_block_prepare_use(strata_resource *owner, const strata_bloc
 }
 
 /* ---- finish ---- */
-
-/* Whether recording the use at `point` would change nothing. */
-static inline bool is_recorded(const entry_points *points, strata_point point, strata_access access)
-{
-    if (access & STRATA_ACCESS_WRITE)
-        return points->write == (point | STRATA_POINT_WRITE) && only_of(points, strata_point_timeline(point));
-    return (points->write & ~STRATA_POINT_WRITE) == point || points->read == point;
-}
 
 static void compact(strata_more_points *more, const strata_use_record *record, const strata_clock *clock)
 {
@@ -404,7 +397,7 @@ static strata_status record_use(strata_table *table, strata_entry *entry, const 
     entry_points points = load_points(entry);
     if (!atomic_load_explicit(&entry->touched, memory_order_relaxed))
         atomic_store_explicit(&entry->touched, true, memory_order_relaxed);
-    if (is_recorded(&points, point, access))
+    if (strata_uses_are_noted(entry, point, access))
         return STRATA_SUCCESS;
     bool alone = only_of(&points, record->stream.timeline->number);
     strata_clock *clock = alone ? NULL : strata_use_record_clock(record);
@@ -450,13 +443,11 @@ static strata_status record_or_wait(strata_table *table, strata_entry *entry, co
     return status;
 }
 
-/* Whether the pin is the thread's own and recording changes nothing in the entry. */
+/* Whether the pin is the thread's own and noting the use changes nothing in the entry. */
 static inline bool finish_is_fast(const strata_entry *entry, uint64_t generation, strata_point point,
                                   strata_access access)
 {
-    entry_points points = load_points(entry);
-    return is_creator(entry) && strata_entry_own_pins(entry, generation) && is_recorded(&points, point, access) &&
-           atomic_load_explicit(&entry->touched, memory_order_relaxed);
+    return is_creator(entry) && strata_entry_own_pins(entry, generation) && strata_uses_are_noted(entry, point, access);
 }
 
 static __attribute__((cold)) strata_status refuse_unprepared(const strata_block *block)
@@ -552,6 +543,24 @@ strata_status strata_block_record_use(strata_resource *owner, const strata_block
                                       : strata_stream_wait_instead(table->device, handle, status);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
+}
+
+strata_status strata_uses_wait(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
+                               strata_access access)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || !lives(entry, block->id.generation))
+        return refuse_stale(table, block);
+    return prepare_pinned(table, entry, block, stream, access);
+}
+
+strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
+                               strata_access access)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    if (!entry || !lives(entry, block->id.generation))
+        return refuse_stale(table, block);
+    return record_or_wait(table, entry, block, stream, access);
 }
 
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)

@@ -31,6 +31,42 @@ static inline bool strata_uses_only_on(const strata_entry *entry, const strata_t
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
+/* ---- for work on blocks that nothing can free meanwhile: without pins ---- */
+
+/* Whether a use on the timeline waits for nothing. */
+static inline bool strata_uses_need_no_wait(const strata_entry *entry, const strata_timeline *timeline,
+                                            strata_access access)
+{
+    const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    const strata_point read =
+        access & STRATA_ACCESS_WRITE ? atomic_load_explicit(&entry->last_read, memory_order_relaxed) : 0;
+    return strata_point_timeline(write) == timeline->number &&
+           (!read || strata_point_timeline(read) == timeline->number) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+/* The stream waits for all that a use with `access` must come after. Errors: of the wait, USE_AFTER_FREE. */
+strata_status strata_uses_wait(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
+                               strata_access access);
+
+/* Whether noting a use at `point` would change nothing. */
+static inline bool strata_uses_are_noted(const strata_entry *entry, strata_point point, strata_access access)
+{
+    const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    const strata_point read = atomic_load_explicit(&entry->last_read, memory_order_relaxed);
+    const uint16_t timeline = strata_point_timeline(point);
+    if (!atomic_load_explicit(&entry->touched, memory_order_relaxed))
+        return false;
+    if (!(access & STRATA_ACCESS_WRITE))
+        return (write & ~STRATA_POINT_WRITE) == point || read == point;
+    return write == (point | STRATA_POINT_WRITE) && (!read || strata_point_timeline(read) == timeline) &&
+           !atomic_load_explicit(&entry->more, memory_order_relaxed);
+}
+
+/* Notes a use that is submitted. Errors: as strata_block_record_use. */
+strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
+                               strata_access access);
+
 /* Visits each point of a retired entry until a call fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
                                 void *data);

@@ -187,6 +187,15 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     FILL(synchronize);
 }
 
+bool strata_resource_tracks_plainly(const strata_resource *resource)
+{
+    while (resource->ops->prepare_use == forward_prepare && resource->ops->finish_use == forward_finish &&
+           resource->ops->record_use == forward_record)
+        resource = resource->upstream;
+    return resource->ops->prepare_use == strata_block_prepare_use &&
+           resource->ops->finish_use == strata_block_finish_use && resource->ops->record_use == strata_block_record_use;
+}
+
 strata_resource *strata_resource_charging(strata_resource *resource)
 {
     while (resource->ops->charge == forward_charge)

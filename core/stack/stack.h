@@ -53,6 +53,9 @@ static inline strata_resource *strata_resource_next_below(const strata_resource 
 /* The first layer from `resource` down that does not forward `charge`. */
 strata_resource *strata_resource_charging(strata_resource *resource);
 
+/* Whether uses are tracked by the table alone: no layer hears of them. */
+bool strata_resource_tracks_plainly(const strata_resource *resource);
+
 /* For a runtime; false if the stack has one. */
 bool strata_stack_claim(strata_stack *stack);
 

@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/thread.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/stream_wait.h"
 #include "core/streams/use_records.h"
 
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording)
@@ -32,6 +33,17 @@ strata_status strata_batch_begin(strata_device *device, CUstream handle, bool re
         strata_spin_release(&stream.timeline->lock);
     }
     return STRATA_SUCCESS;
+}
+
+strata_status strata_batch_begin_or_wait(strata_device *device, CUstream handle, bool *begun)
+{
+    strata_error_suppress_begin();
+    strata_status status = strata_batch_begin(device, handle, true);
+    *begun = status == STRATA_SUCCESS;
+    if (!*begun)
+        status = strata_stream_wait_instead(device, handle, status);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
 }
 
 strata_status strata_batch_end(void)

@@ -8,4 +8,7 @@
 strata_status strata_batch_begin(strata_device *device, CUstream handle, bool recording);
 strata_status strata_batch_end(void);
 
+/* A recording batch, for work that is submitted; *begun: false if the host waited for the stream instead. */
+strata_status strata_batch_begin_or_wait(strata_device *device, CUstream handle, bool *begun);
+
 #endif
