@@ -429,6 +429,42 @@ static void a_shared_pool_ends_with_its_last_user_in_whatever_order(test_fixture
         share_a_pool(fixture, orders[i]);
 }
 
+/* The checker sees a launch that does not wait for a use of them. */
+static void launches_wait_for_uses_of_the_blocks_that_live_in_the_pool(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), reader = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_capture_pool *pool = make_pool(fixture);
+    begin(fixture, stream, pool);
+    strata_block lives = test_allocate(fixture, BYTES, stream), freed = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &lives, 0x11, stream);
+    test_write(fixture, &freed, 0x22, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &freed));
+    strata_graph *first = end(fixture, stream);
+    for (int i = 0; i < 3; i++) {
+        check_ok(strata_graph_launch(first, stream));
+        check_value(fixture, &lives, 0x11, reader);
+        test_read(fixture, &lives, reader); /* the next launch comes after it */
+    }
+    test_synchronize(reader);
+    fixture->seen_used = 0;
+    begin(fixture, stream, pool);
+    strata_block later = test_allocate(fixture, BYTES, stream); /* where the first graph has written */
+    test_write(fixture, &later, 0x33, stream);
+    strata_graph *second = end(fixture, stream);
+    assert_true(later.address == freed.address);
+    check_ok(strata_graph_launch(second, stream));
+    const unsigned char *seen = test_read(fixture, &later, reader);
+    check_ok(strata_graph_launch(first, stream));
+    test_synchronize(reader);
+    check_bytes(seen, 0x33, BYTES);
+    fixture->seen_used = 0;
+    check_ok(destroy(first));
+    check_ok(destroy(second));
+    test_free_on(fixture, &lives, reader);
+    test_free_on(fixture, &later, reader);
+    check_ok(release_pool(pool));
+}
+
 static void a_block_of_a_capture_outlives_its_graph_and_its_pool(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -809,6 +845,7 @@ int main(void)
         TEST_CASE(recorded_buffers_live_as_long_as_the_pool_and_its_graphs),
         TEST_CASE(a_pool_is_found_by_its_number_until_its_handles_are_given_back),
         TEST_CASE(a_shared_pool_ends_with_its_last_user_in_whatever_order),
+        TEST_CASE(launches_wait_for_uses_of_the_blocks_that_live_in_the_pool),
         TEST_CASE(a_block_of_a_capture_outlives_its_graph_and_its_pool),
         TEST_CASE(the_free_of_a_block_that_a_graph_uses_waits_for_the_graphs_end),
         TEST_CASE(the_free_of_a_block_that_a_graph_uses_is_refused_if_the_graph_says_so),
