@@ -1,5 +1,4 @@
 /* Pools of memory for captures, and their blocks. */
-#include "runtime/capture_pool.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
@@ -7,21 +6,7 @@
 #include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/stream_map.h"
-
-#include <string.h>
-
-#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
-#define uthash_free(memory, bytes) strata_host_free(memory)
-#define HASH_NONFATAL_OOM          1
-#include <uthash.h>
-
-typedef struct strata_pool_block {
-    uint32_t slot;
-    strata_capture_segment *segment;
-    strata_capture_range *range;
-    strata_block block;
-    UT_hash_handle hh;
-} pool_block;
+#include "runtime/capture_blocks.h"
 
 static void lock(strata_runtime *runtime)
 {
@@ -73,7 +58,8 @@ strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name
         return strata_fail_host_memory("a capture pool");
     pool->runtime = runtime;
     pool->holders = 1;
-    const strata_status status = open_pool(pool, name);
+    const strata_status status =
+        strata_pool_blocks_open(runtime) ? open_pool(pool, name) : strata_fail_host_memory("a capture pool");
     if (status != STRATA_SUCCESS) {
         strata_host_free(pool);
         return status;
@@ -138,117 +124,55 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     return strata_fail_host_memory("a segment of a capture pool");
 }
 
-/* Gives the range an identity. The lock is held. False without host memory. */
-static bool publish(strata_capture_pool *pool, strata_capture_segment *segment, strata_capture_range *range,
-                    const strata_request *request, strata_block *out)
+static size_t alignment_of(const strata_request *request)
 {
-    strata_table *table = pool->runtime->table;
-    pool_block *one = strata_host_zalloc(sizeof *one);
-    const uint32_t slot = one ? strata_table_take_slot(table) : 0;
-    if (!slot) {
-        strata_host_free(one);
-        return false;
-    }
-    const size_t alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
-    strata_block_fill(out, request, range->address, range->bytes, alignment);
-    strata_entry_publish(table, slot, pool->timeline, true, out);
-    strata_entry_keep(strata_table_entry(table, slot), out->id.generation);
-    *one = (pool_block){.slot = slot, .segment = segment, .range = range, .block = *out};
-    HASH_ADD(hh, pool->blocks, slot, sizeof one->slot, one);
-    if (one->hh.tbl) {
-        pool->live_blocks++;
-        atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
-        pool->holders++;
-        return true;
-    }
-    strata_entry_destroy(table, strata_table_entry(table, slot), slot);
-    strata_host_free(one);
-    return false;
+    return request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
 }
 
-/* *taken: false if no memory fits. */
-static strata_status take(strata_capture_pool *pool, const strata_request *request, size_t bytes, size_t alignment,
-                          strata_capture_place *place, bool *taken, strata_block *out, strata_block *segment)
+static size_t bytes_of(const strata_request *request)
 {
-    strata_capture_segment *where;
-    bool failed, sealed;
-    lock(pool->runtime);
-    sealed = pool->sealed;
-    strata_capture_range *range =
-        sealed ? NULL : strata_capture_ranges_take(&pool->ranges, bytes, alignment, place, &where, &failed);
-    if (range && !publish(pool, where, range, request, out)) {
-        strata_capture_ranges_give(&pool->ranges, where, range);
-        range = NULL;
-        failed = true;
-    }
-    *taken = range != NULL;
-    if (range)
-        *segment = where->block;
-    unlock(pool->runtime);
-    if (sealed)
-        return strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
-                           strata_tag_name(pool->tag));
-    return failed ? strata_fail_host_memory("a block of a capture pool") : STRATA_SUCCESS;
+    return (request->bytes + STRATA_CAPTURE_GRAIN - 1) & ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
 }
 
-static strata_status check_request(const strata_request *request, size_t *bytes, size_t *alignment)
+static strata_status check_take(const strata_capture_pool *pool, const strata_request *request)
 {
-    *alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
-    if (*alignment & (*alignment - 1))
+    const strata_status status = strata_capture_pool_check(pool);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (request->alignment & (request->alignment - 1))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "alignment of %zu bytes is not a power of two",
                            request->alignment);
     if (request->bytes > SIZE_MAX / 2)
         return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%zu bytes are more than any device has", request->bytes);
-    *bytes = (request->bytes + STRATA_CAPTURE_GRAIN - 1) & ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
-    return STRATA_SUCCESS;
+    return pool->sealed
+               ? strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
+                             strata_tag_name(pool->tag))
+               : STRATA_SUCCESS;
 }
 
-strata_status strata_capture_pool_allocate(strata_capture_pool *pool, const strata_request *request,
-                                           strata_capture_place *place, strata_block *out, strata_block *segment)
+strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
+                                       strata_capture_place *place, strata_pool_block **out)
 {
-    size_t bytes = 0, alignment = 0;
-    bool taken = false;
-    strata_status status = strata_capture_pool_check(pool);
-    if (status == STRATA_SUCCESS)
-        status = check_request(request, &bytes, &alignment);
-    if (status == STRATA_SUCCESS)
-        status = take(pool, request, bytes, alignment, place, &taken, out, segment);
-    while (status == STRATA_SUCCESS && !taken) { /* another thread may take the new segment */
-        status = add_segment(pool, bytes, alignment);
-        if (status == STRATA_SUCCESS)
-            status = take(pool, request, bytes, alignment, place, &taken, out, segment);
+    strata_capture_segment *where;
+    bool failed;
+    *out = NULL;
+    const strata_status status = check_take(pool, request);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture_range *range =
+        strata_capture_ranges_take(&pool->ranges, bytes_of(request), alignment_of(request), place, &where, &failed);
+    if (range) {
+        *out = strata_pool_block_publish(pool, where, range, request);
+        failed = !*out;
     }
-    return status;
+    if (range && failed)
+        strata_capture_ranges_give(&pool->ranges, where, range);
+    return failed ? strata_fail_host_memory("a block of a capture pool") : STRATA_SUCCESS;
 }
 
-static bool is_block(const pool_block *one, strata_block_id id)
+strata_status strata_capture_pool_grow(strata_capture_pool *pool, const strata_request *request)
 {
-    return one && one->block.id.generation == id.generation;
-}
-
-bool strata_pool_block_find(strata_runtime *runtime, strata_block_id id, strata_pool_place *out)
-{
-    for (strata_capture_pool *pool = runtime->captures.pools; pool; pool = pool->next) {
-        pool_block *one;
-        HASH_FIND(hh, pool->blocks, &id.slot, sizeof id.slot, one);
-        if (!is_block(one, id))
-            continue;
-        *out = (strata_pool_place){.pool = pool, .segment = one->segment, .range = one->range, .block = one->block};
-        return true;
-    }
-    return false;
-}
-
-bool strata_pool_block_at(strata_runtime *runtime, CUdeviceptr address, strata_pool_place *out)
-{
-    for (strata_capture_pool *pool = runtime->captures.pools; pool; pool = pool->next)
-        for (pool_block *one = pool->blocks; one; one = one->hh.next)
-            if (address - one->block.address < one->block.bytes) {
-                *out = (strata_pool_place){
-                    .pool = pool, .segment = one->segment, .range = one->range, .block = one->block};
-                return true;
-            }
-    return false;
+    return add_segment(pool, bytes_of(request), alignment_of(request));
 }
 
 bool strata_pool_has_segment(const strata_runtime *runtime, strata_block_id id)
@@ -258,37 +182,4 @@ bool strata_pool_has_segment(const strata_runtime *runtime, strata_block_id id)
             if (one->block.id.slot == id.slot && one->block.id.generation == id.generation)
                 return true;
     return false;
-}
-
-strata_status strata_pool_block_free(strata_pool_place *place, const strata_block *block, cuuint64_t capture,
-                                     CUstream stream, bool plain, strata_nodes *after)
-{
-    strata_capture_pool *pool = place->pool;
-    strata_table *table = pool->runtime->table;
-    strata_entry *entry;
-    const strata_status status = strata_entry_retire_kept(table, block, &entry);
-    if (status != STRATA_SUCCESS)
-        return status;
-    pool_block *one;
-    HASH_FIND(hh, pool->blocks, &block->id.slot, sizeof block->id.slot, one);
-    HASH_DEL(pool->blocks, one);
-    strata_host_free(one);
-    pool->live_blocks--;
-    atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
-    strata_entry_destroy(table, entry, block->id.slot);
-    if (after)
-        strata_capture_ranges_give_within(&pool->ranges, place->segment, place->range, capture, stream, plain, after);
-    else
-        strata_capture_ranges_give(&pool->ranges, place->segment, place->range);
-    return STRATA_SUCCESS;
-}
-
-strata_status strata_pool_blocks_visit(strata_capture_pool *pool, const strata_block *segment,
-                                       strata_status (*use)(const strata_block *block, void *data), void *data)
-{
-    strata_status status = STRATA_SUCCESS;
-    for (pool_block *one = pool->blocks; one && status == STRATA_SUCCESS; one = one->hh.next)
-        if (one->segment->block.id.slot == segment->id.slot)
-            status = use(&one->block, data);
-    return status;
 }

@@ -24,21 +24,14 @@ struct strata_capture_pool {
     uint64_t handles; /* of these */
     bool sealed;
     strata_capture_ranges ranges;
-    struct strata_pool_block *blocks; /* live ones, by slot */
+    struct strata_pool_block *blocks; /* live ones */
+    struct strata_pool_block *spare_blocks;
     size_t live_blocks;
-    _Atomic uint64_t changes; /* of its live blocks, so far; read by any thread */
+    _Atomic uint64_t changes;    /* of its live blocks, so far; read by any thread */
     struct strata_ref **buffers; /* held */
     size_t buffer_count, buffer_room;
     strata_lock launches; /* held by a launch of one of its graphs */
 };
-
-/* A pool's live block. */
-typedef struct strata_pool_place {
-    strata_capture_pool *pool;
-    strata_capture_segment *segment;
-    strata_capture_range *range;
-    strata_block block;
-} strata_pool_place;
 
 /* Makes a pool with one holder, which is no handle. */
 strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name, strata_capture_pool **out);
@@ -56,23 +49,15 @@ strata_status strata_capture_pools_reap(strata_runtime *runtime);
 /* STALE after a rebuild. */
 strata_status strata_capture_pool_check(const strata_capture_pool *pool);
 
-/* A block for work at a place of a capture, on memory of a new segment if need be. *segment: the block that it lies in.
- * The lock is not held. */
-strata_status strata_capture_pool_allocate(strata_capture_pool *pool, const strata_request *request,
-                                           strata_capture_place *place, strata_block *out, strata_block *segment);
+/* A block for work at a place of a capture; *out is NULL if no memory fits: then the pool has to grow. The lock is
+ * held. Errors: STALE, SEALED, INVALID_VALUE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
+                                       strata_capture_place *place, struct strata_pool_block **out);
 
-/* The lock is held, also while what is found is used. */
-bool strata_pool_block_find(strata_runtime *runtime, strata_block_id id, strata_pool_place *out);
-bool strata_pool_block_at(strata_runtime *runtime, CUdeviceptr address, strata_pool_place *out);
+/* Adds a segment that the request fits into. The lock is not held. Errors: those of a request to the stack. */
+strata_status strata_capture_pool_grow(strata_capture_pool *pool, const strata_request *request);
+
+/* The lock is held. */
 bool strata_pool_has_segment(const strata_runtime *runtime, strata_block_id id);
-
-/* Retires the block and frees its range: with nodes, in a capture. The lock is held; on success the caller then unholds
- * the pool, without it. Errors: those of a free. */
-strata_status strata_pool_block_free(strata_pool_place *place, const strata_block *block, cuuint64_t capture,
-                                     CUstream stream, bool plain, strata_nodes *after);
-
-/* Calls use() for each live block in one of the pool's segments, until one fails. The lock is held. */
-strata_status strata_pool_blocks_visit(strata_capture_pool *pool, const strata_block *segment,
-                                       strata_status (*use)(const strata_block *block, void *data), void *data);
 
 #endif

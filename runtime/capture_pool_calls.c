@@ -3,7 +3,7 @@
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
-#include "runtime/capture_pool.h"
+#include "runtime/capture_blocks.h"
 
 #include <string.h>
 
@@ -71,6 +71,7 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
         return status;
     remove_pool(pool);
     strata_capture_ranges_free(&pool->ranges);
+    strata_pool_blocks_destroy(pool);
     strata_lock_destroy(&pool->launches);
     strata_host_free(pool);
     return status;

@@ -56,11 +56,12 @@ static run find_best(strata_capture_ranges *ranges, size_t bytes, size_t alignme
 }
 
 /* Cuts a free range, of which the second part is new. False without host memory. */
-static bool cut(strata_capture_range *range, size_t bytes)
+static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size_t bytes)
 {
-    strata_capture_range *rest = strata_host_zalloc(sizeof *rest);
+    strata_capture_range *rest = ranges->spare ? ranges->spare : strata_host_zalloc(sizeof *rest);
     if (!rest)
         return false;
+    ranges->spare = rest->next;
     *rest = (strata_capture_range){.previous = range,
                                    .next = range->next,
                                    .address = range->address + bytes,
@@ -78,7 +79,7 @@ static bool cut(strata_capture_range *range, size_t bytes)
     return true;
 }
 
-static void absorb_next(strata_capture_range *range)
+static void absorb_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     strata_capture_range *next = range->next;
     range->bytes += next->bytes;
@@ -86,7 +87,8 @@ static void absorb_next(strata_capture_range *range)
     if (range->next)
         range->next->previous = range;
     strata_nodes_free(&next->after);
-    strata_host_free(next);
+    next->next = ranges->spare;
+    ranges->spare = next;
 }
 
 static void forget_order(strata_capture_range *range)
@@ -107,7 +109,7 @@ strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, 
         return NULL;
     strata_capture_range *range = best.first, *last;
     if (best.start > range->address) {
-        *failed = !cut(range, (size_t)(best.start - range->address));
+        *failed = !cut(ranges, range, (size_t)(best.start - range->address));
         if (*failed)
             return NULL;
         range = range->next;
@@ -115,11 +117,11 @@ strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, 
     size_t before = 0; /* bytes of the ranges before the last one */
     for (last = range; before + last->bytes < bytes; last = last->next)
         before += last->bytes;
-    *failed = before + last->bytes > bytes && !cut(last, bytes - before);
+    *failed = before + last->bytes > bytes && !cut(ranges, last, bytes - before);
     if (*failed)
         return NULL;
     while (range->bytes < bytes)
-        absorb_next(range);
+        absorb_next(ranges, range);
     forget_order(range);
     range->live = true;
     best.segment->live++;
@@ -152,11 +154,11 @@ static bool are_alike(const strata_capture_range *a, const strata_capture_range 
 }
 
 /* Without host memory for the nodes of both they stay two. */
-static void join_next(strata_capture_range *range)
+static void join_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     while (range->next && are_alike(range, range->next) &&
            strata_nodes_add(&range->after, strata_nodes_items(&range->next->after), range->next->after.count))
-        absorb_next(range);
+        absorb_next(ranges, range);
 }
 
 static void free_range(strata_capture_ranges *ranges, strata_capture_segment *segment, strata_capture_range *range)
@@ -164,9 +166,9 @@ static void free_range(strata_capture_ranges *ranges, strata_capture_segment *se
     range->live = false;
     segment->live--;
     ranges->in_use -= range->bytes;
-    join_next(range);
+    join_next(ranges, range);
     if (range->previous)
-        join_next(range->previous);
+        join_next(ranges, range->previous);
 }
 
 void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_segment *segment,
@@ -196,7 +198,7 @@ void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64
             if (!range->live && range->capture == capture)
                 forget_order(range);
         for (strata_capture_range *range = segment->first; range; range = range->next)
-            join_next(range);
+            join_next(ranges, range);
     }
 }
 
@@ -210,6 +212,10 @@ void strata_capture_ranges_free(strata_capture_ranges *ranges)
             strata_host_free(range);
         }
         strata_host_free(segment);
+    }
+    for (strata_capture_range *range = ranges->spare, *after; range; range = after) {
+        after = range->next;
+        strata_host_free(range);
     }
     *ranges = (strata_capture_ranges){0};
 }

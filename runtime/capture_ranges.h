@@ -31,13 +31,15 @@ typedef struct strata_capture_segment {
     struct strata_capture_segment *next;
     strata_block block; /* of the stack */
     strata_capture_range *first;
-    size_t live; /* ranges */
+    size_t live;       /* ranges */
+    cuuint64_t within; /* the last capture that took memory of it */
 } strata_capture_segment;
 
 /* All zero: empty. */
 typedef struct strata_capture_ranges {
     strata_capture_segment *segments;
-    size_t reserved, in_use; /* bytes */
+    strata_capture_range *spare; /* linked by `next`, for the next cuts */
+    size_t reserved, in_use;     /* bytes */
 } strata_capture_ranges;
 
 /* The work that is to use a range: of a stream at a place in a capture. */

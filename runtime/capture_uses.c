@@ -15,11 +15,11 @@ strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, str
 }
 
 /* Doubles the room of an array. False without host memory. */
-static bool reserve(void **items, size_t count, size_t *room, size_t bytes)
+static bool reserve(void **items, size_t count, size_t *room, size_t bytes, size_t first)
 {
     if (count < *room)
         return true;
-    const size_t larger = *room ? 2 * *room : 8;
+    const size_t larger = *room ? 2 * *room : first;
     void *copy = strata_host_zalloc(larger * bytes);
     if (!copy)
         return false;
@@ -35,7 +35,7 @@ strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const stra
                                            strata_capture_kind kind)
 {
     void *items = uses->items;
-    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items);
+    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items, 8);
     uses->items = items;
     if (!reserved)
         return NULL;
@@ -51,17 +51,18 @@ void strata_capture_clear_marks(strata_capture_use *use)
     use->count = 0;
 }
 
-void strata_capture_remove_use(strata_capture_uses *uses, strata_capture_use *use)
+void strata_capture_free_marks(strata_capture_use *use)
 {
     strata_capture_clear_marks(use);
     strata_host_free(use->marks);
-    *use = uses->items[--uses->count];
+    use->marks = NULL;
+    use->room = 0;
 }
 
 bool strata_capture_reserve_mark(strata_capture_use *use)
 {
     void *marks = use->marks;
-    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks);
+    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks, 2);
     use->marks = marks;
     return reserved;
 }
@@ -99,7 +100,7 @@ strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref
         if (uses->refs[i] == ref)
             return STRATA_SUCCESS;
     void *refs = uses->refs;
-    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs);
+    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs, 8);
     uses->refs = refs;
     if (!reserved)
         return strata_fail_host_memory("a reference of a capture");

@@ -14,7 +14,6 @@ typedef struct strata_capture_mark {
 
 typedef enum strata_capture_kind {
     STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
-    STRATA_CAPTURE_OWN,     /* a block of the capture's pool */
     STRATA_CAPTURE_SEGMENT, /* of the pool */
 } strata_capture_kind;
 
@@ -37,7 +36,6 @@ typedef struct strata_capture_uses {
 strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, strata_block_id id);
 strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
                                            strata_capture_kind kind);
-void strata_capture_remove_use(strata_capture_uses *uses, strata_capture_use *use);
 
 /* Room for one mark more; false without host memory. */
 bool strata_capture_reserve_mark(strata_capture_use *use);
@@ -45,7 +43,8 @@ bool strata_capture_reserve_mark(strata_capture_use *use);
 /* Notes work of the stream, whose nodes are at the front. Errors: OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, bool writes,
                                       const strata_capture_front *front);
-void strata_capture_clear_marks(strata_capture_use *use);
+void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
+void strata_capture_free_marks(strata_capture_use *use);
 
 /* Holds a reference, once. Errors: OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref);

@@ -4,6 +4,7 @@
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
+#include "runtime/capture_blocks.h"
 #include "runtime/captures.h"
 
 /* The log callback is the program's: errors are suppressed while the lock is held. */
@@ -31,11 +32,18 @@ static strata_capture *find_capture(strata_runtime *runtime, cuuint64_t id)
 
 /* ---- what a capture notes ---- */
 
+/* NULL: the capture has not noted the block. */
+static strata_capture_use *find_use(const strata_capture *capture, const strata_block *block)
+{
+    strata_pool_block *own = strata_pool_block_find(capture->runtime, block->id);
+    return own && own->capture == capture->id ? &own->use : strata_capture_find_use(&capture->uses, block->id);
+}
+
 /* The use of a live block, a new one if need be. */
 static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
 {
     strata_runtime *runtime = capture->runtime;
-    *out = strata_capture_find_use(&capture->uses, block->id);
+    *out = find_use(capture, block);
     if (*out)
         return STRATA_SUCCESS;
     const strata_status status = strata_kept_add(&runtime->captures.kept, runtime->table, block);
@@ -131,7 +139,7 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
 static strata_status finish(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
                             const strata_capture_front *front)
 {
-    strata_capture_use *use = strata_capture_find_use(&capture->uses, block->id);
+    strata_capture_use *use = find_use(capture, block);
     if (!use)
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
                            "finish without prepare: the capture has no prepared use of block 0x%llx (tag \"%s\")",
@@ -194,46 +202,65 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 
 /* ---- memory ---- */
 
-/* The segment's use is noted once. On an error the block is not. */
-static strata_status note_block(strata_capture *capture, const strata_block *block, const strata_block *segment,
-                                CUstream stream, const strata_capture_front *front)
+/* A new block's, and once its segment's. */
+static strata_status note_block(strata_capture *capture, strata_pool_block *one, const strata_capture_front *front)
 {
-    if (!strata_capture_find_use(&capture->uses, segment->id)) {
-        strata_capture_use *whole = strata_capture_add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
+    strata_capture_segment *segment = one->segment;
+    if (segment->within != capture->id && !strata_capture_find_use(&capture->uses, segment->block.id)) {
+        strata_capture_use *whole = strata_capture_add_use(&capture->uses, &segment->block, STRATA_CAPTURE_SEGMENT);
         if (!whole)
             return strata_fail_host_memory("a segment of a capture");
         whole->access = STRATA_ACCESS_WRITE;
     }
-    strata_capture_use *use = strata_capture_add_use(&capture->uses, block, STRATA_CAPTURE_OWN);
-    if (!use)
-        return strata_fail_host_memory("a block of a capture");
-    use->access = STRATA_ACCESS_WRITE;
-    const strata_status status = strata_capture_mark_use(use, stream, true, front);
-    if (status != STRATA_SUCCESS)
-        strata_capture_remove_use(&capture->uses, use);
+    segment->within = capture->id;
+    const strata_status status = strata_capture_mark_use(&one->use, one->block.stream, true, front);
+    if (status == STRATA_SUCCESS)
+        one->capture = capture->id;
     return status;
 }
 
-static strata_status allocate_from(strata_runtime *runtime, strata_capture_pool *pool, const strata_request *request,
-                                   const strata_capture_front *front, strata_block *out)
+/* *taken: false if the pool has to grow. The lock is held. */
+static strata_status take(strata_capture *capture, const strata_request *request, const strata_capture_front *front,
+                          strata_block *out, bool *taken)
 {
     strata_capture_place place = {.stream = request->stream, .front = front, .ancestors = {.front = front}};
-    strata_block segment;
-    strata_status status = strata_capture_pool_allocate(pool, request, &place, out, &segment);
+    strata_pool_block *one;
+    bool last;
+    strata_status status = strata_capture_pool_take(capture->pool, request, &place, &one);
     strata_ancestors_free(&place.ancestors);
-    if (status != STRATA_SUCCESS)
+    *taken = one != NULL;
+    if (!one)
         return status;
-    strata_pool_place where;
-    lock(runtime);
-    strata_capture *capture = find_capture(runtime, front->id);
-    status = capture ? note_block(capture, out, &segment, request->stream, front)
-                     : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a request in it");
-    const bool undo = status != STRATA_SUCCESS && strata_pool_block_find(runtime, out->id, &where);
-    if (undo)
-        strata_pool_block_free(&where, out, 0, NULL, false, NULL);
-    unlock(runtime, status);
-    if (undo)
-        strata_capture_pool_unhold(pool);
+    *out = one->block;
+    status = note_block(capture, one, front);
+    if (status != STRATA_SUCCESS)
+        strata_pool_block_free(one, out, NULL, false, NULL, &last); /* not the last: the capture holds the pool */
+    return status;
+}
+
+/* Another thread may take the new segment. */
+static strata_status grow_and_take(strata_runtime *runtime, const strata_request *request,
+                                   const strata_capture_front *front, strata_block *out)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (bool taken = false; !taken && status == STRATA_SUCCESS;) {
+        lock(runtime);
+        strata_capture *capture = find_capture(runtime, front->id);
+        strata_capture_pool *pool = capture ? capture->pool : NULL;
+        if (pool)
+            pool->holders++;
+        unlock(runtime, STRATA_SUCCESS);
+        status = pool ? strata_capture_pool_grow(pool, request) : STRATA_SUCCESS;
+        lock(runtime);
+        capture = find_capture(runtime, front->id);
+        if (!capture)
+            status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a request in it");
+        else if (status == STRATA_SUCCESS)
+            status = take(capture, request, front, out, &taken);
+        unlock(runtime, status);
+        if (pool)
+            strata_capture_pool_unhold(pool);
+    }
     return status;
 }
 
@@ -241,73 +268,37 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
                               strata_status *status)
 {
     strata_capture_front front;
+    bool taken = true;
     *status = strata_capture_ask(runtime->device, request->stream, &front);
     if (*status != STRATA_SUCCESS)
         *out = (strata_block){0};
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
-    const strata_capture *capture = find_capture(runtime, front.id);
-    strata_capture_pool *pool = capture ? capture->pool : NULL;
-    if (pool)
-        pool->holders++;
-    unlock(runtime, STRATA_SUCCESS);
-    if (!pool)
-        return false;
-    *status = allocate_from(runtime, pool, request, &front, out);
+    strata_capture *capture = find_capture(runtime, front.id);
+    if (capture)
+        *status = take(capture, request, &front, out, &taken);
+    unlock(runtime, *status);
+    if (*status == STRATA_SUCCESS && !taken)
+        *status = grow_and_take(runtime, request, &front, out);
     if (*status != STRATA_SUCCESS)
         *out = (strata_block){0};
-    strata_capture_pool_unhold(pool);
-    return true;
+    return capture != NULL;
 }
 
 /* ---- frees ---- */
 
-/* Where a free of a pool's block is made. */
-typedef struct free_place {
-    cuuint64_t capture; /* the block was allocated in this one, which is under way; 0: none */
-    CUstream stream;    /* of the free; or STRATA_STREAM_GONE */
-    strata_capture_front front;
-} free_place;
-
-/* The lock is held. */
-static strata_capture *capture_of_block(strata_runtime *runtime, strata_block_id id)
-{
-    for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next) {
-        const strata_capture_use *use = capture->ended ? NULL : strata_capture_find_use(&capture->uses, id);
-        if (use && use->kind == STRATA_CAPTURE_OWN)
-            return capture;
-    }
-    return NULL;
-}
-
 /* All work that used the block; *plain: it comes before the free's stream goes on. */
-static bool gather_uses(const strata_capture_use *use, const free_place *place, strata_nodes *after, bool *plain)
+static bool gather_uses(const strata_capture_use *use, const strata_capture_front *front, CUstream stream,
+                        strata_nodes *after, bool *plain)
 {
-    *plain = place->front.status != CU_STREAM_CAPTURE_STATUS_NONE;
-    bool added = strata_nodes_add(after, place->front.nodes, place->front.count);
+    *plain = front->status != CU_STREAM_CAPTURE_STATUS_NONE;
+    bool added = strata_nodes_add(after, front->nodes, front->count);
     for (size_t i = 0; i < use->count && added; i++) {
-        *plain &= use->marks[i].stream == place->stream;
+        *plain &= use->marks[i].stream == stream;
         added = strata_nodes_add(after, strata_nodes_items(&use->marks[i].nodes), use->marks[i].nodes.count);
     }
     return added;
-}
-
-/* The lock is held. */
-static strata_status free_within(strata_pool_place *where, strata_capture *capture, strata_capture_use *use,
-                                 const strata_block *block, const free_place *place)
-{
-    strata_nodes after = {0};
-    bool plain;
-    strata_status status = STRATA_SUCCESS;
-    if (!gather_uses(use, place, &after, &plain))
-        status = strata_fail_host_memory("a free in a capture");
-    if (status == STRATA_SUCCESS)
-        status = strata_pool_block_free(where, block, capture->id, place->stream, plain, &after);
-    if (status == STRATA_SUCCESS)
-        strata_capture_remove_use(&capture->uses, use);
-    strata_nodes_free(&after);
-    return status;
 }
 
 static strata_status refuse_own(const strata_block *block)
@@ -318,117 +309,116 @@ static strata_status refuse_own(const strata_block *block)
                        (unsigned long long)block->address, strata_tag_name(block->tag));
 }
 
+/* The free of a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream
+ * that is not in that capture has no place in it. The lock is held. */
+static strata_status free_within(strata_pool_block *one, const strata_block *block, CUstream stream)
+{
+    strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    strata_nodes after = {0};
+    bool plain, last;
+    strata_status status = STRATA_SUCCESS;
+    if (stream != STRATA_STREAM_GONE)
+        status = strata_capture_ask(one->pool->runtime->device, stream, &front);
+    if (front.id != one->capture)
+        front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    if (status == STRATA_SUCCESS && !gather_uses(&one->use, &front, stream, &after, &plain))
+        status = strata_fail_host_memory("a free in a capture");
+    if (status == STRATA_SUCCESS)
+        status = strata_pool_block_free(one, block, stream, plain, &after, &last);
+    strata_nodes_free(&after);
+    return status;
+}
+
 /* A free outside of captures: later launches come after all uses of the block, for they use its segment. */
-static strata_status order_free(strata_runtime *runtime, const strata_pool_place *where, CUstream stream)
+static strata_status order_free(strata_runtime *runtime, const strata_block *block, const strata_block *segment,
+                                CUstream stream)
 {
     strata_resource *top = runtime->top;
-    const strata_block *block = &where->block, segment = where->segment->block;
     if (!runtime->tracks)
         return STRATA_SUCCESS;
     strata_status status = top->ops->prepare_use(top, block, stream, STRATA_ACCESS_WRITE);
     if (status != STRATA_SUCCESS)
         return status;
     status = top->ops->finish_use(top, block, stream, STRATA_ACCESS_NONE);
-    return status == STRATA_SUCCESS ? top->ops->record_use(top, &segment, stream, STRATA_ACCESS_WRITE) : status;
+    return status == STRATA_SUCCESS ? top->ops->record_use(top, segment, stream, STRATA_ACCESS_WRITE) : status;
 }
 
-/* The lock is held, and released. Unholds the pool after a success. */
-static strata_status free_found(strata_runtime *runtime, const strata_block *block, const free_place *place)
+static strata_status free_at_once(strata_runtime *runtime, const strata_block *block)
 {
-    strata_pool_place where;
-    strata_status status;
-    strata_capture *capture = place->capture ? find_capture(runtime, place->capture) : NULL;
-    strata_capture_use *use = capture ? strata_capture_find_use(&capture->uses, block->id) : NULL;
-    if (!strata_pool_block_find(runtime, block->id, &where))
-        status = strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
-    else if (use)
-        status = free_within(&where, capture, use, block, place);
-    else
-        status = strata_pool_block_free(&where, block, 0, NULL, false, NULL);
+    bool last = false;
+    lock(runtime);
+    strata_pool_block *one = strata_pool_block_find(runtime, block->id);
+    strata_capture_pool *pool = one ? one->pool : NULL;
+    const strata_status status = one ? strata_pool_block_free(one, block, NULL, false, NULL, &last)
+                                     : strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
     unlock(runtime, status);
-    return status == STRATA_SUCCESS ? strata_capture_pool_unhold(where.pool) : status;
+    return last ? runtime->captures.end_pool(pool) : status;
 }
 
-static CUstream stream_of_free(const strata_pool_place *where, CUstream stream, bool own)
+static CUstream stream_of_free(const strata_pool_block *one, CUstream stream, bool own)
 {
-    if (own && where->block.stream && strata_stream_is_known(where->block.stream))
-        return where->block.stream;
-    return own || stream == STRATA_STREAM_GONE ? where->pool->stream : stream;
+    if (own && one->block.stream && strata_stream_is_known(one->block.stream))
+        return one->block.stream;
+    return own || stream == STRATA_STREAM_GONE ? one->pool->stream : stream;
 }
 
-/* A stream that is not in the block's capture has no place in it. */
-static strata_status find_front(strata_runtime *runtime, free_place *place)
-{
-    strata_status status = STRATA_SUCCESS;
-    if (place->stream != STRATA_STREAM_GONE)
-        status = strata_capture_ask(runtime->device, place->stream, &place->front);
-    if (place->front.id != place->capture)
-        place->front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    return status;
-}
-
-/* The lock is held, and released. */
-static strata_status free_pool_block(strata_runtime *runtime, const strata_pool_place *where, const strata_block *block,
+/* The free of a pool's block. The lock is held, and released. */
+static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
                                      CUstream stream, bool own)
 {
-    const strata_capture *capture = capture_of_block(runtime, block->id);
-    const CUstream origin = capture ? capture->stream : NULL;
+    const strata_capture *capture = one->capture ? find_capture(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
-    free_place place = {.capture = capture ? capture->id : 0, .stream = own ? block->stream : stream};
-    if (!usable)
-        return free_found(runtime, block, &place);
-    unlock(runtime, STRATA_SUCCESS);
-    if (place.capture && own && place.stream != origin)
-        return refuse_own(block);
-    const strata_status status =
-        place.capture ? find_front(runtime, &place) : order_free(runtime, where, stream_of_free(where, stream, own));
-    if (status != STRATA_SUCCESS)
+    const strata_block mine = one->block, segment = one->segment->block;
+    strata_status status = STRATA_SUCCESS;
+    if (capture && usable) {
+        status = own && mine.stream != capture->stream ? refuse_own(block)
+                                                       : free_within(one, block, own ? mine.stream : stream);
+        unlock(runtime, status);
         return status;
-    lock(runtime);
-    return free_found(runtime, block, &place);
+    }
+    stream = stream_of_free(one, stream, own);
+    unlock(runtime, STRATA_SUCCESS);
+    if (usable)
+        status = order_free(runtime, &mine, &segment, stream);
+    return status == STRATA_SUCCESS ? free_at_once(runtime, block) : status;
 }
 
 /* The free of a block from outside waits for its keepers' end. It then comes after what `stream` has now. */
-static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
-                                bool *found)
+static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
-    lock(runtime);
-    *found = strata_kept_has(&runtime->captures.kept, block->id);
-    unlock(runtime, STRATA_SUCCESS);
-    if (!*found)
-        return STRATA_SUCCESS;
+    bool found;
     strata_error_suppress_begin();
     if (!own && runtime->tracks && stream != STRATA_STREAM_GONE) /* refused in a capture, which keeps the block */
         runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
     strata_error_suppress_end(false);
     lock(runtime);
-    const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, found);
+    const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, &found);
     unlock(runtime, status);
-    return status;
+    return found ? status
+                 : strata_kept_block_free(runtime, block, stream, own); /* its last keeper has gone meanwhile */
 }
 
 strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
-    strata_pool_place where;
-    bool found;
-    const strata_status status = defer_free(runtime, block, stream, own, &found);
-    if (found)
-        return status;
     lock(runtime);
-    if (strata_pool_block_find(runtime, block->id, &where))
-        return free_pool_block(runtime, &where, block, stream, own);
+    const bool kept = strata_kept_has(&runtime->captures.kept, block->id);
+    strata_pool_block *one = kept ? NULL : strata_pool_block_find(runtime, block->id);
+    if (one)
+        return free_pool_block(runtime, one, block, stream, own);
     unlock(runtime, STRATA_SUCCESS);
+    if (kept)
+        return defer_free(runtime, block, stream, own);
     return own ? strata_free_from_top_on_own_stream(runtime->top, block)
                : strata_free_from_top(runtime->top, block, stream);
 }
 
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)
 {
-    strata_pool_place where;
     strata_status status = STRATA_SUCCESS;
     lock(runtime);
-    if (strata_pool_block_at(runtime, address, &where)) {
-        *found = where.block;
+    const strata_pool_block *one = strata_pool_block_at(runtime, address);
+    if (one) {
+        *found = one->block;
     } else if (strata_pool_has_segment(runtime, found->id)) {
         *found = (strata_block){0};
         status = strata_fail(STRATA_ERROR_FOREIGN_POINTER, "0x%llx is in no live block: a capture pool has it, free",

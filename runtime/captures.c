@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/streams/stream_map.h"
+#include "runtime/capture_blocks.h"
 #include "runtime/graphs.h"
 
 /* PTDS programs see macros of these names. */
@@ -127,6 +128,7 @@ static strata_status end_for_driver(strata_capture *capture)
                                                        "only a relaxed one can be ended by any");
     lock(runtime);
     capture->ended = true;
+    strata_pool_blocks_leave_capture(capture->pool, capture->id);
     strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
     unlock(runtime);
     return STRATA_SUCCESS;
@@ -368,6 +370,7 @@ void strata_captures_init(strata_runtime *runtime)
 
 void strata_captures_destroy(strata_runtime *runtime)
 {
+    strata_pool_blocks_close(runtime);
     strata_lock_destroy(&runtime->captures.lock);
 }
 

@@ -46,10 +46,11 @@ bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t coun
     return true;
 }
 
-void strata_nodes_free(strata_nodes *nodes)
+void strata_nodes_free_items(strata_nodes *nodes)
 {
     strata_host_free(nodes->items);
-    *nodes = (strata_nodes){0};
+    nodes->items = NULL;
+    nodes->count = nodes->room = 0;
 }
 
 /* ---- fronts ---- */

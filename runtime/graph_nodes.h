@@ -23,7 +23,14 @@ bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node);
 
 /* Adds those that are missing. False without host memory: some may be added. */
 bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count);
-void strata_nodes_free(strata_nodes *nodes);
+void strata_nodes_free_items(strata_nodes *nodes);
+
+static inline void strata_nodes_free(strata_nodes *nodes)
+{
+    if (__builtin_expect(nodes->items != NULL, 0))
+        strata_nodes_free_items(nodes);
+    nodes->count = 0;
+}
 
 /* A stream's place in a capture. The front is valid until the next call on the stream. */
 typedef struct strata_capture_front {

@@ -6,6 +6,7 @@
 #include "core/blocks/uses.h"
 #include "core/streams/batches.h"
 #include "core/streams/stream_map.h"
+#include "runtime/capture_blocks.h"
 
 /* ---- the list ---- */
 
@@ -37,20 +38,16 @@ static void add(const listing *to, const strata_block *block, strata_access acce
     to->uses->blocks[at] = *block;
 }
 
-static strata_status add_of_pool(const strata_block *block, void *to)
-{
-    add(to, block, STRATA_ACCESS_WRITE, true);
-    return STRATA_SUCCESS;
-}
-
-static void list(const listing *to, const strata_capture_uses *of, strata_capture_pool *pool)
+static void list(const listing *to, const strata_capture_uses *of, const strata_capture_pool *pool)
 {
     to->uses->count = 0;
     for (size_t i = 0; i < of->count; i++) {
         const strata_capture_use *use = &of->items[i];
         add(to, &use->block, use->access, false);
         if (use->kind == STRATA_CAPTURE_SEGMENT)
-            strata_pool_blocks_visit(pool, &use->block, add_of_pool, (void *)to);
+            for (const strata_pool_block *one = pool->blocks; one; one = one->next)
+                if (one->segment->block.id.slot == use->block.id.slot)
+                    add(to, &one->block, STRATA_ACCESS_WRITE, true);
     }
 }
 

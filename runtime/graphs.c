@@ -5,6 +5,7 @@
 #include "core/base/host_memory.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
+#include "runtime/capture_blocks.h"
 #include "runtime/graph_uses.h"
 
 #include <strata/launch.h>
@@ -86,21 +87,11 @@ static void count_graph(strata_runtime *runtime, bool more)
     strata_lock_release(&runtime->captures.lock);
 }
 
-/* Blocks of the capture's own are found in the pool at each launch, as long as they live. */
+/* Where the uses were in the capture is no longer needed. */
 static void take_uses(strata_graph *graph, strata_capture_uses *uses)
 {
-    size_t kept = 0;
-    for (size_t i = 0; i < uses->count; i++) {
-        strata_capture_use *use = &uses->items[i];
-        for (size_t k = 0; k < use->count; k++)
-            strata_nodes_free(&use->marks[k].nodes);
-        strata_host_free(use->marks);
-        use->marks = NULL;
-        use->count = use->room = 0;
-        if (use->kind != STRATA_CAPTURE_OWN)
-            uses->items[kept++] = *use;
-    }
-    uses->count = kept;
+    for (size_t i = 0; i < uses->count; i++)
+        strata_capture_free_marks(&uses->items[i]);
     graph->uses = *uses;
     *uses = (strata_capture_uses){0};
 }
@@ -133,11 +124,6 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
 
 /* ---- launching ---- */
 
-static strata_status use_block(const strata_block *block, void *launch)
-{
-    return strata_launch_use(launch, block, STRATA_ACCESS_WRITE);
-}
-
 /* All blocks that the graph's work may touch: a segment stands for what was freed in the capture. */
 static strata_status name_uses(strata_graph *graph, strata_launch *launch)
 {
@@ -149,7 +135,9 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
             continue;
         strata_error_suppress_begin();
         strata_lock_take(&graph->runtime->captures.lock);
-        status = strata_pool_blocks_visit(graph->pool, &use->block, use_block, launch);
+        for (const strata_pool_block *one = graph->pool->blocks; one && status == STRATA_SUCCESS; one = one->next)
+            if (one->segment->block.id.slot == use->block.id.slot)
+                status = strata_launch_use(launch, &one->block, STRATA_ACCESS_WRITE);
         strata_lock_release(&graph->runtime->captures.lock);
         strata_error_suppress_end(status != STRATA_SUCCESS);
     }
@@ -385,8 +373,7 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < uses->count; i++) {
         strata_capture_use *use = &uses->items[i];
-        strata_capture_clear_marks(use);
-        strata_host_free(use->marks);
+        strata_capture_free_marks(use);
         if (use->kind != STRATA_CAPTURE_OUTSIDE)
             continue;
         strata_lock_take(&runtime->captures.lock);

@@ -22,6 +22,7 @@ typedef struct strata_captures {
     _Atomic bool used;     /* a pool was made; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
+    struct strata_pool_block *pool_blocks; /* live ones of all pools, by slot */
     strata_kept_blocks kept;
     strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
     uint64_t graphs;                                      /* that exist */

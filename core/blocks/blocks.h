@@ -282,10 +282,10 @@ void strata_entry_unlock(strata_entry *entry);
 
 /* ---- the fast paths of owners ---- */
 
-/* *block has the facts, and gets device and id. The first point is on `alloc_timeline`. */
-static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
-                                                                       strata_timeline *alloc_timeline,
-                                                                       bool alloc_known, strata_block *block)
+/* `mark`: 0, or STRATA_WORD_KEPT for a block that its creator keeps. */
+static inline __attribute__((always_inline)) void
+strata_entry_publish_marked(strata_table *table, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known,
+                            uint64_t mark, strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
@@ -309,7 +309,16 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
     block->id.table = strata_table_id(table);
     block->id.slot = slot;
     block->id.generation = generation;
-    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
+    atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark,
+                          memory_order_release);
+}
+
+/* *block has the facts, and gets device and id. The first point is on `alloc_timeline`. */
+static inline __attribute__((always_inline)) void strata_entry_publish(strata_table *table, uint32_t slot,
+                                                                       strata_timeline *alloc_timeline,
+                                                                       bool alloc_known, strata_block *block)
+{
+    strata_entry_publish_marked(table, slot, alloc_timeline, alloc_known, 0, block);
 }
 
 /* For an entry that keeps its address and size. The caller has stored the first point; *block gets all facts. `origin`

@@ -14,6 +14,7 @@ static const char noted[] = "the use is noted and never made";
 static const char on_alloc_stream[] = "nothing touches the block on its own stream";
 static const char joined[] = "the pool had joined memory that nobody had touched with what the stream freed beside it";
 static const char reused[] = "the pool waits for what its memory's last stream did, which may have finished meanwhile";
+static const char untaken[] = "nothing takes the freed memory again";
 static const char awaited[] = "the case waits for the device before the memory goes";
 static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
@@ -52,6 +53,7 @@ static const struct {
     {"a_block_of_a_capture_is_found_by_address", "", noted},
     {"a_block_of_a_capture_outlives_its_graph", "", awaited},
     {"what_cannot_be_captured_is_refused", "", noted},
+    {"launches_wait_for_uses_of_the_blocks_that_live_in_the_pool", "[pool", untaken},
     {"graphs_that_share_memory_are_launched_and_destroyed", "", threads},
 
     {"mixed_random_allocations_and_frees_on_streams_of_every_kind", "[direct", whole},

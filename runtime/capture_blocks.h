@@ -1,0 +1,45 @@
+/* The live blocks of capture pools, by slot. Guarded by the captures' lock. */
+#ifndef STRATA_RUNTIME_CAPTURE_BLOCKS_H
+#define STRATA_RUNTIME_CAPTURE_BLOCKS_H
+
+#include "runtime/capture_pool.h"
+#include "runtime/capture_uses.h"
+
+#include <uthash.h>
+
+typedef struct strata_pool_block {
+    struct strata_pool_block *previous, *next; /* in the pool; a spare one's `next` is the next spare one */
+    strata_capture_pool *pool;
+    strata_capture_segment *segment;
+    strata_capture_range *range;
+    strata_block block;
+    cuuint64_t capture;     /* in which it was allocated, while that is under way; else 0 */
+    strata_capture_use use; /* in that capture */
+    uint32_t slot;
+    UT_hash_handle hh;
+} strata_pool_block;
+
+/* Before the first pool, without the lock. Idempotent; false without host memory. */
+bool strata_pool_blocks_open(strata_runtime *runtime);
+void strata_pool_blocks_close(strata_runtime *runtime);
+
+/* Gives a range of the pool an identity. NULL without host memory. */
+strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_segment *segment,
+                                             strata_capture_range *range, const strata_request *request);
+
+strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_block_id id);
+strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address);
+
+/* Retires the block, frees its range, and lets go of the pool: *last if nothing holds that any more, for
+ * strata_captures.end_pool. In a capture, `after` are the nodes behind which the range may be used; else NULL. Errors:
+ * those of a free. */
+strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, CUstream stream, bool plain,
+                                     strata_nodes *after, bool *last);
+
+/* The capture has ended: its blocks are the pool's alone. */
+void strata_pool_blocks_leave_capture(strata_capture_pool *pool, cuuint64_t capture);
+
+/* For the end of a pool without live blocks. */
+void strata_pool_blocks_destroy(strata_capture_pool *pool);
+
+#endif
