@@ -68,6 +68,10 @@
     X(OPTIONAL, GraphLaunch, 10000, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
     X(OPTIONAL, GraphUpload, 11010, (CUgraphExec exec, CUstream stream), (exec, stream))                                           \
     X(OPTIONAL, GraphExecUpdate, 12000, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *info), (exec, graph, info))     \
+    X(OPTIONAL, GraphExecKernelNodeSetParams, 12000, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *parameters), (exec, node, parameters)) \
+    X(OPTIONAL, GraphExecMemcpyNodeSetParams, 10020, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context), (exec, node, copy, context)) \
+    X(OPTIONAL, GraphExecMemsetNodeSetParams, 10020, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context), (exec, node, fill, context)) \
+    X(OPTIONAL, GraphAddChildGraphNode, 10000, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child), (node, graph, dependencies, count, child)) \
     X(OPTIONAL, GraphExecDestroy, 10000, (CUgraphExec exec), (exec))                                                               \
     X(OPTIONAL, GraphDestroy, 10000, (CUgraph graph), (graph))                                                                     \
     X(OPTIONAL, GraphDebugDotPrint, 11030, (CUgraph graph, const char *path, unsigned flags), (graph, path, flags))                \

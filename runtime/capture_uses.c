@@ -44,6 +44,30 @@ strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const stra
     return use;
 }
 
+bool strata_capture_reserve_uses(strata_capture_uses *uses, size_t count)
+{
+    const size_t wanted = uses->count + count;
+    if (wanted <= uses->room)
+        return true;
+    strata_capture_use *items = strata_host_zalloc(wanted * sizeof *items);
+    if (!items)
+        return false;
+    if (uses->count)
+        memcpy(items, uses->items, uses->count * sizeof *items);
+    strata_host_free(uses->items);
+    uses->items = items;
+    uses->room = wanted;
+    return true;
+}
+
+bool strata_capture_took_memory(const strata_capture_uses *uses)
+{
+    for (size_t i = 0; i < uses->count; i++)
+        if (uses->items[i].kind == STRATA_CAPTURE_SEGMENT)
+            return true;
+    return false;
+}
+
 void strata_capture_clear_marks(strata_capture_use *use)
 {
     for (size_t i = 0; i < use->count; i++)

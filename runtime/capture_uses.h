@@ -37,6 +37,12 @@ strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, str
 strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
                                            strata_capture_kind kind);
 
+/* Room for `count` uses more; false without host memory. */
+bool strata_capture_reserve_uses(strata_capture_uses *uses, size_t count);
+
+/* Whether memory of a pool is among them. */
+bool strata_capture_took_memory(const strata_capture_uses *uses);
+
 /* Room for one mark more; false without host memory. */
 bool strata_capture_reserve_mark(strata_capture_use *use);
 

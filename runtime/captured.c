@@ -21,15 +21,6 @@ static void unlock(strata_runtime *runtime, strata_status status)
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
-/* The lock is held. */
-static strata_capture *find_capture(strata_runtime *runtime, cuuint64_t id)
-{
-    strata_capture *capture = runtime->captures.list;
-    while (capture && (capture->id != id || capture->ended))
-        capture = capture->next;
-    return capture;
-}
-
 /* ---- what a capture notes ---- */
 
 /* NULL: the capture has not noted the block. */
@@ -126,7 +117,7 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
-    strata_capture *capture = find_capture(runtime, front.id);
+    strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture)
         *status = prepare(capture, block, stream, access, &front, &before);
     unlock(runtime, *status);
@@ -160,7 +151,7 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
-    strata_capture *capture = find_capture(runtime, front.id);
+    strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture)
         *status = finish(capture, block, stream, access, &front);
     unlock(runtime, *status);
@@ -176,7 +167,7 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
-    strata_capture *capture = find_capture(runtime, front.id);
+    strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture)
         *status = prepare(capture, block, stream, access, &front, &before);
     if (capture && *status == STRATA_SUCCESS)
@@ -193,7 +184,8 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
     if (*status != STRATA_SUCCESS)
         return false;
     lock(runtime);
-    strata_capture *capture = front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : find_capture(runtime, front.id);
+    strata_capture *capture =
+        front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : strata_capture_find(runtime, front.id);
     if (capture)
         *status = strata_capture_hold_ref(&capture->uses, ref);
     unlock(runtime, *status);
@@ -245,14 +237,14 @@ static strata_status grow_and_take(strata_runtime *runtime, const strata_request
     strata_status status = STRATA_SUCCESS;
     for (bool taken = false; !taken && status == STRATA_SUCCESS;) {
         lock(runtime);
-        strata_capture *capture = find_capture(runtime, front->id);
+        strata_capture *capture = strata_capture_find(runtime, front->id);
         strata_capture_pool *pool = capture ? capture->pool : NULL;
         if (pool)
             pool->holders++;
         unlock(runtime, STRATA_SUCCESS);
         status = pool ? strata_capture_pool_grow(pool, request) : STRATA_SUCCESS;
         lock(runtime);
-        capture = find_capture(runtime, front->id);
+        capture = strata_capture_find(runtime, front->id);
         if (!capture)
             status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a request in it");
         else if (status == STRATA_SUCCESS)
@@ -275,7 +267,7 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
-    strata_capture *capture = find_capture(runtime, front.id);
+    strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture)
         *status = take(capture, request, &front, out, &taken);
     unlock(runtime, *status);
@@ -366,7 +358,7 @@ static CUstream stream_of_free(const strata_pool_block *one, CUstream stream, bo
 static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
                                      CUstream stream, bool own)
 {
-    const strata_capture *capture = one->capture ? find_capture(runtime, one->capture) : NULL;
+    const strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
     const strata_block mine = one->block, segment = one->segment->block;
     strata_status status = STRATA_SUCCESS;

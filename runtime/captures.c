@@ -23,7 +23,7 @@ static pthread_key_t thread_key;
 static bool has_thread_key;
 static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
-static strata_status end_capture(strata_capture *capture, strata_graph **out);
+static strata_status end_capture(strata_capture *capture, strata_capture_maker make, void *data);
 
 /* One that this thread began, and no other may end. */
 static strata_capture *left_behind(void)
@@ -43,7 +43,7 @@ static void discard_left_behind(void *unused)
     strata_status status = STRATA_SUCCESS;
     strata_error_suppress_begin();
     while (strata_driver_is_open() && status == STRATA_SUCCESS && (capture = left_behind()))
-        status = end_capture(capture, NULL);
+        status = end_capture(capture, NULL, NULL);
     strata_error_suppress_end(false);
 }
 
@@ -171,16 +171,16 @@ static strata_status refuse_capture(const strata_capture *capture)
                        (int)capture->result);
 }
 
-/* Takes what the graph takes over; the rest goes. */
-static strata_status finish_capture(strata_capture *capture, strata_graph **out)
+/* What is not taken over goes. */
+static strata_status finish_capture(strata_capture *capture, strata_capture_maker make, void *data)
 {
     strata_runtime *runtime = capture->runtime;
     strata_status status = STRATA_SUCCESS;
     remove_capture(capture);
-    if (out && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
+    if (make && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
         status = refuse_capture(capture);
-    else if (out)
-        status = strata_graph_make(capture, out);
+    else if (make)
+        status = make(capture, data);
     destroy_graph(capture);
     const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
     const strata_status unheld = strata_capture_pool_unhold(capture->pool);
@@ -190,17 +190,32 @@ static strata_status finish_capture(strata_capture *capture, strata_graph **out)
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
 
-static strata_status end_capture(strata_capture *capture, strata_graph **out)
+static strata_status end_capture(strata_capture *capture, strata_capture_maker make, void *data)
 {
     strata_status status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    return status == STRATA_SUCCESS ? finish_capture(capture, out) : status;
+    return status == STRATA_SUCCESS ? finish_capture(capture, make, data) : status;
 }
 
 static strata_status refuse_none(const char *call)
 {
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
+}
+
+strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, const char *call,
+                                    strata_capture_maker check, strata_capture_maker make, void *data)
+{
+    strata_capture *capture = capture_on(runtime, stream);
+    if (!capture)
+        return refuse_none(call);
+    const strata_status status = check ? check(capture, data) : STRATA_SUCCESS;
+    return status == STRATA_SUCCESS ? end_capture(capture, make, data) : status;
+}
+
+static strata_status make_graph(strata_capture *capture, void *out)
+{
+    return strata_graph_make(capture, out);
 }
 
 strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out)
@@ -211,8 +226,7 @@ strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strat
     const strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture *capture = capture_on(runtime, stream);
-    return capture ? end_capture(capture, out) : refuse_none("strata_capture_end");
+    return strata_capture_end_as(runtime, stream, "strata_capture_end", NULL, make_graph, out);
 }
 
 strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
@@ -221,7 +235,7 @@ strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     strata_capture *capture = capture_on(runtime, stream);
-    return capture ? end_capture(capture, NULL) : refuse_none("strata_capture_discard");
+    return capture ? end_capture(capture, NULL, NULL) : refuse_none("strata_capture_discard");
 }
 
 /* ---- beginning ---- */
@@ -332,7 +346,7 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     if (status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
     strata_error_suppress_begin();
-    end_capture(capture, NULL);
+    end_capture(capture, NULL, NULL);
     strata_error_suppress_end(false);
     return status;
 }
@@ -377,14 +391,14 @@ void strata_captures_destroy(strata_runtime *runtime)
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)
 {
     strata_capture *capture = strata_captures_any(runtime) ? capture_on(runtime, stream) : NULL;
-    return capture ? end_capture(capture, NULL) : STRATA_SUCCESS;
+    return capture ? end_capture(capture, NULL, NULL) : STRATA_SUCCESS;
 }
 
 strata_status strata_captures_discard(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
     while (status == STRATA_SUCCESS && runtime->captures.list)
-        status = end_capture(runtime->captures.list, NULL);
+        status = end_capture(runtime->captures.list, NULL, NULL);
     if (status == STRATA_SUCCESS)
         status = strata_capture_pools_reap(runtime);
     if (status != STRATA_SUCCESS)

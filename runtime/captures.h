@@ -38,9 +38,25 @@ strata_status strata_captures_discard(strata_runtime *runtime);
 /* Discards the captures that began on a stream. */
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream);
 
+/* What becomes of an ended capture that the driver made a graph of; takes over what it uses. NULL: nothing. */
+typedef strata_status (*strata_capture_maker)(strata_capture *capture, void *data);
+
+/* Ends the capture that began on the stream; with `check`, if that allows it. Errors: of strata_capture_end. */
+strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, const char *call,
+                                    strata_capture_maker check, strata_capture_maker make, void *data);
+
 static inline bool strata_captures_any(const strata_runtime *runtime)
 {
     return __builtin_expect(atomic_load_explicit(&runtime->captures.live, memory_order_relaxed) != 0, 0);
+}
+
+/* One that is under way, or NULL. The lock is held. */
+static inline strata_capture *strata_capture_find(const strata_runtime *runtime, cuuint64_t id)
+{
+    strata_capture *capture = runtime->captures.list;
+    while (capture && (capture->id != id || capture->ended))
+        capture = capture->next;
+    return capture;
 }
 
 /* Each returns false if the stream is in no capture of the runtime, and the call goes on to the stack; else *status is

@@ -65,9 +65,8 @@ strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_
     const strata_status status = strata_call_scope_enter(&scope, device, needs);
     if (status != STRATA_SUCCESS)
         return status;
-    CUgraph graph;
     const CUresult result =
-        strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &graph, &front->nodes, &front->count);
+        strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &front->graph, &front->nodes, &front->count);
     strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;

@@ -36,6 +36,7 @@ static inline void strata_nodes_free(strata_nodes *nodes)
 typedef struct strata_capture_front {
     CUstreamCaptureStatus status;
     cuuint64_t id; /* of the capture; never used again */
+    CUgraph graph; /* that is being made */
     const CUgraphNode *nodes;
     size_t count;
 } strata_capture_front;

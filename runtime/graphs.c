@@ -6,7 +6,6 @@
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
-#include "runtime/graph_uses.h"
 
 #include <strata/launch.h>
 
@@ -17,25 +16,9 @@
 #undef strata_graph_upload
 #undef strata_launch_begin
 
-struct strata_graph {
-    strata_runtime *runtime;      /* exists while the graph does; these are constant */
-    strata_device_record *record; /* held by the runtime's state */
-    uint64_t word;                /* of the record when the graph was made */
-    size_t nodes;
-    CUgraph graph;
-    CUgraphExec exec;
-    strata_capture_uses uses;  /* these change under the launches' lock of the pool */
-    strata_graph_uses listed;  /* for launches */
-    bool refusing;             /* frees of its blocks */
-    strata_capture_pool *pool; /* held */
-    _Atomic bool uploaded;
-    _Atomic uint64_t replays;
-};
-
 /* ---- making ---- */
 
-/* Answers STALE after a rebuild. */
-static strata_status check_graph(const strata_graph *graph, const char *call)
+strata_status strata_graph_check(const strata_graph *graph, const char *call)
 {
     if (!graph)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: graph is NULL", call);
@@ -48,7 +31,7 @@ static strata_status check_graph(const strata_graph *graph, const char *call)
                              "%s: the graph is stale: its device's context was rebuilt, or is shutting down", call);
 }
 
-static const char *node_type(CUgraphNode node)
+const char *strata_graph_node_type(CUgraphNode node)
 {
     static const char *const names[] = {"kernel",     "copy", "fill",   "host",       "graph",
                                         "empty",      "wait", "record", "signal",     "semaphore wait",
@@ -75,7 +58,7 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
         status = strata_fail_driver(result, "cuGraphInstantiateWithParams",
                                     "making a graph of %zu nodes (result %d, node %p, type %s)", made->nodes,
                                     (int)parameters.result_out, (void *)parameters.hErrNode_out,
-                                    node_type(parameters.hErrNode_out));
+                                    strata_graph_node_type(parameters.hErrNode_out));
     strata_call_scope_leave(&scope);
     return status;
 }
@@ -87,12 +70,12 @@ static void count_graph(strata_runtime *runtime, bool more)
     strata_lock_release(&runtime->captures.lock);
 }
 
-/* Where the uses were in the capture is no longer needed. */
-static void take_uses(strata_graph *graph, strata_capture_uses *uses)
+void strata_graph_take_uses(strata_graph *graph, strata_capture_uses *uses)
 {
     for (size_t i = 0; i < uses->count; i++)
         strata_capture_free_marks(&uses->items[i]);
     graph->uses = *uses;
+    graph->listed.listed = false;
     *uses = (strata_capture_uses){0};
 }
 
@@ -112,9 +95,9 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
         strata_host_free(graph);
         return status;
     }
-    graph->graph = capture->graph;
+    graph->graph = graph->latest = capture->graph;
     capture->graph = NULL;
-    take_uses(graph, &capture->uses);
+    strata_graph_take_uses(graph, &capture->uses);
     graph->pool = capture->pool;
     strata_capture_pool_hold(graph->pool);
     count_graph(runtime, true);
@@ -216,16 +199,10 @@ static strata_status launch_tracked(strata_graph *graph, CUstream stream)
 
 strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
 {
-    strata_status status = check_graph(graph, "strata_graph_launch");
+    strata_status status = strata_graph_check(graph, "strata_graph_launch");
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    if (strata_captures_any(graph->runtime))
-        status = strata_capture_ask(graph->runtime->device, stream, &front);
-    if (front.status != CU_STREAM_CAPTURE_STATUS_NONE)
-        status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "strata_graph_launch: the stream is being captured; launch "
-                                                          "the graph outside of captures");
-    if (status != STRATA_SUCCESS)
+    if (strata_captures_any(graph->runtime) && strata_captured_launch(graph, stream, &status))
         return status;
     strata_lock_take(&graph->pool->launches);
     status = launch_tracked(graph, stream);
@@ -236,7 +213,7 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
 strata_status strata_graph_upload(strata_graph *graph, CUstream stream)
 {
     strata_call_scope scope;
-    strata_status status = check_graph(graph, "strata_graph_upload");
+    strata_status status = strata_graph_check(graph, "strata_graph_upload");
     if (status != STRATA_SUCCESS || atomic_load_explicit(&graph->uploaded, memory_order_acquire))
         return status;
     if (!strata_cu.GraphUpload)
@@ -269,22 +246,22 @@ bool strata_graph_is_uploaded(const strata_graph *graph)
     return graph && atomic_load_explicit(&graph->uploaded, memory_order_acquire);
 }
 
-static bool took_memory(const strata_graph *graph)
+static bool has_memory(const strata_graph *graph)
 {
-    for (size_t i = 0; i < graph->uses.count; i++)
-        if (graph->uses.items[i].kind == STRATA_CAPTURE_SEGMENT)
-            return true;
-    return false;
+    strata_lock_take(&graph->pool->launches);
+    const bool has = strata_capture_took_memory(&graph->uses);
+    strata_lock_release(&graph->pool->launches);
+    return has;
 }
 
 bool strata_graph_has_pool(const strata_graph *graph)
 {
-    return graph && (!graph->pool->is_private || took_memory(graph));
+    return graph && (!graph->pool->is_private || has_memory(graph));
 }
 
 bool strata_graph_has_private_pool(const strata_graph *graph)
 {
-    return graph && graph->pool->is_private && took_memory(graph);
+    return graph && graph->pool->is_private && has_memory(graph);
 }
 
 strata_capture_pool *strata_graph_pool(const strata_graph *graph)
@@ -311,25 +288,27 @@ strata_status strata_graph_refuse_frees(strata_graph *graph, bool refuse)
 {
     if (!graph)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_refuse_frees: graph is NULL");
+    strata_lock_take(&graph->pool->launches);
     strata_lock_take(&graph->runtime->captures.lock);
     for (size_t i = 0; i < graph->uses.count && refuse != graph->refusing; i++)
         if (graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE)
             strata_kept_refuse(&graph->runtime->captures.kept, &graph->uses.items[i].block, refuse);
     graph->refusing = refuse;
     strata_lock_release(&graph->runtime->captures.lock);
+    strata_lock_release(&graph->pool->launches);
     return STRATA_SUCCESS;
 }
 
 strata_status strata_graph_dot(const strata_graph *graph, const char *path)
 {
-    const strata_status status = check_graph(graph, "strata_graph_dot");
+    const strata_status status = strata_graph_check(graph, "strata_graph_dot");
     if (status != STRATA_SUCCESS)
         return status;
     if (!path)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_dot: path is NULL");
     if (!strata_cu.GraphDebugDotPrint)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_dot: the driver has no cuGraphDebugDotPrint");
-    const CUresult result = strata_cu.GraphDebugDotPrint(graph->graph, path, 0);
+    const CUresult result = strata_cu.GraphDebugDotPrint(graph->latest, path, 0);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, "cuGraphDebugDotPrint", "writing a graph to \"%s\"", path);
@@ -342,8 +321,10 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
     strata_capture_pool_usage usage;
     if (!graph || !write)
         return;
+    strata_lock_take(&graph->pool->launches);
     for (size_t i = 0; i < graph->uses.count; i++)
         outside += graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE;
+    strata_lock_release(&graph->pool->launches);
     strata_capture_pool_get_usage(graph->pool, &usage);
     const int length = snprintf(
         text, sizeof text,
@@ -400,6 +381,8 @@ strata_status strata_graph_destroy(strata_graph *graph)
     strata_runtime *runtime = graph->runtime;
     if (strata_device_is_usable(runtime->device)) {
         strata_cu.GraphExecDestroy(graph->exec);
+        if (graph->latest != graph->graph)
+            strata_cu.GraphDestroy(graph->latest);
         strata_cu.GraphDestroy(graph->graph);
     }
     strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);

@@ -120,12 +120,65 @@ STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstrea
 /* ---- graphs ---- */
 
 /* Launches the graph on a stream, after all work that conflicts with its blocks, with one wait and one record for each
- * other stream at most. Errors: STALE, STREAM_CAPTURE (the stream is being captured), and those of a launch
- * (launch.h). */
+ * other stream at most. On a stream that the runtime captures, the graph becomes a node of that capture, as it is now,
+ * with its blocks; one whose own capture took memory of a pool is refused there. Errors: STALE, STREAM_CAPTURE (other
+ * code captures the stream), UNSUPPORTED (a graph with memory, in a capture), and those of a launch (launch.h). */
 STRATA_API strata_status strata_graph_launch(strata_graph *graph, CUstream stream);
 
 /* Prepares the first launch on the device. Once; later calls do nothing. Errors: STALE, DRIVER. */
 STRATA_API strata_status strata_graph_upload(strata_graph *graph, CUstream stream);
+
+/* ---- changing a graph ---- */
+
+typedef enum strata_graph_update_result {
+    STRATA_GRAPH_UPDATED = 0,
+    STRATA_GRAPH_TOPOLOGY_CHANGED, /* other nodes, or other dependencies: only another graph can do it */
+    STRATA_GRAPH_NODE_REFUSED,     /* a node has changed in a way that the executable graph cannot take */
+} strata_graph_update_result;
+
+typedef struct strata_graph_update_info {
+    strata_graph_update_result result;
+    CUgraphExecUpdateResult driver_result;
+    CUgraphNode node; /* of the capture that the driver names, or NULL; valid while the graph *instead is */
+    const char *type; /* of that node: "kernel", "copy", ... */
+} strata_graph_update_info;
+
+/* Ends the capture that began on the stream and puts it into the graph: from the next launch on the graph does what was
+ * captured, and uses its blocks, while those that only the old one used are let go. Faster than a new graph. The
+ * capture took memory of the graph's pool (strata_graph_pool) or of none. An error leaves the graph as it was: DRIVER,
+ * if the driver does not take the capture (`info`, unless NULL, tells why, and with `instead` the capture becomes a new
+ * graph); INVALID_VALUE, if the pool is another one, which leaves the capture too; else as strata_capture_end. */
+STRATA_API strata_status strata_graph_update(strata_graph *graph, CUstream stream, strata_graph_update_info *info,
+                                             strata_graph **instead);
+
+/* The node of the work that a captured stream was given last: on that, and nothing else, its next work would depend.
+ * A handle of the graph to be made. Errors: INVALID_VALUE (the stream is not captured, or there is not one such node),
+ * DRIVER. */
+STRATA_API strata_status strata_capture_last_node(strata_runtime *runtime, CUstream stream, CUgraphNode *out);
+
+/* The node with a number below strata_graph_node_count, in the driver's order, which is constant for a graph. `type`
+ * may be NULL. Errors: INVALID_VALUE, DRIVER. */
+STRATA_API strata_status strata_graph_node_at(const strata_graph *graph, size_t index, CUgraphNode *node,
+                                              CUgraphNodeType *type);
+
+/* A block that changed work uses. */
+typedef struct strata_graph_block {
+    const strata_block *block;
+    strata_access access;
+} strata_graph_block;
+
+/* Change what a node does from the next launch on: a kernel with its arguments, a copy, a fill (the driver's
+ * cuGraphExecKernelNodeSetParams and its siblings tell what may change). The graph uses the named blocks from then on,
+ * beside those that it used before. Errors: INVALID_VALUE (no such node, or a change that the driver refuses),
+ * USE_AFTER_FREE, STALE, UNSUPPORTED, DRIVER; the graph is as before. */
+STRATA_API strata_status strata_graph_set_kernel(strata_graph *graph, CUgraphNode node,
+                                                 const CUDA_KERNEL_NODE_PARAMS *kernel,
+                                                 const strata_graph_block *blocks, size_t count);
+STRATA_API strata_status strata_graph_set_copy(strata_graph *graph, CUgraphNode node, const CUDA_MEMCPY3D *copy,
+                                               const strata_graph_block *blocks, size_t count);
+STRATA_API strata_status strata_graph_set_fill(strata_graph *graph, CUgraphNode node,
+                                               const CUDA_MEMSET_NODE_PARAMS *fill, const strata_graph_block *blocks,
+                                               size_t count);
 
 /* Facts. For NULL: 0, false, NULL. */
 STRATA_API uint64_t strata_graph_num_replays(const strata_graph *graph); /* successful launches */
@@ -158,8 +211,12 @@ STRATA_API strata_status strata_graph_destroy(strata_graph *graph);
 #define strata_is_stream_capturing(runtime, stream) strata_is_stream_capturing(runtime, strata_stream_as_meant(stream))
 #define strata_capture_end(runtime, stream, out)    strata_capture_end(runtime, strata_stream_as_meant(stream), out)
 #define strata_capture_discard(runtime, stream)     strata_capture_discard(runtime, strata_stream_as_meant(stream))
-#define strata_graph_launch(graph, stream)          strata_graph_launch(graph, strata_stream_as_meant(stream))
-#define strata_graph_upload(graph, stream)          strata_graph_upload(graph, strata_stream_as_meant(stream))
+#define strata_graph_update(graph, stream, info, instead) \
+    strata_graph_update(graph, strata_stream_as_meant(stream), info, instead)
+#define strata_capture_last_node(runtime, stream, out) \
+    strata_capture_last_node(runtime, strata_stream_as_meant(stream), out)
+#define strata_graph_launch(graph, stream) strata_graph_launch(graph, strata_stream_as_meant(stream))
+#define strata_graph_upload(graph, stream) strata_graph_upload(graph, strata_stream_as_meant(stream))
 #endif
 
 #ifdef __cplusplus

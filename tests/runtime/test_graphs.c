@@ -2,109 +2,14 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "support/captures.h"
 #include "support/faults.h"
-#include "support/fixture.h"
+#include "support/graphs.h"
 #include "support/sweep.h"
 
 #include "runtime/captures.h"
 
-enum { BYTES = 64 << 10, LARGE = 4 << 20 };
-
-/* What a case that fails leaves to be cleared away. */
-static strata_runtime *kept_runtime;
-static CUstream captured[8];
-static size_t captured_count;
-static strata_graph *graphs[256];
-static size_t graph_count;
-static strata_capture_pool *pools[8];
-static size_t pool_count;
-static strata_ref *refs[8];
-static size_t ref_count;
-
-static void clear_away(void)
-{
-    strata_error_suppress_begin();
-    while (captured_count)
-        strata_capture_discard(kept_runtime, captured[--captured_count]);
-    while (graph_count)
-        strata_graph_destroy(graphs[--graph_count]);
-    while (pool_count)
-        strata_capture_pool_release(pools[--pool_count]);
-    while (ref_count)
-        strata_ref_release(refs[--ref_count]);
-    strata_error_suppress_end(false);
-}
-
-static strata_capture_pool *make_pool(test_fixture *fixture)
-{
-    strata_capture_pool *pool;
-    check_ok(strata_capture_pool_create(fixture->runtime, "a test's", &pool));
-    return pools[pool_count++] = pool;
-}
-
-static strata_status release_pool(strata_capture_pool *pool)
-{
-    for (size_t i = 0; i < pool_count; i++)
-        if (pools[i] == pool) {
-            pools[i] = pools[--pool_count];
-            break;
-        }
-    return strata_capture_pool_release(pool);
-}
-
-static void begin(test_fixture *fixture, CUstream stream, strata_capture_pool *pool)
-{
-    kept_runtime = fixture->runtime;
-    check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool));
-    captured[captured_count++] = stream;
-}
-
-static void forget_capture(CUstream stream)
-{
-    for (size_t i = 0; i < captured_count; i++)
-        if (captured[i] == stream)
-            captured[i] = captured[--captured_count];
-}
-
-static strata_graph *end(test_fixture *fixture, CUstream stream)
-{
-    strata_graph *graph;
-    check_ok(strata_capture_end(fixture->runtime, stream, &graph));
-    forget_capture(stream);
-    return graphs[graph_count++] = graph;
-}
-
-static strata_status destroy(strata_graph *graph)
-{
-    for (size_t i = 0; i < graph_count; i++)
-        if (graphs[i] == graph) {
-            graphs[i] = graphs[--graph_count];
-            break;
-        }
-    return strata_graph_destroy(graph);
-}
-
-static void copy(test_fixture *fixture, const strata_block *to, const strata_block *from, CUstream stream)
-{
-    check_ok(strata_runtime_prepare_block_use(fixture->runtime, from, stream, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_prepare_block_use(fixture->runtime, to, stream, STRATA_ACCESS_WRITE));
-    check_cu(test_cu()->MemcpyDtoDAsync(to->address, from->address, BYTES, stream));
-    check_ok(strata_runtime_finish_block_use(fixture->runtime, from, stream, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_finish_block_use(fixture->runtime, to, stream, STRATA_ACCESS_WRITE));
-}
-
-static size_t live_blocks(test_fixture *fixture)
-{
-    return test_usage(fixture).live_blocks;
-}
-
-static void check_value(test_fixture *fixture, const strata_block *block, unsigned char value, CUstream stream)
-{
-    const unsigned char *seen = test_read(fixture, block, stream);
-    test_synchronize(stream);
-    check_bytes(seen, value, BYTES);
-    fixture->seen_used = 0;
-}
+enum { LARGE = 4 << 20 };
 
 /* ---- what a graph does ---- */
 
@@ -707,10 +612,11 @@ static void what_cannot_be_captured_is_refused(test_fixture *fixture)
     check_status(strata_runtime_finish_block_use(fixture->runtime, &(strata_block){.address = 77}, stream, 1),
                  STRATA_ERROR_STREAM_MISUSE);
     graph = end(fixture, stream);
-    begin(fixture, stream, NULL);
-    check_status(strata_graph_launch(graph, stream), STRATA_ERROR_STREAM_CAPTURE);
-    check_ok(strata_capture_discard(fixture->runtime, stream));
-    forget_capture(stream);
+    CUstream foreign = test_stream(fixture, TEST_STREAM_UNKNOWN); /* captured by other code */
+    test_begin_capture(foreign);
+    const strata_status refused = strata_graph_launch(graph, foreign);
+    assert_int_equal(test_end_capture(foreign), 0);
+    check_status(refused, STRATA_ERROR_STREAM_CAPTURE);
     check_status(strata_graph_launch(NULL, stream), STRATA_ERROR_INVALID_VALUE);
     check_ok(destroy(graph));
     test_free_on(fixture, &block, stream);

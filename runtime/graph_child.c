@@ -1,0 +1,95 @@
+/* A graph that is launched in a capture becomes a node of it. */
+#include "core/base/error.h"
+#include "runtime/graphs.h"
+
+static strata_status check_child(const strata_graph *graph, const strata_capture_front *front)
+{
+    strata_captures *captures = &graph->runtime->captures;
+    strata_lock_take(&captures->lock);
+    const bool ours = strata_capture_find(graph->runtime, front->id) != NULL;
+    strata_lock_release(&captures->lock);
+    if (!ours || front->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+        return strata_fail(
+            STRATA_ERROR_STREAM_CAPTURE,
+            "strata_graph_launch: the stream is in a capture that was spoiled, or that other code began; "
+            "launch the graph outside of captures");
+    if (!strata_cu.GraphAddChildGraphNode)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_launch: the driver has no cuGraphAddChildGraphNode");
+    if (strata_capture_took_memory(&graph->uses))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "strata_graph_launch: a graph that has memory of a capture pool cannot be a part of another "
+                           "graph; capture its work there, or allocate its memory outside of captures");
+    return graph->changed ? strata_fail(STRATA_ERROR_UNSUPPORTED,
+                                        "strata_graph_launch: nodes of the graph were changed one by one since its "
+                                        "capture, which a part of another graph would not show; update it instead")
+                          : STRATA_SUCCESS;
+}
+
+static strata_status prepare(const strata_graph *graph, CUstream stream)
+{
+    strata_runtime *runtime = graph->runtime;
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < graph->uses.ref_count && status == STRATA_SUCCESS; i++)
+        strata_captured_hold(runtime, stream, graph->uses.refs[i], &status);
+    for (size_t i = 0; i < graph->uses.count && status == STRATA_SUCCESS; i++) {
+        const strata_capture_use *use = &graph->uses.items[i];
+        if (!strata_captured_prepare(runtime, &use->block, stream, use->access, &status))
+            return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
+    }
+    return status;
+}
+
+/* The stream's next work depends on the new node alone, which depends on what the stream's work would have. */
+static strata_status add_node(const strata_graph *graph, CUstream stream)
+{
+    strata_capture_front front;
+    strata_call_scope scope;
+    CUgraphNode node;
+    strata_device *device = graph->runtime->device;
+    strata_status status = strata_capture_ask(device, stream, &front);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, strata_call_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    const char *call = "cuGraphAddChildGraphNode";
+    CUresult result = strata_cu.GraphAddChildGraphNode(&node, front.graph, front.nodes, front.count, graph->latest);
+    if (result == CUDA_SUCCESS) {
+        call = "cuStreamUpdateCaptureDependencies";
+        result = strata_cu.StreamUpdateCaptureDependencies(stream, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    }
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call, "adding a graph of %zu nodes to a capture", graph->nodes);
+}
+
+/* A use that cannot be noted spoils the capture, whose end then gives no graph. */
+static strata_status finish(const strata_graph *graph, CUstream stream)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < graph->uses.count; i++) {
+        const strata_capture_use *use = &graph->uses.items[i];
+        strata_status one;
+        strata_captured_finish(graph->runtime, &use->block, stream, use->access, &one);
+        status = status == STRATA_SUCCESS ? one : status;
+    }
+    return status;
+}
+
+bool strata_captured_launch(strata_graph *graph, CUstream stream, strata_status *status)
+{
+    strata_capture_front front;
+    *status = strata_capture_ask(graph->runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return *status != STRATA_SUCCESS;
+    strata_lock_take(&graph->pool->launches);
+    *status = check_child(graph, &front);
+    if (*status == STRATA_SUCCESS)
+        *status = prepare(graph, stream);
+    if (*status == STRATA_SUCCESS)
+        *status = add_node(graph, stream);
+    if (*status == STRATA_SUCCESS)
+        *status = finish(graph, stream);
+    strata_lock_release(&graph->pool->launches);
+    return true;
+}
