@@ -336,8 +336,7 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
 
 /* ---- the end ---- */
 
-/* A block whose free was deferred. The handle of its stream may be dead by now. */
-static strata_status free_deferred(strata_runtime *runtime, const strata_block *block)
+strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block)
 {
     strata_error_suppress_begin();
     strata_status status = strata_runtime_keeps(runtime, block)
@@ -362,7 +361,7 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
             strata_kept_refuse(&runtime->captures.kept, &use->block, false);
         const bool freed = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
         strata_lock_release(&runtime->captures.lock);
-        const strata_status one = freed ? free_deferred(runtime, &use->block) : STRATA_SUCCESS;
+        const strata_status one = freed ? strata_graph_free_late(runtime, &use->block) : STRATA_SUCCESS;
         status = status == STRATA_SUCCESS ? one : status;
     }
     for (size_t i = 0; i < uses->ref_count; i++)

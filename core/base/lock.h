@@ -17,10 +17,12 @@
 #include <stdint.h>
 
 typedef enum strata_lock_rank {
-    STRATA_RANK_WATCHES = 1,      /* changes and watches of generations; held during their callbacks */
+    STRATA_RANK_CAPTURE_INTO = 1, /* captures of functions in global mode; held while they run */
+    STRATA_RANK_WATCHES,          /* changes and watches of generations; held during their callbacks */
     STRATA_RANK_SINGLETONS,       /* building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,     /* layers that report leaks by themselves */
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
+    STRATA_RANK_GRAPHED_CALLS,    /* calls of one function that is a graph */
     STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
     STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */
     STRATA_RANK_CAPTURE_LIST,     /* the process's captures */

@@ -20,6 +20,7 @@
 #include <strata/fence.h>
 #include <strata/fixed.h>
 #include <strata/graph.h>
+#include <strata/graphed.h>
 #include <strata/guard.h>
 #include <strata/info.h>
 #include <strata/launch.h>

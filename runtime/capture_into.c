@@ -1,0 +1,73 @@
+/* A function captured into a graph that is ready to be launched. */
+#include <strata/graphed.h>
+
+#include "core/base/driver_state.h"
+#include "core/base/error.h"
+#include "core/base/lock.h"
+
+/* PTDS programs see a macro of this name. */
+#undef strata_capture_into
+#undef strata_capture_begin
+#undef strata_capture_end
+#undef strata_capture_discard
+#undef strata_graph_upload
+
+/* Held by a call in global mode while it runs the program's functions: they may do what they like, but for another such
+ * call. */
+static strata_lock global_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CAPTURE_INTO);
+static _Thread_local bool has_global_lock;
+
+static strata_status capture(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
+                             strata_capture_pool *pool, strata_graph_work body, void *data, strata_graph **out)
+{
+    strata_status status = strata_capture_begin(runtime, stream, mode, pool);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = body(runtime, stream, data);
+    if (status == STRATA_SUCCESS)
+        return strata_capture_end(runtime, stream, out);
+    strata_error_suppress_begin(); /* the body's error stays the last one */
+    strata_capture_discard(runtime, stream);
+    strata_error_suppress_end(false);
+    return status;
+}
+
+static strata_status run(strata_runtime *runtime, CUstream stream, strata_capture_mode mode, strata_capture_pool *pool,
+                         strata_graph_work prologue, strata_graph_work body, void *data, strata_graph **out)
+{
+    strata_status status = prologue ? prologue(runtime, stream, data) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = capture(runtime, stream, mode, pool, body, data, out);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_error_suppress_begin(); /* a driver without uploads loads the graph at its first launch */
+    status = strata_graph_upload(*out, stream);
+    const bool loaded = status == STRATA_SUCCESS || status == STRATA_ERROR_UNSUPPORTED;
+    strata_error_suppress_end(!loaded);
+    if (loaded)
+        return STRATA_SUCCESS;
+    strata_graph_destroy(*out);
+    *out = NULL;
+    return status;
+}
+
+strata_status strata_capture_into(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
+                                  strata_capture_pool *pool, strata_graph_work prologue, strata_graph_work body,
+                                  void *data, strata_graph **out)
+{
+    if (out)
+        *out = NULL;
+    if (!runtime || !body || !out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_into: runtime, body or out is NULL");
+    if (mode != STRATA_CAPTURE_GLOBAL)
+        return run(runtime, stream, mode, pool, prologue, body, data, out);
+    if (has_global_lock)
+        return strata_fail(STRATA_ERROR_BUSY, "strata_capture_into: called by a function that it runs, in global mode; "
+                                              "use STRATA_CAPTURE_THREAD_LOCAL for the inner one");
+    strata_lock_take(&global_lock);
+    has_global_lock = true;
+    const strata_status status = run(runtime, stream, mode, pool, prologue, body, data, out);
+    has_global_lock = false;
+    strata_lock_release(&global_lock);
+    return status;
+}

@@ -1,0 +1,354 @@
+/* Functions captured into graphs, and called as such. */
+#include <pthread.h>
+#include <string.h>
+
+#include "support/faults.h"
+#include "support/graphs.h"
+#include "support/sweep.h"
+
+/* What the functions of a case work on. */
+typedef struct scene {
+    test_fixture *fixture;
+    strata_block block, extra;
+    unsigned prologues, bodies;
+    strata_status prologue_gives, body_gives;
+    strata_status nested;
+} scene;
+
+static strata_graphed *graphed_kept;
+
+static void clear_all_away(void)
+{
+    strata_error_suppress_begin();
+    strata_graphed_destroy(graphed_kept);
+    graphed_kept = NULL;
+    strata_error_suppress_end(false);
+    clear_away();
+}
+
+/* ---- captures of functions ---- */
+
+static strata_status prologue(strata_runtime *runtime, CUstream stream, void *data)
+{
+    scene *self = data;
+    self->prologues++;
+    assert_false(strata_is_stream_capturing(runtime, stream));
+    return self->prologue_gives;
+}
+
+static strata_status body(strata_runtime *runtime, CUstream stream, void *data)
+{
+    scene *self = data;
+    strata_block scratch;
+    self->bodies++;
+    assert_true(strata_is_stream_capturing(runtime, stream));
+    const strata_status status = strata_runtime_allocate(runtime, BYTES, stream, &scratch);
+    if (status != STRATA_SUCCESS)
+        return status;
+    test_write(self->fixture, &scratch, 0x42, stream);
+    copy(self->fixture, &self->block, &scratch, stream);
+    const strata_status freed = strata_runtime_deallocate(runtime, &scratch);
+    return freed == STRATA_SUCCESS ? self->body_gives : freed;
+}
+
+static void a_function_is_captured_into_a_graph_that_is_ready(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture, .block = test_allocate(fixture, BYTES, stream)};
+    strata_graph *graph;
+    kept_runtime = fixture->runtime;
+    test_write(fixture, &self.block, 0x01, stream);
+    check_ok(strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, prologue, body, &self, &graph));
+    graphs[graph_count++] = graph;
+    assert_int_equal(self.prologues, 1);
+    assert_int_equal(self.bodies, 1);
+    assert_true(strata_graph_is_uploaded(graph));
+    check_value(fixture, &self.block, 0x01, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &self.block, 0x42, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &self.block, stream);
+}
+
+static void a_failure_of_either_function_leaves_everything_usable(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture, .block = test_allocate(fixture, BYTES, stream)};
+    strata_graph *graph = (strata_graph *)&self;
+    strata_capture_pool *pool = make_pool(fixture);
+    kept_runtime = fixture->runtime;
+    self.prologue_gives = STRATA_ERROR_TIMEOUT;
+    check_status(
+        strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool, prologue, body, &self, &graph),
+        STRATA_ERROR_TIMEOUT);
+    assert_null(graph);
+    assert_int_equal(self.bodies, 0);
+    self.prologue_gives = STRATA_SUCCESS;
+    self.body_gives = STRATA_ERROR_CANCELLED;
+    check_status(
+        strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool, prologue, body, &self, &graph),
+        STRATA_ERROR_CANCELLED);
+    assert_null(graph);
+    assert_false(strata_is_stream_capturing(fixture->runtime, stream));
+    test_write(fixture, &self.block, 0x07, stream);
+    check_value(fixture, &self.block, 0x07, stream);
+    self.body_gives = STRATA_SUCCESS;
+    check_ok(strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool, NULL, body, &self, &graph));
+    graphs[graph_count++] = graph;
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &self.block, 0x42, stream);
+    check_ok(destroy(graph));
+    check_ok(release_pool(pool));
+    test_free_on(fixture, &self.block, stream);
+    check_status(strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, NULL, NULL, NULL, &graph),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+static strata_status nests(strata_runtime *runtime, CUstream stream, void *data)
+{
+    scene *self = data;
+    strata_graph *graph;
+    strata_error_suppress_begin();
+    self->nested = strata_capture_into(runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, NULL, body, data, &graph);
+    strata_error_suppress_end(false);
+    return STRATA_ERROR_CANCELLED;
+}
+
+static void one_capture_of_a_function_runs_at_a_time_in_global_mode(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture};
+    strata_graph *graph;
+    check_status(strata_capture_into(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, NULL, nests, body, &self, &graph),
+                 STRATA_ERROR_CANCELLED);
+    assert_int_equal(self.nested, STRATA_ERROR_BUSY);
+}
+
+enum { CAPTURERS = 4 };
+
+static _Atomic int inside, most_inside;
+
+static strata_status enter(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime, (void)stream, (void)data;
+    const int now = atomic_fetch_add(&inside, 1) + 1;
+    for (int most = atomic_load(&most_inside); now > most && !atomic_compare_exchange_weak(&most_inside, &most, now);)
+        ;
+    sched_yield();
+    return STRATA_SUCCESS;
+}
+
+static strata_status leave(strata_runtime *runtime, CUstream stream, void *data)
+{
+    const strata_status status = body(runtime, stream, data);
+    atomic_fetch_sub(&inside, 1);
+    return status;
+}
+
+typedef struct capturer {
+    scene scene;
+    CUstream stream;
+    strata_graph *graph;
+    strata_status status;
+} capturer;
+
+static void *capture_one(void *data)
+{
+    capturer *self = data;
+    self->status = strata_capture_into(self->scene.fixture->runtime, self->stream, STRATA_CAPTURE_GLOBAL, NULL, enter,
+                                       leave, &self->scene, &self->graph);
+    return NULL;
+}
+
+static void threads_capture_functions_one_after_another(test_fixture *fixture)
+{
+    capturer all[CAPTURERS];
+    pthread_t threads[CAPTURERS];
+    if (test_is_swept())
+        return;
+    kept_runtime = fixture->runtime;
+    atomic_store(&inside, 0);
+    atomic_store(&most_inside, 0);
+    for (size_t i = 0; i < CAPTURERS; i++) {
+        all[i] = (capturer){.scene = {.fixture = fixture}, .stream = test_stream(fixture, TEST_STREAM_POOL)};
+        all[i].scene.block = test_allocate(fixture, BYTES, all[i].stream);
+    }
+    for (size_t i = 0; i < CAPTURERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, capture_one, &all[i]), 0);
+    for (size_t i = 0; i < CAPTURERS; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(atomic_load(&most_inside), 1);
+    for (size_t i = 0; i < CAPTURERS; i++) {
+        check_ok(all[i].status);
+        graphs[graph_count++] = all[i].graph;
+        check_ok(strata_graph_launch(all[i].graph, all[i].stream));
+        check_value(fixture, &all[i].scene.block, 0x42, all[i].stream);
+        check_ok(destroy(all[i].graph));
+        test_free_on(fixture, &all[i].scene.block, all[i].stream);
+    }
+}
+
+/* ---- functions of blocks ---- */
+
+/* Through a temporary, so that the graph has memory: out 0 gets in 1, out 1 gets in 0. */
+static strata_status swap(strata_runtime *runtime, CUstream stream, const strata_block *inputs,
+                          const strata_block *outputs, void *data)
+{
+    scene *self = data;
+    strata_block scratch;
+    self->bodies++;
+    const strata_status status = strata_runtime_allocate(runtime, BYTES, stream, &scratch);
+    if (status != STRATA_SUCCESS)
+        return status;
+    copy(self->fixture, &scratch, &inputs[0], stream);
+    copy(self->fixture, &outputs[0], &inputs[1], stream);
+    copy(self->fixture, &outputs[1], &scratch, stream);
+    const strata_status freed = strata_runtime_deallocate(runtime, &scratch);
+    return freed == STRATA_SUCCESS ? self->body_gives : freed;
+}
+
+static const size_t sizes[] = {BYTES, BYTES};
+
+static strata_graphed_options options_of(scene *self)
+{
+    return (strata_graphed_options){.size = sizeof(strata_graphed_options),
+                                    .body = swap,
+                                    .data = self,
+                                    .input_bytes = sizes,
+                                    .input_count = 2,
+                                    .output_bytes = sizes,
+                                    .output_count = 2};
+}
+
+static strata_status destroy_graphed(void)
+{
+    strata_graphed *graphed = graphed_kept;
+    graphed_kept = NULL;
+    return strata_graphed_destroy(graphed);
+}
+
+static void a_function_is_called_as_a_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    const size_t before = live_blocks(fixture);
+    kept_runtime = fixture->runtime;
+    check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
+    assert_int_equal(self.bodies, 4);
+    for (unsigned char value = 1; value < 5; value++) {
+        CUstream on = value % 2 ? stream : other;
+        strata_block inputs[] = {test_allocate(fixture, BYTES, on), test_allocate(fixture, BYTES, stream)};
+        test_write(fixture, &inputs[0], value, other);
+        test_write(fixture, &inputs[1], (unsigned char)(value + 0x40), stream);
+        const strata_block *outputs;
+        check_ok(strata_graphed_call(graphed_kept, on, inputs, &outputs));
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &inputs[0], on));
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &inputs[1], other));
+        check_value(fixture, &outputs[0], (unsigned char)(value + 0x40), other);
+        check_value(fixture, &outputs[1], value, stream);
+    }
+    assert_int_equal(self.bodies, 4);
+    assert_int_equal(strata_graph_num_replays(strata_graphed_graph(graphed_kept)), 4);
+    check_ok(destroy_graphed());
+    assert_int_equal(live_blocks(fixture), before);
+}
+
+static void inputs_that_are_there_are_not_copied(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    kept_runtime = fixture->runtime;
+    check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
+    const strata_block *own = strata_graphed_inputs(graphed_kept), *outputs;
+    test_write(fixture, &own[0], 0x21, stream);
+    test_write(fixture, &own[1], 0x22, stream);
+    check_ok(strata_graphed_call(graphed_kept, stream, own, &outputs));
+    check_value(fixture, &outputs[0], 0x22, stream);
+    const strata_block none[2] = {{0}, {0}};
+    test_write(fixture, &own[1], 0x23, stream);
+    check_ok(strata_graphed_call(graphed_kept, stream, none, &outputs));
+    check_value(fixture, &outputs[0], 0x23, stream);
+    check_value(fixture, &outputs[1], 0x21, stream);
+    strata_block small = test_allocate(fixture, BYTES / 4, stream);
+    const strata_block bad[] = {small, {0}};
+    check_status(strata_graphed_call(graphed_kept, stream, bad, &outputs), STRATA_ERROR_INVALID_VALUE);
+    test_free_on(fixture, &small, stream);
+    check_ok(destroy_graphed());
+}
+
+static void samples_are_what_the_warm_ups_see(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    strata_block samples[] = {test_allocate(fixture, BYTES, stream), test_allocate(fixture, BYTES, stream)};
+    test_write(fixture, &samples[0], 0x31, stream);
+    test_write(fixture, &samples[1], 0x32, stream);
+    kept_runtime = fixture->runtime;
+    options.samples = samples;
+    options.warm_ups = 1;
+    check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
+    assert_int_equal(self.bodies, 2);
+    check_value(fixture, &strata_graphed_inputs(graphed_kept)[1], 0x32, stream);
+    check_ok(destroy_graphed());
+    test_free_on(fixture, &samples[0], stream);
+    test_free_on(fixture, &samples[1], stream);
+}
+
+static void a_function_that_fails_leaves_nothing_behind(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture, .body_gives = STRATA_ERROR_TIMEOUT};
+    strata_graphed_options options = options_of(&self);
+    const size_t before = live_blocks(fixture);
+    kept_runtime = fixture->runtime;
+    check_status(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept), STRATA_ERROR_TIMEOUT);
+    assert_null(graphed_kept);
+    assert_int_equal(live_blocks(fixture), before);
+    options.size = 1;
+    check_status(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_graphed_call(NULL, stream, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_graphed_destroy(NULL));
+}
+
+static void a_function_outlives_the_stream_that_it_was_made_on(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    const size_t before = live_blocks(fixture);
+    kept_runtime = fixture->runtime;
+    check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
+    test_stream_close(fixture, stream);
+    const strata_block *outputs;
+    test_write(fixture, &strata_graphed_inputs(graphed_kept)[1], 0x51, other);
+    check_ok(strata_graphed_call(graphed_kept, other, strata_graphed_inputs(graphed_kept), &outputs));
+    check_value(fixture, &outputs[0], 0x51, other);
+    check_ok(destroy_graphed());
+    assert_int_equal(live_blocks(fixture), before);
+}
+
+int main(void)
+{
+    static const test_case cases[] = {
+        TEST_CASE(a_function_is_captured_into_a_graph_that_is_ready),
+        TEST_CASE(a_failure_of_either_function_leaves_everything_usable),
+        TEST_CASE(one_capture_of_a_function_runs_at_a_time_in_global_mode),
+        TEST_CASE(threads_capture_functions_one_after_another),
+        TEST_CASE(a_function_is_called_as_a_graph),
+        TEST_CASE(inputs_that_are_there_are_not_copied),
+        TEST_CASE(samples_are_what_the_warm_ups_see),
+        TEST_CASE(a_function_that_fails_leaves_nothing_behind),
+        TEST_CASE(a_function_outlives_the_stream_that_it_was_made_on),
+    };
+    enum { RESOURCES = 3 }; /* swept; the others are decorated */
+    static const char *const stacks[] = {
+        "async", "direct", "pool", "budget(limit=4GiB), logging(format=memory), statistics, pool", "aligned, async",
+    };
+    test_before_clearing = clear_all_away;
+    test_open_driver();
+    return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
+                       sizeof cases / sizeof cases[0]);
+}
