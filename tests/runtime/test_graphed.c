@@ -236,6 +236,7 @@ static void a_function_is_called_as_a_graph(test_fixture *fixture)
     kept_runtime = fixture->runtime;
     check_ok(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept));
     assert_int_equal(self.bodies, 4);
+    check_value(fixture, &strata_graphed_inputs(graphed_kept)[0], 0, stream); /* what the warm-ups saw */
     for (unsigned char value = 1; value < 5; value++) {
         CUstream on = value % 2 ? stream : other;
         strata_block inputs[] = {test_allocate(fixture, BYTES, on), test_allocate(fixture, BYTES, stream)};
@@ -252,6 +253,29 @@ static void a_function_is_called_as_a_graph(test_fixture *fixture)
     assert_int_equal(strata_graph_num_replays(strata_graphed_graph(graphed_kept)), 4);
     check_ok(destroy_graphed());
     assert_int_equal(live_blocks(fixture), before);
+}
+
+/* The checker sees a copy that does not wait for the launch before it. */
+static void calls_in_a_row_come_one_after_another(test_fixture *fixture)
+{
+    CUstream streams[] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_UNKNOWN)};
+    scene self = {.fixture = fixture};
+    strata_graphed_options options = options_of(&self);
+    kept_runtime = fixture->runtime;
+    check_ok(strata_graphed_create(fixture->runtime, streams[0], &options, &graphed_kept));
+    strata_block inputs[4];
+    for (unsigned char i = 0; i < 4; i++) {
+        inputs[i] = test_allocate(fixture, BYTES, streams[0]);
+        test_write(fixture, &inputs[i], (unsigned char)(i + 1), streams[0]);
+    }
+    const strata_block *outputs;
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_graphed_call(graphed_kept, streams[i], &inputs[2 * i], &outputs));
+    check_value(fixture, &outputs[0], 4, streams[0]);
+    check_value(fixture, &outputs[1], 3, streams[0]);
+    for (size_t i = 0; i < 4; i++)
+        test_free_on(fixture, &inputs[i], streams[0]);
+    check_ok(destroy_graphed());
 }
 
 static void inputs_that_are_there_are_not_copied(test_fixture *fixture)
@@ -338,6 +362,7 @@ int main(void)
         TEST_CASE(one_capture_of_a_function_runs_at_a_time_in_global_mode),
         TEST_CASE(threads_capture_functions_one_after_another),
         TEST_CASE(a_function_is_called_as_a_graph),
+        TEST_CASE(calls_in_a_row_come_one_after_another),
         TEST_CASE(inputs_that_are_there_are_not_copied),
         TEST_CASE(samples_are_what_the_warm_ups_see),
         TEST_CASE(a_function_that_fails_leaves_nothing_behind),
