@@ -54,6 +54,9 @@ strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata
                            "which is for layers; strata_runtime_deallocate finds the stream itself");
     if (strata_runtime_keeps(runtime, block))
         return strata_kept_block_free(runtime, block, stream, false);
+    strata_status status;
+    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, stream, false, &status))
+        return status;
     return strata_free_from_top(runtime->top, block, stream);
 }
 
@@ -99,8 +102,11 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
 {
     strata_thread *thread = strata_thread_current;
     const bool fast = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
+    strata_status captured;
     if (runtime && block && strata_runtime_keeps(runtime, block))
         return strata_kept_block_free(runtime, block, NULL, true);
+    if (runtime && block && strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
+        return captured;
     if (__builtin_expect(!fast, 0))
         return runtime && block
                    ? strata_free_from_top_on_own_stream(runtime->top, block)

@@ -19,7 +19,7 @@ typedef enum strata_capture_kind {
 
 typedef struct strata_capture_use {
     strata_block block;
-    strata_access access;
+    strata_access access; /* NONE: it is kept, and not used */
     strata_capture_kind kind;
     strata_capture_mark *marks; /* the last write and the reads since, as far as known */
     size_t count, room;

@@ -354,6 +354,52 @@ static CUstream stream_of_free(const strata_pool_block *one, CUstream stream, bo
     return own || stream == STRATA_STREAM_GONE ? one->pool->stream : stream;
 }
 
+/* A free on a stream of a capture that does not use the block: the capture keeps it, as if it did. *kept: the stream is
+ * in one. The lock is held. */
+static strata_status keep_freed(strata_runtime *runtime, const strata_block *block, CUstream stream, bool *kept)
+{
+    strata_capture_front front;
+    strata_capture_use *use;
+    *kept = false;
+    strata_status status = strata_capture_ask(runtime->device, stream, &front);
+    strata_capture *capture =
+        front.status == CU_STREAM_CAPTURE_STATUS_NONE ? NULL : strata_capture_find(runtime, front.id);
+    if (status != STRATA_SUCCESS || !capture)
+        return status;
+    status = note_use(capture, block, &use);
+    return status == STRATA_SUCCESS ? strata_kept_free(&runtime->captures.kept, runtime->table, block, kept) : status;
+}
+
+/* Later waits for the block come after what the stream has now; refused in a capture, which keeps the block. */
+static void note_free(strata_runtime *runtime, const strata_block *block, CUstream stream)
+{
+    if (!runtime->tracks || stream == STRATA_STREAM_GONE)
+        return;
+    strata_error_suppress_begin();
+    runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
+    strata_error_suppress_end(false);
+}
+
+bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
+                          strata_status *status)
+{
+    bool kept;
+    const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
+    if (!entry || strata_table_state(runtime->table, block->id) != STRATA_BLOCK_LIVE)
+        return false;
+    if (own)
+        stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
+    if (stream == STRATA_STREAM_GONE || !strata_known_timeline(runtime->device, stream) ||
+        !strata_stream_is_forked(stream))
+        return false; /* the stack knows what to do */
+    if (!own)
+        note_free(runtime, block, stream);
+    lock(runtime);
+    *status = keep_freed(runtime, block, stream, &kept);
+    unlock(runtime, *status);
+    return kept || *status != STRATA_SUCCESS;
+}
+
 /* The free of a pool's block. The lock is held, and released. */
 static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
                                      CUstream stream, bool own)
@@ -368,8 +414,13 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
         unlock(runtime, status);
         return status;
     }
+    bool kept = false;
     stream = stream_of_free(one, stream, own);
-    unlock(runtime, STRATA_SUCCESS);
+    if (usable && strata_captures_any(runtime))
+        status = keep_freed(runtime, block, stream, &kept);
+    unlock(runtime, status);
+    if (kept || status != STRATA_SUCCESS)
+        return status;
     if (usable)
         status = order_free(runtime, &mine, &segment, stream);
     return status == STRATA_SUCCESS ? free_at_once(runtime, block) : status;
@@ -379,10 +430,8 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
 static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     bool found;
-    strata_error_suppress_begin();
-    if (!own && runtime->tracks && stream != STRATA_STREAM_GONE) /* refused in a capture, which keeps the block */
-        runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
-    strata_error_suppress_end(false);
+    if (!own)
+        note_free(runtime, block, stream);
     lock(runtime);
     const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, &found);
     unlock(runtime, status);

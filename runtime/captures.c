@@ -71,6 +71,7 @@ static void add_capture(strata_capture *capture)
     capture->next = captures->list;
     captures->list = capture;
     atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
+    atomic_fetch_add_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);
     capture->all_next = all;
@@ -90,6 +91,7 @@ static void remove_capture(strata_capture *capture)
         link = &(*link)->next;
     *link = capture->next;
     atomic_fetch_sub_explicit(&captures->live, 1, memory_order_release);
+    atomic_fetch_sub_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);
     for (link = &all; *link != capture;)
@@ -341,6 +343,8 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     }
     add_capture(capture); /* ended, until it has begun: whatever fails from here on is undone as by an end */
     status = leave_known(capture);
+    if (status == STRATA_SUCCESS)
+        strata_streams_close(runtime);
     if (status == STRATA_SUCCESS)
         status = begin_for_driver(capture);
     if (status == STRATA_SUCCESS)

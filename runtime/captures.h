@@ -70,6 +70,11 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
 bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status);
 
+/* The free of a block that is not kept, on a known stream that the program forked into a capture: the capture keeps it.
+ * False: go on as without captures. */
+bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
+                          strata_status *status);
+
 /* Holds a reference until the graph of the stream's capture is gone. False: in no capture, or *status is an error. */
 bool strata_captured_hold(strata_runtime *runtime, CUstream stream, struct strata_ref *ref, strata_status *status);
 

@@ -33,6 +33,8 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
         strata_captured_hold(runtime, stream, graph->uses.refs[i], &status);
     for (size_t i = 0; i < graph->uses.count && status == STRATA_SUCCESS; i++) {
         const strata_capture_use *use = &graph->uses.items[i];
+        if (use->access == STRATA_ACCESS_NONE)
+            continue;
         if (!strata_captured_prepare(runtime, &use->block, stream, use->access, &status))
             return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
     }
@@ -69,8 +71,9 @@ static strata_status finish(const strata_graph *graph, CUstream stream)
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < graph->uses.count; i++) {
         const strata_capture_use *use = &graph->uses.items[i];
-        strata_status one;
-        strata_captured_finish(graph->runtime, &use->block, stream, use->access, &one);
+        strata_status one = STRATA_SUCCESS;
+        if (use->access != STRATA_ACCESS_NONE)
+            strata_captured_finish(graph->runtime, &use->block, stream, use->access, &one);
         status = status == STRATA_SUCCESS ? one : status;
     }
     return status;

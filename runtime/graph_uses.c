@@ -43,6 +43,8 @@ static void list(const listing *to, const strata_capture_uses *of, const strata_
     to->uses->count = 0;
     for (size_t i = 0; i < of->count; i++) {
         const strata_capture_use *use = &of->items[i];
+        if (use->access == STRATA_ACCESS_NONE)
+            continue;
         add(to, &use->block, use->access, false);
         if (use->kind == STRATA_CAPTURE_SEGMENT)
             for (const strata_pool_block *one = pool->blocks; one; one = one->next)

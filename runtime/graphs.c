@@ -113,6 +113,8 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
     strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < graph->uses.count && status == STRATA_SUCCESS; i++) {
         const strata_capture_use *use = &graph->uses.items[i];
+        if (use->access == STRATA_ACCESS_NONE)
+            continue;
         status = strata_launch_use(launch, &use->block, use->access);
         if (status != STRATA_SUCCESS || use->kind != STRATA_CAPTURE_SEGMENT)
             continue;
@@ -372,18 +374,30 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     return status;
 }
 
+/* In whatever mode: the end of an executable graph would spoil captures (sim/driver/graph_exec.c). */
+static void destroy_for_driver(const strata_graph *graph)
+{
+    strata_call_scope scope;
+    strata_error_suppress_begin();
+    const strata_status entered =
+        strata_call_scope_enter(&scope, graph->runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    strata_error_suppress_end(false);
+    strata_cu.GraphExecDestroy(graph->exec);
+    if (graph->latest != graph->graph)
+        strata_cu.GraphDestroy(graph->latest);
+    strata_cu.GraphDestroy(graph->graph);
+    if (entered == STRATA_SUCCESS)
+        strata_call_scope_leave(&scope);
+}
+
 strata_status strata_graph_destroy(strata_graph *graph)
 {
     const strata_status usable = strata_check_not_forked();
     if (!graph || usable != STRATA_SUCCESS)
         return usable;
     strata_runtime *runtime = graph->runtime;
-    if (strata_device_is_usable(runtime->device)) {
-        strata_cu.GraphExecDestroy(graph->exec);
-        if (graph->latest != graph->graph)
-            strata_cu.GraphDestroy(graph->latest);
-        strata_cu.GraphDestroy(graph->graph);
-    }
+    if (strata_device_is_usable(runtime->device))
+        destroy_for_driver(graph);
     strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);
     const strata_status unheld = strata_capture_pool_unhold(graph->pool);
     strata_graph_uses_free(&graph->listed);

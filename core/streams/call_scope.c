@@ -65,9 +65,21 @@ strata_status strata_call_scope_enter_slow(strata_call_scope *scope, strata_devi
     return status;
 }
 
+_Atomic uint32_t strata_captures_under_way;
+
+bool strata_asks_captured(CUstream stream)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    return strata_call_scope_for(stream) == 0 && strata_cu.StreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
+           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 strata_status strata_stream_synchronize(strata_device *device, CUstream stream)
 {
     strata_call_scope scope;
+    if (strata_stream_is_forked(stream))
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream was forked into a capture that is under way: it "
+                                                        "cannot be waited for until the capture has ended");
     strata_status status =
         strata_call_scope_enter(&scope, device, strata_call_scope_for(stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)

@@ -5,6 +5,8 @@
 #include "core/base/error.h"
 #include "driver/driver.h"
 
+#include <stdatomic.h>
+
 typedef struct strata_device strata_device;
 
 /* CONTEXT: the device's context is current. Default streams and calls that create something need it; calls on a stream
@@ -68,6 +70,19 @@ static inline strata_status strata_check_call_scope(strata_device *device, unsig
     if (status == STRATA_SUCCESS)
         strata_call_scope_leave(&scope);
     return status;
+}
+
+/* How many captures of Strata's are under way in the process. Any thread. A program may have forked a known stream into
+ * one: until its end the handle is good for the graph's work alone, and another call on it spoils the capture. */
+extern _Atomic uint32_t strata_captures_under_way;
+
+bool strata_asks_captured(CUstream stream);
+
+/* Whether a stream that is known may not be used now. */
+static inline bool strata_stream_is_forked(CUstream stream)
+{
+    return __builtin_expect(atomic_load_explicit(&strata_captures_under_way, memory_order_relaxed) != 0, 0) &&
+           strata_asks_captured(stream);
 }
 
 /* Blocks until all work submitted to the stream is complete. Errors: DRIVER, STREAM_CAPTURE. */

@@ -262,7 +262,8 @@ static CUresult record_on(strata_device *device, CUevent event, CUstream handle)
     const strata_status status = strata_call_scope_enter(&scope, device, strata_call_scope_for(handle));
     if (status != STRATA_SUCCESS) /* a capture may just have begun that includes the legacy stream */
         return status == STRATA_ERROR_STREAM_CAPTURE ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_CONTEXT;
-    CUresult result = strata_cu.EventRecord(event, handle);
+    const CUresult result =
+        strata_stream_is_forked(handle) ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : strata_cu.EventRecord(event, handle);
     strata_call_scope_leave(&scope);
     return result;
 }
@@ -688,7 +689,8 @@ void strata_timeline_poll_up_to_now(strata_timeline *timeline)
     strata_error_suppress_begin();
     strata_spin_take(&timeline->lock);
     poll_events(timeline);
-    if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline)) {
+    if (timeline->kind == STRATA_TIMELINE_KNOWN && is_past_its_events(timeline) &&
+        !strata_stream_is_forked(timeline->stream)) {
         const bool created = is_created_stream(timeline->stream);
         const bool recorded = (!created || query_stream(timeline) == CUDA_ERROR_NOT_READY) &&
                               strata_timeline_record(timeline, timeline->stream) == STRATA_SUCCESS;

@@ -54,6 +54,7 @@ static const struct {
     {"a_block_of_a_capture_outlives_its_graph", "", awaited},
     {"what_cannot_be_captured_is_refused", "", noted},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
+    {"random_captures_do_what_the_model_does", "[pool", chance},
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */
     {"launches_wait_for_uses_of_the_blocks_that_live_in_the_pool", "[pool", untaken},
     {"graphs_that_share_memory_are_launched_and_destroyed", "", threads},
