@@ -8,6 +8,8 @@
 
 #include "runtime/capture_blocks.h"
 
+#include "core/blocks/uses.h"
+
 /* ---- the list of a pool ---- */
 
 static void link_block(strata_capture_pool *pool, strata_pool_block *one)
@@ -107,7 +109,11 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
     HASH_ADD(hh, *all, slot, sizeof one->slot, one);
     if (one->hh.tbl) {
         link_block(pool, one);
-        return one;
+        atomic_thread_fence(memory_order_seq_cst); /* see note_late_blocks in runtime/graphs.c */
+        if (strata_uses_inherit(table, &segment->block, &one->block))
+            return one;
+        unlink_block(one);
+        HASH_DEL(*all, one);
     }
     strata_entry_destroy(table, strata_table_entry(table, one->slot), one->slot);
     make_spare(one);

@@ -298,6 +298,21 @@ static strata_status leave_known(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
+/* Waits for what the runtime's known streams have done so far need no event of them later, when the program may have
+ * forked them into the capture. */
+static void mark_streams(strata_runtime *runtime)
+{
+    strata_error_suppress_begin(); /* what is not marked now is waited for after the capture */
+    strata_lock_take(&runtime->streams_lock);
+    for (size_t i = 0; i < runtime->stream_count; i++) {
+        const strata_timeline *timeline = strata_known_timeline(runtime->device, runtime->streams[i].stream);
+        if (timeline)
+            strata_timeline_close_epoch(strata_timeline_now(timeline));
+    }
+    strata_lock_release(&runtime->streams_lock);
+    strata_error_suppress_end(false);
+}
+
 static strata_status begin_for_driver(strata_capture *capture)
 {
     static const CUstreamCaptureMode modes[] = {
@@ -344,7 +359,7 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     add_capture(capture); /* ended, until it has begun: whatever fails from here on is undone as by an end */
     status = leave_known(capture);
     if (status == STRATA_SUCCESS)
-        strata_streams_close(runtime);
+        mark_streams(runtime);
     if (status == STRATA_SUCCESS)
         status = begin_for_driver(capture);
     if (status == STRATA_SUCCESS)

@@ -172,6 +172,28 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
     return status;
 }
 
+/* After the notes of a launch: blocks of the pool that a capture has made since the uses were listed have inherited
+ * what was noted for their segment by then; the launch is noted for them here, if it was not. Both sides write, fence,
+ * and read what the other one writes. */
+static strata_status note_late_blocks(strata_graph *graph, CUstream stream, uint64_t changes)
+{
+    strata_resource *top = graph->runtime->top;
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&graph->pool->changes, memory_order_acquire) == changes || !graph->runtime->tracks)
+        return STRATA_SUCCESS;
+    strata_status status = strata_graph_uses_list(&graph->listed, &graph->uses, graph->pool);
+    strata_error_suppress_begin();
+    for (size_t i = 0; i < graph->listed.count && status == STRATA_SUCCESS; i++) {
+        if (!graph->listed.items[i].of_pool)
+            continue;
+        status = top->ops->record_use(top, &graph->listed.blocks[i], stream, STRATA_ACCESS_WRITE);
+        if (status == STRATA_ERROR_USE_AFTER_FREE)
+            status = STRATA_SUCCESS;
+    }
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 static strata_status launch_plainly(strata_graph *graph, CUstream stream)
 {
     strata_point noted = 0;
@@ -183,7 +205,9 @@ static strata_status launch_plainly(strata_graph *graph, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
-    return strata_graph_uses_note(&graph->listed, graph->runtime, stream, noted);
+    const uint64_t changes = graph->listed.changes;
+    status = strata_graph_uses_note(&graph->listed, graph->runtime, stream, noted);
+    return status == STRATA_SUCCESS ? note_late_blocks(graph, stream, changes) : status;
 }
 
 /* The launches' lock is held. */
@@ -191,12 +215,14 @@ static strata_status launch_tracked(strata_graph *graph, CUstream stream)
 {
     strata_status status;
     bool again;
+    uint64_t changes;
     if (graph->runtime->tracks_plainly)
         return launch_plainly(graph, stream);
-    do
+    do {
+        changes = atomic_load_explicit(&graph->pool->changes, memory_order_acquire);
         status = launch_through_layers(graph, stream, &again);
-    while (again);
-    return status;
+    } while (again);
+    return status == STRATA_SUCCESS ? note_late_blocks(graph, stream, changes) : status;
 }
 
 strata_status strata_graph_launch(strata_graph *graph, CUstream stream)

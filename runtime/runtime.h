@@ -63,10 +63,6 @@ strata_status strata_check_streams_released(strata_runtime *runtime);
  * stream that the driver fails to destroy is reported once and dropped. */
 strata_status strata_streams_destroy(strata_runtime *runtime);
 
-/* So that waits for what the runtime's known streams have done so far need no event of them later: before a capture
- * into which the program may fork them. */
-void strata_streams_close(strata_runtime *runtime);
-
 /* SUCCESS, or an error: no runtime, shut down, forked, or the device was reset. */
 static inline strata_status strata_check_runtime(const strata_runtime *runtime)
 {

@@ -96,19 +96,6 @@ strata_status strata_runtime_stream_synchronize(strata_runtime *runtime, CUstrea
     return status == STRATA_SUCCESS ? runtime->top->ops->synchronize(runtime->top, stream) : status;
 }
 
-void strata_streams_close(strata_runtime *runtime)
-{
-    lock_streams(runtime);
-    strata_error_suppress_begin(); /* what is not covered now is waited for after the capture */
-    for (size_t i = 0; i < runtime->stream_count; i++) {
-        const strata_timeline *timeline = strata_known_timeline(runtime->device, runtime->streams[i].stream);
-        if (timeline)
-            strata_timeline_close_epoch(strata_timeline_now(timeline));
-    }
-    strata_error_suppress_end(false);
-    unlock_streams(runtime, STRATA_SUCCESS);
-}
-
 /* ---- the pool ---- */
 
 static strata_status take_stream(strata_runtime *runtime, CUstream *out)

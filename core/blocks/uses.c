@@ -563,6 +563,44 @@ strata_status strata_uses_note(strata_table *table, const strata_block *block, c
     return record_or_wait(table, entry, block, stream, access);
 }
 
+/* A new array for a copy of `more`, or NULL if there is none. False without host memory. */
+static bool copy_more(const strata_more_points *more, strata_more_points **out)
+{
+    *out = NULL;
+    if (!more || !more->count)
+        return true;
+    const size_t bytes = sizeof *more + more->count * sizeof more->points[0];
+    strata_more_points *copy = strata_host_zalloc(bytes);
+    if (!copy)
+        return false;
+    memcpy(copy, more, bytes);
+    copy->capacity = more->count;
+    *out = copy;
+    return true;
+}
+
+bool strata_uses_inherit(strata_table *table, const strata_block *from, const strata_block *to)
+{
+    strata_entry *source = strata_table_lookup(table, from->id), *target = strata_table_lookup(table, to->id);
+    if (!source || !target)
+        return true;
+    entry_points points = load_points(source);
+    strata_more_points *more = NULL;
+    if (__builtin_expect(points.more != NULL, 0)) {
+        if (!strata_entry_lock(source, from->id.generation))
+            return true;
+        points = load_points(source);
+        const bool copied = copy_more(points.more, &more);
+        strata_entry_unlock(source);
+        if (!copied)
+            return false;
+    }
+    atomic_store_explicit(&target->last_write, points.write, memory_order_relaxed);
+    atomic_store_explicit(&target->last_read, points.read, memory_order_relaxed);
+    atomic_store_explicit(&target->more, more, memory_order_relaxed);
+    return true;
+}
+
 strata_status strata_uses_synchronize(strata_table *table, const strata_block *block)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);

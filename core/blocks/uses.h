@@ -67,6 +67,11 @@ static inline bool strata_uses_are_noted(const strata_entry *entry, strata_point
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
+/* What comes after `to` comes after the uses of `from` so far, too: for a block that was cut out of another one and
+ * that no other thread knows yet. A use of `from` that is recorded meanwhile may be missed. False without host memory.
+ */
+bool strata_uses_inherit(strata_table *table, const strata_block *from, const strata_block *to);
+
 /* Visits each point of a retired entry until a call fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
                                 void *data);
