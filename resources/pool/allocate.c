@@ -73,7 +73,7 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     uint32_t slot;
     if (request->alignment > POOL_GRANULE)
         return false;
-    const uint64_t granules = pool_all_granules(request->bytes);
+    const uint64_t granules = pool_granules_for(request->bytes);
     strata_entry *entry = pool_stream_cache_take(self, local, cache, granules, &slot);
     if (!entry)
         return false;
@@ -90,7 +90,7 @@ static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, co
         .stream = &stream,
         .budget_limit = UINT64_MAX,
         .side = request->bytes < POOL_SMALL_BLOCK ? POOL_SMALL : POOL_LARGE,
-        .bytes = (request->bytes + POOL_GRANULE - 1) & ~(uint64_t)(POOL_GRANULE - 1),
+        .bytes = pool_granules_for(request->bytes) * POOL_GRANULE,
         .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
     };
     strata_status status = pool_find(self, &need, request, &slot);
@@ -174,7 +174,7 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     if (!timeline)
         return allocate_unknown(self, local, request, out);
     uint32_t slot;
-    const uint64_t granules = pool_all_granules(request->bytes);
+    const uint64_t granules = pool_granules_for(request->bytes);
     pool_stream_cache *cache = pool_stream_cache_find(local, timeline, request->stream);
     strata_entry *entry = cache ? pool_stream_cache_take(self, local, cache, granules, &slot) : NULL;
     if (!entry)
@@ -194,7 +194,7 @@ strata_status pool_allocate(strata_resource *resource, const strata_request *req
     if (__builtin_expect(!cache || !pool_thread_cache_try_enter(self, local), 0))
         return allocate_elsewhere(self, request, out);
     uint32_t slot;
-    const uint64_t granules = pool_all_granules(request->bytes);
+    const uint64_t granules = pool_granules_for(request->bytes);
     strata_entry *entry = pool_bin_take(&self->heap, cache, granules, &slot);
     pool_thread_cache_leave(local);
     if (__builtin_expect(!entry, 0))

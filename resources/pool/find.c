@@ -27,6 +27,8 @@ static pool_result find_in_depot(pool_search *search)
 static pool_result find_in_cache(pool_search *search)
 {
     const pool_need *need = search->need;
+    if (need->side == POOL_SMALL && pool_lets_threads_keep(search->self))
+        return POOL_NOTHING;
     return pool_stream_cache_give(search->self, search->local, need->stream->timeline, true) ? pool_find_own(search)
                                                                                              : POOL_NOTHING;
 }
@@ -35,6 +37,8 @@ static pool_result find_in_cache(pool_search *search)
 static pool_result find_own_run(pool_search *search)
 {
     pool *self = search->self;
+    if (!search->may_wait && search->need->side == POOL_SMALL && pool_lets_threads_keep(self))
+        return POOL_NOTHING;
     pool_thread_caches_flush(self);
     if (self->takes_finished) {
         strata_spin_take(&self->lock);

@@ -77,8 +77,9 @@ typedef struct pool {
     strata_resource resource;
     const pool_kind *kind; /* constant once started */
     strata_device *device;
-    uint64_t cache_granules; /* most that a thread caches for a stream; constant */
-    _Atomic uint64_t limit;  /* bytes that may be reserved; 0: the device's */
+    _Atomic uint32_t keeping_threads; /* that have had a cache */
+    uint64_t cache_granules;          /* most that a thread caches for a stream; constant */
+    _Atomic uint64_t limit;           /* bytes that may be reserved; 0: the device's */
     struct {
         uint64_t chunk, overhead;
         strata_pool_preference prefer;

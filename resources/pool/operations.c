@@ -85,7 +85,7 @@ static strata_status pool_charge(strata_resource *resource, const strata_request
 {
     (void)resource;
     const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger ones exceed any device */
-    *bytes = request->bytes > most ? SIZE_MAX : (request->bytes + POOL_GRANULE - 1) & most;
+    *bytes = request->bytes > most ? SIZE_MAX : pool_granules_for(request->bytes) * POOL_GRANULE;
     return STRATA_SUCCESS;
 }
 

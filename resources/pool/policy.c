@@ -110,17 +110,38 @@ static uint64_t wanted_with(const pool *self, uint64_t peak)
     return wanted < 0x1p62 ? (uint64_t)wanted : UINT64_C(1) << 62;
 }
 
+/* What threads keep of streams, so that they find it there again. */
+static uint64_t kept_by_threads(const pool *self)
+{
+    const uint64_t kept =
+        atomic_load_explicit(&self->keeping_threads, memory_order_relaxed) * self->cache_granules * POOL_GRANULE;
+    return self->policy.buys > 0 ? least(kept, POOL_KEPT_MOST * MIB) : 0;
+}
+
+static uint64_t beyond_peak(const pool *self, uint64_t peak)
+{
+    const uint64_t wanted = wanted_with(self, peak), kept = kept_by_threads(self);
+    return wanted > kept ? wanted : kept;
+}
+
+bool pool_lets_threads_keep(const pool *self)
+{
+    const uint64_t kept = kept_by_threads(self), reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    return kept && reserved + self->store.granule <= pool_live_bytes(self) + kept &&
+           reserved + 2 * kept <= pool_most_reserved(self);
+}
+
 bool pool_may_allow(const pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need);
-    return self->store.reserved <= peak + wanted_with(self, peak);
+    return self->store.reserved <= peak + beyond_peak(self, peak);
 }
 
 uint64_t pool_allowed(pool *self, const pool_need *need)
 {
     const uint64_t peak = pool_peak_with(self, need), limit = look_at_limit(self, need);
     const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
-    const uint64_t beyond = least(wanted_with(self, peak), left);
+    const uint64_t beyond = least(beyond_peak(self, peak), left);
     const uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
     const uint64_t initial = pool_initial_size(self);
     self->policy.allowed = allowed > initial ? allowed : initial;

@@ -1,6 +1,6 @@
 /* How much memory a pool holds, and in which chunks.
  *
- *     allowed = peak + min(peak * (share + bought), (limit - peak) / 2)
+ *     allowed = peak + min(max(peak * (share + bought), kept by threads), (limit - peak) / 2)
  *
  * A request that no free memory serves gets new memory within `allowed`. Beyond it free memory is moved to where it is
  * needed, and each move buys a little more for later. What is still missing is made, up to the limit. So memory is
@@ -27,6 +27,7 @@ enum {
     POOL_GROW_SHARE = 32,       /* of the reserved, least growth at the end of memory: few driver calls */
     POOL_SMALL_SHARE = 16,      /* of the small side's memory, its largest chunk and least growth */
     POOL_SMALL_BLOCK = 1 << 20, /* bytes; blocks below it live apart */
+    POOL_KEPT_MOST = 64,        /* MiB that threads keep, for which the pool grows */
     POOL_CHUNK_MEMORY = 4,      /* MiB: largest chunk with prefer=memory */
     POOL_CHUNK_LARGEST = 1024,  /* MiB: largest chunk */
     POOL_FIXED_FIT = 2000,      /* thousandths of a request, at most, is a larger whole chunk that serves it */
@@ -57,6 +58,9 @@ bool pool_may_allow(const struct pool *self, const struct pool_need *need);
 
 /* Bytes that may be reserved before memory is moved. */
 uint64_t pool_allowed(struct pool *self, const struct pool_need *need);
+
+/* Whether new memory is taken before threads give back what they keep. No lock is held. */
+bool pool_lets_threads_keep(const struct pool *self);
 
 /* Of the next chunk. */
 uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need);

@@ -45,6 +45,22 @@ static bool give_all(pool *self, pool_stream_cache *cache)
     return any;
 }
 
+/* Room for so much: bins give in turn, until a quarter of the cache is free too. Giving all would lose what the next
+ * requests need. `lock` is held; the cache is the caller's. */
+static void make_room(pool *self, pool_stream_cache *cache, uint64_t granules)
+{
+    const uint64_t most = self->cache_granules - self->cache_granules / 4;
+    if (cache->granules + granules <= self->cache_granules)
+        return;
+    give_large(self, cache);
+    for (unsigned i = 0; i < POOL_BINS && cache->granules && cache->granules + granules > most; i++) {
+        pool_bin *bin = &cache->bins[cache->next_given++ % POOL_BINS];
+        for (strata_entry *each = bin->last; each; each = pool_extent_in(&self->heap, each)->below)
+            cache->granules -= bin->granules;
+        give_bin(self, bin);
+    }
+}
+
 /* Made, or emptied of another stream's extents. NULL without host memory. The cache is the caller's; takes lock. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
@@ -60,6 +76,9 @@ static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, stra
     } else if (!(cache = strata_host_zalloc(sizeof *cache))) {
         return NULL;
     }
+    if (!local->counted)
+        atomic_fetch_add_explicit(&self->keeping_threads, 1, memory_order_relaxed);
+    local->counted = true;
     strata_timeline_hold(timeline);
     cache->timeline = timeline;
     cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
@@ -94,8 +113,7 @@ static bool keep_in_bin(pool *self, pool_stream_cache *cache, uint32_t slot, uin
     const uint32_t granules = pool_granules(bytes);
     if (!granules || granules > self->cache_granules / 2)
         return false;
-    if (cache->granules + granules > self->cache_granules)
-        give_all(self, cache);
+    make_room(self, cache, granules);
     bin_for(self, cache, granules);
     return pool_bin_put(self, cache, pool_entry(&self->heap, slot), slot, granules);
 }
@@ -247,8 +265,7 @@ static void fill(pool *self, pool_thread_cache *local, strata_timeline *timeline
     pool_stream_cache *cache = timeline ? claim_cache(self, local, timeline) : NULL;
     strata_spin_take(&self->lock);
     if (cache) {
-        if (cache->granules + bytes / POOL_GRANULE > self->cache_granules)
-            give_all(self, cache);
+        make_room(self, cache, bytes / POOL_GRANULE);
         bin_for(self, cache, granules);
         for (uint32_t slot = first, next; slot; slot = next) {
             next = pool_extent_at(&self->heap, slot)->chain;

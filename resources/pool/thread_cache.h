@@ -21,7 +21,7 @@
 
 enum {
     POOL_STREAM_CACHES = 16, /* of a thread */
-    POOL_BINS = 32,          /* of a stream cache */
+    POOL_BINS = 64,          /* of a stream cache */
     POOL_MAGAZINES = 8,      /* of a thread */
     POOL_MAGAZINE_SIZE = 32, /* extents */
     POOL_AHEAD = 4,          /* extents of a magazine prefetched */
@@ -40,6 +40,7 @@ typedef struct pool_stream_cache {
     strata_point written;      /* by the stream, without an epoch */
     uint32_t live_blocks;      /* of an unknown stream: blocks made minus ended here */
     uint32_t large;            /* last extent too large for a bin; 0: none */
+    uint32_t next_given;       /* index of the bin that makes room next */
     pool_bin bins[POOL_BINS];
 } pool_stream_cache;
 
@@ -62,6 +63,7 @@ typedef struct pool_thread_cache {
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
     uint32_t rest; /* of a magazine being waited for; 0: none */
+    bool counted;  /* in the pool's keeping_threads */
 } pool_thread_cache;
 
 static inline uint64_t pool_all_granules(uint64_t bytes)
@@ -76,12 +78,34 @@ static inline uint32_t pool_granules(uint64_t bytes)
     return granules < UINT32_MAX ? (uint32_t)granules : 0;
 }
 
-static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
+/* Sizes up to POOL_CLASSED share classes, eight for each doubling: a size has a bin of its own, and a near size finds
+ * it. Larger ones are as asked for: a class would waste more than the search costs. */
+enum { POOL_CLASSED = 256, POOL_CLASS_BINS = 48 };
+
+/* Of `granules` up to POOL_CLASSED: classes are multiples of 1 << shift. */
+static inline unsigned pool_class_shift(uint64_t granules)
 {
-    return &cache->bins[(uint32_t)granules * UINT32_C(0x9e3779b1) >> 27];
+    return 28U - (unsigned)__builtin_clz(((uint32_t)granules - 1) | 8);
 }
 
-_Static_assert(POOL_BINS == 1 << (32 - 27), "the hash chooses among all bins");
+static inline uint64_t pool_granules_for(uint64_t bytes)
+{
+    const uint64_t granules = pool_all_granules(bytes);
+    if (__builtin_expect(granules - 1 >= POOL_CLASSED, 0))
+        return granules;
+    const unsigned shift = pool_class_shift(granules);
+    return (((granules - 1) >> shift) + 1) << shift;
+}
+
+static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
+{
+    if (__builtin_expect(granules > POOL_CLASSED, 0))
+        return &cache->bins[POOL_CLASS_BINS + ((uint32_t)granules * UINT32_C(0x9e3779b1) >> 28)];
+    const unsigned shift = pool_class_shift(granules);
+    return &cache->bins[8 * shift + (granules >> shift) - 1];
+}
+
+_Static_assert(POOL_BINS == POOL_CLASS_BINS + (1 << (32 - 28)), "the hash chooses among the other bins");
 
 static inline bool pool_thread_cache_enter(const pool *self, pool_thread_cache *local)
 {

@@ -1,5 +1,5 @@
 /* pool: how much a thread caches for a stream. It caches all that fits, whatever came and went before, so that the next
- * requests find it; if not all fits, it keeps what was freed last. */
+ * requests find it; if not all fits, it keeps what was freed last, and gives back lists in turn. */
 #include "support/pool.h"
 #include "support/pool_inside.h"
 #include "support/sweep.h"

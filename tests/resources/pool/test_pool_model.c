@@ -15,6 +15,8 @@
 #include "support/pool_inside.h"
 #include "support/sweep.h"
 
+enum { CLASSED = 128 << 10 /* sizes up to here are rounded up to classes, eight for each doubling */ };
+
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DEFAULT_OPERATIONS = 2000 };
 #else
@@ -288,7 +290,8 @@ static bool allocate(model *self)
         return !self->alone || pick(self, 4) || try_again_with_nothing_live(self, bytes, stream);
     }
     need_ok(status);
-    need(block.bytes >= bytes && block.bytes < bytes + 512 && block.requested == bytes);
+    need(block.bytes >= bytes && block.bytes < bytes + 512 + (bytes <= CLASSED ? bytes / 8 : 0));
+    need(block.requested == bytes);
     need(block.address % (request.alignment > 512 ? request.alignment : 512) == 0);
     return take_in(self, &block, stream);
 }
