@@ -106,15 +106,17 @@ strata_status strata_graph_uses_wait(const strata_graph_uses *uses, const strata
 {
     const strata_timeline *timeline = strata_known_timeline(runtime->device, stream);
     const strata_point point = timeline ? strata_timeline_now(timeline) : 0;
-    bool are_noted = timeline && !timeline->early;
     size_t first = 0;
-    for (; timeline && first < uses->count; first++) {
-        const strata_graph_use *use = &uses->items[first];
-        if (!strata_uses_need_no_wait(use->entry, timeline, use->access))
-            break;
-        are_noted = are_noted && strata_uses_are_noted(use->entry, point, use->access);
-    }
-    *noted = are_noted && first == uses->count ? point : 0;
+    *noted = 0;
+    if (!timeline)
+        return uses->count ? wait_from(uses, 0, runtime, stream) : STRATA_SUCCESS;
+    while (first < uses->count && strata_uses_are_settled(uses->items[first].entry, point, uses->items[first].access))
+        first++;
+    if (first == uses->count && !timeline->early)
+        *noted = point;
+    while (first < uses->count &&
+           strata_uses_need_no_wait(uses->items[first].entry, timeline, uses->items[first].access))
+        first++;
     return first == uses->count ? STRATA_SUCCESS : wait_from(uses, first, runtime, stream);
 }
 

@@ -63,6 +63,20 @@ static inline bool strata_uses_are_noted(const strata_entry *entry, strata_point
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
+/* Whether a use on the point's timeline waits for nothing and is noted already. One comparison for a write, the usual
+ * case: noting it left no other point. */
+static inline bool strata_uses_are_settled(const strata_entry *entry, strata_point point, strata_access access)
+{
+    const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
+    const strata_point read = atomic_load_explicit(&entry->last_read, memory_order_relaxed);
+    const uintptr_t more = (uintptr_t)atomic_load_explicit(&entry->more, memory_order_relaxed);
+    const bool touched = atomic_load_explicit(&entry->touched, memory_order_relaxed);
+    if (__builtin_expect(((write ^ (point | STRATA_POINT_WRITE)) | read | more) == 0, 1))
+        return touched;
+    return !(access & STRATA_ACCESS_WRITE) && touched && !more &&
+           strata_point_timeline(write) == strata_point_timeline(point) && read == point;
+}
+
 /* Notes a use that is submitted. Errors: as strata_block_record_use. */
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
