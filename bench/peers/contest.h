@@ -58,8 +58,8 @@ typedef struct subject {
     void (*end)(contest *of);
 } subject;
 
-extern const subject subject_pairs, subject_unknown, subject_live, subject_own_streams, subject_one_stream,
-    subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_first_random,
+extern const subject subject_pairs, subject_unknown, subject_live, subject_own_streams, subject_mixed_sizes,
+    subject_one_stream, subject_hand_over, subject_behind, subject_random, subject_multi_stream, subject_first_random,
     subject_first_streams, subject_replay, subject_paced;
 
 typedef struct entry {

@@ -15,9 +15,9 @@
 #include <string.h>
 
 static const subject *const subjects[] = {
-    &subject_pairs,         &subject_unknown, &subject_live,   &subject_own_streams,  &subject_one_stream,
-    &subject_hand_over,     &subject_behind,  &subject_random, &subject_multi_stream, &subject_first_random,
-    &subject_first_streams, &subject_replay,  &subject_paced};
+    &subject_pairs,        &subject_unknown,       &subject_live,   &subject_own_streams, &subject_mixed_sizes,
+    &subject_one_stream,   &subject_hand_over,     &subject_behind, &subject_random,      &subject_multi_stream,
+    &subject_first_random, &subject_first_streams, &subject_replay, &subject_paced};
 
 enum { SUBJECTS = sizeof subjects / sizeof subjects[0], TRACES_REASON = 4096 };
 

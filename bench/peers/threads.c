@@ -1,6 +1,6 @@
-/* Pairs on own streams, pairs on one stream, and one thread that frees what another allocates. Threads start together,
- * awake, and run until the first has done its share. The figure is that time divided by all pairs, so perfect scaling
- * divides it by the threads. Threads that run nops show what the machine allows. */
+/* Pairs on own streams, of one size and of mixed ones, pairs on one stream, and one thread that frees what another
+ * allocates. Threads start together, awake, and run until the first has done its share. The figure is that time divided
+ * by all pairs, so perfect scaling divides it by the threads. Threads that run nops show what the machine allows. */
 #include "clock.h"
 #include "contest.h"
 #include "cores.h"
@@ -19,6 +19,13 @@ enum {
     HAND_OVER_TARGET_NS = 200,
 };
 
+/* What the threads of a subject do. */
+typedef enum team_work {
+    WORK_OWN,   /* each on a stream of its own */
+    WORK_MIXED, /* likewise, with a size of 1 to 64 KiB for each pair */
+    WORK_ONE,   /* all on one stream */
+} team_work;
+
 static const unsigned counts[COUNTS] = {1, 2, 4, 8, WORKERS_LIMIT};
 
 typedef struct done {
@@ -29,7 +36,7 @@ typedef struct team {
     peer *peer; /* NULL: nops */
     workers *threads;
     unsigned count;
-    bool own_streams;
+    team_work work;
     size_t share;                  /* the first member's pairs for each operation */
     size_t operations;             /* of the next run */
     double spent;                  /* nanoseconds of the last run */
@@ -43,9 +50,21 @@ static board_row measured[COUNTS];
 static double nop_times[COUNTS]; /* nanoseconds of PAIR_NOPS nops, by threads */
 static bool have_measured;
 
-static void run_step(peer *with, CUstream stream, size_t pairs)
+/* The same sizes for every competitor. */
+static void run_mixed(peer *with, CUstream stream, size_t pairs, uint64_t *random)
 {
-    if (with)
+    for (size_t i = 0; i < pairs; i++) {
+        *random = *random * UINT64_C(6364136223846793005) + 1442695040888963407;
+        with->kind->pairs(with, stream, 1024 + (*random >> 33) % (63 << 10), 1);
+    }
+}
+
+/* `random`: NULL for pairs of one size. */
+static void run_step(peer *with, CUstream stream, size_t pairs, uint64_t *random)
+{
+    if (with && random)
+        run_mixed(with, stream, pairs, random);
+    else if (with)
         with->kind->pairs(with, stream, PAIR_BYTES, pairs);
     else
         cores_run_nops(pairs * PAIR_NOPS / CORES_NOPS);
@@ -54,12 +73,13 @@ static void run_step(peer *with, CUstream stream, size_t pairs)
 static void run_member(void *state, unsigned member)
 {
     team *self = state;
-    const CUstream stream = self->peer ? self->peer->streams[self->own_streams ? member : 0] : NULL;
+    const CUstream stream = self->peer ? self->peer->streams[self->work == WORK_ONE ? 0 : member] : NULL;
+    uint64_t random = member;
     const size_t share = self->operations * self->share;
     size_t pairs = 0;
     while (member ? !atomic_load_explicit(&self->over, memory_order_relaxed) : pairs < share) {
         const size_t step = !member && share - pairs < STEP ? share - pairs : STEP;
-        run_step(self->peer, stream, step);
+        run_step(self->peer, stream, step, self->work == WORK_MIXED ? &random : NULL);
         pairs += step;
     }
     if (!member)
@@ -110,14 +130,14 @@ static bench_plan plan_of(const contest *of)
 }
 
 /* Batches in a share: enough to make starting and ending negligible; with logging one, since a ring would fill up. */
-static size_t share_for(const contest *of, size_t batch, peer *with)
+static size_t share_for(const contest *of, size_t batch, peer *with, team_work work)
 {
-    uint64_t took = 0;
+    uint64_t took = 0, random = 0;
     if (of->quick || (with && with->logging))
         return 1;
     for (int i = 0; i < 2; i++) { /* the second time counts */
         const uint64_t start = bench_now();
-        run_step(with, with ? with->streams[0] : NULL, batch);
+        run_step(with, with ? with->streams[0] : NULL, batch, work == WORK_MIXED ? &random : NULL);
         took = bench_now() - start;
     }
     const size_t share = SHARE_NS / (size_t)(took + 1);
@@ -125,7 +145,7 @@ static size_t share_for(const contest *of, size_t batch, peer *with)
 }
 
 /* Alternately, since scaling is a ratio of two numbers of threads. */
-static void measure_all(contest *of, bool own_streams)
+static void measure_all(contest *of, team_work work)
 {
     bench_side sides[COUNTS * (PEERS_LIMIT + 1)];
     double *into[COUNTS * (PEERS_LIMIT + 1)], figures[COUNTS * (PEERS_LIMIT + 1)];
@@ -138,9 +158,9 @@ static void measure_all(contest *of, bool own_streams)
         peer *with = i < of->count ? &peers[i] : NULL;
         if (with && (!with->choice || *with->choice->corrupt))
             continue;
-        const size_t share = share_for(of, plan.batch, with);
+        const size_t share = share_for(of, plan.batch, with, work);
         for (size_t n = 0; n < COUNTS; n++) {
-            teams[n][i] = (team){with, of->threads, counts[n], own_streams, .share = share};
+            teams[n][i] = (team){with, of->threads, counts[n], work, .share = share};
             cells[count] = with ? &measured[n].cells[i] : NULL;
             into[count] = &nop_times[n];
             sides[count++] = (bench_side){run_team, drain_team, &teams[n][i]};
@@ -177,12 +197,12 @@ static void end(contest *of)
     contest_close(of, peers);
 }
 
-static const board_row *measure(contest *of, bool own_streams, size_t row, const char *name)
+static const board_row *measure(contest *of, team_work work, size_t row, const char *name)
 {
     for (size_t n = 0; n < COUNTS && !have_measured; n++)
         measured[n] = contest_row(of, name);
     if (!have_measured)
-        measure_all(of, own_streams);
+        measure_all(of, work);
     have_measured = true;
     snprintf(measured[row].name, sizeof measured[row].name, "%s", name);
     board_add_row(of->board, &measured[row]);
@@ -215,7 +235,7 @@ static void remark_on_cores(const contest *of)
 
 static void measure_own(contest *of, size_t number, const char *name)
 {
-    const board_row *row = measure(of, true, number, name);
+    const board_row *row = measure(of, WORK_OWN, number, name);
     if (counts[number] == WORKERS_LIMIT)
         remark_on_cores(of);
     for (size_t i = 0; i < of->count && counts[number] == WORKERS_LIMIT && has_cores(); i++) {
@@ -238,6 +258,27 @@ const subject subject_own_streams = {"Threads, each on a stream of its own, 4 Ki
                                      measure_own,
                                      end};
 
+/* ---- mixed sizes ---- */
+
+static void name_mixed(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
+{
+    (void)of;
+    name_row(row, "mixed sizes", name);
+}
+
+static void measure_mixed(contest *of, size_t number, const char *name)
+{
+    measure(of, WORK_MIXED, number, name);
+}
+
+const subject subject_mixed_sizes = {"Threads, each on a stream of its own, 1 to 64 KiB, another size for each pair, "
+                                     "wall nanoseconds a pair of them all",
+                                     count_rows,
+                                     name_mixed,
+                                     begin,
+                                     measure_mixed,
+                                     end};
+
 /* ---- one stream ---- */
 
 static void name_one(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
@@ -248,7 +289,7 @@ static void name_one(const contest *of, size_t row, char name[BOARD_NAME_SIZE])
 
 static void measure_one(contest *of, size_t number, const char *name)
 {
-    const board_row *row = measure(of, false, number, name);
+    const board_row *row = measure(of, WORK_ONE, number, name);
     for (size_t i = 0; i < of->count && counts[number] == WORKERS_LIMIT && has_cores(); i++)
         if (of->choices[i].pool)
             contest_target(of, row, i, "takes at most", row->cells[i].figure, ONE_STREAM_TARGET_NS);

@@ -447,6 +447,7 @@ static void the_rows_are_those_that_are_promised(void **state)
         "pairs, 4 KiB, unknown stream\n",
         "live, 4 KiB, 64 allocated, then 64 freed\n",
         "threads, own streams, 16 threads\n",
+        "threads, mixed sizes, 16 threads\n",
         "threads, one stream, 16 threads\n",
         "one thread allocates, another frees, at most 64 between\n",
         "behind, pairs of 4 KiB on a stream 1 ms behind\n",
