@@ -283,9 +283,10 @@ void strata_entry_unlock(strata_entry *entry);
 /* ---- the fast paths of owners ---- */
 
 /* `mark`: 0, or STRATA_WORD_KEPT for a block that its creator keeps. */
-static inline __attribute__((always_inline)) void
-strata_entry_publish_marked(strata_table *table, uint32_t slot, strata_timeline *alloc_timeline, bool alloc_known,
-                            uint64_t mark, strata_block *block)
+static inline __attribute__((always_inline)) void strata_entry_publish_marked(strata_table *table, uint32_t slot,
+                                                                              strata_timeline *alloc_timeline,
+                                                                              bool alloc_known, uint64_t mark,
+                                                                              strata_block *block)
 {
     strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
