@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/tallies.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
@@ -65,6 +66,7 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
 
 static void count_graph(strata_runtime *runtime, bool more)
 {
+    (more ? strata_tally_made : strata_tally_ended)(STRATA_TALLY_GRAPHS);
     strata_lock_take(&runtime->captures.lock);
     runtime->captures.graphs = more ? runtime->captures.graphs + 1 : runtime->captures.graphs - 1;
     strata_lock_release(&runtime->captures.lock);
@@ -129,6 +131,12 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
     return status;
 }
 
+static void count_launch(strata_graph *graph)
+{
+    atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
+    strata_tally_made(STRATA_TALLY_LAUNCHES);
+}
+
 static strata_status launch_now(strata_graph *graph, CUstream stream)
 {
     strata_call_scope scope;
@@ -164,7 +172,7 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
         const strata_status ended =
             status == STRATA_SUCCESS ? strata_launch_commit(&launch) : strata_launch_cancel(&launch);
         if (status == STRATA_SUCCESS) {
-            atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
+            count_launch(graph);
             status = ended;
         }
     }
@@ -204,7 +212,7 @@ static strata_status launch_plainly(strata_graph *graph, CUstream stream)
         status = launch_now(graph, stream);
     if (status != STRATA_SUCCESS)
         return status;
-    atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
+    count_launch(graph);
     const uint64_t changes = graph->listed.changes;
     status = strata_graph_uses_note(&graph->listed, graph->runtime, stream, noted);
     return status == STRATA_SUCCESS ? note_late_blocks(graph, stream, changes) : status;

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/size_text.h"
+#include "core/base/tallies.h"
 #include "core/stack/calls.h"
 #include "core/stack/layers.h"
 #include "core/stack/stack.h"
@@ -26,6 +27,7 @@ typedef struct process_group {
     const strata_value *values;
     size_t value_count;
     strata_status (*get_value)(size_t which, uint64_t *value);
+    strata_status (*set_value)(size_t which, uint64_t value); /* NULL: none is writable */
 } process_group;
 
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
@@ -47,8 +49,76 @@ static strata_status get_host_value(size_t which, uint64_t *value)
     return STRATA_SUCCESS;
 }
 
+enum { TALLY_LAUNCHES = STRATA_TALLY_ENDED + 1 };
+
+/* By strata_tally_value. */
+static const strata_value capture_values[] = {
+    {"made", STRATA_VALUE_COUNT, true, "captures begun; 0 sets it back"},
+    {"live", STRATA_VALUE_COUNT, false, "captures under way"},
+    {"ended", STRATA_VALUE_COUNT, true, "captures ended or discarded; 0 sets it back"},
+};
+static const strata_value graph_values[] = {
+    {"made", STRATA_VALUE_COUNT, true, "graphs made of captures; 0 sets it back"},
+    {"live", STRATA_VALUE_COUNT, false, "graphs not yet destroyed"},
+    {"ended", STRATA_VALUE_COUNT, true, "graphs destroyed; 0 sets it back"},
+    {"launches", STRATA_VALUE_COUNT, true, "launches of graphs; 0 sets it back"},
+};
+static const strata_value event_values[] = {
+    {"made", STRATA_VALUE_COUNT, true, "events of the driver made for uses and fences; 0 sets it back"},
+    {"live", STRATA_VALUE_COUNT, false, "of these, kept for the next use"},
+    {"ended", STRATA_VALUE_COUNT, true, "of these, destroyed; 0 sets it back"},
+};
+
+static strata_status get_captures(size_t which, uint64_t *value)
+{
+    *value = strata_tally_read(STRATA_TALLY_CAPTURES, (strata_tally_value)which);
+    return STRATA_SUCCESS;
+}
+
+static strata_status get_graphs(size_t which, uint64_t *value)
+{
+    *value = which == TALLY_LAUNCHES ? strata_tally_read(STRATA_TALLY_LAUNCHES, STRATA_TALLY_MADE)
+                                     : strata_tally_read(STRATA_TALLY_GRAPHS, (strata_tally_value)which);
+    return STRATA_SUCCESS;
+}
+
+static strata_status get_events(size_t which, uint64_t *value)
+{
+    *value = strata_tally_read(STRATA_TALLY_EVENTS, (strata_tally_value)which);
+    return STRATA_SUCCESS;
+}
+
+static strata_status reset(strata_tally_kind kind, strata_tally_value which, uint64_t value)
+{
+    if (value)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a count of the process can only be set to 0");
+    strata_tally_reset(kind, which);
+    return STRATA_SUCCESS;
+}
+
+static strata_status reset_captures(size_t which, uint64_t value)
+{
+    return reset(STRATA_TALLY_CAPTURES, (strata_tally_value)which, value);
+}
+
+static strata_status reset_graphs(size_t which, uint64_t value)
+{
+    return which == TALLY_LAUNCHES ? reset(STRATA_TALLY_LAUNCHES, STRATA_TALLY_MADE, value)
+                                   : reset(STRATA_TALLY_GRAPHS, (strata_tally_value)which, value);
+}
+
+static strata_status reset_events(size_t which, uint64_t value)
+{
+    return reset(STRATA_TALLY_EVENTS, (strata_tally_value)which, value);
+}
+
+#define COUNT_OF(values) (sizeof(values) / sizeof(values)[0])
+
 static const process_group process_groups[] = {
-    {"host", host_values, HOST_VALUES, get_host_value},
+    {"host", host_values, HOST_VALUES, get_host_value, NULL},
+    {"captures", capture_values, COUNT_OF(capture_values), get_captures, reset_captures},
+    {"graphs", graph_values, COUNT_OF(graph_values), get_graphs, reset_graphs},
+    {"events", event_values, COUNT_OF(event_values), get_events, reset_events},
 };
 
 enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
@@ -195,7 +265,8 @@ static strata_status set_value(const value_binding *binding, const char *name, u
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is read-only", name);
     if (value_at(binding)->type == STRATA_VALUE_SWITCH && value > 1)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s: expected 0 or 1, not %" PRIu64, name, value);
-    return binding->layer->ops->set_value(binding->layer, binding->which, value);
+    return binding->process_group ? binding->process_group->set_value(binding->which, value)
+                                  : binding->layer->ops->set_value(binding->layer, binding->which, value);
 }
 
 strata_status strata_control(strata_stack *stack, const char *name, uint64_t *value, const uint64_t *set)

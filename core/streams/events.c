@@ -2,6 +2,7 @@
 #include "core/streams/events.h"
 
 #include "core/base/host_memory.h"
+#include "core/base/tallies.h"
 
 #include <string.h>
 
@@ -20,8 +21,10 @@ strata_status strata_device_take_event(strata_device *device, CUevent *out)
         return status;
     CUresult result = strata_cu.EventCreate(out, CU_EVENT_DISABLE_TIMING);
     strata_call_scope_leave(&scope);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
+        strata_tally_made(STRATA_TALLY_EVENTS);
         return STRATA_SUCCESS;
+    }
     *out = NULL;
     return strata_fail_driver(result, "cuEventCreate", "device %d", device->ordinal);
 }
@@ -46,6 +49,8 @@ void strata_device_give_event(strata_device *device, CUevent event)
         kept = true;
     }
     strata_lock_release(&device->events_lock);
-    if (!kept)
+    if (!kept) {
         strata_cu.EventDestroy(event);
+        strata_tally_ended(STRATA_TALLY_EVENTS);
+    }
 }

@@ -1,9 +1,11 @@
 /* Named values of a stack's layers, readable and settable while it runs, and a report of them.
  *
  * A value's name is "layer.value": "budget.limit", or "budget[1].limit" for the second such layer from the outside.
- * Sizes are bytes, durations nanoseconds, switches 0 or 1. Every stack without a layer called "host" also has two
+ * Sizes are bytes, durations nanoseconds, switches 0 or 1. Every stack without a layer called "host" also has
  * values of the process (docs/host-memory.md): host.bytes, host memory that Strata has in use, and host.resident, pages
- * of its arena with caches and metadata, UNSUPPORTED where host memory comes from the C library's heap. */
+ * of its arena with caches and metadata, UNSUPPORTED where host memory comes from the C library's heap. Likewise
+ * captures.made, .live and .ended, graphs.made, .live, .ended and .launches, events.made, .live and .ended: of all
+ * runtimes; all but the live ones can be set to 0. */
 #ifndef STRATA_CONTROL_H
 #define STRATA_CONTROL_H
 

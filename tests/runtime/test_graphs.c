@@ -656,6 +656,49 @@ static void a_runtime_with_graphs_is_not_destroyed(test_fixture *fixture)
     check_ok(release_pool(pool));
 }
 
+static uint64_t count(test_fixture *fixture, const char *name)
+{
+    uint64_t value;
+    check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, &value, NULL));
+    return value;
+}
+
+static void the_process_counts_captures_graphs_and_launches(test_fixture *fixture)
+{
+    static const char *const names[] = {"captures.made", "captures.ended", "graphs.made", "graphs.ended",
+                                        "graphs.launches"};
+    strata_stack *stack = strata_runtime_stack(fixture->runtime);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    const uint64_t zero = 0, one = 1, live = count(fixture, "graphs.live");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        check_status(strata_control(stack, names[i], NULL, &one), STRATA_ERROR_INVALID_VALUE);
+        check_ok(strata_control(stack, names[i], NULL, &zero));
+        assert_int_equal(count(fixture, names[i]), 0);
+    }
+    check_status(strata_control(stack, "graphs.live", NULL, &zero), STRATA_ERROR_INVALID_VALUE);
+    begin(fixture, stream, NULL);
+    assert_int_equal(count(fixture, "captures.live"), 1);
+    test_write(fixture, &block, 0x22, stream);
+    strata_graph *graph = end(fixture, stream);
+    begin(fixture, stream, NULL);
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    for (int i = 0; i < 3; i++)
+        check_ok(strata_graph_launch(graph, stream));
+    assert_int_equal(count(fixture, "captures.made"), 2);
+    assert_int_equal(count(fixture, "captures.ended"), 2);
+    assert_int_equal(count(fixture, "captures.live"), 0);
+    assert_int_equal(count(fixture, "graphs.made"), 1);
+    assert_int_equal(count(fixture, "graphs.live"), live + 1);
+    assert_int_equal(count(fixture, "graphs.launches"), 3);
+    check_ok(destroy(graph));
+    assert_int_equal(count(fixture, "graphs.ended"), 1);
+    assert_int_equal(count(fixture, "graphs.live"), live);
+    assert_true(count(fixture, "events.live") == count(fixture, "events.made") - count(fixture, "events.ended"));
+    test_free_on(fixture, &block, stream);
+}
+
 static void write_text(const char *text, size_t length, void *data)
 {
     assert_true(length < 256);
@@ -765,6 +808,7 @@ int main(void)
         TEST_CASE(what_cannot_be_captured_is_refused),
         TEST_CASE(a_graph_of_an_earlier_generation_is_stale),
         TEST_CASE(a_runtime_with_graphs_is_not_destroyed),
+        TEST_CASE(the_process_counts_captures_graphs_and_launches),
         TEST_CASE(print_says_what_a_graph_has),
         TEST_CASE(graphs_that_share_memory_are_launched_and_destroyed_by_several_threads),
     };
