@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/tallies.h"
+#include "core/base/object_counts.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
 #include "runtime/graphs.h"
@@ -72,7 +72,7 @@ static void add_capture(strata_capture *capture)
     capture->next = captures->list;
     captures->list = capture;
     atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
-    strata_tally_made(STRATA_TALLY_CAPTURES);
+    strata_object_made(STRATA_OBJECT_CAPTURE);
     atomic_fetch_add_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);
@@ -93,7 +93,7 @@ static void remove_capture(strata_capture *capture)
         link = &(*link)->next;
     *link = capture->next;
     atomic_fetch_sub_explicit(&captures->live, 1, memory_order_release);
-    strata_tally_ended(STRATA_TALLY_CAPTURES);
+    strata_object_ended(STRATA_OBJECT_CAPTURE);
     atomic_fetch_sub_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);

@@ -3,7 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "core/base/tallies.h"
+#include "core/base/object_counts.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
@@ -66,7 +66,7 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
 
 static void count_graph(strata_runtime *runtime, bool more)
 {
-    (more ? strata_tally_made : strata_tally_ended)(STRATA_TALLY_GRAPHS);
+    (more ? strata_object_made : strata_object_ended)(STRATA_OBJECT_GRAPH);
     strata_lock_take(&runtime->captures.lock);
     runtime->captures.graphs = more ? runtime->captures.graphs + 1 : runtime->captures.graphs - 1;
     strata_lock_release(&runtime->captures.lock);
@@ -134,7 +134,7 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
 static void count_launch(strata_graph *graph)
 {
     atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
-    strata_tally_made(STRATA_TALLY_LAUNCHES);
+    strata_object_made(STRATA_OBJECT_LAUNCH);
 }
 
 static strata_status launch_now(strata_graph *graph, CUstream stream)

@@ -6,8 +6,8 @@
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/object_counts.h"
 #include "core/base/size_text.h"
-#include "core/base/tallies.h"
 #include "core/stack/calls.h"
 #include "core/stack/layers.h"
 #include "core/stack/stack.h"
@@ -49,9 +49,9 @@ static strata_status get_host_value(size_t which, uint64_t *value)
     return STRATA_SUCCESS;
 }
 
-enum { TALLY_LAUNCHES = STRATA_TALLY_ENDED + 1 };
+enum { GRAPH_LAUNCHES = STRATA_OBJECTS_ENDED + 1 };
 
-/* By strata_tally_value. */
+/* By strata_object_count. */
 static const strata_value capture_values[] = {
     {"made", STRATA_VALUE_COUNT, true, "captures begun; 0 sets it back"},
     {"live", STRATA_VALUE_COUNT, false, "captures under way"},
@@ -71,45 +71,45 @@ static const strata_value event_values[] = {
 
 static strata_status get_captures(size_t which, uint64_t *value)
 {
-    *value = strata_tally_read(STRATA_TALLY_CAPTURES, (strata_tally_value)which);
+    *value = strata_object_count_read(STRATA_OBJECT_CAPTURE, (strata_object_count)which);
     return STRATA_SUCCESS;
 }
 
 static strata_status get_graphs(size_t which, uint64_t *value)
 {
-    *value = which == TALLY_LAUNCHES ? strata_tally_read(STRATA_TALLY_LAUNCHES, STRATA_TALLY_MADE)
-                                     : strata_tally_read(STRATA_TALLY_GRAPHS, (strata_tally_value)which);
+    *value = which == GRAPH_LAUNCHES ? strata_object_count_read(STRATA_OBJECT_LAUNCH, STRATA_OBJECTS_MADE)
+                                     : strata_object_count_read(STRATA_OBJECT_GRAPH, (strata_object_count)which);
     return STRATA_SUCCESS;
 }
 
 static strata_status get_events(size_t which, uint64_t *value)
 {
-    *value = strata_tally_read(STRATA_TALLY_EVENTS, (strata_tally_value)which);
+    *value = strata_object_count_read(STRATA_OBJECT_EVENT, (strata_object_count)which);
     return STRATA_SUCCESS;
 }
 
-static strata_status reset(strata_tally_kind kind, strata_tally_value which, uint64_t value)
+static strata_status reset(strata_object_kind kind, strata_object_count which, uint64_t value)
 {
     if (value)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "a count of the process can only be set to 0");
-    strata_tally_reset(kind, which);
+    strata_object_count_reset(kind, which);
     return STRATA_SUCCESS;
 }
 
 static strata_status reset_captures(size_t which, uint64_t value)
 {
-    return reset(STRATA_TALLY_CAPTURES, (strata_tally_value)which, value);
+    return reset(STRATA_OBJECT_CAPTURE, (strata_object_count)which, value);
 }
 
 static strata_status reset_graphs(size_t which, uint64_t value)
 {
-    return which == TALLY_LAUNCHES ? reset(STRATA_TALLY_LAUNCHES, STRATA_TALLY_MADE, value)
-                                   : reset(STRATA_TALLY_GRAPHS, (strata_tally_value)which, value);
+    return which == GRAPH_LAUNCHES ? reset(STRATA_OBJECT_LAUNCH, STRATA_OBJECTS_MADE, value)
+                                   : reset(STRATA_OBJECT_GRAPH, (strata_object_count)which, value);
 }
 
 static strata_status reset_events(size_t which, uint64_t value)
 {
-    return reset(STRATA_TALLY_EVENTS, (strata_tally_value)which, value);
+    return reset(STRATA_OBJECT_EVENT, (strata_object_count)which, value);
 }
 
 #define COUNT_OF(values) (sizeof(values) / sizeof(values)[0])

@@ -2,7 +2,7 @@
 #include "core/streams/events.h"
 
 #include "core/base/host_memory.h"
-#include "core/base/tallies.h"
+#include "core/base/object_counts.h"
 
 #include <string.h>
 
@@ -22,7 +22,7 @@ strata_status strata_device_take_event(strata_device *device, CUevent *out)
     CUresult result = strata_cu.EventCreate(out, CU_EVENT_DISABLE_TIMING);
     strata_call_scope_leave(&scope);
     if (result == CUDA_SUCCESS) {
-        strata_tally_made(STRATA_TALLY_EVENTS);
+        strata_object_made(STRATA_OBJECT_EVENT);
         return STRATA_SUCCESS;
     }
     *out = NULL;
@@ -51,6 +51,6 @@ void strata_device_give_event(strata_device *device, CUevent event)
     strata_lock_release(&device->events_lock);
     if (!kept) {
         strata_cu.EventDestroy(event);
-        strata_tally_ended(STRATA_TALLY_EVENTS);
+        strata_object_ended(STRATA_OBJECT_EVENT);
     }
 }
