@@ -478,7 +478,8 @@ static void random_captures_do_what_the_model_does(test_fixture *fixture)
     const char *first = getenv("STRATA_TEST_ROUND"); /* to begin with */
     kept_runtime = fixture->runtime;
     for (size_t i = first ? strtoul(first, NULL, 10) : 0; i < rounds; i++) {
-        print_message(test_is_swept() ? "" : "round %zu\n", i);
+        if (!test_is_swept())
+            print_message("round %zu\n", i);
         a_round(fixture, i + 1);
     }
 }
