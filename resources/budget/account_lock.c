@@ -31,8 +31,21 @@ void budget_account_unlock(strata_budget_account *account)
     strata_busy_readmit(&account->exclusive);
     strata_lock_take(&account->state_lock);
     account->locked = false;
-    pthread_cond_signal(&account->unlocked);
+    pthread_cond_broadcast(&account->unlocked); /* also to threads that do not take the lock */
     strata_lock_release(&account->state_lock);
+}
+
+bool budget_account_await(strata_budget_account *account)
+{
+    const uint64_t own = own_serial();
+    if (!atomic_load_explicit(&account->exclusive, memory_order_relaxed) ||
+        (own && atomic_load_explicit(&account->lock_owner, memory_order_relaxed) == own))
+        return false;
+    strata_lock_take(&account->state_lock);
+    while (account->locked)
+        pthread_cond_wait(&account->unlocked, &account->state_lock.mutex);
+    strata_lock_release(&account->state_lock);
+    return true;
 }
 
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot)
