@@ -46,7 +46,6 @@ typedef struct budget_slot {
     };
     _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
     _Atomic uint64_t most;         /* that the thread keeps of what it frees; 0 after a recall */
-    uint64_t largest;              /* of the blocks it freed of late */
     _Atomic uint32_t steps;        /* charges since the account chose to count or not */
     /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
      * Written under counts_lock. */
@@ -62,7 +61,7 @@ typedef struct budget_notification {
 } budget_notification;
 
 struct strata_budget_account {
-    /* On cache lines that stay with every thread: read by each request, written rarely. Constant. */
+    /* What each request reads is on other cache lines than what requests write. Constant. */
     alignas(64) struct budget *layer;
     strata_budget_account *parent; /* NULL: the base */
     struct budget_shared *shared;  /* NULL: not shared */

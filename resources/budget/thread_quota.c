@@ -5,10 +5,10 @@
 
 static const uint64_t min_refill = UINT64_C(64) << 10;
 
-/* A thread keeps at most max(the account's max_quota, min(limit / 8, 4 * the largest block that it freed of late)), so
- * that a small block after a large one gives nothing back. A refill takes at most half of the thread's share of the
- * free quota. */
-enum { QUOTA_BLOCKS = 4, FORGOTTEN = 8 /* a share of `largest`, with each free that does not fit */ };
+/* A thread keeps up to `most` of what it frees. A free beyond that sets it to max(the account's max_quota,
+ * min(limit / 8, 4 * its block)), and what is still beyond goes back: small blocks after a large one leave the quota. A
+ * refill takes at most half of the thread's share of the free quota. */
+enum { QUOTA_BLOCKS = 4 };
 
 /* Near and above its soft mark an account gives no quotas, so that crossings are seen at once. Called with the slot
  * busy: the thread that crosses the mark has recalled the quotas before. */
@@ -160,9 +160,7 @@ bool budget_charge_without_slot(strata_budget_account *account, uint64_t bytes)
 static void keep_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
-    const uint64_t largest = slot->largest - slot->largest / FORGOTTEN;
-    slot->largest = bytes > largest ? bytes : largest;
-    const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, slot->largest);
+    const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, bytes);
     atomic_store_explicit(&slot->most, most, memory_order_relaxed);
     if (quota > most) {
         budget_give_free_quota(account, quota - most / 2);
