@@ -31,8 +31,26 @@ void budget_account_unlock(strata_budget_account *account)
     strata_busy_readmit(&account->exclusive);
     strata_lock_take(&account->state_lock);
     account->locked = false;
-    pthread_cond_signal(&account->unlocked);
+    pthread_cond_broadcast(&account->unlocked); /* also to threads that do not take the lock */
     strata_lock_release(&account->state_lock);
+}
+
+/* Spins and yields first: a recall takes some microseconds. */
+bool budget_account_await(strata_budget_account *account)
+{
+    enum { SHORT_WAITS = 256 };
+    const uint64_t own = own_serial();
+    if (!atomic_load_explicit(&account->exclusive, memory_order_relaxed) ||
+        (own && atomic_load_explicit(&account->lock_owner, memory_order_relaxed) == own))
+        return false;
+    for (unsigned spins = 0; spins < SHORT_WAITS; strata_backoff(&spins))
+        if (!atomic_load_explicit(&account->exclusive, memory_order_acquire))
+            return true;
+    strata_lock_take(&account->state_lock);
+    while (account->locked)
+        pthread_cond_wait(&account->unlocked, &account->state_lock.mutex);
+    strata_lock_release(&account->state_lock);
+    return true;
 }
 
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot)

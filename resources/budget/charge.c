@@ -60,10 +60,16 @@ static __attribute__((noinline)) bool charge_locked(strata_budget_account *accou
     return fits;
 }
 
+enum { MEETINGS = 4 };
+
+/* A thread that meets another one's recall tries again before it takes the lock: else all threads would recall, one
+ * after another, for one that needs it. */
 static bool charge_one(strata_budget_account *account, uint64_t bytes, int64_t *wait_left)
 {
     budget_slot *slot = budget_slot_self(account);
     bool fits = slot ? budget_charge_slot(account, slot, bytes) : budget_charge_without_slot(account, bytes);
+    for (unsigned i = 0; !fits && slot && i < MEETINGS && budget_account_await(account); i++)
+        fits = budget_charge_slot(account, slot, bytes);
     return fits || charge_locked(account, slot, bytes, wait_left);
 }
 

@@ -216,36 +216,39 @@ static void begin_to_count(strata_budget_account *account)
         const uint32_t flights = atomic_load_explicit(&slot->in_flight, memory_order_acquire);
         const uint64_t bytes = flights ? atomic_load_explicit(&slot->flight_bytes, memory_order_relaxed) : 0;
         set_late(account, slot, bytes, flights);
+        atomic_store_explicit(&slot->steps, 0, memory_order_relaxed);
         atomic_fetch_sub_explicit(&account->counted, (int64_t)bytes, memory_order_relaxed);
     }
     budget_raise_peak(account, atomic_load_explicit(&account->counted, memory_order_relaxed));
     atomic_store_explicit(&account->counts, true, memory_order_relaxed);
+    atomic_store_explicit(&account->threads, 0, memory_order_relaxed);
     atomic_store_explicit(&account->max_quota, 0, memory_order_relaxed);
     atomic_store_explicit(&account->kept_free, 0, memory_order_relaxed);
     atomic_store_explicit(&account->slack, 0, memory_order_relaxed);
 }
 
-/* Of a thread, for small blocks. All together leave half of the room free, so that charges rarely need a recall. */
-static uint64_t max_quota(uint64_t limit, uint64_t room, uint64_t threads)
+/* Of a thread, for small blocks: half of its share of what may be granted, so that charges rarely need a recall. */
+static uint64_t max_quota(uint64_t limit, uint64_t granted, uint64_t threads)
 {
     const uint64_t most = least_of((uint64_t)budget_capacity_of(limit) / BUDGET_QUOTA_SHARE, QUOTA_MAX);
-    const uint64_t share = room / (2 * threads);
+    const uint64_t share = granted / (2 * threads);
     return threads == 1 ? most : least_of(most, share > SLACK ? share : SLACK);
 }
 
 /* With the lock. */
-static void begin_to_grant(strata_budget_account *account, uint64_t slack, uint64_t room, uint64_t threads)
+static void begin_to_grant(strata_budget_account *account, uint64_t slack, uint64_t threads)
 {
     uint32_t position = 0;
     const uint64_t limit = atomic_load_explicit(&account->limit, memory_order_relaxed);
-    const int64_t kept =
-        budget_capacity_of(limit) - (int64_t)(atomic_load_explicit(&account->peak, memory_order_relaxed) + slack);
+    const uint64_t most = atomic_load_explicit(&account->peak, memory_order_relaxed) + slack;
+    const int64_t kept = budget_capacity_of(limit) - (int64_t)most;
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));)
         set_late(account, slot, 0, 0);
     atomic_store_explicit(&account->counts, false, memory_order_relaxed);
     atomic_store_explicit(&account->slack, slack, memory_order_relaxed);
     atomic_store_explicit(&account->kept_free, kept > 0 ? kept : 0, memory_order_relaxed);
-    atomic_store_explicit(&account->max_quota, max_quota(limit, room, threads), memory_order_relaxed);
+    atomic_store_explicit(&account->threads, (uint32_t)threads, memory_order_relaxed);
+    atomic_store_explicit(&account->max_quota, max_quota(limit, most, threads), memory_order_relaxed);
 }
 
 void budget_begin_to_count(strata_budget_account *account)
@@ -268,7 +271,7 @@ static void choose(strata_budget_account *account, uint64_t granted)
     count_all_late(account);
     const uint64_t most = atomic_load_explicit(&account->peak, memory_order_relaxed) + slack;
     if (steps >= BUDGET_COUNTED_STEPS && granted <= most)
-        begin_to_grant(account, slack, most - granted, threads);
+        begin_to_grant(account, slack, threads);
 }
 
 void budget_choose(strata_budget_account *account, const budget_slot *slot, uint64_t bytes)

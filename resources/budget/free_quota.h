@@ -8,8 +8,10 @@
  *
  * Each value of `counted` was in use at one moment. A charge that would need more than the peak and the slack takes the
  * account's lock, which recalls the quotas: what is in use is known then. If it is a new peak, or few charges went by
- * since the last time, the account counts, and grants again when a thread has made 1024 charges. So a loop takes no
- * shared word, and recalls are rare. The slack is 64 KiB for each thread that charges, and 0 if there is one alone.
+ * since the last time (within quotas too), the account counts, and grants again when a thread has made 1024 charges. So
+ * a loop takes no shared word, and recalls are rare. The slack is 64 KiB for each thread that charges, and 0 if there
+ * is one alone. A thread takes by its share of what is left, and keeps half of its share of peak + slack: more than use
+ * that rises and falls needs, and rarely what others miss.
  *
  * The account changes from one to the other under its lock. A thread in its slot is excluded from that; threads that
  * are in none take counts_lock.
@@ -25,7 +27,7 @@
 
 enum {
     BUDGET_QUOTA_SHARE = 8,
-    BUDGET_COUNTED_STEPS = 1024, /* charges in the slow path, of all threads, before there are quotas again */
+    BUDGET_COUNTED_STEPS = 1024, /* charges of all threads before there are quotas again */
 };
 
 static inline bool budget_counts(const strata_budget_account *account)

@@ -30,6 +30,8 @@
 
 #include <strata/budget.h>
 
+#include <stdalign.h>
+
 enum { BUDGET_NAME = 64, BUDGET_DEPTH = 16, BUDGET_NOTIFICATIONS = 16 };
 
 /* Used by its thread while busy, else under the account's lock. */
@@ -43,7 +45,8 @@ typedef struct budget_slot {
         _Atomic uint64_t state; /* for one store */
     };
     _Atomic uint64_t flight_bytes; /* of the charges in flight; written by the thread; without one: any value */
-    _Atomic uint32_t steps; /* charges that the quota was too small for, since the account chose to count or not */
+    _Atomic uint64_t most;         /* that the thread keeps of what it frees; 0 after a recall */
+    _Atomic uint32_t steps;        /* charges since the account chose to count or not */
     /* Of charges that were in flight when the account began to count, and are not counted yet: their bytes and number.
      * Written under counts_lock. */
     _Atomic uint64_t late;
@@ -58,34 +61,43 @@ typedef struct budget_notification {
 } budget_notification;
 
 struct strata_budget_account {
-    /* Constant. */
-    struct budget *layer;
+    /* What each request reads is on other cache lines than what requests write. Constant. */
+    alignas(64) struct budget *layer;
     strata_budget_account *parent; /* NULL: the base */
     struct budget_shared *shared;  /* NULL: not shared */
+    uint64_t soft;                 /* mark; 0: none */
     bool reservation;              /* charged to its parents when opened */
     bool fast;                     /* base, not shared */
+    /* Written under the account's lock. */
+    _Atomic bool exclusive; /* threads must not use their quotas */
+    /* free_quota.h. Written under the account's lock and counts_lock; constant while a slot is busy. */
+    _Atomic bool counts;
+    _Atomic uint32_t threads;   /* that share the free quota; 0 while it counts */
+    _Atomic int64_t kept_free;  /* of the free quota; so that no new peak is reached uncounted; 0 while it counts */
+    _Atomic uint64_t max_quota; /* of a thread, for small blocks; 0 while it counts */
+    _Atomic uint64_t slack;     /* that the peak may lack; 0 while it counts */
+    strata_per_thread slots;
+
+    /* Constant. */
+    uint64_t soft_low; /* 0: no mark, as soft */
+    strata_budget_soft_callback soft_callback;
+    void *soft_data;
     char name[BUDGET_NAME];
     char parent_name[BUDGET_NAME]; /* the parent may be gone */
     uint32_t depth;
 
-    /* limit, max_quota, exclusive, reused_bytes: written under the account's lock. Others: any thread. */
-    _Atomic int64_t free_quota;   /* below 0 during reuse, and if the limit was lowered below use */
-    _Atomic int64_t counted;      /* while it counts: in use and decided; below 0 before what is late is counted */
-    _Atomic uint64_t limit;       /* 0: none */
-    _Atomic uint64_t max_quota;   /* of a thread, for small blocks */
-    _Atomic bool exclusive;       /* threads must not use their quotas */
-    _Atomic uint64_t peak;        /* never above what was in use at once */
-    _Atomic int64_t reused_bytes; /* counted twice during reuse */
-    _Atomic uint32_t in_flight;   /* of threads without a slot */
-    _Atomic uint32_t pins;        /* uses by threads that have no charge there: keep the account */
-    strata_per_thread slots;
+    /* Read by requests that take or give free quota. limit, reused_bytes: written under the account's lock. */
+    alignas(64) _Atomic uint64_t limit; /* 0: none */
+    _Atomic uint64_t peak;              /* never above what was in use at once; any thread */
+    _Atomic int64_t reused_bytes;       /* counted twice during reuse */
 
-    /* free_quota.h. The first three: written under the account's lock and counts_lock; constant while a slot is busy.
-     */
-    _Atomic bool counts;
-    _Atomic int64_t kept_free; /* of the free quota; so that no new peak is reached uncounted; 0 while it counts */
-    _Atomic uint64_t slack;    /* that the peak may lack; 0 while it counts */
-    strata_spin counts_lock;
+    /* Written by any thread. */
+    alignas(64) _Atomic int64_t free_quota; /* below 0 during reuse, and if the limit was lowered below use */
+    _Atomic int64_t counted;    /* while it counts: in use and decided; below 0 before what is late is counted */
+    _Atomic uint32_t in_flight; /* of threads without a slot */
+    _Atomic uint32_t pins;      /* uses by threads that have no charge there: keep the account */
+
+    alignas(64) strata_spin counts_lock;
     uint64_t undecided;    /* charges in flight without a slot; under counts_lock */
     _Atomic uint64_t late; /* of all slots; written under counts_lock */
 
@@ -98,9 +110,6 @@ struct strata_budget_account {
     bool locked;                 /* guarded by state_lock */
     _Atomic uint64_t lock_owner; /* serial of its thread, 0: none; a thread looks only for its own */
 
-    uint64_t soft, soft_low; /* constant, like the next two; 0: no mark */
-    strata_budget_soft_callback soft_callback;
-    void *soft_data;
     /* Guarded by state_lock; above_mark is read without it. */
     _Atomic bool above_mark; /* set at soft, cleared at soft_low */
     bool notifying;          /* a thread delivers, also what is recorded meanwhile */
@@ -255,6 +264,9 @@ void budget_usage(strata_budget_account *account, strata_budget_usage *usage);
 /* False: the thread has the lock already. */
 bool budget_account_lock(strata_budget_account *account);
 void budget_account_unlock(strata_budget_account *account);
+
+/* Waits until another thread that has the lock gives it back. False: there is none. */
+bool budget_account_await(strata_budget_account *account);
 
 bool budget_others_in_flight(const strata_budget_account *account, const budget_slot *self_slot);
 

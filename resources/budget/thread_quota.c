@@ -5,8 +5,9 @@
 
 static const uint64_t min_refill = UINT64_C(64) << 10;
 
-/* A thread keeps at most max(the account's max_quota, min(limit / 8, 4 * its last freed block)); a refill takes at most
- * 1 / 16 of the free quota. */
+/* A thread keeps up to `most` of what it frees. A free beyond that sets it to max(the account's max_quota,
+ * min(limit / 8, 4 * its block)), and what is still beyond goes back: small blocks after a large one leave the quota. A
+ * refill takes at most half of the thread's share of the free quota. */
 enum { QUOTA_BLOCKS = 4 };
 
 /* Near and above its soft mark an account gives no quotas, so that crossings are seen at once. Called with the slot
@@ -99,7 +100,8 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
     uint64_t missing = bytes - quota;
     int64_t left = budget_free_to_take(account);
     const uint64_t half = atomic_load_explicit(&account->max_quota, memory_order_relaxed) / 2;
-    uint64_t share = left > 0 ? (uint64_t)left / (2 * BUDGET_QUOTA_SHARE) : 0;
+    const uint64_t threads = atomic_load_explicit(&account->threads, memory_order_relaxed);
+    uint64_t share = left > 0 ? (uint64_t)left / (2 * threads) : 0;
     share = share < half ? share : half;
     uint64_t refill = bytes < min_refill ? min_refill : bytes;
     refill = refill > share / 4 ? share : refill * 4;
@@ -117,11 +119,10 @@ static bool charge_with_refill(strata_budget_account *account, budget_slot *slot
 /* The slot is busy, and its quota too small. */
 static bool charge_beyond_quota(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
 {
-    const uint32_t steps = atomic_load_explicit(&slot->steps, memory_order_relaxed);
-    atomic_store_explicit(&slot->steps, steps + 1, memory_order_relaxed);
     if (!budget_counts(account))
         return charge_with_refill(account, slot, bytes);
-    return !budget_wants_quotas(account, steps + 1, bytes) && budget_take_free_quota(account, bytes, bytes);
+    const uint32_t steps = atomic_load_explicit(&slot->steps, memory_order_relaxed);
+    return !budget_wants_quotas(account, steps, bytes) && budget_take_free_quota(account, bytes, bytes);
 }
 
 bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint64_t bytes)
@@ -131,6 +132,7 @@ bool budget_charge_slot(strata_budget_account *account, budget_slot *slot, uint6
     if (budget_slot_enter(account, slot)) {
         uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed);
         fits = quota >= bytes;
+        budget_count_step(slot);
         if (fits)
             atomic_store_explicit(&slot->quota, quota - bytes, memory_order_relaxed);
         else
@@ -159,6 +161,7 @@ static void keep_quota(strata_budget_account *account, budget_slot *slot, uint64
 {
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
     const uint64_t most = near_mark(account, 0) ? 0 : max_quota_after(account, bytes);
+    atomic_store_explicit(&slot->most, most, memory_order_relaxed);
     if (quota > most) {
         budget_give_free_quota(account, quota - most / 2);
         quota = most / 2;
@@ -194,6 +197,7 @@ void budget_recall_quotas(strata_budget_account *account)
     for (budget_slot *slot; (slot = strata_per_thread_next(&account->slots, &position));) {
         all += atomic_load_explicit(&slot->quota, memory_order_relaxed);
         atomic_store_explicit(&slot->quota, 0, memory_order_relaxed);
+        atomic_store_explicit(&slot->most, 0, memory_order_relaxed);
     }
     if (all)
         budget_give_free_quota(account, all);

@@ -32,6 +32,13 @@ static inline void budget_slot_flight_end(budget_slot *slot)
                           memory_order_release);
 }
 
+/* The slot is busy. */
+static inline void budget_count_step(budget_slot *slot)
+{
+    atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+}
+
 /* The slot, with a charge in flight. NULL: unchanged, the slow path is needed. */
 static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
 {
@@ -44,6 +51,7 @@ static inline budget_slot *budget_charge_fast(const strata_budget_account *accou
         if (__builtin_expect(fits, 1)) {
             atomic_store_explicit(&slot->quota, quota - bytes, memory_order_relaxed);
             atomic_store_explicit(&slot->flight_bytes, bytes, memory_order_relaxed);
+            budget_count_step(slot);
         }
         budget_slot_leave(slot);
         if (__builtin_expect(fits, 1))
@@ -60,7 +68,7 @@ static inline bool budget_release_fast(const strata_budget_account *account, uin
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;
-    bool keeps = !account->soft && quota <= atomic_load_explicit(&account->max_quota, memory_order_relaxed);
+    bool keeps = !account->soft && quota <= atomic_load_explicit(&slot->most, memory_order_relaxed);
     if (__builtin_expect(keeps, 1))
         atomic_store_explicit(&slot->quota, quota, memory_order_relaxed);
     budget_slot_leave(slot);

@@ -12,7 +12,7 @@ enum {
     EXACT_STEPS = 64,     /* of a thread, with width 0 */
     PART_STEPS = 4096,    /* of a thread, with a width of at most a part of its value */
     LEAST_WIDTH = 1 << 9, /* bytes */
-    NARROW_STEPS = 1024,  /* after the windows of all threads were emptied */
+    NARROW_STEPS = 1024,  /* after the windows of all threads were emptied twice within as many allocations */
 };
 
 /* ---- records and accounts ---- */
@@ -308,7 +308,7 @@ static bool may_exceed_peak(strata_tag_counters_account *account)
     return false;
 }
 
-/* A quarter of the room, for a window that is to hold `bytes` more. */
+/* Half of the room, for a window that is to hold `bytes` more: less would be left soon. */
 static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64_t blocks,
                       int64_t room[STRATA_TAG_COUNTERS_UNITS])
 {
@@ -317,7 +317,7 @@ static bool find_room(strata_tag_counters_account *account, int64_t bytes, int64
         const int64_t left = least_room(account, unit);
         if (left < needed[unit])
             return false;
-        room[unit] = larger(needed[unit], left / 4);
+        room[unit] = larger(needed[unit], left / 2);
     }
     return true;
 }
@@ -369,16 +369,35 @@ static void widen(strata_tag_counters *counters, strata_tag_counters_thread *loc
     local->width = wanted < STRATA_TAG_COUNTERS_WIDTH ? wanted : STRATA_TAG_COUNTERS_WIDTH;
 }
 
+/* Allocations by threads with an account. */
+static uint64_t count_allocations(strata_tag_counters *counters)
+{
+    uint64_t all = 0;
+    for (strata_tag_counters_record *record = NULL; (record = next_of_all(counters, record));)
+        for (const strata_tag_counters_account *account = first_account(record); account; account = account->next)
+            all += (uint64_t)counter_load(&account->total_blocks);
+    return all;
+}
+
+/* Windows may be wide again at once, if the last ones held for long: use that rises and falls below the peak is the
+ * same as before. */
+static void empty_windows(strata_tag_counters *counters)
+{
+    const uint64_t allocations = count_allocations(counters);
+    strata_tag_counters_take_sums(counters);
+    if (allocations - counters->allocations < NARROW_STEPS)
+        counters->narrow_until = counters->steps + NARROW_STEPS;
+    counters->allocations = allocations;
+}
+
 void strata_tag_counters_step(strata_tag_counters *counters, strata_tag_counters_thread *local,
                               strata_tag_counters_account *account, size_t bytes)
 {
     strata_spin_take(&counters->lock);
     counters->steps++;
     widen(counters, local, bytes);
-    if (__builtin_expect(may_exceed_peak(account) || (local->all && may_exceed_peak(local->all)), 0)) {
-        strata_tag_counters_take_sums(counters);
-        counters->narrow_until = counters->steps + NARROW_STEPS;
-    }
+    if (__builtin_expect(may_exceed_peak(account) || (local->all && may_exceed_peak(local->all)), 0))
+        empty_windows(counters);
     set_windows(counters, local, account, bytes);
     if (local->all)
         set_windows(counters, local, local->all, bytes);

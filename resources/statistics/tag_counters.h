@@ -20,7 +20,7 @@
  *
  * Below the peak no window need be narrow: while the upper ends of all windows together are at most the peak, no new
  * one is missed. So a thread gets a wide window if there is room for it. The first step that could exceed the peak
- * makes all windows empty, as below, and for the next 1024 steps windows are narrow.
+ * makes all windows empty, as below; if this happens twice within 1024 allocations, windows are narrow for 1024 steps.
  *
  * Reading and scopes need what is live at one moment. Under the lock, each window is made empty, then comes the heavy
  * side of a barrier (core/base/asymmetric.h), then the current values are read. A counting thread stores its current
@@ -111,10 +111,11 @@ typedef struct strata_tag_counters {
     strata_lock records_lock; /* of making records and opening scopes: memory is allocated under this one alone */
     /* Apart from what every allocation reads. */
     _Alignas(64) strata_spin lock;
-    uint32_t scope_count;  /* open scopes; guarded by the lock; grows under both */
-    uint64_t starts;       /* scopes begun and peaks reset: widths begin at 0; guarded by the lock, like the next two */
-    uint64_t steps;        /* out of windows */
-    uint64_t narrow_until; /* no wide windows before this step */
+    uint32_t scope_count; /* open scopes; guarded by the lock; grows under both */
+    uint64_t starts; /* scopes begun and peaks reset: widths begin at 0; guarded by the lock, like the next three */
+    uint64_t steps;  /* out of windows */
+    uint64_t narrow_until;                                                    /* no wide windows before this step */
+    uint64_t allocations;                                                     /* when a step last emptied all windows */
     _Atomic(strata_tag_counters_record *) last;                               /* guarded by the lock */
     _Atomic(strata_tag_counters_record *) chains[STRATA_TAG_COUNTERS_CHAINS]; /* by tag; heads change under the lock */
     _Atomic uint64_t sizes[STRATA_TAG_COUNTERS_SIZES]; /* of threads without an account; any thread, relaxed */

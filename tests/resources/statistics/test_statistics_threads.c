@@ -225,6 +225,36 @@ static void threads_that_never_hold_blocks_all_at_once_stop_taking_the_lock(void
     }
 }
 
+/* Two threads take turns with a large block, beside pairs of a third: each turn exceeds what the windows leave below
+ * the peak, and no turn the peak. */
+static void threads_that_take_turns_below_the_peak_rarely_take_the_lock(void **state)
+{
+    (void)state;
+    enum { TURNS = 8, PAIRS = 1500, AT_FIRST = 2 * 1024, OF_A_TURN = 64 };
+    const size_t mib = (size_t)1 << 20;
+    strata_block block = allocate(16 * mib, tag_a);
+    release(&block);
+    worker *both[2] = {worker_begin(), worker_begin()};
+    for (int turn = 0; turn < TURNS; turn++) {
+        worker *one = both[turn % 2];
+        one->bytes = 12 * mib;
+        worker_do(one, allocates);
+        for (int i = 0; i < PAIRS; i++) {
+            block = allocate(mib, tag_a);
+            release(&block);
+        }
+        worker_do(one, frees);
+    }
+    const strata_statistics_counter bytes = read_all(layer, 0).bytes;
+    assert_in_range(statistics_steps(layer), 1, AT_FIRST + TURNS * OF_A_TURN);
+    assert_int_equal(bytes.current, 0);
+    assert_int_equal(bytes.peak, 16 * mib);
+    for (size_t i = 0; i < 2; i++) {
+        worker_end(both[i]);
+        assert_true(both[i]->good);
+    }
+}
+
 static void peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low(void **state)
 {
     (void)state;
@@ -668,6 +698,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(what_was_passed_on_long_ago_does_not_widen_a_peak, build, end_all),
         cmocka_unit_test_setup_teardown(threads_that_never_hold_blocks_all_at_once_stop_taking_the_lock, build,
                                         end_all),
+        cmocka_unit_test_setup_teardown(threads_that_take_turns_below_the_peak_rarely_take_the_lock, build, end_all),
         cmocka_unit_test_setup_teardown(peaks_of_blocks_that_go_from_thread_to_thread_are_never_too_low, build,
                                         end_all),
         cmocka_unit_test_setup_teardown(
