@@ -400,8 +400,9 @@ static void act(model *self)
         break;
     case 3:
         if (one) {
-            test_write(self->fixture, &one->block, (unsigned char)self->random, any_stream(self));
-            one->value = (unsigned char)self->random;
+            CUstream stream = any_stream(self);
+            one->value = (unsigned char)pick(self, 256);
+            test_write(self->fixture, &one->block, one->value, stream);
         }
         break;
     case 4:
