@@ -426,6 +426,8 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
     return status == STRATA_SUCCESS ? free_at_once(runtime, block) : status;
 }
 
+static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own);
+
 /* The free of a block from outside waits for its keepers' end. It then comes after what `stream` has now. */
 static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
@@ -435,11 +437,10 @@ static strata_status defer_free(strata_runtime *runtime, const strata_block *blo
     lock(runtime);
     const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, &found);
     unlock(runtime, status);
-    return found ? status
-                 : strata_kept_block_free(runtime, block, stream, own); /* its last keeper has gone meanwhile */
+    return found ? status : free_kept(runtime, block, stream, own); /* its last keeper has gone meanwhile */
 }
 
-strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     lock(runtime);
     const bool kept = strata_kept_has(&runtime->captures.kept, block->id);
@@ -451,6 +452,35 @@ strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block
         return defer_free(runtime, block, stream, own);
     return own ? strata_free_from_top_on_own_stream(runtime->top, block)
                : strata_free_from_top(runtime->top, block, stream);
+}
+
+/* Where layers hear of uses, a launch prepares all blocks that live in its pool's segments: a free of one of them by
+ * another thread waits until the launch is noted, instead of being refused. NULL: nothing to exclude; else the pool,
+ * held and locked. */
+static strata_capture_pool *exclude_launches(strata_runtime *runtime, const strata_block *block)
+{
+    if (runtime->tracks_plainly)
+        return NULL;
+    strata_lock_take(&runtime->captures.lock);
+    const strata_pool_block *one = strata_pool_block_find(runtime, block->id);
+    strata_capture_pool *pool = one ? one->pool : NULL;
+    if (pool)
+        pool->holders++;
+    strata_lock_release(&runtime->captures.lock);
+    if (pool)
+        strata_lock_take(&pool->launches);
+    return pool;
+}
+
+strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+{
+    strata_capture_pool *pool = exclude_launches(runtime, block);
+    const strata_status status = free_kept(runtime, block, stream, own);
+    if (!pool)
+        return status;
+    strata_lock_release(&pool->launches);
+    const strata_status unheld = strata_capture_pool_unhold(pool);
+    return status == STRATA_SUCCESS ? unheld : status;
 }
 
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)
