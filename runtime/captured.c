@@ -143,11 +143,23 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
     return status;
 }
 
+/* Work was submitted, and the driver does not tell in which capture: those that use the block give no graph. */
+static void spoil_users(strata_runtime *runtime, const strata_block *block, strata_status status)
+{
+    lock(runtime);
+    for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next)
+        if (!capture->ended && find_use(capture, block))
+            capture->failed = status;
+    unlock(runtime, STRATA_SUCCESS);
+}
+
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status)
 {
     strata_capture_front front;
     *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS && access != STRATA_ACCESS_NONE)
+        spoil_users(runtime, block, *status);
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
@@ -164,6 +176,8 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_capture_front front;
     strata_nodes before = {0};
     *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS)
+        spoil_users(runtime, block, *status);
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
