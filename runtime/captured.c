@@ -394,6 +394,29 @@ static void note_free(strata_runtime *runtime, const strata_block *block, CUstre
     strata_error_suppress_end(false);
 }
 
+/* Whether the program forked the stream into a capture: what is freed there has no end of the capture on that stream to
+ * wait for. */
+static bool is_fork(strata_runtime *runtime, CUstream stream, bool own)
+{
+    strata_capture_front front;
+    if (stream == STRATA_STREAM_GONE)
+        return false;
+    if (strata_known_timeline(runtime->device, stream))
+        return strata_stream_is_forked(stream);
+    if (own) /* the handle may be dead */
+        return false;
+    strata_error_suppress_begin();
+    const strata_status status = strata_capture_ask(runtime->device, stream, &front);
+    strata_error_suppress_end(false);
+    if (status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    lock(runtime);
+    const strata_capture *capture = strata_capture_find(runtime, front.id);
+    const bool found = capture && capture->stream != stream;
+    unlock(runtime, STRATA_SUCCESS);
+    return found;
+}
+
 bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
                           strata_status *status)
 {
@@ -403,8 +426,7 @@ bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CU
         return false;
     if (own)
         stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
-    if (stream == STRATA_STREAM_GONE || !strata_known_timeline(runtime->device, stream) ||
-        !strata_stream_is_forked(stream))
+    if (!is_fork(runtime, stream, own))
         return false; /* the stack knows what to do */
     if (!own)
         note_free(runtime, block, stream);

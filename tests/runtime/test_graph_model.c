@@ -419,13 +419,12 @@ static void free_outside(capturing *self, object *one)
     model *m = self->model;
     const size_t on = any_captured(self), index = (size_t)(one - m->objects);
     const bool kept = is_kept(m, index) || self->made.keeps[index];
-    const bool known = on > 0 && self->in[on] != m->streams[3]; /* the origin is not, meanwhile */
     if (ATTEMPT(m, strata_runtime_deallocate_on(m->fixture->runtime, &one->block, self->in[on])) != STRATA_SUCCESS) {
         self->failed = true; /* perhaps it is kept */
         return;
     }
     one->freed = true;
-    self->made.keeps[index] |= !kept && (one->pool || known);
+    self->made.keeps[index] |= !kept && (one->pool || on > 0);
 }
 
 /* An operand, and its block. NULL: there is none. */
