@@ -143,11 +143,23 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
     return status;
 }
 
+/* Work was submitted, and the driver does not tell in which capture: those that use the block give no graph. */
+static void spoil_users(strata_runtime *runtime, const strata_block *block, strata_status status)
+{
+    lock(runtime);
+    for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next)
+        if (!capture->ended && find_use(capture, block))
+            capture->failed = status;
+    unlock(runtime, STRATA_SUCCESS);
+}
+
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status)
 {
     strata_capture_front front;
     *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS && access != STRATA_ACCESS_NONE)
+        spoil_users(runtime, block, *status);
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
@@ -164,6 +176,8 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_capture_front front;
     strata_nodes before = {0};
     *status = strata_capture_ask(runtime->device, stream, &front);
+    if (*status != STRATA_SUCCESS)
+        spoil_users(runtime, block, *status);
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
@@ -380,6 +394,29 @@ static void note_free(strata_runtime *runtime, const strata_block *block, CUstre
     strata_error_suppress_end(false);
 }
 
+/* Whether the program forked the stream into a capture: what is freed there has no end of the capture on that stream to
+ * wait for. */
+static bool is_fork(strata_runtime *runtime, CUstream stream, bool own)
+{
+    strata_capture_front front;
+    if (stream == STRATA_STREAM_GONE)
+        return false;
+    if (strata_known_timeline(runtime->device, stream))
+        return strata_stream_is_forked(stream);
+    if (own) /* the handle may be dead */
+        return false;
+    strata_error_suppress_begin();
+    const strata_status status = strata_capture_ask(runtime->device, stream, &front);
+    strata_error_suppress_end(false);
+    if (status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return false;
+    lock(runtime);
+    const strata_capture *capture = strata_capture_find(runtime, front.id);
+    const bool found = capture && capture->stream != stream;
+    unlock(runtime, STRATA_SUCCESS);
+    return found;
+}
+
 bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
                           strata_status *status)
 {
@@ -389,8 +426,7 @@ bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CU
         return false;
     if (own)
         stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
-    if (stream == STRATA_STREAM_GONE || !strata_known_timeline(runtime->device, stream) ||
-        !strata_stream_is_forked(stream))
+    if (!is_fork(runtime, stream, own))
         return false; /* the stack knows what to do */
     if (!own)
         note_free(runtime, block, stream);
@@ -426,6 +462,8 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
     return status == STRATA_SUCCESS ? free_at_once(runtime, block) : status;
 }
 
+static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own);
+
 /* The free of a block from outside waits for its keepers' end. It then comes after what `stream` has now. */
 static strata_status defer_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
@@ -435,11 +473,10 @@ static strata_status defer_free(strata_runtime *runtime, const strata_block *blo
     lock(runtime);
     const strata_status status = strata_kept_free(&runtime->captures.kept, runtime->table, block, &found);
     unlock(runtime, status);
-    return found ? status
-                 : strata_kept_block_free(runtime, block, stream, own); /* its last keeper has gone meanwhile */
+    return found ? status : free_kept(runtime, block, stream, own); /* its last keeper has gone meanwhile */
 }
 
-strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     lock(runtime);
     const bool kept = strata_kept_has(&runtime->captures.kept, block->id);
@@ -451,6 +488,35 @@ strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block
         return defer_free(runtime, block, stream, own);
     return own ? strata_free_from_top_on_own_stream(runtime->top, block)
                : strata_free_from_top(runtime->top, block, stream);
+}
+
+/* Where layers hear of uses, a launch prepares all blocks that live in its pool's segments: a free of one of them by
+ * another thread waits until the launch is noted, instead of being refused. NULL: nothing to exclude; else the pool,
+ * held and locked. */
+static strata_capture_pool *exclude_launches(strata_runtime *runtime, const strata_block *block)
+{
+    if (runtime->tracks_plainly)
+        return NULL;
+    strata_lock_take(&runtime->captures.lock);
+    const strata_pool_block *one = strata_pool_block_find(runtime, block->id);
+    strata_capture_pool *pool = one ? one->pool : NULL;
+    if (pool)
+        pool->holders++;
+    strata_lock_release(&runtime->captures.lock);
+    if (pool)
+        strata_lock_take(&pool->launches);
+    return pool;
+}
+
+strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+{
+    strata_capture_pool *pool = exclude_launches(runtime, block);
+    const strata_status status = free_kept(runtime, block, stream, own);
+    if (!pool)
+        return status;
+    strata_lock_release(&pool->launches);
+    const strata_status unheld = strata_capture_pool_unhold(pool);
+    return status == STRATA_SUCCESS ? unheld : status;
 }
 
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)

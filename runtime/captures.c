@@ -116,7 +116,17 @@ static strata_capture *capture_on(strata_runtime *runtime, CUstream stream)
 
 /* ---- ending ---- */
 
-/* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's). */
+/* Whether the driver goes on with a capture that it did not end. */
+static bool is_under_way(const strata_capture *capture)
+{
+    strata_capture_front front;
+    strata_error_suppress_begin();
+    const strata_status status = strata_capture_ask(capture->runtime->device, capture->stream, &front);
+    strata_error_suppress_end(false);
+    return status == STRATA_SUCCESS && front.status != CU_STREAM_CAPTURE_STATUS_NONE && front.id == capture->id;
+}
+
+/* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's), DRIVER (it goes on). */
 static strata_status end_for_driver(strata_capture *capture)
 {
     strata_runtime *runtime = capture->runtime;
@@ -131,6 +141,9 @@ static strata_status end_for_driver(strata_capture *capture)
     if (capture->result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
         return strata_fail(STRATA_ERROR_STREAM_MISUSE, "the capture was begun by another thread, which has to end it; "
                                                        "only a relaxed one can be ended by any");
+    if (capture->result != CUDA_SUCCESS && is_under_way(capture))
+        return strata_fail_driver(capture->result, "cuStreamEndCapture",
+                                  "ending a capture, which goes on; end or discard it again");
     lock(runtime);
     capture->ended = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);

@@ -70,7 +70,7 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
 bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status);
 
-/* The free of a block that is not kept, on a known stream that the program forked into a capture: the capture keeps it.
+/* The free of a block that is not kept, on a stream that the program forked into a capture: the capture keeps it.
  * False: go on as without captures. */
 bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
                           strata_status *status);

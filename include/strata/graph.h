@@ -109,9 +109,10 @@ STRATA_API strata_status strata_capture_status(strata_runtime *runtime, CUstream
 STRATA_API bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream);
 
 /* Ends the capture that began on the stream, and makes a graph of it. After an error there is no graph. The stream is
- * free again, except after STREAM_MISUSE, and where a known stream could not be made known again: the next call then
- * goes on. Errors: INVALID_VALUE (no capture began there), STREAM_CAPTURE (it was spoiled, or a forked stream was not
- * joined), STREAM_MISUSE (another thread's), STALE, OUT_OF_HOST_MEMORY, DRIVER (the message names the node). */
+ * free again, except after STREAM_MISUSE, where the driver did not end the capture, and where a known stream could not
+ * be made known again: the next call then goes on. Errors: INVALID_VALUE (no capture began there), STREAM_CAPTURE (it
+ * was spoiled, or a forked stream was not joined), STREAM_MISUSE (another thread's), STALE, OUT_OF_HOST_MEMORY, DRIVER
+ * (the message names the node). */
 STRATA_API strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out);
 
 /* Ends it without a graph. Blocks that were allocated in it stay the caller's. */

@@ -1,24 +1,35 @@
 /* Random captures against a model.
  *
  * Rounds of captures that fork and join streams, allocate, free, fill and copy, with other code's captures beside, with
- * launches, updates, discards and ends in any order. The model does at each launch what was captured, in the order in
- * which it was: Strata orders conflicting uses, so no other order may show. It knows which blocks live, and that none
- * of them overlap; the checker of the simulated driver sees whatever is not ordered. */
+ * launches, updates, discards and ends in any order, also by threads. In every other round, one driver call in a few of
+ * Strata's own fails. What the model knows:
+ *
+ * It does at each launch what was captured, in the order in which it was: Strata orders conflicting uses, so no other
+ * order may show. It keeps its own record of the nodes of a capture and of what comes before each: memory is used again
+ * only by what comes after all uses of its last block, and after its free. Blocks that live do not overlap, and the
+ * stack has what lives, what graphs keep, and what pools have taken that something holds.
+ *
+ * The checker of the simulated driver sees whatever is not ordered. */
+#include <pthread.h>
 #include <string.h>
 
 #include "support/captures.h"
 #include "support/effort.h"
 #include "support/graphs.h"
+#include "support/refusals.h"
 #include "support/sweep.h"
 
 enum {
     OUTSIDE = 6,      /* blocks from outside at a time */
     TEMPORARIES = 12, /* in a capture */
     STREAMS = 5,      /* the first two are captured, the others forked */
-    MOST_STEPS = 40,  /* of a capture */
+    MOST_STEPS = 40,  /* of a capture: a node has a bit in 64 */
     MOST_GRAPHS = 5,  /* at a time */
     ROUND = 10,       /* captures */
-    UNIT = 256,       /* bytes: sizes are multiples */
+    SHARED = 2,       /* pools */
+    MOST_POOLS = SHARED + ROUND,
+    MOST_OBJECTS = OUTSIDE * 8 + ROUND * TEMPORARIES + 1024,
+    UNIT = 256, /* bytes: sizes are multiples */
     LONGEST = 24 * UNIT,
 };
 
@@ -28,7 +39,16 @@ typedef struct object {
     unsigned char value;
     bool known; /* the value */
     bool freed;
+    struct model_pool *pool; /* that it is a part of, or NULL */
+    size_t bytes;            /* that the stack counts for it, if it is no part */
 } object;
+
+/* A capture pool, shared or a graph's own. */
+typedef struct model_pool {
+    strata_capture_pool *pool; /* NULL: private, and no graph's so far */
+    bool held;                 /* by its handle, or the capture under way */
+    size_t bytes, blocks;      /* that it has of the stack */
+} model_pool;
 
 /* What a capture does. Operands are the indices of objects, or those of temporaries from TEMPORARY on. */
 enum { TEMPORARY = 1 << 16 };
@@ -38,12 +58,15 @@ typedef struct step {
     bool copies;
     unsigned char value;
     size_t bytes;
+    uint64_t before; /* nodes that come before it */
 } step;
 
 typedef struct model_graph {
     strata_graph *graph;
+    model_pool *pool;
     step steps[MOST_STEPS];
     size_t count;
+    bool keeps[MOST_OBJECTS];
 } model_graph;
 
 typedef struct temporary {
@@ -51,22 +74,26 @@ typedef struct temporary {
     bool live, written;
     bool on_origin;  /* allocated on the stream that the capture began on */
     unsigned number; /* of the operand: reused memory is another temporary */
+    uint64_t before; /* nodes that come before the allocation */
 } temporary;
 
 typedef struct model {
     test_fixture *fixture;
     uint64_t random;
+    bool fails; /* driver calls of Strata's, now and then */
     CUstream streams[STREAMS];
     CUstream foreign; /* captured by other code */
     bool foreign_captures;
-    object objects[4096];
+    object objects[MOST_OBJECTS];
     size_t object_count;
     unsigned char temporaries_values[4096];
     temporary temporaries[TEMPORARIES];
     unsigned temporary_count; /* numbers given so far in this round */
     model_graph all[MOST_GRAPHS];
     size_t graph_count;
-    strata_capture_pool *pools[2];
+    model_pool pools[MOST_POOLS]; /* the first are shared */
+    size_t pool_count;
+    strata_usage before; /* the round */
 } model;
 
 static unsigned pick(model *self, unsigned below)
@@ -77,9 +104,112 @@ static unsigned pick(model *self, unsigned below)
     return (unsigned)(self->random >> 33) % below;
 }
 
-static size_t smaller(size_t a, size_t b)
+/* ---- failing calls ---- */
+
+static uint32_t fault;
+static uint64_t fault_nth; /* 0: none */
+
+static void arm(model *self)
 {
-    return a < b ? a : b;
+    fault_nth = self->fails && pick(self, 12) == 0 ? 1 + pick(self, 6) : 0;
+    const strata_sim_fault planned = {
+        .size = sizeof planned, .kind = STRATA_SIM_FAIL_CALL, .nth = fault_nth, .error = CUDA_ERROR_UNKNOWN};
+    if (fault_nth)
+        check_cu(test_sim_control()->add_fault(&planned, &fault));
+}
+
+/* The answer of a call that was made under a fault: an error only if it has struck. */
+static strata_status disarm(strata_status status)
+{
+    uint64_t reached = 0;
+    if (!fault_nth) {
+        check_ok(status);
+        return status;
+    }
+    check_cu(test_sim_control()->fault_reached(fault, &reached));
+    check_cu(test_sim_control()->clear_faults());
+    if (reached < fault_nth)
+        check_ok(status);
+    return status;
+}
+
+/* Makes a call of Strata, of which a driver call may fail. */
+#define ATTEMPT(self, call) (arm(self), disarm(call))
+
+/* ---- what there is ---- */
+
+static bool is_kept(const model *self, size_t index)
+{
+    for (size_t i = 0; i < self->graph_count; i++)
+        if (self->all[i].keeps[index])
+            return true;
+    return false;
+}
+
+static bool lives(const model *self, size_t index)
+{
+    return !self->objects[index].freed || is_kept(self, index);
+}
+
+static bool pool_lives(const model *self, const model_pool *pool)
+{
+    bool found = pool->held;
+    for (size_t i = 0; i < self->graph_count && !found; i++)
+        found = self->all[i].pool == pool;
+    for (size_t i = 0; i < self->object_count && !found; i++)
+        found = self->objects[i].pool == pool && lives(self, i);
+    return found;
+}
+
+static void check_stack(const model *self)
+{
+    const strata_usage usage = test_usage(self->fixture);
+    size_t bytes = self->before.live_bytes, blocks = self->before.live_blocks;
+    for (size_t i = 0; i < self->object_count; i++)
+        if (!self->objects[i].pool && lives(self, i)) {
+            bytes += self->objects[i].bytes;
+            blocks++;
+        }
+    for (size_t i = 0; i < self->pool_count; i++)
+        if (pool_lives(self, &self->pools[i])) {
+            bytes += self->pools[i].bytes;
+            blocks += self->pools[i].blocks;
+        }
+    assert_int_equal(usage.live_blocks, blocks);
+    assert_int_equal(usage.live_bytes, bytes);
+}
+
+static void check_pool(const model *self, const model_pool *pool)
+{
+    size_t bytes = 0, blocks = 0;
+    strata_capture_pool_usage usage;
+    for (size_t i = 0; i < self->object_count; i++)
+        if (self->objects[i].pool == pool && lives(self, i)) {
+            bytes += self->objects[i].block.bytes;
+            blocks++;
+        }
+    check_ok(strata_capture_pool_get_usage(pool->pool, &usage));
+    assert_int_equal(usage.live_blocks, blocks);
+    assert_int_equal(usage.in_use, bytes);
+    assert_true(usage.in_use <= usage.reserved && usage.reserved <= pool->bytes);
+}
+
+/* Outside of captures. */
+static void check_memory(const model *self)
+{
+    check_stack(self);
+    for (size_t i = 0; i < self->graph_count; i++)
+        check_pool(self, self->all[i].pool);
+    for (size_t i = 0; i < SHARED; i++)
+        if (self->pools[i].held)
+            check_pool(self, &self->pools[i]);
+}
+
+static void count_taken(model *self, model_pool *pool, const strata_usage *before)
+{
+    const strata_usage now = test_usage(self->fixture);
+    pool->bytes += now.live_bytes - before->live_bytes;
+    pool->blocks += now.live_blocks - before->live_blocks;
 }
 
 /* ---- blocks ---- */
@@ -111,8 +241,10 @@ static CUstream any_stream(model *self)
 
 static void add_object(model *self, CUstream stream)
 {
+    const size_t before = test_usage(self->fixture).live_bytes;
     object *made = &self->objects[self->object_count];
     *made = (object){.block = test_allocate(self->fixture, any_bytes(self), stream), .known = true};
+    made->bytes = test_usage(self->fixture).live_bytes - before;
     check_new(self, &made->block);
     self->object_count++;
     made->value = (unsigned char)pick(self, 256);
@@ -170,29 +302,59 @@ static void check_object(model *self, const object *one, CUstream stream)
 
 /* ---- a capture ---- */
 
+/* Memory that was given back in the capture. */
+typedef struct gap {
+    CUdeviceptr address;
+    size_t bytes;
+    uint64_t before; /* nodes that must come before work that uses it again */
+} gap;
+
 typedef struct capturing {
     model *model;
-    CUstream in[STREAMS]; /* the streams of the capture, the first is its origin */
+    CUstream in[STREAMS];     /* the streams of the capture, the first is its origin */
+    uint64_t before[STREAMS]; /* nodes that come before the stream's next work */
     size_t count;
     model_graph made;
+    gap gaps[MOST_STEPS];
+    size_t gap_count;
+    bool failed, spoiled; /* a call has; the end has to */
 } capturing;
 
-static CUstream any_captured(capturing *self)
+static capturing now; /* too large for a stack */
+
+static size_t any_captured(capturing *self)
 {
-    return self->in[pick(self->model, (unsigned)self->count)];
+    return pick(self->model, (unsigned)self->count);
+}
+
+static void order_streams(capturing *self, size_t later, size_t earlier)
+{
+    test_order_after(self->in[later], self->in[earlier]);
+    self->before[later] |= self->before[earlier];
 }
 
 static void fork_one(capturing *self)
 {
     model *m = self->model;
     CUstream fork = m->streams[2 + pick(m, STREAMS - 2)];
-    for (size_t i = 0; i < self->count; i++)
-        if (self->in[i] == fork) { /* joined anew */
-            test_order_after(fork, any_captured(self));
-            return;
-        }
-    test_order_after(fork, any_captured(self));
-    self->in[self->count++] = fork;
+    const size_t from = any_captured(self);
+    size_t at = 0;
+    while (at < self->count && self->in[at] != fork)
+        at++;
+    if (at == self->count) {
+        self->in[self->count++] = fork;
+        self->before[at] = 0;
+    }
+    order_streams(self, at, from);
+}
+
+static void check_order(const capturing *self, const strata_block *block, uint64_t before)
+{
+    for (size_t i = 0; i < self->gap_count; i++) {
+        const gap *one = &self->gaps[i];
+        if (one->address < block->address + block->bytes && block->address < one->address + one->bytes)
+            assert_int_equal(one->before & ~before, 0);
+    }
 }
 
 static void allocate_one(capturing *self)
@@ -203,12 +365,17 @@ static void allocate_one(capturing *self)
         at++;
     if (at == TEMPORARIES || m->temporary_count == sizeof m->temporaries_values)
         return;
-    CUstream stream = any_captured(self);
-    temporary *one = &m->temporaries[at];
-    const strata_block block = test_allocate(m->fixture, any_bytes(m), stream);
+    const size_t on = any_captured(self), bytes = any_bytes(m);
+    const strata_usage before = test_usage(m->fixture);
+    strata_block block;
+    const strata_status status = ATTEMPT(m, strata_runtime_allocate(m->fixture->runtime, bytes, self->in[on], &block));
+    count_taken(m, self->made.pool, &before);
+    if (status != STRATA_SUCCESS)
+        return;
     check_new(m, &block);
-    *one =
-        (temporary){.block = block, .live = true, .on_origin = stream == self->in[0], .number = m->temporary_count++};
+    check_order(self, &block, self->before[on]);
+    m->temporaries[at] = (temporary){
+        .block = block, .live = true, .on_origin = on == 0, .number = m->temporary_count++, .before = self->before[on]};
 }
 
 static temporary *any_temporary(model *self, bool written)
@@ -222,13 +389,41 @@ static temporary *any_temporary(model *self, bool written)
     return NULL;
 }
 
+static bool uses(const step *one, unsigned operand)
+{
+    return one->to == operand || (one->copies && one->from == operand);
+}
+
 static void free_temporary(capturing *self, temporary *one)
 {
     model *m = self->model;
     const bool own = one->on_origin && pick(m, 2);
-    check_ok(own ? strata_runtime_deallocate(m->fixture->runtime, &one->block)
-                 : strata_runtime_deallocate_on(m->fixture->runtime, &one->block, any_captured(self)));
+    const size_t on = own ? 0 : any_captured(self);
+    const strata_status status =
+        ATTEMPT(m, own ? strata_runtime_deallocate(m->fixture->runtime, &one->block)
+                       : strata_runtime_deallocate_on(m->fixture->runtime, &one->block, self->in[on]));
+    if (status != STRATA_SUCCESS)
+        return; /* it lives */
     one->live = false;
+    gap *left = &self->gaps[self->gap_count++];
+    *left = (gap){one->block.address, one->block.bytes, self->before[on] | one->before};
+    for (size_t i = 0; i < self->made.count; i++)
+        if (uses(&self->made.steps[i], TEMPORARY + one->number))
+            left->before |= UINT64_C(1) << i;
+}
+
+/* The capture, or the graphs that use the block already, keep it until their end. */
+static void free_outside(capturing *self, object *one)
+{
+    model *m = self->model;
+    const size_t on = any_captured(self), index = (size_t)(one - m->objects);
+    const bool kept = is_kept(m, index) || self->made.keeps[index];
+    if (ATTEMPT(m, strata_runtime_deallocate_on(m->fixture->runtime, &one->block, self->in[on])) != STRATA_SUCCESS) {
+        self->failed = true; /* perhaps it is kept */
+        return;
+    }
+    one->freed = true;
+    self->made.keeps[index] |= !kept && (one->pool || on > 0);
 }
 
 /* An operand, and its block. NULL: there is none. */
@@ -249,12 +444,111 @@ static const strata_block *any_operand(capturing *self, bool read, unsigned *ope
     return &one->block;
 }
 
-static void count_step(capturing *self, const step *made)
+/* ---- work in a capture ---- */
+
+typedef struct work {
+    const strata_block *to, *from; /* NULL: a fill */
+    unsigned char value;
+    size_t bytes;
+    CUstream stream;
+    bool submitted;
+} work;
+
+static void submit(work *self)
 {
-    for (size_t i = 0; made->to >= TEMPORARY && i < TEMPORARIES; i++)
-        if (self->model->temporaries[i].live && self->model->temporaries[i].number == made->to - TEMPORARY)
-            self->model->temporaries[i].written = true;
+    if (self->from)
+        check_cu(test_cu()->MemcpyDtoDAsync(self->to->address, self->from->address, self->bytes, self->stream));
+    else
+        test_fill(self->to->address, self->value, self->bytes, self->stream);
+    self->submitted = true;
+}
+
+static strata_status do_plainly(model *m, work *self)
+{
+    strata_runtime *runtime = m->fixture->runtime;
+    strata_status status = STRATA_SUCCESS;
+    if (self->from)
+        status = ATTEMPT(m, strata_runtime_prepare_block_use(runtime, self->from, self->stream, STRATA_ACCESS_READ));
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = ATTEMPT(m, strata_runtime_prepare_block_use(runtime, self->to, self->stream, STRATA_ACCESS_WRITE));
+    if (status == STRATA_SUCCESS)
+        submit(self);
+    const strata_access read = self->submitted ? STRATA_ACCESS_READ : STRATA_ACCESS_NONE;
+    if (self->from) {
+        const strata_status finished =
+            ATTEMPT(m, strata_runtime_finish_block_use(runtime, self->from, self->stream, read));
+        status = status == STRATA_SUCCESS ? finished : status;
+    }
+    if (!self->submitted)
+        return status;
+    const strata_status finished =
+        ATTEMPT(m, strata_runtime_finish_block_use(runtime, self->to, self->stream, STRATA_ACCESS_WRITE));
+    return status == STRATA_SUCCESS ? finished : status;
+}
+
+static strata_status do_recorded(model *m, work *self)
+{
+    strata_launch launch;
+    strata_status status =
+        ATTEMPT(m, strata_launch_begin(&launch, m->fixture->runtime, self->stream, STRATA_LAUNCH_STRICT));
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (self->from)
+        check_ok(strata_launch_use(&launch, self->from, STRATA_ACCESS_READ));
+    check_ok(strata_launch_use(&launch, self->to, STRATA_ACCESS_WRITE));
+    status = ATTEMPT(m, strata_launch_preflight(&launch));
+    if (status == STRATA_SUCCESS) {
+        submit(self);
+        status = ATTEMPT(m, strata_launch_commit(&launch));
+    }
+    check_ok(strata_launch_end(&launch));
+    return status;
+}
+
+static uint64_t nodes_before(const capturing *self, const step *made, size_t on)
+{
+    uint64_t before = self->before[on];
+    for (size_t i = 0; i < self->made.count; i++) {
+        const step *one = &self->made.steps[i];
+        if (uses(one, made->to) || (made->copies && one->to == made->from))
+            before |= one->before | UINT64_C(1) << i;
+    }
+    for (size_t i = 0; i < TEMPORARIES; i++) {
+        const temporary *one = &self->model->temporaries[i];
+        if (one->live && uses(made, TEMPORARY + one->number))
+            before |= one->before;
+    }
+    return before;
+}
+
+/* The operands of the step in hand are kept. */
+static void count_step(capturing *self, size_t on)
+{
+    model *m = self->model;
+    step *made = &self->made.steps[self->made.count];
+    made->before = nodes_before(self, made, on);
+    self->before[on] = made->before | UINT64_C(1) << self->made.count;
+    for (size_t i = 0; i < TEMPORARIES; i++)
+        if (m->temporaries[i].live && TEMPORARY + m->temporaries[i].number == made->to)
+            m->temporaries[i].written = true;
+    if (made->to < TEMPORARY)
+        self->made.keeps[made->to] = true;
+    if (made->copies && made->from < TEMPORARY)
+        self->made.keeps[made->from] = true;
     self->made.count++;
+}
+
+static void do_work(capturing *self, work *one)
+{
+    model *m = self->model;
+    const size_t on = any_captured(self);
+    one->stream = self->in[on];
+    const strata_status status = pick(m, 2) ? do_plainly(m, one) : do_recorded(m, one);
+    if (one->submitted)
+        count_step(self, on);
+    self->failed |= status != STRATA_SUCCESS;
+    self->spoiled |= status != STRATA_SUCCESS && one->submitted;
 }
 
 static void fill_one(capturing *self)
@@ -263,41 +557,32 @@ static void fill_one(capturing *self)
     step *made = &self->made.steps[self->made.count];
     *made = (step){.value = (unsigned char)pick(m, 256)};
     const strata_block *to = any_operand(self, false, &made->to);
-    if (!to)
-        return;
-    test_write(m->fixture, to, made->value, any_captured(self));
-    count_step(self, made);
+    if (to)
+        do_work(self, &(work){.to = to, .value = made->value, .bytes = to->requested});
 }
 
-/* The whole target is written: its rest is filled first. */
+/* The whole target is written. */
 static void copy_one(capturing *self)
 {
-    model *m = self->model;
-    strata_runtime *runtime = m->fixture->runtime;
     step *made = &self->made.steps[self->made.count];
     *made = (step){.copies = true};
     const strata_block *from = any_operand(self, true, &made->from), *to = any_operand(self, false, &made->to);
     if (!from || !to || from == to || to->requested > from->requested)
         return;
-    CUstream stream = any_captured(self);
-    made->bytes = smaller(from->requested, to->requested);
-    check_ok(strata_runtime_prepare_block_use(runtime, from, stream, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_prepare_block_use(runtime, to, stream, STRATA_ACCESS_WRITE));
-    check_cu(test_cu()->MemcpyDtoDAsync(to->address, from->address, made->bytes, stream));
-    check_ok(strata_runtime_finish_block_use(runtime, from, stream, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_finish_block_use(runtime, to, stream, STRATA_ACCESS_WRITE));
-    count_step(self, made);
+    made->bytes = to->requested;
+    do_work(self, &(work){.to = to, .from = from, .bytes = made->bytes});
 }
 
 static void do_step(capturing *self)
 {
     model *m = self->model;
+    temporary *one;
     switch (pick(m, 12)) {
     case 0:
         fork_one(self);
         break;
     case 1:
-        test_order_after(self->in[0], any_captured(self));
+        order_streams(self, 0, any_captured(self));
         break;
     case 2:
     case 3:
@@ -305,12 +590,10 @@ static void do_step(capturing *self)
         allocate_one(self);
         break;
     case 5:
-    case 6: {
-        temporary *one = any_temporary(m, false);
-        if (one)
+    case 6:
+        if ((one = any_temporary(m, false)))
             free_temporary(self, one);
         break;
-    }
     case 7:
     case 8:
         fill_one(self);
@@ -320,28 +603,147 @@ static void do_step(capturing *self)
         copy_one(self);
         break;
     default:
-        if (live_objects(m) > 2 && pick(m, 4) == 0) {
-            object *one = any_object(m, false);
-            free_object(m, one, any_captured(self));
-        }
+        if (live_objects(m) > 2 && pick(m, 4) == 0)
+            free_outside(self, any_object(m, false));
     }
 }
 
 /* What the capture has not freed is the program's from now on. */
-static void keep_temporaries(model *self)
+static void keep_temporaries(model *self, model_pool *pool)
 {
     for (size_t i = 0; i < TEMPORARIES; i++) {
         temporary *one = &self->temporaries[i];
         if (one->live)
-            self->objects[self->object_count++] = (object){.block = one->block};
+            self->objects[self->object_count++] = (object){.block = one->block, .pool = pool};
         one->live = false;
     }
 }
 
+static void add_graph(model *self, const model_graph *made, strata_graph *graph)
+{
+    model_graph *one = &self->all[self->graph_count++];
+    *one = *made;
+    one->graph = graph;
+    one->pool->pool = strata_graph_pool(graph);
+}
+
+static void discard(capturing *self)
+{
+    const strata_status status = strata_capture_discard(self->model->fixture->runtime, self->in[0]);
+    assert_true(status == STRATA_SUCCESS || status == STRATA_ERROR_INVALID_VALUE); /* a failed end has done it */
+    forget_capture(self->in[0]);
+}
+
+static void end_one(capturing *self)
+{
+    model *m = self->model;
+    strata_graph *graph = NULL;
+    arm(m);
+    const strata_status status = strata_capture_end(m->fixture->runtime, self->in[0], &graph);
+    if (self->spoiled && fault_nth)
+        check_cu(test_sim_control()->clear_faults());
+    else if (!self->spoiled)
+        disarm(status);
+    if (status != STRATA_SUCCESS) {
+        assert_null(graph);
+        strata_error_suppress_begin(); /* as is known */
+        discard(self);
+        strata_error_suppress_end(false);
+        return;
+    }
+    assert_false(self->spoiled);
+    forget_capture(self->in[0]);
+    graphs[graph_count++] = graph;
+    add_graph(m, &self->made, graph);
+}
+
+/* Puts the capture into a graph, or beside it where its nodes are others. */
+static void update_one(capturing *self, model_graph *old)
+{
+    model *m = self->model;
+    strata_graph_update_info info;
+    strata_graph *instead = NULL;
+    const strata_status status = strata_graph_update(old->graph, self->in[0], &info, &instead);
+    forget_capture(self->in[0]);
+    if (status == STRATA_SUCCESS) {
+        self->made.graph = old->graph;
+        *old = self->made;
+        return;
+    }
+    assert_int_equal(info.result == STRATA_GRAPH_UPDATED, 0);
+    assert_non_null(instead);
+    graphs[graph_count++] = instead;
+    add_graph(m, &self->made, instead);
+}
+
+/* False: a fault struck. */
+static bool begin_one(capturing *self, strata_capture_pool *pool)
+{
+    model *m = self->model;
+    strata_runtime *runtime = m->fixture->runtime;
+    kept_runtime = runtime;
+    if (ATTEMPT(m, strata_capture_begin(runtime, self->in[0], STRATA_CAPTURE_GLOBAL, pool)) != STRATA_SUCCESS) {
+        assert_false(strata_is_stream_capturing(runtime, self->in[0]));
+        return false;
+    }
+    captured[captured_count++] = self->in[0];
+    return true;
+}
+
+static model_pool *any_pool(model *self)
+{
+    const unsigned choice = pick(self, SHARED + 1);
+    if (choice < SHARED)
+        return &self->pools[choice];
+    self->pools[self->pool_count] = (model_pool){0};
+    return &self->pools[self->pool_count++];
+}
+
+static void do_steps(capturing *self, unsigned steps)
+{
+    for (unsigned i = 0; i < steps && self->made.count < MOST_STEPS && !self->failed; i++)
+        do_step(self);
+    for (size_t i = 1; i < self->count; i++)
+        order_streams(self, 0, i);
+}
+
+static void capture(model *self)
+{
+    capturing *here = &now;
+    model_graph *old =
+        self->graph_count && pick(self, 5) == 0 ? &self->all[pick(self, (unsigned)self->graph_count)] : NULL;
+    model_pool *pool = old ? old->pool : any_pool(self);
+    const bool was_held = pool->held;
+    *here = (capturing){.model = self, .count = 1, .made.pool = pool};
+    here->in[0] = self->streams[pick(self, 2)];
+    if (!begin_one(here, pool->pool))
+        return;
+    pool->held = true;
+    do_steps(here, 1 + pick(self, old ? 3 : MOST_STEPS));
+    if ((here->failed && !here->spoiled) || pick(self, 10) == 0)
+        discard(here);
+    else if (old && !here->failed)
+        update_one(here, old);
+    else
+        end_one(here);
+    pool->held = was_held;
+    keep_temporaries(self, pool);
+}
+
+/* ---- between captures ---- */
+
 static void do_launch(model *self, const model_graph *graph, CUstream stream)
 {
-    check_ok(strata_graph_launch(graph->graph, stream));
-    for (size_t i = 0; i < graph->count; i++) {
+    const uint64_t before = strata_graph_num_replays(graph->graph);
+    const strata_status status = ATTEMPT(self, strata_graph_launch(graph->graph, stream));
+    const bool ran = strata_graph_num_replays(graph->graph) > before;
+    assert_true(ran || status != STRATA_SUCCESS);
+    if (status != STRATA_SUCCESS && ran) { /* perhaps it is not noted */
+        if (self->foreign_captures)
+            foreign_capture(self);
+        test_synchronize(stream);
+    }
+    for (size_t i = 0; i < graph->count && ran; i++) {
         const step *one = &graph->steps[i];
         const unsigned char value = !one->copies             ? one->value
                                     : one->from >= TEMPORARY ? self->temporaries_values[one->from - TEMPORARY]
@@ -352,29 +754,6 @@ static void do_launch(model *self, const model_graph *graph, CUstream stream)
             self->objects[one->to].value = value;
     }
 }
-
-static void capture(model *self)
-{
-    capturing here = {.model = self, .count = 1};
-    strata_capture_pool *choice[] = {NULL, self->pools[0], self->pools[1]};
-    here.in[0] = self->streams[pick(self, 2)];
-    begin(self->fixture, here.in[0], choice[pick(self, 3)]);
-    const unsigned steps = 1 + pick(self, MOST_STEPS);
-    for (unsigned i = 0; i < steps && here.made.count < MOST_STEPS; i++)
-        do_step(&here);
-    for (size_t i = 1; i < here.count; i++)
-        test_order_after(here.in[0], here.in[i]);
-    if (pick(self, 10) == 0) {
-        check_ok(strata_capture_discard(self->fixture->runtime, here.in[0]));
-        forget_capture(here.in[0]);
-    } else {
-        here.made.graph = end(self->fixture, here.in[0]);
-        self->all[self->graph_count++] = here.made;
-    }
-    keep_temporaries(self);
-}
-
-/* ---- between captures ---- */
 
 static void destroy_one(model *self, size_t which)
 {
@@ -418,35 +797,73 @@ static void act(model *self)
 static void open_round(model *self, test_fixture *fixture, uint64_t seed)
 {
     *self = (model){.fixture = fixture, .random = seed * UINT64_C(0x9e3779b97f4a7c15) + 1};
+    self->fails = seed % 2 == 0 && test_sim_control() && !test_is_swept();
+    self->before = test_usage(fixture);
     for (size_t i = 0; i < STREAMS; i++)
         self->streams[i] = test_stream(fixture, i % 2 ? TEST_STREAM_UNKNOWN : TEST_STREAM_POOL);
     self->foreign = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    for (size_t i = 0; i < 2; i++)
-        self->pools[i] = make_pool(fixture);
+    for (; self->pool_count < SHARED; self->pool_count++)
+        self->pools[self->pool_count] = (model_pool){.pool = make_pool(fixture), .held = true};
     for (size_t i = 0; i < 3; i++)
         add_object(self, any_stream(self));
+}
+
+static void release_shared(model *self, size_t which)
+{
+    if (self->pools[which].held)
+        check_ok(release_pool(self->pools[which].pool));
+    self->pools[which].held = false;
+}
+
+static void *destroy_graph(void *graph)
+{
+    test_make_current();
+    return strata_graph_destroy(graph) == STRATA_SUCCESS ? NULL : graph;
+}
+
+/* Each graph on a thread of its own, at a time. */
+static void destroy_by_threads(model *self)
+{
+    pthread_t threads[MOST_GRAPHS];
+    void *failed[MOST_GRAPHS];
+    size_t started = 0;
+    while (started < self->graph_count &&
+           pthread_create(&threads[started], NULL, destroy_graph, self->all[started].graph) == 0)
+        started++;
+    for (size_t i = 0; i < started; i++)
+        pthread_join(threads[i], &failed[i]);
+    assert_int_equal(started, self->graph_count);
+    graph_count -= self->graph_count; /* there are no others */
+    self->graph_count = 0;
+    for (size_t i = 0; i < started; i++)
+        assert_null(failed[i]);
+}
+
+static void free_objects(model *self, bool all)
+{
+    for (size_t i = 0; i < self->object_count; i++)
+        if (!self->objects[i].freed && (all || pick(self, 2)))
+            free_object(self, &self->objects[i], any_stream(self));
 }
 
 static void close_round(model *self)
 {
     if (self->foreign_captures)
         foreign_capture(self);
-    for (size_t i = 0; i < 2; i++) {
+    for (size_t i = 0; i < SHARED; i++)
         if (pick(self, 2))
-            check_ok(release_pool(self->pools[i]));
-        else
-            self->pools[i] = NULL; /* clear_away has it */
-    }
-    for (size_t i = 0; i < self->object_count; i++)
-        if (!self->objects[i].freed && pick(self, 2))
-            free_object(self, &self->objects[i], any_stream(self));
+            release_shared(self, i);
+    free_objects(self, false);
+    check_memory(self);
+    if (pick(self, 3) == 0 && !test_is_swept())
+        destroy_by_threads(self);
     while (self->graph_count)
         destroy_one(self, pick(self, (unsigned)self->graph_count));
-    for (size_t i = 0; i < self->object_count; i++)
-        if (!self->objects[i].freed)
-            free_object(self, &self->objects[i], any_stream(self));
-    while (pool_count)
-        check_ok(strata_capture_pool_release(pools[--pool_count]));
+    check_memory(self);
+    free_objects(self, true);
+    for (size_t i = 0; i < SHARED; i++)
+        release_shared(self, i);
+    check_memory(self);
     for (size_t i = 0; i < STREAMS; i++)
         test_stream_close(self->fixture, self->streams[i]);
     test_stream_close(self->fixture, self->foreign);
@@ -454,10 +871,18 @@ static void close_round(model *self)
 
 static model round_model; /* too large for a stack */
 
+static size_t budget_in_use(test_fixture *fixture)
+{
+    strata_runtime_budget budget;
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_ok(strata_runtime_budget_snapshot(fixture->runtime, &budget));
+    return budget.in_use;
+}
+
 static void a_round(test_fixture *fixture, uint64_t seed)
 {
     model *self = &round_model;
-    const size_t before = live_blocks(fixture);
+    const size_t before = live_blocks(fixture), in_use = budget_in_use(fixture);
     open_round(self, fixture, seed);
     for (unsigned i = 0; i < ROUND; i++) {
         if (self->graph_count == MOST_GRAPHS)
@@ -465,11 +890,15 @@ static void a_round(test_fixture *fixture, uint64_t seed)
         if (pick(self, 4) == 0)
             foreign_capture(self);
         capture(self);
-        for (unsigned acts = pick(self, 12); acts; acts--)
+        check_memory(self);
+        for (unsigned acts = pick(self, 12); acts; acts--) {
             act(self);
+            check_memory(self);
+        }
     }
     close_round(self);
     assert_int_equal(live_blocks(fixture), before);
+    assert_int_equal(budget_in_use(fixture), in_use);
 }
 
 static void random_captures_do_what_the_model_does(test_fixture *fixture)

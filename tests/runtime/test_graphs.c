@@ -5,6 +5,7 @@
 #include "support/captures.h"
 #include "support/faults.h"
 #include "support/graphs.h"
+#include "support/refusals.h"
 #include "support/sweep.h"
 
 #include "runtime/captures.h"
@@ -596,6 +597,80 @@ static void a_capture_with_a_branch_that_was_not_joined_gives_no_graph(test_fixt
     test_free_on(fixture, &block, stream);
 }
 
+static void a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph(test_fixture *fixture)
+{
+    static const test_stream_kind kinds[] = {TEST_STREAM_POOL, TEST_STREAM_REGISTERED, TEST_STREAM_UNKNOWN};
+    const size_t before = live_blocks(fixture);
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, kinds[k]);
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        begin(fixture, stream, NULL);
+        test_order_after(fork, stream);
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, fork));
+        test_order_after(stream, fork);
+        strata_graph *graph = end(fixture, stream);
+        assert_int_equal(live_blocks(fixture), before + 1);
+        test_stream_close(fixture, fork); /* the free needs it no more */
+        check_ok(destroy(graph));
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(live_blocks(fixture), before);
+    }
+}
+
+/* The simulated driver fails on purpose. */
+static bool has_refusals(void)
+{
+    return test_sim_control() && !test_is_swept();
+}
+
+static void a_capture_that_the_driver_did_not_end_can_be_ended_again(test_fixture *fixture)
+{
+    if (!has_refusals())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph;
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x22, stream);
+    test_refuse("cuStreamEndCapture", 1, 1, CUDA_ERROR_UNKNOWN);
+    const strata_status status = strata_capture_end(fixture->runtime, stream, &graph);
+    test_refuse_no_more();
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_null(graph);
+    assert_true(strata_is_stream_capturing(fixture->runtime, stream));
+    graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x22, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
+static void work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph(test_fixture *fixture)
+{
+    if (!has_refusals())
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block outside = test_allocate(fixture, BYTES, stream);
+    for (int own = 0; own < 2; own++) {
+        strata_graph *graph;
+        begin(fixture, stream, NULL);
+        strata_block inside = test_allocate(fixture, BYTES, stream), *block = own ? &inside : &outside;
+        check_ok(strata_runtime_prepare_block_use(fixture->runtime, block, stream, STRATA_ACCESS_WRITE));
+        test_fill(block->address, 1, BYTES, stream);
+        test_refuse("cuStreamGetCaptureInfo", 1, 1, CUDA_ERROR_UNKNOWN);
+        const strata_status status =
+            strata_runtime_finish_block_use(fixture->runtime, block, stream, STRATA_ACCESS_WRITE);
+        test_refuse_no_more();
+        check_status(status, STRATA_ERROR_DRIVER);
+        check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_DRIVER);
+        assert_null(graph);
+        assert_false(strata_is_stream_capturing(fixture->runtime, stream));
+        forget_capture(stream);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &inside));
+    }
+    test_free_on(fixture, &outside, stream);
+}
+
 static void what_cannot_be_captured_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -805,6 +880,9 @@ int main(void)
         TEST_CASE(the_end_of_a_thread_discards_its_captures),
         TEST_CASE(a_capture_that_was_spoiled_gives_no_graph),
         TEST_CASE(a_capture_with_a_branch_that_was_not_joined_gives_no_graph),
+        TEST_CASE(a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph),
+        TEST_CASE(a_capture_that_the_driver_did_not_end_can_be_ended_again),
+        TEST_CASE(work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph),
         TEST_CASE(what_cannot_be_captured_is_refused),
         TEST_CASE(a_graph_of_an_earlier_generation_is_stale),
         TEST_CASE(a_runtime_with_graphs_is_not_destroyed),
