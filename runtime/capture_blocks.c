@@ -124,7 +124,8 @@ strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_
 {
     strata_pool_block *one;
     HASH_FIND(hh, runtime->captures.pool_blocks, &id.slot, sizeof id.slot, one);
-    return one && one->block.id.generation == id.generation ? one : NULL;
+    return one && one->pool && one->block.id.generation == id.generation && one->block.id.table == id.table ? one
+                                                                                                            : NULL;
 }
 
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address)

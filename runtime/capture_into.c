@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/lock.h"
 
-/* PTDS programs see a macro of this name. */
+/* PTDS programs see macros of these names. */
 #undef strata_capture_into
 #undef strata_capture_begin
 #undef strata_capture_end
@@ -25,8 +25,10 @@ static strata_status capture(strata_runtime *runtime, CUstream stream, strata_ca
         return status;
     status = body(runtime, stream, data);
     if (status == STRATA_SUCCESS)
-        return strata_capture_end(runtime, stream, out);
-    strata_error_suppress_begin(); /* the body's error stays the last one */
+        status = strata_capture_end(runtime, stream, out);
+    if (status == STRATA_SUCCESS)
+        return status;
+    strata_error_suppress_begin(); /* this error stays the last one; there may be no capture any more */
     strata_capture_discard(runtime, stream);
     strata_error_suppress_end(false);
     return status;

@@ -1,5 +1,4 @@
-/* Pools of memory for captures, and their blocks. */
-
+/* Making capture pools, and their memory. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"

@@ -14,12 +14,13 @@ strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, str
     return NULL;
 }
 
-/* Doubles the room of an array. False without host memory. */
-static bool reserve(void **items, size_t count, size_t *room, size_t bytes, size_t first)
+/* Room for `extra` items more, at least twice what it was. False without host memory. */
+static bool reserve(void **items, size_t count, size_t extra, size_t *room, size_t bytes)
 {
-    if (count < *room)
+    const size_t wanted = count + extra;
+    if (wanted <= *room)
         return true;
-    const size_t larger = *room ? 2 * *room : first;
+    const size_t larger = wanted > 2 * *room ? wanted : 2 * *room;
     void *copy = strata_host_zalloc(larger * bytes);
     if (!copy)
         return false;
@@ -31,33 +32,22 @@ static bool reserve(void **items, size_t count, size_t *room, size_t bytes, size
     return true;
 }
 
+bool strata_capture_reserve_uses(strata_capture_uses *uses, size_t count)
+{
+    void *items = uses->items;
+    const bool reserved = reserve(&items, uses->count, count, &uses->room, sizeof *uses->items);
+    uses->items = items;
+    return reserved;
+}
+
 strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
                                            strata_capture_kind kind)
 {
-    void *items = uses->items;
-    const bool reserved = reserve(&items, uses->count, &uses->room, sizeof *uses->items, 8);
-    uses->items = items;
-    if (!reserved)
+    if (!strata_capture_reserve_uses(uses, 1))
         return NULL;
     strata_capture_use *use = &uses->items[uses->count++];
     *use = (strata_capture_use){.block = *block, .kind = kind};
     return use;
-}
-
-bool strata_capture_reserve_uses(strata_capture_uses *uses, size_t count)
-{
-    const size_t wanted = uses->count + count;
-    if (wanted <= uses->room)
-        return true;
-    strata_capture_use *items = strata_host_zalloc(wanted * sizeof *items);
-    if (!items)
-        return false;
-    if (uses->count)
-        memcpy(items, uses->items, uses->count * sizeof *items);
-    strata_host_free(uses->items);
-    uses->items = items;
-    uses->room = wanted;
-    return true;
 }
 
 bool strata_capture_took_memory(const strata_capture_uses *uses)
@@ -86,7 +76,7 @@ void strata_capture_free_marks(strata_capture_use *use)
 bool strata_capture_reserve_mark(strata_capture_use *use)
 {
     void *marks = use->marks;
-    const bool reserved = reserve(&marks, use->count, &use->room, sizeof *use->marks, 2);
+    const bool reserved = reserve(&marks, use->count, 1, &use->room, sizeof *use->marks);
     use->marks = marks;
     return reserved;
 }
@@ -124,7 +114,7 @@ strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref
         if (uses->refs[i] == ref)
             return STRATA_SUCCESS;
     void *refs = uses->refs;
-    const bool reserved = reserve(&refs, uses->ref_count, &uses->ref_room, sizeof *uses->refs, 8);
+    const bool reserved = reserve(&refs, uses->ref_count, 1, &uses->ref_room, sizeof *uses->refs);
     uses->refs = refs;
     if (!reserved)
         return strata_fail_host_memory("a reference of a capture");

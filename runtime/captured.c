@@ -394,40 +394,42 @@ static void note_free(strata_runtime *runtime, const strata_block *block, CUstre
     strata_error_suppress_end(false);
 }
 
-/* Whether the program forked the stream into a capture: what is freed there has no end of the capture on that stream to
- * wait for. */
-static bool is_fork(strata_runtime *runtime, CUstream stream, bool own)
+/* *fork: the program forked the stream into a capture, so that what is freed there has no end of the capture on that
+ * stream to wait for. */
+static strata_status look_for_fork(strata_runtime *runtime, CUstream stream, bool own, bool *fork)
 {
     strata_capture_front front;
+    *fork = false;
     if (stream == STRATA_STREAM_GONE)
-        return false;
-    if (strata_known_timeline(runtime->device, stream))
-        return strata_stream_is_forked(stream);
+        return STRATA_SUCCESS;
+    if (strata_known_timeline(runtime->device, stream)) {
+        *fork = strata_stream_is_forked(stream);
+        return STRATA_SUCCESS;
+    }
     if (own) /* the handle may be dead */
-        return false;
-    strata_error_suppress_begin();
+        return STRATA_SUCCESS;
     const strata_status status = strata_capture_ask(runtime->device, stream, &front);
-    strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
-        return false;
+        return status;
     lock(runtime);
     const strata_capture *capture = strata_capture_find(runtime, front.id);
-    const bool found = capture && capture->stream != stream;
+    *fork = capture && capture->stream != stream;
     unlock(runtime, STRATA_SUCCESS);
-    return found;
+    return STRATA_SUCCESS;
 }
 
 bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
                           strata_status *status)
 {
-    bool kept;
+    bool kept, fork;
     const strata_entry *entry = strata_table_lookup(runtime->table, block->id);
     if (!entry || strata_table_state(runtime->table, block->id) != STRATA_BLOCK_LIVE)
         return false;
     if (own)
         stream = atomic_load_explicit(&entry->stream, memory_order_relaxed);
-    if (!is_fork(runtime, stream, own))
-        return false; /* the stack knows what to do */
+    *status = look_for_fork(runtime, stream, own, &fork);
+    if (*status != STRATA_SUCCESS || !fork)
+        return *status != STRATA_SUCCESS; /* else the stack knows what to do */
     if (!own)
         note_free(runtime, block, stream);
     lock(runtime);

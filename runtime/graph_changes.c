@@ -88,16 +88,17 @@ static strata_status put(strata_capture *capture, void *data)
     strata_graph *graph = self->graph;
     strata_lock_take(&graph->pool->launches);
     const strata_status status = replace(self, capture->graph);
+    const bool refusing = graph->refusing;
     strata_capture_uses old = graph->uses;
     if (status == STRATA_SUCCESS) {
         strata_graph_take_uses(graph, &capture->uses);
         take_graph(graph, capture);
-        if (graph->refusing)
+        if (refusing)
             refuse_frees(graph);
     }
     strata_lock_release(&graph->pool->launches);
     if (status == STRATA_SUCCESS)
-        return strata_capture_uses_drop(graph->runtime, &old, graph->refusing);
+        return strata_capture_uses_drop(graph->runtime, &old, refusing);
     if (self->instead)
         strata_graph_make(capture, self->instead);
     return status;

@@ -6,6 +6,7 @@
 #include "core/base/object_counts.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/stream_wait.h"
 #include "runtime/capture_blocks.h"
 
 #include <strata/launch.h>
@@ -180,17 +181,11 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
     return status;
 }
 
-/* After the notes of a launch: blocks of the pool that a capture has made since the uses were listed have inherited
- * what was noted for their segment by then; the launch is noted for them here, if it was not. Both sides write, fence,
- * and read what the other one writes. */
-static strata_status note_late_blocks(strata_graph *graph, CUstream stream, uint64_t changes)
+/* All that are listed now and not freed. */
+static strata_status note_blocks_of_pool(const strata_graph *graph, CUstream stream)
 {
     strata_resource *top = graph->runtime->top;
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&graph->pool->changes, memory_order_acquire) == changes || !graph->runtime->tracks)
-        return STRATA_SUCCESS;
-    strata_status status = strata_graph_uses_list(&graph->listed, &graph->uses, graph->pool);
-    strata_error_suppress_begin();
+    strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < graph->listed.count && status == STRATA_SUCCESS; i++) {
         if (!graph->listed.items[i].of_pool)
             continue;
@@ -198,6 +193,23 @@ static strata_status note_late_blocks(strata_graph *graph, CUstream stream, uint
         if (status == STRATA_ERROR_USE_AFTER_FREE)
             status = STRATA_SUCCESS;
     }
+    return status;
+}
+
+/* After the notes of a launch: blocks of the pool that a capture has made since the uses were listed have inherited
+ * what was noted for their segment by then; the launch is noted for them here, if it was not. Both sides write, fence,
+ * and read what the other one writes. */
+static strata_status note_late_blocks(strata_graph *graph, CUstream stream, uint64_t changes)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&graph->pool->changes, memory_order_acquire) == changes || !graph->runtime->tracks)
+        return STRATA_SUCCESS;
+    strata_error_suppress_begin();
+    strata_status status = strata_graph_uses_list(&graph->listed, &graph->uses, graph->pool);
+    if (status != STRATA_SUCCESS)
+        status = strata_stream_wait_instead(graph->runtime->device, stream, status);
+    else
+        status = note_blocks_of_pool(graph, stream);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
@@ -344,7 +356,9 @@ strata_status strata_graph_dot(const strata_graph *graph, const char *path)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_dot: path is NULL");
     if (!strata_cu.GraphDebugDotPrint)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_dot: the driver has no cuGraphDebugDotPrint");
+    strata_lock_take(&graph->pool->launches); /* an update replaces it */
     const CUresult result = strata_cu.GraphDebugDotPrint(graph->latest, path, 0);
+    strata_lock_release(&graph->pool->launches);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
                : strata_fail_driver(result, "cuGraphDebugDotPrint", "writing a graph to \"%s\"", path);

@@ -26,8 +26,8 @@ typedef struct process_group {
     const char *name;
     const strata_value *values;
     size_t value_count;
-    strata_status (*get_value)(size_t which, uint64_t *value);
-    strata_status (*set_value)(size_t which, uint64_t value); /* NULL: none is writable */
+    strata_status (*get_value)(size_t which, uint64_t *value); /* NULL: counts objects, */
+    strata_object_kind objects;                                /* of this kind; those that are writable are reset */
 } process_group;
 
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
@@ -49,9 +49,7 @@ static strata_status get_host_value(size_t which, uint64_t *value)
     return STRATA_SUCCESS;
 }
 
-enum { GRAPH_LAUNCHES = STRATA_OBJECTS_ENDED + 1 };
-
-/* By strata_object_count. */
+/* By strata_object_count, and launches behind those of graphs. */
 static const strata_value capture_values[] = {
     {"made", STRATA_VALUE_COUNT, true, "captures begun; 0 sets it back"},
     {"live", STRATA_VALUE_COUNT, false, "captures under way"},
@@ -69,57 +67,43 @@ static const strata_value event_values[] = {
     {"ended", STRATA_VALUE_COUNT, true, "of these, destroyed; 0 sets it back"},
 };
 
-static strata_status get_captures(size_t which, uint64_t *value)
-{
-    *value = strata_object_count_read(STRATA_OBJECT_CAPTURE, (strata_object_count)which);
-    return STRATA_SUCCESS;
-}
-
-static strata_status get_graphs(size_t which, uint64_t *value)
-{
-    *value = which == GRAPH_LAUNCHES ? strata_object_count_read(STRATA_OBJECT_LAUNCH, STRATA_OBJECTS_MADE)
-                                     : strata_object_count_read(STRATA_OBJECT_GRAPH, (strata_object_count)which);
-    return STRATA_SUCCESS;
-}
-
-static strata_status get_events(size_t which, uint64_t *value)
-{
-    *value = strata_object_count_read(STRATA_OBJECT_EVENT, (strata_object_count)which);
-    return STRATA_SUCCESS;
-}
-
-static strata_status reset(strata_object_kind kind, strata_object_count which, uint64_t value)
-{
-    if (value)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a count of the process can only be set to 0");
-    strata_object_count_reset(kind, which);
-    return STRATA_SUCCESS;
-}
-
-static strata_status reset_captures(size_t which, uint64_t value)
-{
-    return reset(STRATA_OBJECT_CAPTURE, (strata_object_count)which, value);
-}
-
-static strata_status reset_graphs(size_t which, uint64_t value)
-{
-    return which == GRAPH_LAUNCHES ? reset(STRATA_OBJECT_LAUNCH, STRATA_OBJECTS_MADE, value)
-                                   : reset(STRATA_OBJECT_GRAPH, (strata_object_count)which, value);
-}
-
-static strata_status reset_events(size_t which, uint64_t value)
-{
-    return reset(STRATA_OBJECT_EVENT, (strata_object_count)which, value);
-}
-
 #define COUNT_OF(values) (sizeof(values) / sizeof(values)[0])
 
 static const process_group process_groups[] = {
-    {"host", host_values, HOST_VALUES, get_host_value, NULL},
-    {"captures", capture_values, COUNT_OF(capture_values), get_captures, reset_captures},
-    {"graphs", graph_values, COUNT_OF(graph_values), get_graphs, reset_graphs},
-    {"events", event_values, COUNT_OF(event_values), get_events, reset_events},
+    {"host", host_values, HOST_VALUES, get_host_value, STRATA_OBJECT_KINDS},
+    {"captures", capture_values, COUNT_OF(capture_values), NULL, STRATA_OBJECT_CAPTURE},
+    {"graphs", graph_values, COUNT_OF(graph_values), NULL, STRATA_OBJECT_GRAPH},
+    {"events", event_values, COUNT_OF(event_values), NULL, STRATA_OBJECT_EVENT},
 };
+
+/* What a value of a group that counts objects counts. */
+static strata_object_kind kind_of(const process_group *group, size_t which, strata_object_count *count)
+{
+    const bool launches = which > STRATA_OBJECTS_ENDED;
+    *count = launches ? STRATA_OBJECTS_MADE : (strata_object_count)which;
+    return launches ? STRATA_OBJECT_LAUNCH : group->objects;
+}
+
+static strata_status get_of_process(const process_group *group, size_t which, uint64_t *value)
+{
+    strata_object_count count;
+    if (group->get_value)
+        return group->get_value(which, value);
+    const strata_object_kind kind = kind_of(group, which, &count);
+    *value = strata_object_count_read(kind, count);
+    return STRATA_SUCCESS;
+}
+
+static strata_status reset_of_process(const process_group *group, size_t which, uint64_t value)
+{
+    strata_object_count count;
+    if (value)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s.%s can only be set to 0", group->name,
+                           group->values[which].name);
+    const strata_object_kind kind = kind_of(group, which, &count);
+    strata_object_count_reset(kind, count);
+    return STRATA_SUCCESS;
+}
 
 enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
 
@@ -252,7 +236,7 @@ static strata_status get(const value_binding *binding, uint64_t *value)
 {
     *value = 0;
     strata_status status = binding->process_group
-                               ? binding->process_group->get_value(binding->which, value)
+                               ? get_of_process(binding->process_group, binding->which, value)
                                : binding->layer->ops->get_value(binding->layer, binding->which, value);
     if (status != STRATA_SUCCESS)
         *value = 0;
@@ -265,7 +249,7 @@ static strata_status set_value(const value_binding *binding, const char *name, u
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is read-only", name);
     if (value_at(binding)->type == STRATA_VALUE_SWITCH && value > 1)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s: expected 0 or 1, not %" PRIu64, name, value);
-    return binding->process_group ? binding->process_group->set_value(binding->which, value)
+    return binding->process_group ? reset_of_process(binding->process_group, binding->which, value)
                                   : binding->layer->ops->set_value(binding->layer, binding->which, value);
 }
 

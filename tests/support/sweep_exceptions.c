@@ -53,6 +53,7 @@ static const struct {
     {"a_block_of_a_capture_is_found_by_address", "", noted},
     {"a_block_of_a_capture_outlives_its_graph", "", awaited},
     {"what_cannot_be_captured_is_refused", "", noted},
+    {"a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph", "[async", noted},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
     {"random_captures_do_what_the_model_does", "[pool", chance},
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */
