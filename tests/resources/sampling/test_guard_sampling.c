@@ -408,8 +408,9 @@ static void one_allocation_in_n_has_its_turn_and_which_cannot_be_told(test_fixtu
         }
         last = i;
     }
-    /* 200 gaps of 1 to 39: the mean of so many is within 2.4 of 20, three times its deviation. */
-    assert_in_range(count, SERIES / (EVERY + 3), SERIES / (EVERY - 3));
+    /* About 200 gaps of 1 to 39: their mean is within 5 of 20, which is six times its deviation (0.8). Sweeps run this
+       test often enough to meet what lies beyond three. */
+    assert_in_range(count, SERIES / (EVERY + 5), SERIES / (EVERY - 5));
     assert_true(shortest <= EVERY / 2 && longest >= EVERY + EVERY / 2 && longest < 2 * EVERY);
     assert_int_equal(value(fixture, "guard.sampled"), 0);
     size_t findings;
