@@ -66,9 +66,10 @@ typedef struct pool_thread_cache {
     bool counted;  /* in the pool's keeping_threads */
 } pool_thread_cache;
 
+/* More than any device has for 0 bytes, and for all that would not fit if it were rounded up. */
 static inline uint64_t pool_all_granules(uint64_t bytes)
 {
-    return (bytes + POOL_GRANULE - 1) / POOL_GRANULE;
+    return (bytes - 1) / POOL_GRANULE + 1;
 }
 
 /* 0: too large. */

@@ -33,10 +33,41 @@ static void near_sizes_find_each_others_memory(test_fixture *fixture)
         test_free_on(fixture, &live[i], stream);
 }
 
+/* None, those around the ends of classes, and those that would wrap around if they were rounded up. */
+static void every_size_has_a_bin(void **state)
+{
+    (void)state;
+    pool_stream_cache cache = {0};
+    for (unsigned bit = 0; bit < 64; bit++)
+        for (int64_t near = -(int64_t)POOL_GRANULE; near <= POOL_GRANULE; near += POOL_GRANULE / 2)
+            for (int64_t step = -1; step <= 1; step++) {
+                const uint64_t bytes = (UINT64_C(1) << bit) + (uint64_t)near + (uint64_t)step;
+                const uint64_t granules = pool_granules_for(bytes);
+                const pool_bin *bin = pool_bin_of(&cache, granules);
+                assert_true(bin >= cache.bins && bin < cache.bins + POOL_BINS);
+                assert_true(bytes ? granules > (bytes - 1) / POOL_GRANULE : granules > UINT32_MAX);
+            }
+}
+
+static void a_layer_that_asks_for_nothing_gets_nothing(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, 512, stream);
+    test_free_on(fixture, &block, stream);
+    strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
+    block.address = 1;
+    check_ok(strata_resource_allocate(top, &(strata_request){.bytes = 0, .stream = stream}, &block));
+    assert_true(strata_block_is_empty(&block));
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"pool", "budget(limit=4GiB), pool"};
-    static const test_case cases[] = {TEST_CASE(near_sizes_find_each_others_memory)};
+    static const test_case cases[] = {TEST_CASE(near_sizes_find_each_others_memory),
+                                      TEST_CASE(a_layer_that_asks_for_nothing_gets_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_size_has_a_bin)};
     test_open_driver();
-    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+    const int failed = test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return failed ? failed
+                  : test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
 }
