@@ -86,8 +86,8 @@ void strata_pool_blocks_close(strata_runtime *runtime)
 
 /* ---- calls ---- */
 
-strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_segment *segment,
-                                             strata_capture_range *range, const strata_request *request)
+strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_range *range,
+                                             const strata_request *request)
 {
     strata_table *table = pool->runtime->table;
     strata_pool_block *one = take_spare(pool);
@@ -102,7 +102,6 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
     const size_t alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
     strata_block_fill(&one->block, request, range->address, range->bytes, alignment);
     strata_entry_publish_marked(table, one->slot, pool->timeline, true, STRATA_WORD_KEPT, &one->block);
-    one->segment = segment;
     one->range = range;
     one->capture = 0;
     strata_pool_block **all = &pool->runtime->captures.pool_blocks;
@@ -110,7 +109,7 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
     if (one->hh.tbl) {
         link_block(pool, one);
         atomic_thread_fence(memory_order_seq_cst); /* see note_late_blocks in runtime/graphs.c */
-        if (strata_uses_inherit(table, &segment->block, &one->block))
+        if (strata_uses_inherit(table, &range->segment->block, &one->block))
             return one;
         unlink_block(one);
         HASH_DEL(*all, one);
@@ -149,9 +148,9 @@ strata_status strata_pool_block_free(strata_pool_block *one, const strata_block 
     HASH_DEL(pool->runtime->captures.pool_blocks, one);
     strata_entry_destroy(table, entry, one->slot);
     if (after)
-        strata_capture_ranges_give_within(&pool->ranges, one->segment, one->range, one->capture, stream, plain, after);
+        strata_capture_ranges_give_within(&pool->ranges, one->range, one->capture, stream, plain, after);
     else
-        strata_capture_ranges_give(&pool->ranges, one->segment, one->range);
+        strata_capture_ranges_give(&pool->ranges, one->range);
     unlink_block(one);
     make_spare(one);
     *last = pool->holders == 0;

@@ -10,7 +10,6 @@
 typedef struct strata_pool_block {
     struct strata_pool_block *previous, *next; /* in the pool; a spare one's `next` is the next spare one */
     strata_capture_pool *pool;
-    strata_capture_segment *segment;
     strata_capture_range *range;
     strata_block block;
     cuuint64_t capture;     /* in which it was allocated, while that is under way; else 0 */
@@ -24,8 +23,8 @@ bool strata_pool_blocks_open(strata_runtime *runtime);
 void strata_pool_blocks_close(strata_runtime *runtime);
 
 /* Gives a range of the pool an identity. NULL without host memory. */
-strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_segment *segment,
-                                             strata_capture_range *range, const strata_request *request);
+strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_range *range,
+                                             const strata_request *request);
 
 strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_block_id id);
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address);

@@ -152,20 +152,19 @@ static strata_status check_take(const strata_capture_pool *pool, const strata_re
 strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
                                        strata_capture_place *place, strata_pool_block **out)
 {
-    strata_capture_segment *where;
     bool failed;
     *out = NULL;
     const strata_status status = check_take(pool, request);
     if (status != STRATA_SUCCESS)
         return status;
     strata_capture_range *range =
-        strata_capture_ranges_take(&pool->ranges, bytes_of(request), alignment_of(request), place, &where, &failed);
+        strata_capture_ranges_take(&pool->ranges, bytes_of(request), alignment_of(request), place, &failed);
     if (range) {
-        *out = strata_pool_block_publish(pool, where, range, request);
+        *out = strata_pool_block_publish(pool, range, request);
         failed = !*out;
     }
     if (range && failed)
-        strata_capture_ranges_give(&pool->ranges, where, range);
+        strata_capture_ranges_give(&pool->ranges, range);
     return failed ? strata_fail_host_memory("a block of a capture pool") : STRATA_SUCCESS;
 }
 

@@ -1,14 +1,77 @@
-/* Cutting segments into ranges: best fit over runs of neighbours that the work may use. */
+/* Cutting segments into ranges: best fit among the free ones, then over runs of neighbours. */
 #include "runtime/capture_ranges.h"
 
 #include "core/base/host_memory.h"
 
+/* ---- free ranges by size ---- */
+
+/* Up to seven grains each number of them, then eight a doubling; the last one has all that is larger. */
+static size_t size_of(size_t bytes)
+{
+    const size_t grains = bytes / STRATA_CAPTURE_GRAIN;
+    if (grains < 8)
+        return grains;
+    const unsigned doublings = 63 - (unsigned)__builtin_clzll(grains);
+    const size_t size = (doublings - 2) * 8 + ((grains >> (doublings - 3)) & 7);
+    return size < STRATA_CAPTURE_SIZES ? size : STRATA_CAPTURE_SIZES - 1;
+}
+
+static void link_range(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    const size_t size = size_of(range->bytes);
+    range->same_previous = NULL;
+    range->same_next = ranges->free[size];
+    if (range->same_next)
+        range->same_next->same_previous = range;
+    ranges->free[size] = range;
+    ranges->sizes[size / 64] |= UINT64_C(1) << size % 64;
+    range->segment->free += range->bytes;
+}
+
+static void unlink_range(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    const size_t size = size_of(range->bytes);
+    if (range->same_next)
+        range->same_next->same_previous = range->same_previous;
+    if (range->same_previous)
+        range->same_previous->same_next = range->same_next;
+    else if (!(ranges->free[size] = range->same_next))
+        ranges->sizes[size / 64] &= ~(UINT64_C(1) << size % 64);
+    range->segment->free -= range->bytes;
+}
+
+/* The first size from `size` on that has a free range; STRATA_CAPTURE_SIZES: none. */
+static size_t next_size(const strata_capture_ranges *ranges, size_t size)
+{
+    for (size_t word = size / 64; word < STRATA_CAPTURE_SIZES / 64; word++) {
+        uint64_t bits = ranges->sizes[word];
+        if (word == size / 64)
+            bits &= ~UINT64_C(0) << size % 64;
+        if (bits)
+            return word * 64 + (size_t)__builtin_ctzll(bits);
+    }
+    return STRATA_CAPTURE_SIZES;
+}
+
+/* ---- finding ---- */
+
 typedef struct run {
-    strata_capture_segment *segment;
     strata_capture_range *first;
     CUdeviceptr start; /* aligned, in `first` */
     size_t bytes;      /* from the start to the end of the run */
 } run;
+
+/* Whether a node comes before the work at the place. */
+static bool comes_before(strata_capture_place *place, CUgraphNode node)
+{
+    if (!place->asked) {
+        place->asked = true;
+        place->ancestors = strata_ancestors_of(place->known, place->stream);
+        if (place->ancestors && !strata_ancestors_reach(place->ancestors, place->front))
+            place->ancestors = NULL;
+    }
+    return place->ancestors && strata_ancestors_have(place->ancestors, node);
+}
 
 static bool may_use(const strata_capture_range *range, strata_capture_place *place)
 {
@@ -21,33 +84,56 @@ static bool may_use(const strata_capture_range *range, strata_capture_place *pla
     if (range->plain && range->stream == place->stream)
         return true;
     for (size_t i = 0; i < range->after.count; i++)
-        if (!strata_ancestors_have(&place->ancestors, strata_nodes_items(&range->after)[i]))
+        if (!comes_before(place, strata_nodes_items(&range->after)[i]))
             return false;
     return true;
 }
 
-/* The run of usable ranges that begins with `first`; *end: the range behind it. */
-static run run_from(strata_capture_segment *segment, strata_capture_range *first, size_t alignment,
-                    strata_capture_place *place, strata_capture_range **end)
+static CUdeviceptr align(CUdeviceptr address, size_t alignment)
 {
-    run found = {.segment = segment, .first = first};
+    return (address + alignment - 1) & ~(CUdeviceptr)(alignment - 1);
+}
+
+/* The smallest free range that suffices alone; of the same size, the latest. */
+static run find_one(const strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place)
+{
+    run best = {0};
+    for (size_t size = next_size(ranges, size_of(bytes)); size < STRATA_CAPTURE_SIZES && !best.bytes;
+         size = next_size(ranges, size + 1))
+        for (strata_capture_range *range = ranges->free[size]; range && best.bytes != bytes; range = range->same_next) {
+            const size_t skipped = (size_t)(align(range->address, alignment) - range->address);
+            if (range->bytes < bytes || range->bytes - bytes < skipped)
+                continue;
+            if ((!best.bytes || range->bytes - skipped < best.bytes) && may_use(range, place))
+                best = (run){.first = range, .start = range->address + skipped, .bytes = range->bytes - skipped};
+        }
+    return best;
+}
+
+/* The run of usable ranges that begins with `first`; *end: the range behind it. */
+static run run_from(strata_capture_range *first, size_t alignment, strata_capture_place *place,
+                    strata_capture_range **end)
+{
+    run found = {.first = first};
     CUdeviceptr behind = first->address;
     for (*end = first; *end && may_use(*end, place); *end = (*end)->next)
         behind += (*end)->bytes;
-    found.start = (first->address + alignment - 1) & ~(CUdeviceptr)(alignment - 1);
+    found.start = align(first->address, alignment);
     while (found.first != *end && found.start >= found.first->address + found.first->bytes)
         found.first = found.first->next;
     found.bytes = found.first != *end && found.start < behind ? behind - found.start : 0;
     return found;
 }
 
-static run find_best(strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place)
+/* The smallest run that suffices. Neighbours of different order are not joined, so a run may where no range does. */
+static run find_run(const strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place)
 {
     run best = {0};
     for (strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {
         strata_capture_range *end;
-        for (strata_capture_range *range = segment->first; range; range = end ? end->next : NULL) {
-            const run found = run_from(segment, range, alignment, place, &end);
+        for (strata_capture_range *range = segment->free >= bytes ? segment->first : NULL; range;
+             range = end ? end->next : NULL) {
+            const run found = run_from(range, alignment, place, &end);
             if (found.bytes >= bytes && (!best.bytes || found.bytes < best.bytes))
                 best = found;
         }
@@ -55,7 +141,9 @@ static run find_best(strata_capture_ranges *ranges, size_t bytes, size_t alignme
     return best;
 }
 
-/* Cuts a free range, of which the second part is new. False without host memory. */
+/* ---- cutting and joining ---- */
+
+/* Cuts a free range that is not linked; the second part, which is new, is. False without host memory. */
 static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size_t bytes)
 {
     strata_capture_range *rest = ranges->spare ? ranges->spare : strata_host_zalloc(sizeof *rest);
@@ -64,6 +152,7 @@ static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size
     ranges->spare = rest->next;
     *rest = (strata_capture_range){.previous = range,
                                    .next = range->next,
+                                   .segment = range->segment,
                                    .address = range->address + bytes,
                                    .bytes = range->bytes - bytes,
                                    .capture = range->capture,
@@ -76,9 +165,11 @@ static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size
         rest->next->previous = rest;
     range->next = rest;
     range->bytes = bytes;
+    link_range(ranges, rest);
     return true;
 }
 
+/* Neither is linked. */
 static void absorb_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     strata_capture_range *next = range->next;
@@ -99,34 +190,64 @@ static void forget_order(strata_capture_range *range)
     range->plain = range->barred = false;
 }
 
-strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
-                                                 strata_capture_place *place, strata_capture_segment **segment,
-                                                 bool *failed)
+/* The part of a run that begins at its start, not linked; NULL without host memory. */
+static strata_capture_range *begin_run(strata_capture_ranges *ranges, const run *found)
 {
-    const run best = find_best(ranges, bytes, alignment, place);
+    strata_capture_range *range = found->first;
+    unlink_range(ranges, range);
+    if (found->start == range->address)
+        return range;
+    const bool was_cut = cut(ranges, range, (size_t)(found->start - range->address));
+    link_range(ranges, range);
+    if (!was_cut)
+        return NULL;
+    unlink_range(ranges, range->next);
+    return range->next;
+}
+
+/* Cuts what is behind the first `bytes` of the run that begins with `range`, which is not linked. */
+static bool end_run(strata_capture_ranges *ranges, strata_capture_range *range, size_t bytes)
+{
+    strata_capture_range *last = range;
+    size_t before = 0; /* bytes of the ranges before the last one */
+    for (; before + last->bytes < bytes; last = last->next)
+        before += last->bytes;
+    if (before + last->bytes == bytes)
+        return true;
+    if (last != range)
+        unlink_range(ranges, last);
+    const bool was_cut = cut(ranges, last, bytes - before);
+    if (last != range)
+        link_range(ranges, last);
+    return was_cut;
+}
+
+strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                                                 strata_capture_place *place, bool *failed)
+{
+    run best = find_one(ranges, bytes, alignment, place);
+    if (!best.bytes)
+        best = find_run(ranges, bytes, alignment, place);
     *failed = false;
     if (!best.bytes)
         return NULL;
-    strata_capture_range *range = best.first, *last;
-    if (best.start > range->address) {
-        *failed = !cut(ranges, range, (size_t)(best.start - range->address));
-        if (*failed)
-            return NULL;
-        range = range->next;
-    }
-    size_t before = 0; /* bytes of the ranges before the last one */
-    for (last = range; before + last->bytes < bytes; last = last->next)
-        before += last->bytes;
-    *failed = before + last->bytes > bytes && !cut(ranges, last, bytes - before);
+    strata_capture_range *range = begin_run(ranges, &best);
+    *failed = !range;
     if (*failed)
         return NULL;
-    while (range->bytes < bytes)
+    *failed = !end_run(ranges, range, bytes);
+    if (*failed) {
+        link_range(ranges, range);
+        return NULL;
+    }
+    while (range->bytes < bytes) {
+        unlink_range(ranges, range->next);
         absorb_next(ranges, range);
+    }
     forget_order(range);
     range->live = true;
-    best.segment->live++;
+    range->segment->live++;
     ranges->in_use += bytes;
-    *segment = best.segment;
     return range;
 }
 
@@ -138,9 +259,10 @@ bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block
         strata_host_free(segment);
         return false;
     }
-    *range = (strata_capture_range){.address = block->address, .bytes = block->bytes};
+    *range = (strata_capture_range){.segment = segment, .address = block->address, .bytes = block->bytes};
     *segment = (strata_capture_segment){.next = ranges->segments, .block = *block, .first = range};
     ranges->segments = segment;
+    link_range(ranges, range);
     ranges->reserved += block->bytes;
     return true;
 }
@@ -153,34 +275,45 @@ static bool are_alike(const strata_capture_range *a, const strata_capture_range 
     return !a->capture || (a->plain && b->plain && a->stream == b->stream && !a->barred && !b->barred);
 }
 
-/* Without host memory for the nodes of both they stay two. */
+/* Without host memory for the nodes of both they stay two. `range` is not linked. */
 static void join_next(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     while (range->next && are_alike(range, range->next) &&
-           strata_nodes_add(&range->after, strata_nodes_items(&range->next->after), range->next->after.count))
+           strata_nodes_add(&range->after, strata_nodes_items(&range->next->after), range->next->after.count)) {
+        unlink_range(ranges, range->next);
         absorb_next(ranges, range);
+    }
 }
 
-static void free_range(strata_capture_ranges *ranges, strata_capture_segment *segment, strata_capture_range *range)
+/* Joins a free range with what is behind it. */
+static void join_linked(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    if (!range->next || !are_alike(range, range->next))
+        return;
+    unlink_range(ranges, range);
+    join_next(ranges, range);
+    link_range(ranges, range);
+}
+
+static void free_range(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     range->live = false;
-    segment->live--;
+    range->segment->live--;
     ranges->in_use -= range->bytes;
     join_next(ranges, range);
+    link_range(ranges, range);
     if (range->previous)
-        join_next(ranges, range->previous);
+        join_linked(ranges, range->previous);
 }
 
-void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_segment *segment,
-                                strata_capture_range *range)
+void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     forget_order(range);
-    free_range(ranges, segment, range);
+    free_range(ranges, range);
 }
 
-void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_segment *segment,
-                                       strata_capture_range *range, cuuint64_t capture, CUstream stream, bool plain,
-                                       strata_nodes *after)
+void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
+                                       CUstream stream, bool plain, strata_nodes *after)
 {
     range->capture = capture;
     range->stream = stream;
@@ -188,7 +321,7 @@ void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_cap
     range->barred = false;
     range->after = *after;
     *after = (strata_nodes){0};
-    free_range(ranges, segment, range);
+    free_range(ranges, range);
 }
 
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture)
@@ -198,7 +331,7 @@ void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64
             if (!range->live && range->capture == capture)
                 forget_order(range);
         for (strata_capture_range *range = segment->first; range; range = range->next)
-            join_next(ranges, range);
+            join_linked(ranges, range);
     }
 }
 

@@ -8,15 +8,18 @@
 #define STRATA_RUNTIME_CAPTURE_RANGES_H
 
 #include "core/blocks/blocks.h"
-#include "runtime/graph_nodes.h"
+#include "runtime/ancestors.h"
 
 enum {
     STRATA_CAPTURE_GRAIN = 256,             /* bytes: sizes are multiples, addresses are aligned */
     STRATA_CAPTURE_SEGMENT_SMALL = 2 << 20, /* bytes of a segment for requests of at most half of it */
+    STRATA_CAPTURE_SIZES = 320,             /* eight sizes of free ranges a doubling, see size_of */
 };
 
 typedef struct strata_capture_range {
-    struct strata_capture_range *previous, *next; /* in the segment, by address */
+    struct strata_capture_range *previous, *next;           /* in the segment, by address */
+    struct strata_capture_range *same_previous, *same_next; /* while it is free: of its size, the latest first */
+    struct strata_capture_segment *segment;
     CUdeviceptr address;
     size_t bytes;
     bool live;
@@ -32,38 +35,40 @@ typedef struct strata_capture_segment {
     strata_block block; /* of the stack */
     strata_capture_range *first;
     size_t live;       /* ranges */
+    size_t free;       /* bytes */
     cuuint64_t within; /* the last capture that took memory of it */
 } strata_capture_segment;
 
 /* All zero: empty. */
 typedef struct strata_capture_ranges {
     strata_capture_segment *segments;
-    strata_capture_range *spare; /* linked by `next`, for the next cuts */
-    size_t reserved, in_use;     /* bytes */
+    strata_capture_range *free[STRATA_CAPTURE_SIZES];
+    uint64_t sizes[STRATA_CAPTURE_SIZES / 64]; /* a bit for each size that has a free range */
+    strata_capture_range *spare;               /* linked by `next`, for the next cuts */
+    size_t reserved, in_use;                   /* bytes */
 } strata_capture_ranges;
 
 /* The work that is to use a range: of a stream at a place in a capture. */
 typedef struct strata_capture_place {
     CUstream stream;
     const strata_capture_front *front;
-    strata_ancestors ancestors; /* of the front; freed by the caller */
+    strata_ancestors **known;    /* of the capture's streams */
+    strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for, or not to be had */
+    bool asked;
 } strata_capture_place;
 
-/* Takes the range that fits best, with `bytes` a multiple of the grain; NULL: none fits. *segment: it lies there. Also
- * NULL, with *failed, without host memory. */
+/* Takes the free range that fits best, or else neighbours that fit together, with `bytes` a multiple of the grain;
+ * NULL: none fits. Also NULL, with *failed, without host memory. */
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
-                                                 strata_capture_place *place, strata_capture_segment **segment,
-                                                 bool *failed);
+                                                 strata_capture_place *place, bool *failed);
 
 /* Adds a block of the stack as a free segment. False without host memory. */
 bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block);
 
 /* Frees a live range outside of captures, or in one with the nodes to come after, which are taken over. */
-void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_segment *segment,
-                                strata_capture_range *range);
-void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_segment *segment,
-                                       strata_capture_range *range, cuuint64_t capture, CUstream stream, bool plain,
-                                       strata_nodes *after);
+void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range);
+void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
+                                       CUstream stream, bool plain, strata_nodes *after);
 
 /* The capture has ended: what was freed in it is free for all. */
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture);

@@ -1,4 +1,4 @@
-/* The arrays of a capture's uses. */
+/* What a capture notes: its arrays, and an index of them. */
 #include "runtime/capture_uses.h"
 
 #include "core/base/error.h"
@@ -6,13 +6,58 @@
 
 #include <string.h>
 
-strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, strata_block_id id)
+/* ---- finding ---- */
+
+enum { SEARCHED = 16 }; /* items without an index */
+
+static bool is_of(const strata_capture_use *use, strata_block_id id)
 {
-    for (size_t i = uses->count; i-- > 0;)
-        if (uses->items[i].block.id.slot == id.slot && uses->items[i].block.id.generation == id.generation)
-            return &uses->items[i];
+    return use->block.id.slot == id.slot && use->block.id.generation == id.generation;
+}
+
+static void add_to_index(strata_capture_uses *uses)
+{
+    size_t at = uses->items[uses->indexed].block.id.slot & uses->index_mask;
+    while (uses->index[at])
+        at = (at + 1) & uses->index_mask;
+    uses->index[at] = (uint32_t)++uses->indexed;
+}
+
+/* False without host memory. */
+static bool catch_up(strata_capture_uses *uses)
+{
+    if (!uses->index || uses->indexed > uses->count || 2 * uses->count > uses->index_mask) {
+        size_t buckets = 4 * SEARCHED;
+        while (buckets <= 3 * uses->count)
+            buckets *= 2;
+        uint32_t *index = strata_host_zalloc(buckets * sizeof *index);
+        if (!index)
+            return false;
+        strata_host_free(uses->index);
+        uses->index = index;
+        uses->index_mask = buckets - 1;
+        uses->indexed = 0;
+    }
+    while (uses->indexed < uses->count)
+        add_to_index(uses);
+    return true;
+}
+
+strata_capture_use *strata_capture_find_use(strata_capture_uses *uses, strata_block_id id)
+{
+    if (uses->count <= SEARCHED || !catch_up(uses)) {
+        for (size_t i = uses->count; i-- > 0;)
+            if (is_of(&uses->items[i], id))
+                return &uses->items[i];
+        return NULL;
+    }
+    for (size_t at = id.slot & uses->index_mask; uses->index[at]; at = (at + 1) & uses->index_mask)
+        if (is_of(&uses->items[uses->index[at] - 1], id))
+            return &uses->items[uses->index[at] - 1];
     return NULL;
 }
+
+/* ---- the arrays ---- */
 
 /* Room for `extra` items more, at least twice what it was. False without host memory. */
 static bool reserve(void **items, size_t count, size_t extra, size_t *room, size_t bytes)
@@ -50,6 +95,14 @@ strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const stra
     return use;
 }
 
+void strata_capture_free_uses(strata_capture_uses *uses)
+{
+    strata_host_free(uses->items);
+    strata_host_free(uses->index);
+    strata_host_free(uses->refs);
+    *uses = (strata_capture_uses){0};
+}
+
 bool strata_capture_took_memory(const strata_capture_uses *uses)
 {
     for (size_t i = 0; i < uses->count; i++)
@@ -57,6 +110,8 @@ bool strata_capture_took_memory(const strata_capture_uses *uses)
             return true;
     return false;
 }
+
+/* ---- marks ---- */
 
 void strata_capture_clear_marks(strata_capture_use *use)
 {
@@ -107,6 +162,8 @@ strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, 
     mark->nodes = nodes;
     return STRATA_SUCCESS;
 }
+
+/* ---- references ---- */
 
 strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref)
 {

@@ -25,15 +25,20 @@ typedef struct strata_capture_use {
     size_t count, room;
 } strata_capture_use;
 
+/* Items are added at the end, and leave only all together. */
 typedef struct strata_capture_uses {
     strata_capture_use *items;
     size_t count, room;
+    uint32_t *index; /* hashed by slot: positions of the first `indexed` items, plus 1; NULL while there are few */
+    size_t index_mask, indexed;
     struct strata_ref **refs; /* that launches in the capture named; held */
     size_t ref_count, ref_room;
 } strata_capture_uses;
 
-/* NULL: it has none, or there is no host memory. */
-strata_capture_use *strata_capture_find_use(const strata_capture_uses *uses, strata_block_id id);
+/* NULL: it has none. */
+strata_capture_use *strata_capture_find_use(strata_capture_uses *uses, strata_block_id id);
+
+/* NULL without host memory. */
 strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const strata_block *block,
                                            strata_capture_kind kind);
 
@@ -51,6 +56,9 @@ strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, 
                                       const strata_capture_front *front);
 void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
 void strata_capture_free_marks(strata_capture_use *use);
+
+/* Frees the arrays; marks and references are the caller's. */
+void strata_capture_free_uses(strata_capture_uses *uses);
 
 /* Holds a reference, once. Errors: OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_hold_ref(strata_capture_uses *uses, strata_ref *ref);

@@ -24,7 +24,7 @@ static void unlock(strata_runtime *runtime, strata_status status)
 /* ---- what a capture notes ---- */
 
 /* NULL: the capture has not noted the block. */
-static strata_capture_use *find_use(const strata_capture *capture, const strata_block *block)
+static strata_capture_use *find_use(strata_capture *capture, const strata_block *block)
 {
     strata_pool_block *own = strata_pool_block_find(capture->runtime, block->id);
     return own && own->capture == capture->id ? &own->use : strata_capture_find_use(&capture->uses, block->id);
@@ -211,7 +211,7 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 /* A new block's, and once its segment's. */
 static strata_status note_block(strata_capture *capture, strata_pool_block *one, const strata_capture_front *front)
 {
-    strata_capture_segment *segment = one->segment;
+    strata_capture_segment *segment = one->range->segment;
     if (segment->within != capture->id && !strata_capture_find_use(&capture->uses, segment->block.id)) {
         strata_capture_use *whole = strata_capture_add_use(&capture->uses, &segment->block, STRATA_CAPTURE_SEGMENT);
         if (!whole)
@@ -229,11 +229,10 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
 static strata_status take(strata_capture *capture, const strata_request *request, const strata_capture_front *front,
                           strata_block *out, bool *taken)
 {
-    strata_capture_place place = {.stream = request->stream, .front = front, .ancestors = {.front = front}};
+    strata_capture_place place = {.stream = request->stream, .front = front, .known = &capture->ancestors};
     strata_pool_block *one;
     bool last;
     strata_status status = strata_capture_pool_take(capture->pool, request, &place, &one);
-    strata_ancestors_free(&place.ancestors);
     *taken = one != NULL;
     if (!one)
         return status;
@@ -444,7 +443,7 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
 {
     const strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
-    const strata_block mine = one->block, segment = one->segment->block;
+    const strata_block mine = one->block, segment = one->range->segment->block;
     strata_status status = STRATA_SUCCESS;
     if (capture && usable) {
         status = own && mine.stream != capture->stream ? refuse_own(block)

@@ -200,6 +200,7 @@ static strata_status finish_capture(strata_capture *capture, strata_capture_make
     else if (make)
         status = make(capture, data);
     destroy_graph(capture);
+    strata_ancestors_free(&capture->ancestors);
     const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
     const strata_status unheld = strata_capture_pool_unhold(capture->pool);
     strata_host_free(capture);

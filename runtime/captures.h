@@ -7,6 +7,7 @@
 #ifndef STRATA_RUNTIME_CAPTURES_H
 #define STRATA_RUNTIME_CAPTURES_H
 
+#include "runtime/ancestors.h"
 #include "runtime/capture_pool.h"
 #include "runtime/capture_uses.h"
 
@@ -25,6 +26,7 @@ typedef struct strata_capture {
     CUgraph graph;             /* then, or NULL */
     strata_status failed;      /* what was not noted: the capture gives no graph */
     strata_capture_uses uses;
+    strata_ancestors *ancestors; /* of its streams, as they are asked for */
 } strata_capture;
 
 /* Initializes and ends a runtime's part. */

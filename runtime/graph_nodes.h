@@ -1,7 +1,4 @@
-/* Where a stream stands in a capture, and which nodes of the captured graph come before that.
- *
- * The next work of a captured stream depends on the nodes of its *front*. What comes before a front is asked of the
- * graph, since a program forks and joins streams by events of its own, which Strata does not see. */
+/* Sets of graph nodes, and where a stream stands in a capture: its next work depends on the nodes of its *front*. */
 #ifndef STRATA_RUNTIME_GRAPH_NODES_H
 #define STRATA_RUNTIME_GRAPH_NODES_H
 
@@ -20,6 +17,9 @@ static inline const CUgraphNode *strata_nodes_items(const strata_nodes *nodes)
 }
 
 bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node);
+
+/* Adds one that is not in the set. False without host memory. */
+bool strata_nodes_push(strata_nodes *nodes, CUgraphNode node);
 
 /* Adds those that are missing. False without host memory: some may be added. */
 bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count);
@@ -43,17 +43,5 @@ typedef struct strata_capture_front {
 
 /* *front has NONE if the stream is not being captured, and after an error: DRIVER. A capture survives it. */
 strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front);
-
-/* Every node that comes before work behind `front`, the front's own among them: by a walk of the graph, at the first
- * question. All zero, with the front: not walked. */
-typedef struct strata_ancestors {
-    const strata_capture_front *front;
-    CUgraphNode *table; /* hashed; NULL: not walked */
-    size_t mask, count;
-    bool failed; /* the driver, or host memory, refused: nothing more is known to come before */
-} strata_ancestors;
-
-bool strata_ancestors_have(strata_ancestors *ancestors, CUgraphNode node);
-void strata_ancestors_free(strata_ancestors *ancestors);
 
 #endif

@@ -48,7 +48,7 @@ static void list(const listing *to, const strata_capture_uses *of, const strata_
         add(to, &use->block, use->access, false);
         if (use->kind == STRATA_CAPTURE_SEGMENT)
             for (const strata_pool_block *one = pool->blocks; one; one = one->next)
-                if (one->segment->block.id.slot == use->block.id.slot)
+                if (one->range->segment->block.id.slot == use->block.id.slot)
                     add(to, &one->block, STRATA_ACCESS_WRITE, true);
     }
 }

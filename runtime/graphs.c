@@ -124,7 +124,7 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
         strata_error_suppress_begin();
         strata_lock_take(&graph->runtime->captures.lock);
         for (const strata_pool_block *one = graph->pool->blocks; one && status == STRATA_SUCCESS; one = one->next)
-            if (one->segment->block.id.slot == use->block.id.slot)
+            if (one->range->segment->block.id.slot == use->block.id.slot)
                 status = strata_launch_use(launch, &one->block, STRATA_ACCESS_WRITE);
         strata_lock_release(&graph->runtime->captures.lock);
         strata_error_suppress_end(status != STRATA_SUCCESS);
@@ -416,9 +416,7 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     }
     for (size_t i = 0; i < uses->ref_count; i++)
         strata_ref_release(uses->refs[i]);
-    strata_host_free(uses->items);
-    strata_host_free(uses->refs);
-    *uses = (strata_capture_uses){0};
+    strata_capture_free_uses(uses);
     return status;
 }
 

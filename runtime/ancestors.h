@@ -1,0 +1,34 @@
+/* Which nodes of a captured graph come before the next work of a stream.
+ *
+ * That is asked of the graph, since a program forks and joins streams by events of its own, which Strata does not see.
+ * A walk of the whole graph for each question would make a capture's cost the square of its size. So what came before a
+ * stream's earlier front is kept: all of it comes before a later front from which each node of the earlier one is met,
+ * and the walk goes no further than that. A front that does not meet them (the program set the stream's dependencies
+ * itself) is walked anew. Nodes are not removed while a graph is captured: the driver forbids it. Guarded by the
+ * captures' lock. */
+#ifndef STRATA_RUNTIME_ANCESTORS_H
+#define STRATA_RUNTIME_ANCESTORS_H
+
+#include "runtime/graph_nodes.h"
+
+/* One stream's, in one capture. All zero but the stream: nothing is known. */
+typedef struct strata_ancestors {
+    struct strata_ancestors *next;
+    CUstream stream;
+    CUgraphNode *table; /* hashed: the nodes of the front, and all that come before them */
+    size_t mask, count;
+    strata_nodes front; /* of the last walk */
+} strata_ancestors;
+
+/* The stream's, made if there are none; NULL without host memory. */
+strata_ancestors *strata_ancestors_of(strata_ancestors **list, CUstream stream);
+
+/* Walks to a front. False if the driver or host memory refuses: then nothing is known to come before it. */
+bool strata_ancestors_reach(strata_ancestors *ancestors, const strata_capture_front *front);
+
+/* Whether a node is one of the last front's, or comes before them. */
+bool strata_ancestors_have(const strata_ancestors *ancestors, CUgraphNode node);
+
+void strata_ancestors_free(strata_ancestors **list);
+
+#endif

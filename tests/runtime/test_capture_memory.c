@@ -1,0 +1,262 @@
+/* What a capture may use again: the walks of its graph, and the cutting of its memory. */
+#include "support/captures.h"
+#include "support/graphs.h"
+#include "support/sweep.h"
+
+#include "runtime/captures.h"
+#include "runtime/graphs.h"
+
+#include <string.h>
+
+/* ---- walks ---- */
+
+static CUgraphNode last_node(CUstream stream)
+{
+    CUstreamCaptureStatus status;
+    cuuint64_t id;
+    CUgraph graph;
+    const CUgraphNode *nodes;
+    size_t count;
+    check_cu(test_cu()->StreamGetCaptureInfo(stream, &status, &id, &graph, &nodes, &count));
+    assert_int_equal(count, 1);
+    return nodes[0];
+}
+
+static void a_stream_that_is_set_back_does_not_know_what_came_after(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block freed[2], used[3];
+    begin(fixture, stream, NULL);
+    used[0] = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &used[0], 1, stream);
+    CUgraphNode before = last_node(stream);
+    test_order_after(fork, stream);
+    for (size_t i = 0; i < 2; i++) {
+        freed[i] = test_allocate(fixture, BYTES << i, fork);
+        test_write(fixture, &freed[i], 2, fork);
+    }
+    CUgraphNode after = last_node(fork);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &freed[i], fork));
+    test_order_after(stream, fork);
+    used[1] = test_allocate(fixture, BYTES, stream);
+    assert_true(test_is_swept() || used[1].address == freed[0].address); /* a walk that fails finds nothing */
+    check_cu(test_cu()->StreamUpdateCaptureDependencies(stream, &before, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
+    used[2] = test_allocate(fixture, BYTES << 1, stream);
+    assert_true(used[2].address != freed[1].address);
+    test_write(fixture, &used[2], 3, stream);
+    check_cu(test_cu()->StreamUpdateCaptureDependencies(stream, &after, 1, CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
+    strata_block again = test_allocate(fixture, BYTES << 1, stream);
+    assert_true(test_is_swept() || again.address == freed[1].address);
+    test_write(fixture, &again, 4, stream);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &used[2], 3, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &again));
+    for (size_t i = 0; i < 3; i++)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &used[i]));
+    check_ok(destroy(graph));
+    test_stream_close(fixture, fork);
+    test_stream_close(fixture, stream);
+}
+
+static size_t questions;
+static CUresult (*get_dependencies)(CUgraphNode node, CUgraphNode *nodes, size_t *count);
+
+static CUresult count_question(CUgraphNode node, CUgraphNode *nodes, size_t *count)
+{
+    questions++;
+    return get_dependencies(node, nodes, count);
+}
+
+/* Two streams side by side, each of which asks at each step whether it may use what the other one freed. */
+static void a_capture_asks_for_each_node_once_a_stream(test_fixture *fixture)
+{
+    enum { STEPS = 200, NODES = 2 * STEPS + 1, CALLS_A_NODE = 2 };
+    CUstream streams[] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_UNKNOWN)};
+    begin(fixture, streams[0], NULL);
+    strata_block first = test_allocate(fixture, BYTES, streams[0]);
+    test_write(fixture, &first, 1, streams[0]);
+    test_order_after(streams[1], streams[0]);
+    if (strata_cu.GraphNodeGetDependencies != count_question) /* else a case that failed left it so */
+        get_dependencies = strata_cu.GraphNodeGetDependencies;
+    strata_cu.GraphNodeGetDependencies = count_question;
+    questions = 0;
+    for (size_t step = 0; step < STEPS; step++) {
+        strata_block blocks[2];
+        for (size_t i = 0; i < 2; i++) {
+            blocks[i] = test_allocate(fixture, BYTES, streams[i]);
+            test_write(fixture, &blocks[i], (unsigned char)step, streams[i]);
+        }
+        for (size_t i = 0; i < 2; i++)
+            check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[i], streams[(i + step) % 2]));
+    }
+    strata_cu.GraphNodeGetDependencies = get_dependencies;
+    if (!test_is_swept())
+        assert_in_range(questions, NODES, 2 * CALLS_A_NODE * NODES);
+    test_order_after(streams[0], streams[1]);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &first));
+    strata_graph *graph = end(fixture, streams[0]);
+    check_ok(strata_graph_launch(graph, streams[0]));
+    test_synchronize(streams[0]);
+    check_ok(destroy(graph));
+    test_stream_close(fixture, streams[1]);
+    test_stream_close(fixture, streams[0]);
+}
+
+/* ---- blocks of the program ---- */
+
+static void a_graph_has_each_of_many_blocks_once(test_fixture *fixture)
+{
+    enum { BLOCKS = 100 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block blocks[BLOCKS];
+    for (size_t i = 0; i < BLOCKS; i++)
+        blocks[i] = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    for (size_t round = 0; round < 2; round++)
+        for (size_t i = 0; i < BLOCKS; i++)
+            test_write(fixture, &blocks[i], (unsigned char)(i + round), stream);
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(graph->uses.count, BLOCKS);
+    check_ok(strata_graph_launch(graph, stream));
+    for (size_t i = 0; i < BLOCKS; i++)
+        check_value(fixture, &blocks[i], (unsigned char)(i + 1), stream);
+    check_ok(destroy(graph));
+    for (size_t i = 0; i < BLOCKS; i++)
+        test_free_on(fixture, &blocks[i], stream);
+    test_stream_close(fixture, stream);
+}
+
+/* ---- ranges ---- */
+
+enum { SEGMENTS = 3, SEGMENT = 64 * STRATA_CAPTURE_GRAIN, LIVE = 64, ROUNDS = 20000 };
+
+static const CUdeviceptr base = (CUdeviceptr)1 << 40;
+
+static size_t next_random(uint64_t *state, size_t most)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (size_t)(*state >> 33) % most;
+}
+
+/* Each byte is in one range; lists and sums are those of the free ranges. */
+static void check_ranges(const strata_capture_ranges *ranges)
+{
+    size_t in_use = 0, free_ranges = 0, listed = 0;
+    for (const strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {
+        CUdeviceptr at = segment->block.address;
+        size_t live = 0, free_bytes = 0;
+        for (const strata_capture_range *range = segment->first; range; range = range->next) {
+            assert_true(range->address == at && range->segment == segment && range->bytes);
+            assert_true(!range->next || range->next->previous == range);
+            const bool whole =
+                range->live || range->capture || !range->next || range->next->live || range->next->capture;
+            assert_true(whole); /* free neighbours that wait for nothing are one */
+            at += range->bytes;
+            live += range->live;
+            in_use += range->live ? range->bytes : 0;
+            free_bytes += range->live ? 0 : range->bytes;
+            free_ranges += !range->live;
+        }
+        assert_true(at == segment->block.address + segment->block.bytes);
+        assert_true(live == segment->live && free_bytes == segment->free);
+    }
+    for (size_t size = 0; size < STRATA_CAPTURE_SIZES; size++) {
+        assert_true(!ranges->free[size] == !(ranges->sizes[size / 64] >> size % 64 & 1));
+        for (const strata_capture_range *range = ranges->free[size]; range; range = range->same_next) {
+            assert_true(!range->live && (!range->same_next || range->same_next->same_previous == range));
+            listed++;
+        }
+    }
+    assert_true(listed == free_ranges && in_use == ranges->in_use);
+}
+
+/* Whether memory that the place may use is free in one piece. */
+static bool has_room(const strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                     const strata_capture_place *place)
+{
+    for (const strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {
+        CUdeviceptr start = 0, end = 0;
+        for (const strata_capture_range *range = segment->first; range; range = range->next) {
+            const bool usable = !range->live && (range->capture != place->front->id || range->stream == place->stream);
+            if (!usable) {
+                start = end = 0;
+                continue;
+            }
+            start = end ? start : range->address;
+            end = range->address + range->bytes;
+            if (((start + alignment - 1) & ~(CUdeviceptr)(alignment - 1)) + bytes <= end)
+                return true;
+        }
+    }
+    return false;
+}
+
+static void memory_is_found_if_there_is_any(void **state)
+{
+    (void)state;
+    static strata_capture_ranges ranges;
+    strata_capture_range *live[LIVE] = {NULL};
+    CUstream streams[] = {(CUstream)0x10, (CUstream)0x20};
+    const strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7};
+    uint64_t random = 1;
+    size_t taken = 0, none = 0;
+    for (size_t i = 0; i < SEGMENTS; i++)
+        assert_true(strata_capture_ranges_add(
+            &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}));
+    for (size_t round = 0; round < ROUNDS; round++) {
+        const size_t which = next_random(&random, LIVE);
+        const CUstream stream = streams[next_random(&random, 2)];
+        if (live[which]) {
+            /* The node is no ancestor of any place: the other stream may not use the memory. */
+            strata_nodes after = {.few = {(CUgraphNode)0x30}, .count = 1};
+            if (next_random(&random, 2))
+                strata_capture_ranges_give(&ranges, live[which]);
+            else
+                strata_capture_ranges_give_within(&ranges, live[which], front.id, stream, true, &after);
+            live[which] = NULL;
+        } else {
+            strata_ancestors *known = NULL;
+            strata_capture_place place = {.stream = stream, .front = &front, .known = &known};
+            const size_t bytes = STRATA_CAPTURE_GRAIN * (1 + next_random(&random, next_random(&random, 4) ? 8 : 40));
+            const size_t alignment = (size_t)STRATA_CAPTURE_GRAIN << next_random(&random, 4);
+            const bool room = has_room(&ranges, bytes, alignment, &place);
+            bool failed;
+            live[which] = strata_capture_ranges_take(&ranges, bytes, alignment, &place, &failed);
+            assert_false(failed);
+            assert_true(room == (live[which] != NULL));
+            if (live[which])
+                assert_true(live[which]->bytes == bytes && !(live[which]->address & (alignment - 1)));
+            taken += room;
+            none += !room;
+            strata_ancestors_free(&known);
+        }
+        check_ranges(&ranges);
+        if (next_random(&random, 500) == 0)
+            strata_capture_ranges_capture_ended(&ranges, front.id);
+    }
+    assert_true(taken > ROUNDS / 5 && none > ROUNDS / 50); /* both were seen */
+    for (size_t i = 0; i < LIVE; i++)
+        if (live[i])
+            strata_capture_ranges_give(&ranges, live[i]);
+    strata_capture_ranges_capture_ended(&ranges, front.id);
+    check_ranges(&ranges);
+    for (const strata_capture_segment *segment = ranges.segments; segment; segment = segment->next)
+        assert_null(segment->first->next);
+    strata_capture_ranges_free(&ranges);
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"async", "pool"};
+    static const test_case cases[] = {TEST_CASE(a_stream_that_is_set_back_does_not_know_what_came_after),
+                                      TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
+                                      TEST_CASE(a_graph_has_each_of_many_blocks_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_found_if_there_is_any)};
+    test_before_clearing = clear_away;
+    test_open_driver();
+    const int failed = test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
+    return failed ? failed
+                  : test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+}
