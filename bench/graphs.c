@@ -1,7 +1,7 @@
 /* Launches of graphs whose blocks are waited for and noted, and memory in captures. */
 #include "bench.h"
 
-enum { LENGTH = 1024, MOST = 64 };
+enum { LENGTH = 1024, MOST = 64, BESIDE = 1000 };
 
 typedef struct graph_scene {
     strata_runtime *runtime;
@@ -108,16 +108,21 @@ static void allocate_and_free(void *state, size_t operations)
     }
 }
 
-static void bench_memory(const bench *self)
+/* `beside` blocks of the capture live on, BESIDE at most. */
+static void bench_memory(const bench *self, const char *name, size_t beside)
 {
-    static const char name[] = "graph, allocate and free in a capture (bare: its questions)";
     graph_scene stage = {.runtime = self->late};
+    static strata_block others[BESIDE];
     if (!bench_wants(self, name))
         return;
     scene_check(strata_runtime_stream_acquire(self->late, &stage.stream), "strata_runtime_stream_acquire");
     scene_check(strata_capture_begin(self->late, stage.stream, STRATA_CAPTURE_GLOBAL, NULL), "strata_capture_begin");
+    for (size_t i = 0; i < beside; i++)
+        scene_check(strata_runtime_allocate(self->late, LENGTH, stage.stream, &others[i]), "strata_runtime_allocate");
     bench_row(self, name, (bench_plan){.batch = 1000, .batches = 1}, (bench_side){ask_bare, NULL, &stage},
               (bench_side){allocate_and_free, NULL, &stage}, (bench_target){REPORT_ADDS_AT_MOST, 100});
+    for (size_t i = 0; i < beside; i++)
+        scene_check(strata_runtime_deallocate(self->late, &others[i]), "strata_runtime_deallocate");
     scene_check(strata_capture_discard(self->late, stage.stream), "strata_capture_discard");
     scene_check(strata_runtime_stream_release(self->late, stage.stream), "strata_runtime_stream_release");
 }
@@ -127,5 +132,6 @@ void bench_graphs(const bench *self)
     report_heading(self->report, "Graphs", false);
     bench_launch(self, "graph, launch with 8 blocks (bare: cuGraphLaunch)", 8, 300);
     bench_launch(self, "graph, launch with 64 blocks (bare: cuGraphLaunch)", 64, 500);
-    bench_memory(self);
+    bench_memory(self, "graph, allocate and free in a capture (bare: its questions)", 0);
+    bench_memory(self, "graph, the same beside 1000 live blocks (bare: its questions)", BESIDE);
 }
