@@ -1,10 +1,11 @@
-/* A graph whose temporaries share memory. The graph has its own pool, as frameworks use for captured work.
+/* A graph whose temporaries share memory, where other code, such as a framework, captures the stream; examples/graphs.c
+ * captures it through Strata, which is simpler. The graph has its own pool.
  *
- * Strata allocates no memory on a stream that is being captured. The captured stream therefore has a stand-in: a stream
- * that is not captured and has no work. The program allocates and frees blocks on the stand-in, in the order in which
- * the captured stream uses them. The next request reuses a freed block's memory; the graph's own order keeps the two
- * uses apart. A capture that forks needs such a pool for each branch with temporaries: one pool takes a block freed on
- * a stand-in for done and may give it to any other stream.
+ * Strata allocates no memory on a stream that other code captures. The captured stream therefore has a stand-in: a
+ * stream that is not captured and has no work. The program allocates and frees blocks on the stand-in, in the order in
+ * which the captured stream uses them. The next request reuses a freed block's memory; the graph's own order keeps the
+ * two uses apart. A capture that forks needs such a pool for each branch with temporaries: one pool takes a block freed
+ * on a stand-in for done and may give it to any other stream.
  *
  * The graph is launched later, with the addresses that it was captured with. So the memory must stay mapped: a hold on
  * each block keeps the pool from remapping or releasing it, and no other code allocates from this pool. The graph is
