@@ -32,7 +32,7 @@ static void a_stream_that_is_set_back_does_not_know_what_came_after(test_fixture
     CUgraphNode before = last_node(stream);
     test_order_after(fork, stream);
     for (size_t i = 0; i < 2; i++) {
-        freed[i] = test_allocate(fixture, BYTES << i, fork);
+        freed[i] = test_allocate(fixture, (size_t)BYTES << i, fork);
         test_write(fixture, &freed[i], 2, fork);
     }
     CUgraphNode after = last_node(fork);
@@ -42,11 +42,11 @@ static void a_stream_that_is_set_back_does_not_know_what_came_after(test_fixture
     used[1] = test_allocate(fixture, BYTES, stream);
     assert_true(test_is_swept() || used[1].address == freed[0].address); /* a walk that fails finds nothing */
     check_cu(test_cu()->StreamUpdateCaptureDependencies(stream, &before, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES));
-    used[2] = test_allocate(fixture, BYTES << 1, stream);
+    used[2] = test_allocate(fixture, (size_t)BYTES << 1, stream);
     assert_true(used[2].address != freed[1].address);
     test_write(fixture, &used[2], 3, stream);
     check_cu(test_cu()->StreamUpdateCaptureDependencies(stream, &after, 1, CU_STREAM_ADD_CAPTURE_DEPENDENCIES));
-    strata_block again = test_allocate(fixture, BYTES << 1, stream);
+    strata_block again = test_allocate(fixture, (size_t)BYTES << 1, stream);
     assert_true(test_is_swept() || again.address == freed[1].address);
     test_write(fixture, &again, 4, stream);
     strata_graph *graph = end(fixture, stream);
