@@ -20,12 +20,12 @@ static void link_range(strata_capture_ranges *ranges, strata_capture_range *rang
 {
     const size_t size = size_of(range->bytes);
     range->same_previous = NULL;
-    range->same_next = ranges->free[size];
+    range->same_next = ranges->free_by_size[size];
     if (range->same_next)
         range->same_next->same_previous = range;
-    ranges->free[size] = range;
+    ranges->free_by_size[size] = range;
     ranges->sizes[size / 64] |= UINT64_C(1) << size % 64;
-    range->segment->free += range->bytes;
+    range->segment->free_bytes += range->bytes;
 }
 
 static void unlink_range(strata_capture_ranges *ranges, strata_capture_range *range)
@@ -35,9 +35,9 @@ static void unlink_range(strata_capture_ranges *ranges, strata_capture_range *ra
         range->same_next->same_previous = range->same_previous;
     if (range->same_previous)
         range->same_previous->same_next = range->same_next;
-    else if (!(ranges->free[size] = range->same_next))
+    else if (!(ranges->free_by_size[size] = range->same_next))
         ranges->sizes[size / 64] &= ~(UINT64_C(1) << size % 64);
-    range->segment->free -= range->bytes;
+    range->segment->free_bytes -= range->bytes;
 }
 
 /* The first size from `size` on that has a free range; STRATA_CAPTURE_SIZES: none. */
@@ -100,7 +100,8 @@ static run find_one(const strata_capture_ranges *ranges, size_t bytes, size_t al
     run best = {0};
     for (size_t size = next_size(ranges, size_of(bytes)); size < STRATA_CAPTURE_SIZES && !best.bytes;
          size = next_size(ranges, size + 1))
-        for (strata_capture_range *range = ranges->free[size]; range && best.bytes != bytes; range = range->same_next) {
+        for (strata_capture_range *range = ranges->free_by_size[size]; range && best.bytes != bytes;
+             range = range->same_next) {
             const size_t skipped = (size_t)(align(range->address, alignment) - range->address);
             if (range->bytes < bytes || range->bytes - bytes < skipped)
                 continue;
@@ -131,7 +132,7 @@ static run find_run(const strata_capture_ranges *ranges, size_t bytes, size_t al
     run best = {0};
     for (strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {
         strata_capture_range *end;
-        for (strata_capture_range *range = segment->free >= bytes ? segment->first : NULL; range;
+        for (strata_capture_range *range = segment->free_bytes >= bytes ? segment->first : NULL; range;
              range = end ? end->next : NULL) {
             const run found = run_from(range, alignment, place, &end);
             if (found.bytes >= bytes && (!best.bytes || found.bytes < best.bytes))

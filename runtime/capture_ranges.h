@@ -8,7 +8,7 @@
 #define STRATA_RUNTIME_CAPTURE_RANGES_H
 
 #include "core/blocks/blocks.h"
-#include "runtime/ancestors.h"
+#include "runtime/graph_ancestors.h"
 
 enum {
     STRATA_CAPTURE_GRAIN = 256,             /* bytes: sizes are multiples, addresses are aligned */
@@ -34,15 +34,15 @@ typedef struct strata_capture_segment {
     struct strata_capture_segment *next;
     strata_block block; /* of the stack */
     strata_capture_range *first;
-    size_t live;       /* ranges */
-    size_t free;       /* bytes */
+    size_t live; /* ranges */
+    size_t free_bytes;
     cuuint64_t within; /* the last capture that took memory of it */
 } strata_capture_segment;
 
 /* All zero: empty. */
 typedef struct strata_capture_ranges {
     strata_capture_segment *segments;
-    strata_capture_range *free[STRATA_CAPTURE_SIZES];
+    strata_capture_range *free_by_size[STRATA_CAPTURE_SIZES];
     uint64_t sizes[STRATA_CAPTURE_SIZES / 64]; /* a bit for each size that has a free range */
     strata_capture_range *spare;               /* linked by `next`, for the next cuts */
     size_t reserved, in_use;                   /* bytes */

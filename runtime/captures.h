@@ -7,9 +7,9 @@
 #ifndef STRATA_RUNTIME_CAPTURES_H
 #define STRATA_RUNTIME_CAPTURES_H
 
-#include "runtime/ancestors.h"
 #include "runtime/capture_pool.h"
 #include "runtime/capture_uses.h"
+#include "runtime/graph_ancestors.h"
 
 typedef struct strata_capture {
     struct strata_capture *next;     /* of the runtime */

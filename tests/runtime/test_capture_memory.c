@@ -104,6 +104,58 @@ static void a_capture_asks_for_each_node_once_a_stream(test_fixture *fixture)
     test_stream_close(fixture, streams[0]);
 }
 
+/* ---- forks ---- */
+
+enum { FORKS = 200 };
+
+static const size_t FORK_BYTES = 2 << 20; /* of the first of three blocks; each is twice as large as the last */
+
+static void many_forks(test_fixture *fixture, bool joined, size_t *reserved)
+{
+    const size_t count = test_is_swept() ? FORKS / 5 : FORKS;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), forks[FORKS];
+    strata_capture_pool_usage usage;
+    strata_capture_pool *pool = make_pool(fixture);
+    begin(fixture, stream, pool);
+    for (size_t i = 0; i < count; i++) {
+        forks[i] = test_stream(fixture, TEST_STREAM_UNKNOWN);
+        test_order_after(forks[i], stream);
+        strata_block blocks[3];
+        for (size_t k = 0; k < 3; k++) {
+            blocks[k] = test_allocate(fixture, FORK_BYTES << k, forks[i]);
+            check_ok(strata_runtime_prepare_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
+            test_fill(blocks[k].address, 1, BYTES, forks[i]);
+            check_ok(strata_runtime_finish_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
+        }
+        for (size_t k = 0; k < 3; k++)
+            check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[k], forks[i]));
+        if (joined)
+            test_order_after(stream, forks[i]);
+    }
+    for (size_t i = 0; i < count && !joined; i++)
+        test_order_after(stream, forks[i]);
+    check_ok(strata_capture_pool_get_usage(pool, &usage));
+    *reserved = usage.reserved;
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    test_synchronize(stream);
+    check_ok(destroy(graph));
+    check_ok(release_pool(pool));
+    for (size_t i = 0; i < count; i++)
+        test_stream_close(fixture, forks[i]);
+}
+
+static void forks_that_are_joined_share_memory_and_forks_side_by_side_do_not(test_fixture *fixture)
+{
+    size_t joined, beside;
+    if (test_owner_is(fixture, "fixed") || test_owner_is(fixture, "binning"))
+        return;
+    many_forks(fixture, true, &joined);
+    assert_true(joined <= 7 * FORK_BYTES * 12 / 10);
+    many_forks(fixture, false, &beside);
+    assert_true(test_is_swept() || beside >= FORKS * 7 * FORK_BYTES);
+}
+
 /* ---- blocks of the program ---- */
 
 static void a_graph_has_each_of_many_blocks_once(test_fixture *fixture)
@@ -160,11 +212,11 @@ static void check_ranges(const strata_capture_ranges *ranges)
             free_ranges += !range->live;
         }
         assert_true(at == segment->block.address + segment->block.bytes);
-        assert_true(live == segment->live && free_bytes == segment->free);
+        assert_true(live == segment->live && free_bytes == segment->free_bytes);
     }
     for (size_t size = 0; size < STRATA_CAPTURE_SIZES; size++) {
-        assert_true(!ranges->free[size] == !(ranges->sizes[size / 64] >> size % 64 & 1));
-        for (const strata_capture_range *range = ranges->free[size]; range; range = range->same_next) {
+        assert_true(!ranges->free_by_size[size] == !(ranges->sizes[size / 64] >> size % 64 & 1));
+        for (const strata_capture_range *range = ranges->free_by_size[size]; range; range = range->same_next) {
             assert_true(!range->live && (!range->same_next || range->same_next->same_previous == range));
             listed++;
         }
@@ -249,14 +301,19 @@ static void memory_is_found_if_there_is_any(void **state)
 
 int main(void)
 {
-    static const char *const stacks[] = {"async", "pool"};
+    enum { RESOURCES = 3 }; /* swept; the others are decorated */
+    static const char *const stacks[] = {
+        "async",          "direct",       "pool", "budget(limit=4GiB), logging(format=memory), statistics, pool",
+        "aligned, async", "binning, pool"};
     static const test_case cases[] = {TEST_CASE(a_stream_that_is_set_back_does_not_know_what_came_after),
                                       TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
-                                      TEST_CASE(a_graph_has_each_of_many_blocks_once)};
+                                      TEST_CASE(a_graph_has_each_of_many_blocks_once),
+                                      TEST_CASE(forks_that_are_joined_share_memory_and_forks_side_by_side_do_not)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_found_if_there_is_any)};
     test_before_clearing = clear_away;
     test_open_driver();
     const int failed = test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
     return failed ? failed
-                  : test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+                  : test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
+                                sizeof cases / sizeof cases[0]);
 }

@@ -186,56 +186,6 @@ static void a_block_of_a_capture_is_found_by_address_and_its_memory_after_the_fr
     check_ok(destroy(graph));
 }
 
-enum { FORKS = 200 };
-
-static const size_t FORK_BYTES = 2 << 20; /* of the first of three blocks; each is twice as large as the last */
-
-static void many_forks(test_fixture *fixture, bool joined, size_t *reserved)
-{
-    const size_t count = test_is_swept() ? FORKS / 5 : FORKS;
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), forks[FORKS];
-    strata_capture_pool_usage usage;
-    strata_capture_pool *pool = make_pool(fixture);
-    begin(fixture, stream, pool);
-    for (size_t i = 0; i < count; i++) {
-        forks[i] = test_stream(fixture, TEST_STREAM_UNKNOWN);
-        test_order_after(forks[i], stream);
-        strata_block blocks[3];
-        for (size_t k = 0; k < 3; k++) {
-            blocks[k] = test_allocate(fixture, FORK_BYTES << k, forks[i]);
-            check_ok(strata_runtime_prepare_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
-            test_fill(blocks[k].address, 1, BYTES, forks[i]);
-            check_ok(strata_runtime_finish_block_use(fixture->runtime, &blocks[k], forks[i], STRATA_ACCESS_WRITE));
-        }
-        for (size_t k = 0; k < 3; k++)
-            check_ok(strata_runtime_deallocate_on(fixture->runtime, &blocks[k], forks[i]));
-        if (joined)
-            test_order_after(stream, forks[i]);
-    }
-    for (size_t i = 0; i < count && !joined; i++)
-        test_order_after(stream, forks[i]);
-    check_ok(strata_capture_pool_get_usage(pool, &usage));
-    *reserved = usage.reserved;
-    strata_graph *graph = end(fixture, stream);
-    check_ok(strata_graph_launch(graph, stream));
-    test_synchronize(stream);
-    check_ok(destroy(graph));
-    check_ok(release_pool(pool));
-    for (size_t i = 0; i < count; i++)
-        test_stream_close(fixture, forks[i]);
-}
-
-static void forks_that_are_joined_share_memory_and_forks_side_by_side_do_not(test_fixture *fixture)
-{
-    size_t joined, beside;
-    if (test_owner_is(fixture, "fixed") || test_owner_is(fixture, "binning"))
-        return;
-    many_forks(fixture, true, &joined);
-    assert_true(joined <= 7 * FORK_BYTES * 12 / 10);
-    many_forks(fixture, false, &beside);
-    assert_true(test_is_swept() || beside >= FORKS * 7 * FORK_BYTES);
-}
-
 static void a_sealed_pool_gives_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -868,7 +818,6 @@ int main(void)
         TEST_CASE(what_is_freed_in_a_capture_is_used_again_in_it),
         TEST_CASE(branches_of_a_fork_share_no_memory_until_they_are_joined),
         TEST_CASE(a_block_of_a_capture_is_found_by_address_and_its_memory_after_the_free_is_not),
-        TEST_CASE(forks_that_are_joined_share_memory_and_forks_side_by_side_do_not),
         TEST_CASE(a_sealed_pool_gives_nothing),
         TEST_CASE(recorded_buffers_live_as_long_as_the_pool_and_its_graphs),
         TEST_CASE(a_pool_is_found_by_its_number_until_its_handles_are_given_back),

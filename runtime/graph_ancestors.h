@@ -6,8 +6,8 @@
  * and the walk goes no further than that. A front that does not meet them (the program set the stream's dependencies
  * itself) is walked anew. Nodes are not removed while a graph is captured: the driver forbids it. Guarded by the
  * captures' lock. */
-#ifndef STRATA_RUNTIME_ANCESTORS_H
-#define STRATA_RUNTIME_ANCESTORS_H
+#ifndef STRATA_RUNTIME_GRAPH_ANCESTORS_H
+#define STRATA_RUNTIME_GRAPH_ANCESTORS_H
 
 #include "runtime/graph_nodes.h"
 

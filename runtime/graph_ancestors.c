@@ -1,5 +1,5 @@
 /* Walks of captured graphs. */
-#include "runtime/ancestors.h"
+#include "runtime/graph_ancestors.h"
 
 #include "core/base/host_memory.h"
 
