@@ -38,13 +38,15 @@ static strata_status open_pool(strata_capture_pool *pool, const char *name)
     strata_device_record *record = strata_device_state_record(runtime->state);
     pool->word = atomic_load_explicit(&record->word, memory_order_acquire);
     strata_status status = check_state(record, pool->word & ~STRATA_RECORD_FLAGS, "a new capture pool");
+    strata_tag tag = 0;
     if (status == STRATA_SUCCESS)
-        status = strata_tag_intern(name ? name : "capture", &pool->tag);
+        status = strata_tag_intern(name ? name : "capture", &tag);
     if (status == STRATA_SUCCESS)
         status = strata_internal_stream_create(runtime->device, false, "a stream of a capture pool", &pool->stream);
     if (status != STRATA_SUCCESS)
         return status;
     pool->record = record;
+    atomic_store_explicit(&pool->tag, tag, memory_order_relaxed);
     pool->timeline = strata_known_timeline(runtime->device, pool->stream);
     return STRATA_SUCCESS;
 }
@@ -103,7 +105,7 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     const strata_request request = {.bytes = segment_bytes(bytes),
                                     .stream = pool->stream,
                                     .alignment = alignment > STRATA_CAPTURE_GRAIN ? alignment : 0,
-                                    .tag = pool->tag};
+                                    .tag = strata_capture_pool_tag(pool)};
     strata_block block;
     strata_status status = strata_resource_allocate(runtime->top, &request, &block);
     if (status != STRATA_SUCCESS)
@@ -145,7 +147,7 @@ static strata_status check_take(const strata_capture_pool *pool, const strata_re
         return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%zu bytes are more than any device has", request->bytes);
     return pool->sealed
                ? strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
-                             strata_tag_name(pool->tag))
+                             strata_tag_name(strata_capture_pool_tag(pool)))
                : STRATA_SUCCESS;
 }
 

@@ -15,10 +15,11 @@ struct strata_capture_pool {
     strata_device_record *record; /* held */
     uint64_t word;                /* of the record */
     uint64_t number;
-    strata_tag tag;
     CUstream stream;           /* on which segments are allocated */
     strata_timeline *timeline; /* of that stream */
     bool is_private;           /* a graph's own */
+
+    _Atomic strata_tag tag; /* of new segments; a private one's gets its capture's name. Any thread */
 
     uint64_t holders; /* handles, captures, graphs and live blocks */
     uint64_t handles; /* of these */
@@ -32,6 +33,11 @@ struct strata_capture_pool {
     size_t buffer_count, buffer_room;
     strata_lock launches; /* held by a launch of one of its graphs */
 };
+
+static inline strata_tag strata_capture_pool_tag(const strata_capture_pool *pool)
+{
+    return atomic_load_explicit(&pool->tag, memory_order_relaxed);
+}
 
 /* Makes a pool with one holder, which is no handle. */
 strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name, strata_capture_pool **out);

@@ -129,7 +129,7 @@ strata_status strata_capture_pool_release(strata_capture_pool *pool)
 static strata_status check_open(const strata_capture_pool *pool, const char *call)
 {
     return pool->sealed ? strata_fail(STRATA_ERROR_SEALED, "%s: the capture pool \"%s\" is sealed", call,
-                                      strata_tag_name(pool->tag))
+                                      strata_tag_name(strata_capture_pool_tag(pool)))
                         : STRATA_SUCCESS;
 }
 

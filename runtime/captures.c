@@ -6,7 +6,7 @@
 #include "core/base/object_counts.h"
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
-#include "runtime/graphs.h"
+#include "runtime/graph_events.h"
 
 /* PTDS programs see macros of these names. */
 #undef strata_capture_begin
@@ -14,6 +14,7 @@
 #undef strata_is_stream_capturing
 #undef strata_capture_end
 #undef strata_capture_discard
+#undef strata_capture_set_name
 
 static strata_lock all_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CAPTURE_LIST);
 static strata_capture *all; /* captures of all runtimes; guarded by all_lock */
@@ -24,7 +25,15 @@ static pthread_key_t thread_key;
 static bool has_thread_key;
 static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
 
-static strata_status end_capture(strata_capture *capture, strata_capture_maker make, void *data);
+/* What becomes of a capture that ends; zeroed: nothing. */
+typedef struct capture_use {
+    strata_graph_event_kind what;
+    strata_capture_maker make;
+    void *data;
+} capture_use;
+
+static strata_status end_capture(strata_capture *capture, const capture_use *to);
+static const capture_use discarded;
 
 /* One that this thread began, and no other may end. */
 static strata_capture *left_behind(void)
@@ -44,7 +53,7 @@ static void discard_left_behind(void *unused)
     strata_status status = STRATA_SUCCESS;
     strata_error_suppress_begin();
     while (strata_driver_is_open() && status == STRATA_SUCCESS && (capture = left_behind()))
-        status = end_capture(capture, NULL, NULL);
+        status = end_capture(capture, &discarded);
     strata_error_suppress_end(false);
 }
 
@@ -190,15 +199,17 @@ static strata_status refuse_capture(const strata_capture *capture)
 }
 
 /* What is not taken over goes. */
-static strata_status finish_capture(strata_capture *capture, strata_capture_maker make, void *data)
+static strata_status finish_capture(strata_capture *capture, const capture_use *to)
 {
     strata_runtime *runtime = capture->runtime;
     strata_status status = STRATA_SUCCESS;
     remove_capture(capture);
-    if (make && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
+    if (to->make && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
         status = refuse_capture(capture);
-    else if (make)
-        status = make(capture, data);
+    else if (to->make)
+        status = to->make(capture, to->data);
+    if (status != STRATA_SUCCESS)
+        strata_capture_tell_failure(capture, to->what, status);
     destroy_graph(capture);
     strata_ancestors_free(&capture->ancestors);
     const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
@@ -209,12 +220,12 @@ static strata_status finish_capture(strata_capture *capture, strata_capture_make
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
 
-static strata_status end_capture(strata_capture *capture, strata_capture_maker make, void *data)
+static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
     strata_status status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    return status == STRATA_SUCCESS ? finish_capture(capture, make, data) : status;
+    return status == STRATA_SUCCESS ? finish_capture(capture, to) : status;
 }
 
 static strata_status refuse_none(const char *call)
@@ -222,14 +233,14 @@ static strata_status refuse_none(const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
 }
 
-strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, const char *call,
+strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, strata_graph_event_kind what,
                                     strata_capture_maker check, strata_capture_maker make, void *data)
 {
     strata_capture *capture = capture_on(runtime, stream);
     if (!capture)
-        return refuse_none(call);
+        return refuse_none(what == STRATA_GRAPH_EVENT_UPDATE ? "strata_graph_update" : "strata_capture_end");
     const strata_status status = check ? check(capture, data) : STRATA_SUCCESS;
-    return status == STRATA_SUCCESS ? end_capture(capture, make, data) : status;
+    return status == STRATA_SUCCESS ? end_capture(capture, &(capture_use){what, make, data}) : status;
 }
 
 static strata_status make_graph(strata_capture *capture, void *out)
@@ -245,7 +256,7 @@ strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strat
     const strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    return strata_capture_end_as(runtime, stream, "strata_capture_end", NULL, make_graph, out);
+    return strata_capture_end_as(runtime, stream, STRATA_GRAPH_EVENT_CAPTURE, NULL, make_graph, out);
 }
 
 strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
@@ -254,7 +265,7 @@ strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     strata_capture *capture = capture_on(runtime, stream);
-    return capture ? end_capture(capture, NULL, NULL) : refuse_none("strata_capture_discard");
+    return capture ? end_capture(capture, &discarded) : refuse_none("strata_capture_discard");
 }
 
 /* ---- beginning ---- */
@@ -369,6 +380,8 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     status = check_idle(capture);
     if (status == STRATA_SUCCESS)
         status = take_pool(capture, pool);
+    if (status == STRATA_SUCCESS)
+        capture->name = strata_capture_pool_tag(capture->pool);
     if (status != STRATA_SUCCESS) {
         strata_host_free(capture);
         return status;
@@ -382,12 +395,32 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
     if (status == STRATA_SUCCESS)
         return STRATA_SUCCESS;
     strata_error_suppress_begin();
-    end_capture(capture, NULL, NULL);
+    end_capture(capture, &discarded);
     strata_error_suppress_end(false);
     return status;
 }
 
 /* ---- looking, and the runtime's part ---- */
+
+strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, const char *name)
+{
+    strata_tag tag;
+    strata_status status = strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture *capture = capture_on(runtime, stream);
+    if (!capture)
+        return refuse_none("strata_capture_set_name");
+    status = strata_tag_intern(name, &tag);
+    if (status != STRATA_SUCCESS)
+        return status;
+    lock(runtime);
+    capture->name = tag;
+    unlock(runtime);
+    if (capture->pool->is_private)
+        atomic_store_explicit(&capture->pool->tag, tag, memory_order_relaxed);
+    return STRATA_SUCCESS;
+}
 
 strata_status strata_capture_status(strata_runtime *runtime, CUstream stream, strata_capture_state *out)
 {
@@ -427,14 +460,14 @@ void strata_captures_destroy(strata_runtime *runtime)
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)
 {
     strata_capture *capture = strata_captures_any(runtime) ? capture_on(runtime, stream) : NULL;
-    return capture ? end_capture(capture, NULL, NULL) : STRATA_SUCCESS;
+    return capture ? end_capture(capture, &discarded) : STRATA_SUCCESS;
 }
 
 strata_status strata_captures_discard(strata_runtime *runtime)
 {
     strata_status status = STRATA_SUCCESS;
     while (status == STRATA_SUCCESS && runtime->captures.list)
-        status = end_capture(runtime->captures.list, NULL, NULL);
+        status = end_capture(runtime->captures.list, &discarded);
     if (status == STRATA_SUCCESS)
         status = strata_capture_pools_reap(runtime);
     if (status != STRATA_SUCCESS)

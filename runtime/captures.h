@@ -18,6 +18,7 @@ typedef struct strata_capture {
     CUstream stream;
     strata_capture_mode mode;
     cuuint64_t id;
+    strata_tag name;           /* of its graph; guarded by the captures' lock */
     strata_capture_pool *pool; /* held */
     pthread_t thread;          /* that began it */
     bool known;                /* the stream is to be made known again */
@@ -43,8 +44,9 @@ strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream str
 /* What becomes of an ended capture that the driver made a graph of; takes over what it uses. NULL: nothing. */
 typedef strata_status (*strata_capture_maker)(strata_capture *capture, void *data);
 
-/* Ends the capture that began on the stream; with `check`, if that allows it. Errors: of strata_capture_end. */
-strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, const char *call,
+/* Ends the capture that began on the stream, for strata_capture_end or strata_graph_update; with `check`, if that
+ * allows it. Errors: of strata_capture_end. */
+strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, strata_graph_event_kind what,
                                     strata_capture_maker check, strata_capture_maker make, void *data);
 
 static inline bool strata_captures_any(const strata_runtime *runtime)

@@ -1,7 +1,7 @@
 /* Changing what a graph does: by another capture, and node by node. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "runtime/graphs.h"
+#include "runtime/graph_events.h"
 
 /* PTDS programs see macros of these names. */
 #undef strata_graph_update
@@ -97,8 +97,10 @@ static strata_status put(strata_capture *capture, void *data)
             refuse_frees(graph);
     }
     strata_lock_release(&graph->pool->launches);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
+        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPDATE, capture->stream, STRATA_SUCCESS);
         return strata_capture_uses_drop(graph->runtime, &old, refusing);
+    }
     if (self->instead)
         strata_graph_make(capture, self->instead);
     return status;
@@ -116,7 +118,7 @@ strata_status strata_graph_update(strata_graph *graph, CUstream stream, strata_g
     if (status == STRATA_SUCCESS && !strata_cu.GraphExecUpdate)
         status = strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_update: the driver has no cuGraphExecUpdate");
     if (status == STRATA_SUCCESS)
-        status = strata_capture_end_as(graph->runtime, stream, "strata_graph_update", check_pool, put, &self);
+        status = strata_capture_end_as(graph->runtime, stream, STRATA_GRAPH_EVENT_UPDATE, check_pool, put, &self);
     if (info)
         *info = self.info;
     return status;

@@ -13,6 +13,7 @@
 #undef strata_graphed_create
 #undef strata_graphed_call
 #undef strata_capture_into
+#undef strata_capture_set_name
 #undef strata_graph_launch
 #undef strata_launch_begin
 
@@ -174,6 +175,14 @@ static strata_status call_body(strata_runtime *runtime, CUstream stream, void *d
     return self->options->body(runtime, stream, self->graphed->blocks, outputs_of(self->graphed), self->options->data);
 }
 
+static strata_status capture_body(strata_runtime *runtime, CUstream stream, void *data)
+{
+    const making *self = data;
+    const strata_status status =
+        self->options->name ? strata_capture_set_name(runtime, stream, self->options->name) : STRATA_SUCCESS;
+    return status == STRATA_SUCCESS ? call_body(runtime, stream, data) : status;
+}
+
 static strata_status warm_up(strata_runtime *runtime, CUstream stream, void *data)
 {
     const making *self = data;
@@ -210,8 +219,8 @@ strata_status strata_graphed_create(strata_runtime *runtime, CUstream stream, co
     making self = {graphed, options};
     status = allocate_all(graphed, stream, options);
     if (status == STRATA_SUCCESS)
-        status = strata_capture_into(runtime, stream, STRATA_CAPTURE_GLOBAL, options->pool, warm_up, call_body, &self,
-                                     &graphed->graph);
+        status = strata_capture_into(runtime, stream, STRATA_CAPTURE_GLOBAL, options->pool, warm_up, capture_body,
+                                     &self, &graphed->graph);
     if (status == STRATA_SUCCESS) {
         *out = graphed;
         return STRATA_SUCCESS;

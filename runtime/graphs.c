@@ -8,6 +8,7 @@
 #include "core/streams/stream_map.h"
 #include "core/streams/stream_wait.h"
 #include "runtime/capture_blocks.h"
+#include "runtime/graph_events.h"
 
 #include <strata/launch.h>
 
@@ -91,6 +92,7 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
     graph->runtime = runtime;
     graph->record = strata_device_state_record(runtime->state);
     graph->word = capture->pool->word;
+    graph->name = capture->name; /* the capture is the caller's alone by now */
     strata_status status = strata_capture_pool_check(capture->pool);
     if (status == STRATA_SUCCESS)
         status = instantiate(graph, capture->graph);
@@ -104,6 +106,7 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
     graph->pool = capture->pool;
     strata_capture_pool_hold(graph->pool);
     count_graph(runtime, true);
+    strata_graph_tell(graph, STRATA_GRAPH_EVENT_CAPTURE, capture->stream, STRATA_SUCCESS);
     *out = graph;
     return STRATA_SUCCESS;
 }
@@ -255,6 +258,27 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     strata_lock_take(&graph->pool->launches);
     status = launch_tracked(graph, stream);
     strata_lock_release(&graph->pool->launches);
+    strata_graph_tell(graph, STRATA_GRAPH_EVENT_LAUNCH, stream, status);
+    return status;
+}
+
+/* Once. */
+static strata_status upload_now(strata_graph *graph, CUstream stream)
+{
+    CUresult result = CUDA_SUCCESS;
+    strata_lock_take(&graph->pool->launches);
+    const bool uploads = !atomic_load_explicit(&graph->uploaded, memory_order_relaxed);
+    if (uploads)
+        result = strata_cu.GraphUpload(graph->exec, stream);
+    if (result == CUDA_SUCCESS)
+        atomic_store_explicit(&graph->uploaded, true, memory_order_release);
+    strata_lock_release(&graph->pool->launches);
+    const strata_status status = result == CUDA_SUCCESS
+                                     ? STRATA_SUCCESS
+                                     : strata_fail_driver(result, "cuGraphUpload", "uploading a graph of %zu nodes%s",
+                                                          graph->nodes, strata_stream_hint(result));
+    if (uploads)
+        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPLOAD, stream, status);
     return status;
 }
 
@@ -269,17 +293,9 @@ strata_status strata_graph_upload(strata_graph *graph, CUstream stream)
     status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&graph->pool->launches);
-    CUresult result = CUDA_SUCCESS;
-    if (!atomic_load_explicit(&graph->uploaded, memory_order_relaxed))
-        result = strata_cu.GraphUpload(graph->exec, stream);
-    if (result == CUDA_SUCCESS)
-        atomic_store_explicit(&graph->uploaded, true, memory_order_release);
-    strata_lock_release(&graph->pool->launches);
+    status = upload_now(graph, stream);
     strata_call_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, "cuGraphUpload", "uploading a graph of %zu nodes%s",
-                                                       graph->nodes, strata_stream_hint(result));
+    return status;
 }
 
 /* ---- facts ---- */
@@ -327,6 +343,11 @@ size_t strata_graph_node_count(const strata_graph *graph)
     return graph ? graph->nodes : 0;
 }
 
+const char *strata_graph_name(const strata_graph *graph)
+{
+    return graph ? strata_tag_name(graph->name) : NULL;
+}
+
 uint64_t strata_graph_generation(const strata_graph *graph)
 {
     return graph ? graph->word >> STRATA_RECORD_GENERATION : 0;
@@ -366,7 +387,7 @@ strata_status strata_graph_dot(const strata_graph *graph, const char *path)
 
 void strata_graph_print(const strata_graph *graph, strata_write_callback write, void *data)
 {
-    char text[256];
+    char text[768]; /* two names of 255 bytes fit */
     size_t outside = 0;
     strata_capture_pool_usage usage;
     if (!graph || !write)
@@ -376,11 +397,14 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
         outside += graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE;
     strata_lock_release(&graph->pool->launches);
     strata_capture_pool_get_usage(graph->pool, &usage);
-    const int length = snprintf(
-        text, sizeof text,
-        "graph of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu bytes, %llu launches",
-        graph->nodes, (unsigned long long)strata_graph_generation(graph), outside, strata_tag_name(graph->pool->tag),
-        usage.reserved, (unsigned long long)strata_graph_num_replays(graph));
+    int length = snprintf(text, sizeof text,
+                          "graph \"%s\" of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu "
+                          "bytes, %llu launches",
+                          strata_graph_name(graph), graph->nodes, (unsigned long long)strata_graph_generation(graph),
+                          outside, strata_tag_name(strata_capture_pool_tag(graph->pool)), usage.reserved,
+                          (unsigned long long)strata_graph_num_replays(graph));
+    if (length >= (int)sizeof text)
+        length = (int)sizeof text - 1;
     write(text, (size_t)length, data);
 }
 

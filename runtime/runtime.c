@@ -38,6 +38,7 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     runtime->top = strata_stack_top(runtime->stack);
     runtime->table = runtime->stack->head.table;
     runtime->tracks_plainly = strata_resource_tracks_plainly(runtime->top);
+    runtime->hears_graphs = strata_resource_hears_graphs(runtime->top);
     runtime->tracks = (runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_USE_TRACKING) != 0;
     runtime->early_events = config->events == STRATA_EVENTS_EARLY;
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;

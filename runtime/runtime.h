@@ -42,6 +42,7 @@ struct strata_runtime {
     strata_resource *top;
     bool tracks;
     bool tracks_plainly; /* no layer hears of uses */
+    bool hears_graphs;   /* a layer hears of captures and graphs */
     bool early_events;
     bool singleton;
     strata_runtime *replaced; /* of a singleton: the one before, whose device was reset */

@@ -115,6 +115,21 @@ void strata_tell_refused_address(strata_resource *top, CUdeviceptr address)
         is_reported(top, address, false);
 }
 
+bool strata_resource_hears_graphs(strata_resource *top)
+{
+    strata_resource *layer = top;
+    while (layer && !layer->ops->graph_event)
+        layer = strata_resource_next_below(top, layer);
+    return layer != NULL;
+}
+
+void strata_tell_graph_event(strata_resource *top, const strata_graph_event *event)
+{
+    for (strata_resource *layer = top; layer; layer = strata_resource_next_below(top, layer))
+        if (layer->ops->graph_event)
+            layer->ops->graph_event(layer, event);
+}
+
 void strata_request_refused(strata_resource *layer, const strata_request *request, strata_status status)
 {
     for (strata_resource *below = layer->upstream; below; below = below->upstream)

@@ -60,4 +60,7 @@ static inline bool strata_call_is_internal(void)
 /* Tells the layers of a free by address that was refused. */
 void strata_tell_refused_address(strata_resource *top, CUdeviceptr address);
 
+bool strata_resource_hears_graphs(strata_resource *top);
+void strata_tell_graph_event(strata_resource *top, const strata_graph_event *event);
+
 #endif

@@ -115,6 +115,11 @@ STRATA_API bool strata_is_stream_capturing(strata_runtime *runtime, CUstream str
  * (the message names the node). */
 STRATA_API strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out);
 
+/* Names the capture that began on the stream, and the graph that it becomes: in logs, and as the tag of memory that a
+ * pool of the graph's own takes from then on. At first it has its pool's name. Errors: INVALID_VALUE (no capture began
+ * there), and those of strata_tag_intern. */
+STRATA_API strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, const char *name);
+
 /* Ends it without a graph. Blocks that were allocated in it stay the caller's. */
 STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream);
 
@@ -188,6 +193,7 @@ STRATA_API bool strata_graph_has_pool(const strata_graph *graph);             /*
 STRATA_API bool strata_graph_has_private_pool(const strata_graph *graph);     /* one of its own */
 STRATA_API strata_capture_pool *strata_graph_pool(const strata_graph *graph); /* the graph's handle: not released */
 STRATA_API size_t strata_graph_pool_buffer_count(const strata_graph *graph);
+STRATA_API const char *strata_graph_name(const strata_graph *graph);
 STRATA_API size_t strata_graph_node_count(const strata_graph *graph);
 STRATA_API uint64_t strata_graph_generation(const strata_graph *graph);
 
@@ -212,6 +218,8 @@ STRATA_API strata_status strata_graph_destroy(strata_graph *graph);
 #define strata_is_stream_capturing(runtime, stream) strata_is_stream_capturing(runtime, strata_stream_as_meant(stream))
 #define strata_capture_end(runtime, stream, out)    strata_capture_end(runtime, strata_stream_as_meant(stream), out)
 #define strata_capture_discard(runtime, stream)     strata_capture_discard(runtime, strata_stream_as_meant(stream))
+#define strata_capture_set_name(runtime, stream, name) \
+    strata_capture_set_name(runtime, strata_stream_as_meant(stream), name)
 #define strata_graph_update(graph, stream, info, instead) \
     strata_graph_update(graph, strata_stream_as_meant(stream), info, instead)
 #define strata_capture_last_node(runtime, stream, out) \

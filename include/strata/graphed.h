@@ -41,6 +41,7 @@ typedef struct strata_graphed_options {
     const strata_block *samples; /* inputs for the warm-ups; NULL: zeros */
     unsigned warm_ups;           /* calls before the capture; 0: 3 */
     strata_capture_pool *pool;   /* of what the body allocates; NULL: one of its own */
+    const char *name;            /* of its graph (strata_capture_set_name); NULL: the pool's */
 } strata_graphed_options;
 
 /* Allocates inputs and outputs on the stream, warms up, and captures, as strata_capture_into does. Errors:

@@ -1,5 +1,5 @@
 /* `logging`: records every allocation, free and use that passes the layer, with addresses and sizes at its position,
- * and every wait for a stream through the runtime, successful or not (docs/layers/logging.md).
+ * every wait for a stream through the runtime, and what happens to graphs, successful or not (docs/layers/logging.md).
  *
  * Each thread writes records into its own ring and never waits. A record without room counts in dropped_records and
  * leaves a gap in its thread's numbers. A writer thread collects the records, merges them into one order, and passes
@@ -30,6 +30,10 @@ typedef enum strata_log_kind {
     STRATA_LOG_REAP,
     STRATA_LOG_TRIM,
     STRATA_LOG_SYNCHRONIZE, /* the host waited for a stream */
+    STRATA_LOG_CAPTURE,     /* ended: of this and the three below, `tag` is the graph's name */
+    STRATA_LOG_LAUNCH,      /* of a graph */
+    STRATA_LOG_UPLOAD,
+    STRATA_LOG_UPDATE, /* by another capture */
     STRATA_LOG_KIND_LIMIT
 } strata_log_kind;
 
@@ -47,14 +51,14 @@ typedef struct strata_log_record {
     uint64_t number;       /* in its thread, from 1; missing ones were dropped */
     uint64_t stream;       /* a handle; ~0: STRATA_STREAM_GONE. Handles are reused */
     uint64_t address;      /* 0: no block */
-    uint64_t requested;    /* bytes; TRIM: bytes to keep; REAP: the mode */
-    uint64_t bytes;        /* usable; COMPLETED, REUSED, REAP, TRIM: that became free */
-    uint64_t alignment;    /* ALLOCATE: requested; 0: none */
-    uint64_t generation;   /* with the slot: the block; 0: none */
-    uint32_t slot;         /* 0xffffff: out of range, the identity is made up */
-    uint32_t stream_id; /* Strata's number of the stream: low 16 bits, unique while it is known or has work or blocks;
-                           high bits count earlier streams with them. 0: unknown without a driver query */
-    uint32_t thread_id; /* gettid() */
+    uint64_t requested;    /* bytes; TRIM: bytes to keep; REAP: the mode; of a graph: its nodes */
+    uint64_t bytes;      /* usable; COMPLETED, REUSED, REAP, TRIM: that became free; of a graph: its pool's segments */
+    uint64_t alignment;  /* ALLOCATE: requested; 0: none */
+    uint64_t generation; /* with the slot: the block; 0: none */
+    uint32_t slot;       /* 0xffffff: out of range, the identity is made up */
+    uint32_t stream_id;  /* Strata's number of the stream: low 16 bits, unique while it is known or has work or blocks;
+                            high bits count earlier streams with them. 0: unknown without a driver query */
+    uint32_t thread_id;  /* gettid() */
     strata_tag tag;
     int32_t device;
     uint32_t flags; /* STRATA_LOG_FLAG_ */

@@ -85,6 +85,24 @@ typedef struct strata_completion {
     bool last;
 } strata_completion;
 
+/* What the runtime did with a capture or a graph (graph.h). */
+typedef enum strata_graph_event_kind {
+    STRATA_GRAPH_EVENT_CAPTURE = 0, /* ended as a graph, or in an error */
+    STRATA_GRAPH_EVENT_LAUNCH,
+    STRATA_GRAPH_EVENT_UPLOAD,
+    STRATA_GRAPH_EVENT_UPDATE, /* by another capture */
+    STRATA_GRAPH_EVENT_KINDS
+} strata_graph_event_kind;
+
+typedef struct strata_graph_event {
+    strata_graph_event_kind kind;
+    strata_status status;
+    CUstream stream;
+    strata_tag name; /* of the graph; failed captures: of the capture */
+    size_t nodes;    /* of the graph; 0: there is none */
+    size_t bytes;    /* of its pool's segments */
+} strata_graph_event;
+
 /* A counter or tunable; see <strata/control.h>. */
 typedef enum strata_value_type {
     STRATA_VALUE_COUNT = 0,
@@ -226,6 +244,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * branch's outermost layer; the layer calls the other ones itself, and stores in its bytes of a block which branch
      * has it. A layer that is in no stack destroys its branches with itself. NULL: no branches. Never forwarded. */
     strata_resource *const *(*branch)(strata_resource *self, size_t which, size_t *count);
+
+    /* Called on every layer, outermost first, behind each of the runtime's calls that do what the event says. It raises
+     * no error and does not call into the stack. NULL: not needed. Never forwarded. */
+    void (*graph_event)(strata_resource *self, const strata_graph_event *event);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

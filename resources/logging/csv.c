@@ -15,7 +15,8 @@ const char *log_kind_name(strata_log_kind kind)
         [STRATA_LOG_ALLOCATE] = "allocate", [STRATA_LOG_DEALLOCATE] = "free",     [STRATA_LOG_COMPLETED] = "complete",
         [STRATA_LOG_REUSED] = "reuse",      [STRATA_LOG_PREPARE_USE] = "prepare", [STRATA_LOG_FINISH_USE] = "finish",
         [STRATA_LOG_RECORD_USE] = "use",    [STRATA_LOG_REAP] = "reap",           [STRATA_LOG_TRIM] = "trim",
-        [STRATA_LOG_SYNCHRONIZE] = "sync",
+        [STRATA_LOG_SYNCHRONIZE] = "sync",  [STRATA_LOG_CAPTURE] = "capture",     [STRATA_LOG_LAUNCH] = "launch",
+        [STRATA_LOG_UPLOAD] = "upload",     [STRATA_LOG_UPDATE] = "update",
     };
     return kind > 0 && kind < STRATA_LOG_KIND_LIMIT ? names[kind] : "?";
 }

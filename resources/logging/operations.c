@@ -491,6 +491,30 @@ static strata_status logging_synchronize(strata_resource *resource, CUstream str
     return status;
 }
 
+static void logging_graph_event(strata_resource *resource, const strata_graph_event *event)
+{
+    static const strata_log_kind kinds[STRATA_GRAPH_EVENT_KINDS] = {
+        [STRATA_GRAPH_EVENT_CAPTURE] = STRATA_LOG_CAPTURE,
+        [STRATA_GRAPH_EVENT_LAUNCH] = STRATA_LOG_LAUNCH,
+        [STRATA_GRAPH_EVENT_UPLOAD] = STRATA_LOG_UPLOAD,
+        [STRATA_GRAPH_EVENT_UPDATE] = STRATA_LOG_UPDATE,
+    };
+    logging *self = (logging *)resource;
+    recorded_call call;
+    log_line *line = begin(self, &call) ? end(self, &call) : NULL;
+    if (!line)
+        return;
+    line->stream = (uint64_t)(uintptr_t)event->stream;
+    line->stream_id = stream_id(self, event->stream);
+    line->duration = 0;
+    line->address = 0;
+    line->requested = event->nodes;
+    line->bytes = event->bytes;
+    line->what = what(kinds[event->kind], event->status, 0, 0);
+    line->where = where_in_table(event->name, 0, STRATA_ACCESS_NONE, 0);
+    publish(&call);
+}
+
 typedef struct reported_block {
     uint64_t address, requested;
 } reported_block;
@@ -573,7 +597,7 @@ void logging_destroy(strata_resource *resource)
     .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim,      \
     .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
     .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
-    .synchronize = logging_synchronize, .request_refused = logging_request_refused
+    .synchronize = logging_synchronize, .request_refused = logging_request_refused, .graph_event = logging_graph_event
 
 const strata_resource_ops logging_ops_without_uses = {LOGGING_OPS};
 

@@ -9,7 +9,7 @@
 
 enum {
     STRATA_STATISTICS_STATUSES = 64, /* more than there are */
-    STRATA_STATISTICS_VALUES = 13,
+    STRATA_STATISTICS_VALUES = 18,
     STRATA_STATISTICS_SCOPE_SLOTS = 2048, /* open scopes, and closed ones with live blocks */
     /* What an allocation has beside its tag. */
     STRATA_STATISTICS_STACKS = 1,
@@ -26,6 +26,7 @@ typedef struct strata_statistics {
     struct strata_statistics *next, *previous; /* list of reporting layers; guarded by reporting_lock */
     _Atomic uint64_t failures[STRATA_STATISTICS_STATUSES]; /* allocations by status; any thread, relaxed */
     _Atomic uint64_t free_failures;                        /* any thread, relaxed */
+    _Atomic uint64_t graph_events[STRATA_GRAPH_EVENT_KINDS], graph_failures; /* any thread, relaxed */
     strata_tag_counters counters;
     strata_per_thread entered;                                                /* the scope of each thread */
     strata_lock scopes_lock;                                                  /* of opening and closing */

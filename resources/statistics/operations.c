@@ -222,6 +222,14 @@ static void statistics_request_refused(strata_resource *resource, const strata_r
     count_failure((strata_statistics *)resource, status);
 }
 
+static void statistics_graph_event(strata_resource *resource, const strata_graph_event *event)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    _Atomic uint64_t *counter =
+        event->status == STRATA_SUCCESS ? &self->graph_events[event->kind] : &self->graph_failures;
+    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+}
+
 /* ---- making and ending ---- */
 
 static strata_status statistics_begin(strata_resource *resource)
@@ -256,4 +264,5 @@ const strata_resource_ops strata_statistics_ops = {
     .describe = strata_statistics_describe,
     .end_refused = strata_statistics_end_refused,
     .request_refused = statistics_request_refused,
+    .graph_event = statistics_graph_event,
 };

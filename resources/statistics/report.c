@@ -18,6 +18,8 @@ enum {
     FAILURES,
     FREE_FAILURES,
     SCOPES,
+    GRAPH_EVENTS, /* as strata_graph_event_kind */
+    GRAPH_FAILURES = GRAPH_EVENTS + STRATA_GRAPH_EVENT_KINDS,
     STACKS,
     RESET_PEAKS,
 };
@@ -35,6 +37,13 @@ const strata_value strata_statistics_values[STRATA_STATISTICS_VALUES] = {
     [FAILURES] = {"failures", STRATA_VALUE_COUNT, false, "allocations that failed"},
     [FREE_FAILURES] = {"free_failures", STRATA_VALUE_COUNT, false, "frees that failed"},
     [SCOPES] = {"scopes", STRATA_VALUE_COUNT, false, "open scopes"},
+    [GRAPH_EVENTS +
+        STRATA_GRAPH_EVENT_CAPTURE] = {"graphs.captures", STRATA_VALUE_COUNT, false, "captures that ended as graphs"},
+    [GRAPH_EVENTS + STRATA_GRAPH_EVENT_LAUNCH] = {"graphs.launches", STRATA_VALUE_COUNT, false, "launches of graphs"},
+    [GRAPH_EVENTS + STRATA_GRAPH_EVENT_UPLOAD] = {"graphs.uploads", STRATA_VALUE_COUNT, false, "uploads of graphs"},
+    [GRAPH_EVENTS +
+        STRATA_GRAPH_EVENT_UPDATE] = {"graphs.updates", STRATA_VALUE_COUNT, false, "captures put into a graph"},
+    [GRAPH_FAILURES] = {"graphs.failures", STRATA_VALUE_COUNT, false, "of these calls, those that failed"},
     [STACKS] = {"stacks", STRATA_VALUE_SWITCH, true, "record the call stack of each allocation"},
     [RESET_PEAKS] = {"reset_peaks", STRATA_VALUE_SWITCH, true, "set to 1: resets every peak to what is live"},
 };
@@ -92,6 +101,15 @@ strata_status strata_statistics_get_value(strata_resource *resource, size_t whic
         break;
     case FREE_FAILURES:
         *value = atomic_load_explicit(&self->free_failures, memory_order_relaxed);
+        break;
+    case GRAPH_EVENTS + STRATA_GRAPH_EVENT_CAPTURE:
+    case GRAPH_EVENTS + STRATA_GRAPH_EVENT_LAUNCH:
+    case GRAPH_EVENTS + STRATA_GRAPH_EVENT_UPLOAD:
+    case GRAPH_EVENTS + STRATA_GRAPH_EVENT_UPDATE:
+        *value = atomic_load_explicit(&self->graph_events[which - GRAPH_EVENTS], memory_order_relaxed);
+        break;
+    case GRAPH_FAILURES:
+        *value = atomic_load_explicit(&self->graph_failures, memory_order_relaxed);
         break;
     case SCOPES:
         *value = strata_tag_counters_scopes(&self->counters);

@@ -745,8 +745,9 @@ static void print_says_what_a_graph_has(test_fixture *fixture)
     strata_graph *graph = end(fixture, stream);
     check_ok(strata_graph_launch(graph, stream));
     strata_graph_print(graph, write_text, text);
-    assert_string_equal(text, "graph of 1 nodes, generation 0: 1 blocks from outside, pool \"capture\" of 0 bytes, 1 "
-                              "launches");
+    assert_string_equal(text,
+                        "graph \"capture\" of 1 nodes, generation 0: 1 blocks from outside, pool \"capture\" of 0 "
+                        "bytes, 1 launches");
     check_ok(destroy(graph));
     test_free_on(fixture, &block, stream);
 }

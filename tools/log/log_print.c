@@ -189,8 +189,9 @@ void log_totals_add(log_totals *totals, const strata_log_record *record)
     totals->late += (record->flags & STRATA_LOG_FLAG_LATE) != 0;
     totals->count[record->kind]++;
     totals->failures[record->kind] += failed;
+    const bool of_graph = record->kind > STRATA_LOG_SYNCHRONIZE;
     bool sized = record->kind != STRATA_LOG_REAP && record->kind != STRATA_LOG_TRIM;
-    if (!failed)
+    if (!failed && !of_graph) /* many launches have the same memory */
         totals->bytes[record->kind] += sized && record->kind < STRATA_LOG_COMPLETED ? record->requested : record->bytes;
     if (!failed)
         count_block(totals, record);
@@ -205,7 +206,7 @@ void log_totals_print(FILE *to, const log_totals *t)
         if (!t->count[kind])
             continue;
         fprintf(to, "%-16s %s", log_kind_name((strata_log_kind)kind), words_of_count(t->count[kind]).text);
-        if (kind != STRATA_LOG_SYNCHRONIZE)
+        if (kind < STRATA_LOG_SYNCHRONIZE)
             fprintf(to, ", %s", words_of_bytes(t->bytes[kind]).text);
         if (t->failures[kind])
             fprintf(to, ", %s failed", words_of_count(t->failures[kind]).text);

@@ -311,11 +311,12 @@ static void values_are_read_by_their_names_and_only_switches_are_set(void **stat
         const char *name;
         uint64_t value;
     } expected[] = {
-        {"bytes.current", 300},    {"bytes.peak", 1000}, {"bytes.total", 1300},
-        {"blocks.current", 1},     {"blocks.peak", 1},   {"blocks.total", 2},
-        {"requested.total", 1300}, {"retired.bytes", 0}, {"failures", 1},
-        {"free_failures", 1},      {"scopes", 1},        {"stacks", 0},
-        {"reset_peaks", 0},
+        {"bytes.current", 300},    {"bytes.peak", 1000},   {"bytes.total", 1300},
+        {"blocks.current", 1},     {"blocks.peak", 1},     {"blocks.total", 2},
+        {"requested.total", 1300}, {"retired.bytes", 0},   {"failures", 1},
+        {"free_failures", 1},      {"scopes", 1},          {"stacks", 0},
+        {"reset_peaks", 0},        {"graphs.captures", 0}, {"graphs.launches", 0},
+        {"graphs.uploads", 0},     {"graphs.updates", 0},  {"graphs.failures", 0},
     };
     strata_block block = allocate(1000, tag_a), other;
     release(&block);
