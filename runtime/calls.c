@@ -7,6 +7,7 @@
 #include "core/stack/calls.h"
 #include "core/stack/own_stream_free.h"
 #include "runtime/captures.h"
+#include "runtime/graph_frees.h"
 #include "runtime/references.h"
 
 /* ---- memory ---- */
@@ -154,8 +155,10 @@ strata_status strata_runtime_reap_pending(strata_runtime *runtime)
 {
     strata_status status = strata_check_runtime_now(runtime);
     size_t bytes;
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
         strata_references_free_deferred(runtime);
+        strata_graphs_free_due(runtime);
+    }
     return status == STRATA_SUCCESS ? runtime->top->ops->reap(runtime->top, STRATA_REAP_WAIT, &bytes) : status;
 }
 

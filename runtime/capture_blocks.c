@@ -135,26 +135,55 @@ strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdevicep
     return one;
 }
 
-strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, CUstream stream, bool plain,
-                                     strata_nodes *after, bool *last)
+/* The identity ends. The range is still live. */
+static strata_status end_block(strata_pool_block *one, const strata_block *block)
 {
-    strata_capture_pool *pool = one->pool;
-    strata_table *table = pool->runtime->table;
+    strata_table *table = one->pool->runtime->table;
     strata_entry *entry;
-    *last = false;
     const strata_status status = strata_entry_retire_kept(table, block, &entry);
     if (status != STRATA_SUCCESS)
         return status;
-    HASH_DEL(pool->runtime->captures.pool_blocks, one);
+    HASH_DEL(one->pool->runtime->captures.pool_blocks, one);
     strata_entry_destroy(table, entry, one->slot);
-    if (after)
-        strata_capture_ranges_give_within(&pool->ranges, one->range, one->capture, stream, plain, after);
-    else
-        strata_capture_ranges_give(&pool->ranges, one->range);
+    return STRATA_SUCCESS;
+}
+
+static void forget_block(strata_pool_block *one)
+{
     unlink_block(one);
     make_spare(one);
+}
+
+strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, bool *last)
+{
+    strata_capture_pool *pool = one->pool;
+    *last = false;
+    const strata_status status = end_block(one, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture_ranges_give(&pool->ranges, one->range);
+    forget_block(one);
     *last = pool->holders == 0;
     return STRATA_SUCCESS;
+}
+
+strata_status strata_pool_block_free_within(strata_pool_block *one, const strata_block *block, strata_nodes *after,
+                                            strata_capture_place *place)
+{
+    const strata_status status = end_block(one, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture_ranges_give_within(&one->pool->ranges, one->range, one->capture, after, place);
+    forget_block(one);
+    return STRATA_SUCCESS;
+}
+
+void strata_pool_block_take_back(strata_pool_block *one, const strata_block *block, cuuint64_t capture)
+{
+    if (end_block(one, block) != STRATA_SUCCESS) /* no other thread knows it */
+        return;
+    strata_capture_ranges_give_barred(&one->pool->ranges, one->range, capture);
+    forget_block(one);
 }
 
 void strata_pool_blocks_leave_capture(strata_capture_pool *pool, cuuint64_t capture)

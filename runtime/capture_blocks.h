@@ -30,10 +30,15 @@ strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address);
 
 /* Retires the block, frees its range, and lets go of the pool: *last if nothing holds that any more, for
- * strata_captures.end_pool. In a capture, `after` are the nodes behind which the range may be used; else NULL. Errors:
- * those of a free. */
-strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, CUstream stream, bool plain,
-                                     strata_nodes *after, bool *last);
+ * strata_captures.end_pool. Errors: those of a free. */
+strata_status strata_pool_block_free(strata_pool_block *one, const strata_block *block, bool *last);
+
+/* The same in its capture, which holds the pool: the range may be used behind the nodes (capture_ranges.h). */
+strata_status strata_pool_block_free_within(strata_pool_block *one, const strata_block *block, strata_nodes *after,
+                                            strata_capture_place *place);
+
+/* Undoes the making of a block in a capture, which holds the pool. */
+void strata_pool_block_take_back(strata_pool_block *one, const strata_block *block, cuuint64_t capture);
 
 /* The capture has ended: its blocks are the pool's alone. */
 void strata_pool_blocks_leave_capture(strata_capture_pool *pool, cuuint64_t capture);

@@ -41,14 +41,9 @@ static strata_status open_pool(strata_capture_pool *pool, const char *name)
     strata_tag tag = 0;
     if (status == STRATA_SUCCESS)
         status = strata_tag_intern(name ? name : "capture", &tag);
-    if (status == STRATA_SUCCESS)
-        status = strata_internal_stream_create(runtime->device, false, "a stream of a capture pool", &pool->stream);
-    if (status != STRATA_SUCCESS)
-        return status;
     pool->record = record;
     atomic_store_explicit(&pool->tag, tag, memory_order_relaxed);
-    pool->timeline = strata_known_timeline(runtime->device, pool->stream);
-    return STRATA_SUCCESS;
+    return status;
 }
 
 strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name, strata_capture_pool **out)
@@ -99,15 +94,46 @@ static size_t segment_bytes(size_t bytes)
     return bytes <= STRATA_CAPTURE_SEGMENT_SMALL / 2 ? STRATA_CAPTURE_SEGMENT_SMALL : bytes;
 }
 
+/* The pool's, or a new one, unless another thread is faster: many graphs need no memory, and there are 65,533 streams.
+ */
+static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
+{
+    strata_runtime *runtime = pool->runtime;
+    bool gone;
+    lock(runtime);
+    *out = pool->stream;
+    unlock(runtime);
+    if (*out)
+        return STRATA_SUCCESS;
+    CUstream made;
+    const strata_status status =
+        strata_internal_stream_create(runtime->device, false, "a stream of a capture pool", &made);
+    if (status != STRATA_SUCCESS)
+        return status;
+    lock(runtime);
+    const bool first = !pool->stream;
+    if (first) {
+        pool->stream = made;
+        pool->timeline = strata_known_timeline(runtime->device, made);
+    }
+    *out = pool->stream;
+    unlock(runtime);
+    return first ? STRATA_SUCCESS : strata_internal_stream_destroy(runtime->device, made, &gone);
+}
+
 static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t alignment)
 {
     strata_runtime *runtime = pool->runtime;
+    CUstream stream;
+    strata_status status = make_stream(pool, &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
     const strata_request request = {.bytes = segment_bytes(bytes),
-                                    .stream = pool->stream,
+                                    .stream = stream,
                                     .alignment = alignment > STRATA_CAPTURE_GRAIN ? alignment : 0,
                                     .tag = strata_capture_pool_tag(pool)};
     strata_block block;
-    strata_status status = strata_resource_allocate(runtime->top, &request, &block);
+    status = strata_resource_allocate(runtime->top, &request, &block);
     if (status != STRATA_SUCCESS)
         return status;
     strata_block part = block; /* the ranges'; the free needs the block as it is */
@@ -166,7 +192,7 @@ strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_r
         failed = !*out;
     }
     if (range && failed)
-        strata_capture_ranges_give(&pool->ranges, range);
+        strata_capture_ranges_give_barred(&pool->ranges, range, place->front->id);
     return failed ? strata_fail_host_memory("a block of a capture pool") : STRATA_SUCCESS;
 }
 

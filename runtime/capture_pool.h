@@ -15,11 +15,12 @@ struct strata_capture_pool {
     strata_device_record *record; /* held */
     uint64_t word;                /* of the record */
     uint64_t number;
-    CUstream stream;           /* on which segments are allocated */
-    strata_timeline *timeline; /* of that stream */
-    bool is_private;           /* a graph's own */
+    bool is_private; /* a graph's own */
 
     _Atomic strata_tag tag; /* of new segments; a private one's gets its capture's name. Any thread */
+
+    CUstream stream;           /* on which segments are allocated; made for the first one, then constant */
+    strata_timeline *timeline; /* of that stream */
 
     uint64_t holders; /* handles, captures, graphs and live blocks */
     uint64_t handles; /* of these */

@@ -65,7 +65,7 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
     if (status != STRATA_SUCCESS)
         return status;
     bool gone = true;
-    if (strata_device_is_usable(pool->runtime->device))
+    if (pool->stream && strata_device_is_usable(pool->runtime->device))
         status = strata_internal_stream_destroy(pool->runtime->device, pool->stream, &gone);
     if (!gone)
         return status;
@@ -150,6 +150,17 @@ static bool reserve_buffer(strata_capture_pool *pool)
     return true;
 }
 
+/* A pool that kept its own memory would never end. The lock is held. */
+static strata_status check_buffer(const strata_capture_pool *pool, const strata_ref *ref)
+{
+    const strata_pool_block *one = strata_pool_block_find(pool->runtime, ref->whole->block.id);
+    return one && one->pool == pool ? strata_fail(STRATA_ERROR_INVALID_VALUE,
+                                                  "strata_capture_pool_record_buffer: the reference is to memory of "
+                                                  "this pool \"%s\", which keeps it anyhow",
+                                                  strata_tag_name(strata_capture_pool_tag(pool)))
+                                    : STRATA_SUCCESS;
+}
+
 strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strata_ref *ref)
 {
     if (!pool || !ref)
@@ -160,6 +171,8 @@ strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strat
     strata_error_suppress_begin();
     lock(pool->runtime);
     status = check_open(pool, "strata_capture_pool_record_buffer");
+    if (status == STRATA_SUCCESS)
+        status = check_buffer(pool, ref);
     if (status == STRATA_SUCCESS && !reserve_buffer(pool))
         status = strata_fail_host_memory("a buffer of a capture pool");
     if (status == STRATA_SUCCESS)

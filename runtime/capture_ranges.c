@@ -61,32 +61,12 @@ typedef struct run {
     size_t bytes;      /* from the start to the end of the run */
 } run;
 
-/* Whether a node comes before the work at the place. */
-static bool comes_before(strata_capture_place *place, CUgraphNode node)
-{
-    if (!place->asked) {
-        place->asked = true;
-        place->ancestors = strata_ancestors_of(place->known, place->stream);
-        if (place->ancestors && !strata_ancestors_reach(place->ancestors, place->front))
-            place->ancestors = NULL;
-    }
-    return place->ancestors && strata_ancestors_have(place->ancestors, node);
-}
-
 static bool may_use(const strata_capture_range *range, strata_capture_place *place)
 {
-    if (range->live)
-        return false;
-    if (range->capture != place->front->id || !range->capture)
-        return true;
-    if (range->barred)
-        return false;
-    if (range->plain && range->stream == place->stream)
-        return true;
-    for (size_t i = 0; i < range->after.count; i++)
-        if (!comes_before(place, strata_nodes_items(&range->after)[i]))
-            return false;
-    return true;
+    if (range->live || !range->capture)
+        return !range->live;
+    return range->capture == place->front->id && !range->barred &&
+           strata_capture_place_is_after_all(place, &range->after);
 }
 
 static CUdeviceptr align(CUdeviceptr address, size_t alignment)
@@ -157,8 +137,6 @@ static bool cut(strata_capture_ranges *ranges, strata_capture_range *range, size
                                    .address = range->address + bytes,
                                    .bytes = range->bytes - bytes,
                                    .capture = range->capture,
-                                   .stream = range->stream,
-                                   .plain = range->plain,
                                    .barred = range->barred};
     if (!strata_nodes_add(&rest->after, strata_nodes_items(&range->after), range->after.count))
         rest->barred = true;
@@ -187,8 +165,7 @@ static void forget_order(strata_capture_range *range)
 {
     strata_nodes_free(&range->after);
     range->capture = 0;
-    range->stream = NULL;
-    range->plain = range->barred = false;
+    range->barred = false;
 }
 
 /* The part of a run that begins at its start, not linked; NULL without host memory. */
@@ -268,61 +245,74 @@ bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block
     return true;
 }
 
-/* Whether one range can stand for both. */
-static bool are_alike(const strata_capture_range *a, const strata_capture_range *b)
+/* Whether what waits for the range, which was freed at the place, waits for its neighbour too. */
+static bool covers(const strata_capture_range *range, const strata_capture_range *neighbour,
+                   strata_capture_place *place)
 {
-    if (a->live || b->live || a->capture != b->capture)
+    if (!neighbour || neighbour->live || neighbour->capture != range->capture)
         return false;
-    return !a->capture || (a->plain && b->plain && a->stream == b->stream && !a->barred && !b->barred);
+    if (!range->capture)
+        return true;
+    return place && !range->barred && !neighbour->barred && strata_capture_place_is_after_all(place, &neighbour->after);
 }
 
-/* Without host memory for the nodes of both they stay two. `range` is not linked. */
-static void join_next(strata_capture_ranges *ranges, strata_capture_range *range)
-{
-    while (range->next && are_alike(range, range->next) &&
-           strata_nodes_add(&range->after, strata_nodes_items(&range->next->after), range->next->after.count)) {
-        unlink_range(ranges, range->next);
-        absorb_next(ranges, range);
-    }
-}
-
-/* Joins a free range with what is behind it. */
-static void join_linked(strata_capture_ranges *ranges, strata_capture_range *range)
-{
-    if (!range->next || !are_alike(range, range->next))
-        return;
-    unlink_range(ranges, range);
-    join_next(ranges, range);
-    link_range(ranges, range);
-}
-
-static void free_range(strata_capture_ranges *ranges, strata_capture_range *range)
+/* Joins it with its neighbours, and links it. */
+static void free_range(strata_capture_ranges *ranges, strata_capture_range *range, strata_capture_place *place)
 {
     range->live = false;
     range->segment->live--;
     ranges->in_use -= range->bytes;
-    join_next(ranges, range);
+    while (covers(range, range->next, place)) {
+        unlink_range(ranges, range->next);
+        absorb_next(ranges, range);
+    }
+    while (covers(range, range->previous, place)) {
+        strata_capture_range *previous = range->previous;
+        unlink_range(ranges, previous);
+        strata_nodes_free(&previous->after);
+        previous->after = range->after;
+        range->after = (strata_nodes){0};
+        absorb_next(ranges, previous);
+        range = previous;
+    }
     link_range(ranges, range);
-    if (range->previous)
-        join_linked(ranges, range->previous);
 }
 
 void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     forget_order(range);
-    free_range(ranges, range);
+    free_range(ranges, range, NULL);
 }
 
 void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
-                                       CUstream stream, bool plain, strata_nodes *after)
+                                       strata_nodes *after, strata_capture_place *place)
 {
     range->capture = capture;
-    range->stream = stream;
-    range->plain = plain;
     range->barred = false;
     range->after = *after;
     *after = (strata_nodes){0};
-    free_range(ranges, range);
+    free_range(ranges, range, place);
+}
+
+void strata_capture_ranges_give_barred(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture)
+{
+    forget_order(range);
+    range->capture = capture;
+    range->barred = true;
+    free_range(ranges, range, NULL);
+}
+
+/* Joins a free range with those behind it, if none waits for anything. */
+static void join_next(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    if (range->live || range->capture || !covers(range, range->next, NULL))
+        return;
+    unlink_range(ranges, range);
+    while (covers(range, range->next, NULL)) {
+        unlink_range(ranges, range->next);
+        absorb_next(ranges, range);
+    }
+    link_range(ranges, range);
 }
 
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture)
@@ -332,7 +322,7 @@ void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64
             if (!range->live && range->capture == capture)
                 forget_order(range);
         for (strata_capture_range *range = segment->first; range; range = range->next)
-            join_linked(ranges, range);
+            join_next(ranges, range);
     }
 }
 

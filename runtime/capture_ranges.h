@@ -2,8 +2,8 @@
  * the pool, or free.
  *
  * What was freed in a capture is used again in it only by work that comes, in the graph, after all work that used it: a
- * free range has the nodes that such work must come after. Between captures there is no such rule: two graphs that
- * share a segment do not run at a time (runtime/graphs.c). Guarded by its client's lock. */
+ * free range has the nodes that such work must come after. Other captures use it when that one has ended: two graphs
+ * that share a segment do not run at a time (runtime/graphs.c). Guarded by its client's lock. */
 #ifndef STRATA_RUNTIME_CAPTURE_RANGES_H
 #define STRATA_RUNTIME_CAPTURE_RANGES_H
 
@@ -23,10 +23,8 @@ typedef struct strata_capture_range {
     CUdeviceptr address;
     size_t bytes;
     bool live;
-    cuuint64_t capture; /* in which it was freed; 0: none that is under way */
-    CUstream stream;    /* of the free */
-    bool plain;         /* all uses came before the stream's front */
-    bool barred;        /* in that capture it is not used again: nothing could be learned of its uses */
+    cuuint64_t capture; /* in which it was freed, and which alone may use it again; 0: none that is under way */
+    bool barred;        /* nor does that one: nothing could be learned of its uses */
     strata_nodes after; /* where it was freed in a capture: nodes to come after */
 } strata_capture_range;
 
@@ -48,15 +46,6 @@ typedef struct strata_capture_ranges {
     size_t reserved, in_use;                   /* bytes */
 } strata_capture_ranges;
 
-/* The work that is to use a range: of a stream at a place in a capture. */
-typedef struct strata_capture_place {
-    CUstream stream;
-    const strata_capture_front *front;
-    strata_ancestors **known;    /* of the capture's streams */
-    strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for, or not to be had */
-    bool asked;
-} strata_capture_place;
-
 /* Takes the free range that fits best, or else neighbours that fit together, with `bytes` a multiple of the grain;
  * NULL: none fits. Also NULL, with *failed, without host memory. */
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
@@ -65,10 +54,17 @@ strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, 
 /* Adds a block of the stack as a free segment. False without host memory. */
 bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block);
 
-/* Frees a live range outside of captures, or in one with the nodes to come after, which are taken over. */
+/* Frees a live range outside of captures. */
 void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range);
+
+/* Frees it in a capture, with the nodes to come after, which are taken over: the place's front, and what else used it.
+ * NULL place: the free has none. */
 void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
-                                       CUstream stream, bool plain, strata_nodes *after);
+                                       strata_nodes *after, strata_capture_place *place);
+
+/* Gives back what was taken in vain: of the order that it had nothing is left, so that capture does not use it again.
+ */
+void strata_capture_ranges_give_barred(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture);
 
 /* The capture has ended: what was freed in it is free for all. */
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture);

@@ -12,7 +12,8 @@ enum { SEARCHED = 16 }; /* items without an index */
 
 static bool is_of(const strata_capture_use *use, strata_block_id id)
 {
-    return use->block.id.slot == id.slot && use->block.id.generation == id.generation;
+    return use->block.id.slot == id.slot && use->block.id.generation == id.generation &&
+           use->block.id.table == id.table;
 }
 
 static void add_to_index(strata_capture_uses *uses)
@@ -136,30 +137,29 @@ bool strata_capture_reserve_mark(strata_capture_use *use)
     return reserved;
 }
 
-/* The mark that the access replaces: of a write, all; of a read, the stream's last one. */
-static strata_capture_mark *mark_for(strata_capture_use *use, CUstream stream, bool writes)
+/* What comes after the new mark comes after what it replaces: of a write, all before it; of a read, the reads. */
+static void drop_replaced(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
-    if (writes)
-        strata_capture_clear_marks(use);
-    for (size_t i = 0; i < use->count; i++)
-        if (use->marks[i].stream == stream && !use->marks[i].writes)
-            return &use->marks[i];
-    strata_capture_mark *mark = &use->marks[use->count++];
-    *mark = (strata_capture_mark){.stream = stream, .writes = writes};
-    return mark;
+    size_t kept = 0;
+    for (size_t i = 0; i < use->count; i++) {
+        strata_capture_mark *mark = &use->marks[i];
+        if ((writes || !mark->writes) && strata_capture_place_is_after_all(place, &mark->nodes))
+            strata_nodes_free(&mark->nodes);
+        else
+            use->marks[kept++] = *mark;
+    }
+    use->count = kept;
 }
 
-strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, bool writes,
-                                      const strata_capture_front *front)
+strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
     strata_nodes nodes = {0};
-    if (!strata_capture_reserve_mark(use) || !strata_nodes_add(&nodes, front->nodes, front->count)) {
+    if (!strata_capture_reserve_mark(use) || !strata_nodes_add(&nodes, place->front->nodes, place->front->count)) {
         strata_nodes_free(&nodes);
         return strata_fail_host_memory("a use of a block in a capture");
     }
-    strata_capture_mark *mark = mark_for(use, stream, writes);
-    strata_nodes_free(&mark->nodes);
-    mark->nodes = nodes;
+    drop_replaced(use, writes, place);
+    use->marks[use->count++] = (strata_capture_mark){.writes = writes, .nodes = nodes};
     return STRATA_SUCCESS;
 }
 

@@ -2,12 +2,11 @@
 #ifndef STRATA_RUNTIME_CAPTURE_USES_H
 #define STRATA_RUNTIME_CAPTURE_USES_H
 
-#include "runtime/graph_nodes.h"
+#include "runtime/graph_ancestors.h"
 #include "runtime/references.h"
 
 /* Work of the capture that used a block: what comes after it in the graph must come after these nodes. */
 typedef struct strata_capture_mark {
-    CUstream stream;
     bool writes;
     strata_nodes nodes;
 } strata_capture_mark;
@@ -51,9 +50,8 @@ bool strata_capture_took_memory(const strata_capture_uses *uses);
 /* Room for one mark more; false without host memory. */
 bool strata_capture_reserve_mark(strata_capture_use *use);
 
-/* Notes work of the stream, whose nodes are at the front. Errors: OUT_OF_HOST_MEMORY. */
-strata_status strata_capture_mark_use(strata_capture_use *use, CUstream stream, bool writes,
-                                      const strata_capture_front *front);
+/* Notes work whose nodes are the place's front. Errors: OUT_OF_HOST_MEMORY. */
+strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place);
 void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
 void strata_capture_free_marks(strata_capture_use *use);
 

@@ -36,7 +36,9 @@ static strata_status note_use(strata_capture *capture, const strata_block *block
     strata_runtime *runtime = capture->runtime;
     *out = find_use(capture, block);
     if (*out)
-        return STRATA_SUCCESS;
+        return strata_kept_is_freed(&runtime->captures.kept, block->id)
+                   ? strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE)
+                   : STRATA_SUCCESS;
     const strata_status status = strata_kept_add(&runtime->captures.kept, runtime->table, block);
     if (status != STRATA_SUCCESS)
         return status;
@@ -56,23 +58,25 @@ static strata_status check_tracking(const strata_runtime *runtime)
                                          strata_stack_text(runtime->stack));
 }
 
-/* Adds the nodes that the stream does not come after anyhow. */
-static bool add_missing(strata_nodes *before, const strata_nodes *nodes, const strata_capture_front *front)
+static strata_capture_place place_of(strata_capture *capture, CUstream stream, const strata_capture_front *front)
+{
+    return (strata_capture_place){.stream = stream, .front = front, .known = &capture->ancestors};
+}
+
+/* Adds the nodes that the place does not come after anyhow. */
+static bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
 {
     bool added = true;
     for (size_t i = 0; i < nodes->count && added; i++) {
         const CUgraphNode node = strata_nodes_items(nodes)[i];
-        size_t at = 0;
-        while (at < front->count && front->nodes[at] != node)
-            at++;
-        added = at < front->count || strata_nodes_add(before, &node, 1);
+        added = strata_capture_place_is_after(place, node) || strata_nodes_add(to, &node, 1);
     }
     return added;
 }
 
-/* `before`: nodes of other streams that the use must come after. */
-static strata_status prepare(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
-                             const strata_capture_front *front, strata_nodes *before)
+/* `before`: nodes that the use must come after, and does not. */
+static strata_status prepare(strata_capture *capture, const strata_block *block, strata_access access,
+                             strata_capture_place *place, strata_nodes *before)
 {
     strata_capture_use *use;
     strata_status status = check_tracking(capture->runtime);
@@ -81,11 +85,9 @@ static strata_status prepare(strata_capture *capture, const strata_block *block,
     if (status != STRATA_SUCCESS)
         return status;
     bool added = true;
-    for (size_t i = 0; i < use->count && added; i++) {
-        const strata_capture_mark *mark = &use->marks[i];
-        if (mark->stream != stream && (mark->writes || access & STRATA_ACCESS_WRITE))
-            added = add_missing(before, &mark->nodes, front);
-    }
+    for (size_t i = 0; i < use->count && added; i++)
+        if (use->marks[i].writes || access & STRATA_ACCESS_WRITE)
+            added = add_missing(before, &use->marks[i].nodes, place);
     if (!added || !strata_capture_reserve_mark(use))
         return strata_fail_host_memory("a use of a block in a capture");
     use->access = (strata_access)(use->access | access);
@@ -118,8 +120,10 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
         return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = strata_capture_find(runtime, front.id);
-    if (capture)
-        *status = prepare(capture, block, stream, access, &front, &before);
+    if (capture) {
+        strata_capture_place place = place_of(capture, stream, &front);
+        *status = prepare(capture, block, access, &place, &before);
+    }
     unlock(runtime, *status);
     if (capture && *status == STRATA_SUCCESS)
         *status = add_dependencies(runtime, stream, &before);
@@ -127,8 +131,8 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
     return capture != NULL;
 }
 
-static strata_status finish(strata_capture *capture, const strata_block *block, CUstream stream, strata_access access,
-                            const strata_capture_front *front)
+static strata_status finish(strata_capture *capture, const strata_block *block, strata_access access,
+                            strata_capture_place *place)
 {
     strata_capture_use *use = find_use(capture, block);
     if (!use)
@@ -137,18 +141,19 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
                            (unsigned long long)block->address, strata_tag_name(block->tag));
     if (access == STRATA_ACCESS_NONE)
         return STRATA_SUCCESS;
-    const strata_status status = strata_capture_mark_use(use, stream, (access & STRATA_ACCESS_WRITE) != 0, front);
+    const strata_status status = strata_capture_mark_use(use, (access & STRATA_ACCESS_WRITE) != 0, place);
     if (status != STRATA_SUCCESS)
         capture->failed = status;
     return status;
 }
 
-/* Work was submitted, and the driver does not tell in which capture: those that use the block give no graph. */
-static void spoil_users(strata_runtime *runtime, const strata_block *block, strata_status status)
+/* Work was submitted, and the driver does not tell in which capture: those that use the block give no graph, or with
+ * `all` those under way. */
+static void spoil_captures(strata_runtime *runtime, const strata_block *block, bool all, strata_status status)
 {
     lock(runtime);
     for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next)
-        if (!capture->ended && find_use(capture, block))
+        if (!capture->ended && (all || find_use(capture, block)))
             capture->failed = status;
     unlock(runtime, STRATA_SUCCESS);
 }
@@ -159,13 +164,15 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
     strata_capture_front front;
     *status = strata_capture_ask(runtime->device, stream, &front);
     if (*status != STRATA_SUCCESS && access != STRATA_ACCESS_NONE)
-        spoil_users(runtime, block, *status);
+        spoil_captures(runtime, block, false, *status);
     if (*status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = strata_capture_find(runtime, front.id);
-    if (capture)
-        *status = finish(capture, block, stream, access, &front);
+    if (capture) {
+        strata_capture_place place = place_of(capture, stream, &front);
+        *status = finish(capture, block, access, &place);
+    }
     unlock(runtime, *status);
     return capture != NULL;
 }
@@ -177,15 +184,19 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_nodes before = {0};
     *status = strata_capture_ask(runtime->device, stream, &front);
     if (*status != STRATA_SUCCESS)
-        spoil_users(runtime, block, *status);
+        spoil_captures(runtime, block, true, *status);
     if (*status != STRATA_SUCCESS || front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return *status != STRATA_SUCCESS;
     lock(runtime);
     strata_capture *capture = strata_capture_find(runtime, front.id);
-    if (capture)
-        *status = prepare(capture, block, stream, access, &front, &before);
-    if (capture && *status == STRATA_SUCCESS)
-        *status = finish(capture, block, stream, access, &front);
+    if (capture) {
+        strata_capture_place place = place_of(capture, stream, &front);
+        *status = prepare(capture, block, access, &place, &before);
+        if (*status == STRATA_SUCCESS)
+            *status = finish(capture, block, access, &place);
+        else
+            capture->failed = *status; /* its graph would use what nothing keeps */
+    }
     unlock(runtime, *status);
     strata_nodes_free(&before); /* the work is submitted: it is too late to order it */
     return capture != NULL;
@@ -209,7 +220,7 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 /* ---- memory ---- */
 
 /* A new block's, and once its segment's. */
-static strata_status note_block(strata_capture *capture, strata_pool_block *one, const strata_capture_front *front)
+static strata_status note_block(strata_capture *capture, strata_pool_block *one, strata_capture_place *place)
 {
     strata_capture_segment *segment = one->range->segment;
     if (segment->within != capture->id && !strata_capture_find_use(&capture->uses, segment->block.id)) {
@@ -219,7 +230,7 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
         whole->access = STRATA_ACCESS_WRITE;
     }
     segment->within = capture->id;
-    const strata_status status = strata_capture_mark_use(&one->use, one->block.stream, true, front);
+    const strata_status status = strata_capture_mark_use(&one->use, true, place);
     if (status == STRATA_SUCCESS)
         one->capture = capture->id;
     return status;
@@ -229,17 +240,16 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
 static strata_status take(strata_capture *capture, const strata_request *request, const strata_capture_front *front,
                           strata_block *out, bool *taken)
 {
-    strata_capture_place place = {.stream = request->stream, .front = front, .known = &capture->ancestors};
+    strata_capture_place place = place_of(capture, request->stream, front);
     strata_pool_block *one;
-    bool last;
     strata_status status = strata_capture_pool_take(capture->pool, request, &place, &one);
     *taken = one != NULL;
     if (!one)
         return status;
     *out = one->block;
-    status = note_block(capture, one, front);
+    status = note_block(capture, one, &place);
     if (status != STRATA_SUCCESS)
-        strata_pool_block_free(one, out, NULL, false, NULL, &last); /* not the last: the capture holds the pool */
+        strata_pool_block_take_back(one, out, capture->id);
     return status;
 }
 
@@ -293,16 +303,12 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
 
 /* ---- frees ---- */
 
-/* All work that used the block; *plain: it comes before the free's stream goes on. */
-static bool gather_uses(const strata_capture_use *use, const strata_capture_front *front, CUstream stream,
-                        strata_nodes *after, bool *plain)
+/* All work that used the block, and the front of the free's stream. */
+static bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
 {
-    *plain = front->status != CU_STREAM_CAPTURE_STATUS_NONE;
-    bool added = strata_nodes_add(after, front->nodes, front->count);
-    for (size_t i = 0; i < use->count && added; i++) {
-        *plain &= use->marks[i].stream == stream;
-        added = strata_nodes_add(after, strata_nodes_items(&use->marks[i].nodes), use->marks[i].nodes.count);
-    }
+    bool added = strata_nodes_add(after, place->front->nodes, place->front->count);
+    for (size_t i = 0; i < use->count && added; i++)
+        added = add_missing(after, &use->marks[i].nodes, place);
     return added;
 }
 
@@ -316,20 +322,21 @@ static strata_status refuse_own(const strata_block *block)
 
 /* The free of a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream
  * that is not in that capture has no place in it. The lock is held. */
-static strata_status free_within(strata_pool_block *one, const strata_block *block, CUstream stream)
+static strata_status free_within(strata_capture *capture, strata_pool_block *one, const strata_block *block,
+                                 CUstream stream)
 {
     strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
     strata_nodes after = {0};
-    bool plain, last;
     strata_status status = STRATA_SUCCESS;
     if (stream != STRATA_STREAM_GONE)
         status = strata_capture_ask(one->pool->runtime->device, stream, &front);
     if (front.id != one->capture)
         front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    if (status == STRATA_SUCCESS && !gather_uses(&one->use, &front, stream, &after, &plain))
+    strata_capture_place place = place_of(capture, stream, &front);
+    if (status == STRATA_SUCCESS && !gather_uses(&one->use, &place, &after))
         status = strata_fail_host_memory("a free in a capture");
     if (status == STRATA_SUCCESS)
-        status = strata_pool_block_free(one, block, stream, plain, &after, &last);
+        status = strata_pool_block_free_within(one, block, &after, &place);
     strata_nodes_free(&after);
     return status;
 }
@@ -354,7 +361,7 @@ static strata_status free_at_once(strata_runtime *runtime, const strata_block *b
     lock(runtime);
     strata_pool_block *one = strata_pool_block_find(runtime, block->id);
     strata_capture_pool *pool = one ? one->pool : NULL;
-    const strata_status status = one ? strata_pool_block_free(one, block, NULL, false, NULL, &last)
+    const strata_status status = one ? strata_pool_block_free(one, block, &last)
                                      : strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
     unlock(runtime, status);
     return last ? runtime->captures.end_pool(pool) : status;
@@ -412,7 +419,7 @@ static strata_status look_for_fork(strata_runtime *runtime, CUstream stream, boo
         return status;
     lock(runtime);
     const strata_capture *capture = strata_capture_find(runtime, front.id);
-    *fork = capture && capture->stream != stream;
+    *fork = capture && !strata_capture_began_on(capture, stream);
     unlock(runtime, STRATA_SUCCESS);
     return STRATA_SUCCESS;
 }
@@ -437,17 +444,51 @@ bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CU
     return kept || *status != STRATA_SUCCESS;
 }
 
+/* Work outside of the capture, in which the block is about to be freed, may have used it: later launches come after
+ * that, for they use the segment. The lock is held, and not meanwhile; NULL: the block was freed meanwhile. */
+static strata_pool_block *order_outside_uses(strata_runtime *runtime, strata_pool_block *one, strata_status *status)
+{
+    const strata_block mine = one->block, segment = one->range->segment->block;
+    const CUstream stream = one->pool->stream;
+    unlock(runtime, STRATA_SUCCESS);
+    *status = order_free(runtime, &mine, &segment, stream);
+    lock(runtime);
+    return strata_pool_block_find(runtime, mine.id);
+}
+
+static strata_status free_in_capture(strata_runtime *runtime, strata_capture *capture, strata_pool_block *one,
+                                     const strata_block *block, CUstream stream, bool own)
+{
+    const CUstream origin = capture->stream;
+    const cuuint64_t id = capture->id;
+    if (own && one->block.stream != origin)
+        return refuse_own(block);
+    if (own)
+        stream = one->block.stream;
+    if (!strata_uses_untouched(runtime->table, one->block.id)) {
+        strata_status status;
+        one = order_outside_uses(runtime, one, &status);
+        capture = strata_capture_find(runtime, id);
+        if (status != STRATA_SUCCESS)
+            return status;
+        if (!one)
+            return strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
+        if (!capture)
+            return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a free in it");
+    }
+    return free_within(capture, one, block, stream);
+}
+
 /* The free of a pool's block. The lock is held, and released. */
 static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
                                      CUstream stream, bool own)
 {
-    const strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
+    strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
     const strata_block mine = one->block, segment = one->range->segment->block;
     strata_status status = STRATA_SUCCESS;
     if (capture && usable) {
-        status = own && mine.stream != capture->stream ? refuse_own(block)
-                                                       : free_within(one, block, own ? mine.stream : stream);
+        status = free_in_capture(runtime, capture, one, block, stream, own);
         unlock(runtime, status);
         return status;
     }

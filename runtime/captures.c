@@ -7,6 +7,7 @@
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
 #include "runtime/graph_events.h"
+#include "runtime/graph_frees.h"
 
 /* PTDS programs see macros of these names. */
 #undef strata_capture_begin
@@ -35,12 +36,18 @@ typedef struct capture_use {
 static strata_status end_capture(strata_capture *capture, const capture_use *to);
 static const capture_use discarded;
 
-/* One that this thread began, and no other may end. */
+/* Whether no other thread may end a capture of this one, or can name its stream. */
+static bool only_this_thread_ends(const strata_capture *capture)
+{
+    return pthread_equal(capture->thread, pthread_self()) &&
+           (capture->mode != STRATA_CAPTURE_RELAXED || capture->stream == CU_STREAM_PER_THREAD);
+}
+
 static strata_capture *left_behind(void)
 {
     strata_lock_take(&all_lock);
     strata_capture *capture = all;
-    while (capture && (capture->mode == STRATA_CAPTURE_RELAXED || !pthread_equal(capture->thread, pthread_self())))
+    while (capture && !only_this_thread_ends(capture))
         capture = capture->all_next;
     strata_lock_release(&all_lock);
     return capture;
@@ -117,7 +124,7 @@ static strata_capture *capture_on(strata_runtime *runtime, CUstream stream)
 {
     lock(runtime);
     strata_capture *capture = runtime->captures.list;
-    while (capture && capture->stream != stream)
+    while (capture && !strata_capture_began_on(capture, stream))
         capture = capture->next;
     unlock(runtime);
     return capture;
@@ -135,6 +142,14 @@ static bool is_under_way(const strata_capture *capture)
     return status == STRATA_SUCCESS && front.status != CU_STREAM_CAPTURE_STATUS_NONE && front.id == capture->id;
 }
 
+static strata_status refuse_thread(void)
+{
+    return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                       "the capture was begun by another thread, which has to end it; only a "
+                       "relaxed one of another stream than the thread's own can be ended by "
+                       "any");
+}
+
 /* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's), DRIVER (it goes on). */
 static strata_status end_for_driver(strata_capture *capture)
 {
@@ -142,14 +157,15 @@ static strata_status end_for_driver(strata_capture *capture)
     strata_call_scope scope;
     if (capture->ended || !strata_device_is_usable(runtime->device))
         return STRATA_SUCCESS;
+    if (!strata_capture_began_on(capture, capture->stream))
+        return refuse_thread();
     strata_status status = strata_call_scope_enter(&scope, runtime->device, strata_call_scope_for(capture->stream));
     if (status != STRATA_SUCCESS)
         return status;
     capture->result = strata_cu.StreamEndCapture(capture->stream, &capture->graph);
     strata_call_scope_leave(&scope);
     if (capture->result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        return strata_fail(STRATA_ERROR_STREAM_MISUSE, "the capture was begun by another thread, which has to end it; "
-                                                       "only a relaxed one can be ended by any");
+        return refuse_thread();
     if (capture->result != CUDA_SUCCESS && is_under_way(capture))
         return strata_fail_driver(capture->result, "cuStreamEndCapture",
                                   "ending a capture, which goes on; end or discard it again");
@@ -212,10 +228,15 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
         strata_capture_tell_failure(capture, to->what, status);
     destroy_graph(capture);
     strata_ancestors_free(&capture->ancestors);
+    const bool made = to->make && status == STRATA_SUCCESS;
+    if (made) /* what cannot be freed now is tried again by other calls */
+        strata_error_suppress_begin();
     const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
     const strata_status unheld = strata_capture_pool_unhold(capture->pool);
     strata_host_free(capture);
-    if (status != STRATA_SUCCESS)
+    if (made)
+        strata_error_suppress_end(false);
+    if (made || status != STRATA_SUCCESS)
         return status;
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
@@ -472,6 +493,7 @@ strata_status strata_captures_discard(strata_runtime *runtime)
         status = strata_capture_pools_reap(runtime);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_graphs_free_due(runtime);
     lock(runtime);
     const unsigned long long graphs = runtime->captures.graphs;
     const bool pools = runtime->captures.pools != NULL;

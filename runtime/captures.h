@@ -54,6 +54,13 @@ static inline bool strata_captures_any(const strata_runtime *runtime)
     return __builtin_expect(atomic_load_explicit(&runtime->captures.live, memory_order_relaxed) != 0, 0);
 }
 
+/* Whether it began on what the handle means on this thread. */
+static inline bool strata_capture_began_on(const strata_capture *capture, CUstream stream)
+{
+    return capture->stream == stream &&
+           (stream != CU_STREAM_PER_THREAD || pthread_equal(capture->thread, pthread_self()));
+}
+
 /* One that is under way, or NULL. The lock is held. */
 static inline strata_capture *strata_capture_find(const strata_runtime *runtime, cuuint64_t id)
 {

@@ -70,16 +70,21 @@ static bool visit(walk *self, const CUgraphNode *nodes, size_t count)
     return true;
 }
 
+/* One question for most nodes: the driver fills what there is room for, and says how many it filled. */
 static bool visit_dependencies(walk *self, CUgraphNode node)
 {
-    CUgraphNode few[16], *nodes = few;
-    size_t count = 0;
-    if (strata_cu.GraphNodeGetDependencies(node, NULL, &count) != CUDA_SUCCESS)
-        return false;
-    if (count > sizeof few / sizeof few[0] && !(nodes = strata_host_zalloc(count * sizeof *nodes)))
-        return false;
-    const bool visited = (count == 0 || strata_cu.GraphNodeGetDependencies(node, nodes, &count) == CUDA_SUCCESS) &&
-                         visit(self, nodes, count);
+    enum { FEW = 16 };
+    CUgraphNode few[FEW], *nodes = few;
+    size_t count = FEW;
+    CUresult result = strata_cu.GraphNodeGetDependencies(node, few, &count);
+    if (result == CUDA_SUCCESS && count >= FEW) {
+        result = strata_cu.GraphNodeGetDependencies(node, NULL, &count);
+        nodes = result == CUDA_SUCCESS ? strata_host_zalloc(count * sizeof *nodes) : NULL;
+        if (!nodes)
+            return false;
+        result = strata_cu.GraphNodeGetDependencies(node, nodes, &count);
+    }
+    const bool visited = result == CUDA_SUCCESS && visit(self, nodes, count);
     if (nodes != few)
         strata_host_free(nodes);
     return visited;
@@ -143,4 +148,35 @@ void strata_ancestors_free(strata_ancestors **list)
         strata_host_free(one);
     }
     *list = NULL;
+}
+
+/* ---- places ---- */
+
+static const strata_ancestors *ancestors_at(strata_capture_place *place)
+{
+    if (place->asked)
+        return place->ancestors;
+    place->asked = true;
+    place->ancestors = strata_ancestors_of(place->known, place->stream);
+    if (place->ancestors && !strata_ancestors_reach(place->ancestors, place->front))
+        place->ancestors = NULL;
+    return place->ancestors;
+}
+
+bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node)
+{
+    const strata_capture_front *front = place->front;
+    for (size_t i = 0; i < front->count; i++)
+        if (front->nodes[i] == node)
+            return true;
+    const strata_ancestors *ancestors = front->count ? ancestors_at(place) : NULL;
+    return ancestors && strata_ancestors_have(ancestors, node);
+}
+
+bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes)
+{
+    for (size_t i = 0; i < nodes->count; i++)
+        if (!strata_capture_place_is_after(place, strata_nodes_items(nodes)[i]))
+            return false;
+    return true;
 }

@@ -31,4 +31,18 @@ bool strata_ancestors_have(const strata_ancestors *ancestors, CUgraphNode node);
 
 void strata_ancestors_free(strata_ancestors **list);
 
+/* Where the next work of a stream stands in a capture. Handles name a stream only for a time, and the per-thread stream
+ * is another one on each thread: what comes before is asked of the graph, also for work on the same handle. */
+typedef struct strata_capture_place {
+    CUstream stream;
+    const strata_capture_front *front;
+    strata_ancestors **known;    /* of the capture's streams */
+    strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for, or not to be had */
+    bool asked;
+} strata_capture_place;
+
+/* Whether that work comes after a node, or all of them. False if it cannot be learned. */
+bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node);
+bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes);
+
 #endif

@@ -99,7 +99,10 @@ static strata_status put(strata_capture *capture, void *data)
     strata_lock_release(&graph->pool->launches);
     if (status == STRATA_SUCCESS) {
         strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPDATE, capture->stream, STRATA_SUCCESS);
-        return strata_capture_uses_drop(graph->runtime, &old, refusing);
+        strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
+        strata_capture_uses_drop(graph->runtime, &old, refusing);
+        strata_error_suppress_end(false);
+        return STRATA_SUCCESS;
     }
     if (self->instead)
         strata_graph_make(capture, self->instead);
@@ -191,6 +194,8 @@ typedef struct change {
 static strata_status keep(strata_graph *graph, const strata_graph_block *named, strata_capture_uses *added)
 {
     strata_captures *captures = &graph->runtime->captures;
+    if (strata_kept_is_freed(&captures->kept, named->block->id))
+        return strata_block_refuse(graph->runtime->table, named->block, STRATA_ERROR_USE_AFTER_FREE);
     if (strata_capture_find_use(&graph->uses, named->block->id) || strata_capture_find_use(added, named->block->id))
         return STRATA_SUCCESS;
     const strata_status status = strata_kept_add(&captures->kept, graph->runtime->table, named->block);
@@ -288,7 +293,7 @@ static strata_status change_node(strata_graph *graph, CUgraphNode node, const ch
         take_added(graph, blocks, count, &added);
     const bool refusing = graph->refusing;
     strata_lock_release(&graph->pool->launches);
-    strata_error_suppress_begin(); /* a free of one that was freed meanwhile is tried again by other calls */
+    strata_error_suppress_begin(); /* what was freed meanwhile and cannot be freed now is tried again by other calls */
     strata_capture_uses_drop(graph->runtime, &added, refusing);
     strata_error_suppress_end(false);
     return status;

@@ -41,9 +41,19 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
     return status;
 }
 
+static void spoil(strata_runtime *runtime, cuuint64_t id, strata_status status)
+{
+    strata_lock_take(&runtime->captures.lock);
+    strata_capture *capture = strata_capture_find(runtime, id);
+    if (capture)
+        capture->failed = status;
+    strata_lock_release(&runtime->captures.lock);
+}
+
 /* The stream's next work depends on the new node alone, which depends on what the stream's work would have. */
 static strata_status add_node(const strata_graph *graph, CUstream stream)
 {
+    bool added = false;
     strata_capture_front front;
     strata_call_scope scope;
     CUgraphNode node;
@@ -56,13 +66,17 @@ static strata_status add_node(const strata_graph *graph, CUstream stream)
     const char *call = "cuGraphAddChildGraphNode";
     CUresult result = strata_cu.GraphAddChildGraphNode(&node, front.graph, front.nodes, front.count, graph->latest);
     if (result == CUDA_SUCCESS) {
+        added = true;
         call = "cuStreamUpdateCaptureDependencies";
         result = strata_cu.StreamUpdateCaptureDependencies(stream, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     }
     strata_call_scope_leave(&scope);
-    return result == CUDA_SUCCESS
-               ? STRATA_SUCCESS
-               : strata_fail_driver(result, call, "adding a graph of %zu nodes to a capture", graph->nodes);
+    if (result == CUDA_SUCCESS)
+        return STRATA_SUCCESS;
+    status = strata_fail_driver(result, call, "adding a graph of %zu nodes to a capture", graph->nodes);
+    if (added) /* it stays there, and nothing would come after it */
+        spoil(graph->runtime, front.id, status);
+    return status;
 }
 
 /* A use that cannot be noted spoils the capture, whose end then gives no graph. */

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "runtime/graph_frees.h"
 #include "runtime/graphs.h"
 
 #include <strata/launch.h>

@@ -9,6 +9,8 @@
 #include "core/streams/stream_wait.h"
 #include "runtime/capture_blocks.h"
 #include "runtime/graph_events.h"
+#include "runtime/graph_frees.h"
+#include "runtime/references.h"
 
 #include <strata/launch.h>
 
@@ -141,10 +143,24 @@ static void count_launch(strata_graph *graph)
     strata_object_made(STRATA_OBJECT_LAUNCH);
 }
 
+/* Without blocks nothing has asked about the stream; other code may capture it, and a launch would spoil that. */
+static strata_status check_stream(const strata_graph *graph, CUstream stream)
+{
+    strata_capture_front front;
+    if (graph->uses.count || strata_known_timeline(graph->runtime->device, stream))
+        return STRATA_SUCCESS;
+    const strata_status status = strata_capture_ask(graph->runtime->device, stream, &front);
+    if (status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
+        return status;
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "strata_graph_launch: other code is capturing the stream");
+}
+
 static strata_status launch_now(strata_graph *graph, CUstream stream)
 {
     strata_call_scope scope;
-    strata_status status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
+    strata_status status = check_stream(graph, stream);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
     if (status != STRATA_SUCCESS)
         return status;
     const CUresult result = strata_cu.GraphLaunch(graph->exec, stream);
@@ -164,6 +180,7 @@ static strata_status launch_through_layers(strata_graph *graph, CUstream stream,
         &launch, graph->runtime, stream, graph->runtime->tracks ? STRATA_LAUNCH_STRICT : STRATA_LAUNCH_PERMISSIVE);
     if (status != STRATA_SUCCESS)
         return status;
+    launch.of_graph = true;
     status = name_uses(graph, &launch);
     if (status == STRATA_SUCCESS) {
         strata_error_suppress_begin();
@@ -259,6 +276,7 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     status = launch_tracked(graph, stream);
     strata_lock_release(&graph->pool->launches);
     strata_graph_tell(graph, STRATA_GRAPH_EVENT_LAUNCH, stream, status);
+    strata_references_free_deferred(graph->runtime); /* of memory that the launch had prepared */
     return status;
 }
 
@@ -410,21 +428,10 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
 
 /* ---- the end ---- */
 
-strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block)
-{
-    strata_error_suppress_begin();
-    strata_status status = strata_runtime_keeps(runtime, block)
-                               ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
-                               : strata_free_from_top_on_own_stream(runtime->top, block);
-    if (status == STRATA_ERROR_STREAM_MISUSE)
-        status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    return status;
-}
-
 strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing)
 {
     strata_status status = STRATA_SUCCESS;
+    strata_graphs_free_due(runtime);
     for (size_t i = 0; i < uses->count; i++) {
         strata_capture_use *use = &uses->items[i];
         strata_capture_free_marks(use);
@@ -433,9 +440,9 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
         strata_lock_take(&runtime->captures.lock);
         if (refusing)
             strata_kept_refuse(&runtime->captures.kept, &use->block, false);
-        const bool freed = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
+        struct strata_kept_block *dropped = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
         strata_lock_release(&runtime->captures.lock);
-        const strata_status one = freed ? strata_graph_free_late(runtime, &use->block) : STRATA_SUCCESS;
+        const strata_status one = dropped ? strata_graph_free_dropped(runtime, dropped) : STRATA_SUCCESS;
         status = status == STRATA_SUCCESS ? one : status;
     }
     for (size_t i = 0; i < uses->ref_count; i++)

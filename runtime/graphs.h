@@ -40,10 +40,8 @@ void strata_graph_take_uses(strata_graph *graph, strata_capture_uses *uses);
 /* A launch on a stream that is being captured makes a node of the capture. False: it is in no capture. */
 bool strata_captured_launch(strata_graph *graph, CUstream stream, strata_status *status);
 
-/* Frees a block on its own stream, of which the handle may be dead by now. */
-strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block);
-
-/* Lets go of a capture's or a graph's uses: blocks that were freed meanwhile are freed. Errors: of such a free. */
+/* Lets go of a capture's or a graph's uses: blocks that were freed meanwhile are freed. Errors: of such a free, which
+ * is tried again by later calls, and by the second one. */
 strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_uses *uses, bool refusing);
 
 #endif

@@ -14,6 +14,8 @@ typedef struct strata_kept_block {
     uint32_t count, refusing; /* captures and graphs; those that refuse frees */
     bool freed;               /* by the program */
     bool marked;              /* before it came here: a pool's block, whose mark stays */
+    uint64_t round;           /* in which its free was tried last */
+    struct strata_kept_block *next_due;
     strata_block block;
     UT_hash_handle hh;
 } kept_block;
@@ -22,7 +24,16 @@ static kept_block *find(const strata_kept_blocks *kept, strata_block_id id)
 {
     kept_block *one;
     HASH_FIND(hh, kept->by_slot, &id.slot, sizeof id.slot, one);
-    return one && one->block.id.generation == id.generation ? one : NULL;
+    return one && one->block.id.generation == id.generation && one->block.id.table == id.table ? one : NULL;
+}
+
+static kept_block *find_due(const strata_kept_blocks *kept, strata_block_id id)
+{
+    kept_block *one = kept->due;
+    while (one && (one->block.id.slot != id.slot || one->block.id.generation != id.generation ||
+                   one->block.id.table != id.table))
+        one = one->next_due;
+    return one;
 }
 
 static kept_block *add(strata_kept_blocks *kept, const strata_block *block)
@@ -48,7 +59,7 @@ static void erase(strata_kept_blocks *kept, kept_block *one)
 strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
 {
     kept_block *one = find(kept, block->id);
-    if (one && one->freed)
+    if (strata_kept_is_freed(kept, block->id))
         return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
     if (!one) {
         one = add(kept, block);
@@ -65,19 +76,57 @@ strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *tabl
     return STRATA_SUCCESS;
 }
 
-bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
+static void unmark(const kept_block *one, const strata_table *table)
+{
+    strata_entry *entry = strata_table_lookup(table, one->block.id);
+    if (entry && !one->marked)
+        strata_entry_unkeep(entry, one->block.id.generation);
+}
+
+kept_block *strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
 {
     kept_block *one = find(kept, block->id);
+    if (!one || --one->count)
+        return NULL;
+    unmark(one, table);
+    if (!one->freed) {
+        erase(kept, one);
+        return NULL;
+    }
+    HASH_DEL(kept->by_slot, one);
+    return one;
+}
+
+const strata_block *strata_kept_block_of(const kept_block *dropped)
+{
+    return &dropped->block;
+}
+
+void strata_kept_settle(strata_kept_blocks *kept, const strata_table *table, kept_block *dropped, bool freed)
+{
+    if (freed) {
+        strata_host_free(dropped);
+        return;
+    }
+    strata_entry *entry = strata_table_lookup(table, dropped->block.id);
+    if (entry && !dropped->marked)
+        strata_entry_keep(entry, dropped->block.id.generation);
+    dropped->round = kept->rounds;
+    dropped->next_due = kept->due;
+    kept->due = dropped;
+}
+
+kept_block *strata_kept_next_due(strata_kept_blocks *kept, const strata_table *table, uint64_t round)
+{
+    kept_block **link = &kept->due;
+    while (*link && (*link)->round >= round)
+        link = &(*link)->next_due;
+    kept_block *one = *link;
     if (!one)
-        return false;
-    if (--one->count)
-        return false;
-    const bool freed = one->freed, marked = one->marked;
-    erase(kept, one);
-    strata_entry *entry = strata_table_lookup(table, block->id);
-    if (entry && !marked)
-        strata_entry_unkeep(entry, block->id.generation);
-    return freed;
+        return NULL;
+    *link = one->next_due;
+    unmark(one, table);
+    return one;
 }
 
 void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse)
@@ -89,17 +138,23 @@ void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, boo
 
 bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id)
 {
-    return find(kept, id) != NULL;
+    return find(kept, id) || find_due(kept, id);
+}
+
+bool strata_kept_is_freed(const strata_kept_blocks *kept, strata_block_id id)
+{
+    const kept_block *one = find(kept, id);
+    return one ? one->freed : find_due(kept, id) != NULL;
 }
 
 strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
                                bool *found)
 {
     kept_block *one = find(kept, block->id);
-    *found = one != NULL;
-    if (!one)
+    *found = strata_kept_has(kept, block->id);
+    if (!*found)
         return STRATA_SUCCESS;
-    if (one->freed)
+    if (!one || one->freed)
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
     strata_status status = strata_check_block_facts(&one->block, block);
     if (status == STRATA_SUCCESS && one->refusing) {

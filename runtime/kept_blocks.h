@@ -10,18 +10,29 @@ struct strata_kept_block;
 /* All zero: empty. Guarded by its client's lock. */
 typedef struct strata_kept_blocks {
     struct strata_kept_block *by_slot;
+    struct strata_kept_block *due; /* freed, and kept by nothing any more, but the free has failed */
+    uint64_t rounds;               /* of tries */
 } strata_kept_blocks;
 
 /* Keeps a live block once more. Errors: USE_AFTER_FREE, FOREIGN_POINTER, OUT_OF_HOST_MEMORY. */
 strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
 
-/* Undoes one such call. True: the block was freed meanwhile, nothing keeps it any more, and the caller frees it. */
-bool strata_kept_drop(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
+/* Undoes one such call. Not NULL: the block was freed meanwhile, nothing keeps it any more, and the caller frees it,
+ * and says how that ended. */
+struct strata_kept_block *strata_kept_drop(strata_kept_blocks *kept, const strata_table *table,
+                                           const strata_block *block);
+const strata_block *strata_kept_block_of(const struct strata_kept_block *dropped);
+void strata_kept_settle(strata_kept_blocks *kept, const strata_table *table, struct strata_kept_block *dropped,
+                        bool freed);
+
+/* The next block of a round whose free has failed before, for another try; NULL: none. */
+struct strata_kept_block *strata_kept_next_due(strata_kept_blocks *kept, const strata_table *table, uint64_t round);
 
 /* One that keeps the block refuses its free from now on, or no longer. */
 void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse);
 
 bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id);
+bool strata_kept_is_freed(const strata_kept_blocks *kept, strata_block_id id);
 
 /* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (one that keeps it refuses), DOUBLE_FREE,
  * and of wrong facts. *found: false if the block is not here. */

@@ -252,7 +252,8 @@ strata_status strata_launch_use_ref(strata_launch *launch, strata_ref *ref, stra
  * abandoned. */
 static void release_references(strata_launch *launch)
 {
-    strata_references_free_deferred(launch->runtime);
+    if (!launch->of_graph)
+        strata_references_free_deferred(launch->runtime);
     strata_launch_entry *entries = entries_of(launch);
     for (size_t i = 0; launch->refs && i < launch->count; i++) {
         strata_ref *ref = entries[i].ref;

@@ -49,7 +49,8 @@ STRATA_API strata_status strata_capture_pool_create(strata_runtime *runtime, con
  */
 STRATA_API strata_status strata_capture_pool_release(strata_capture_pool *pool);
 
-/* Keeps a reference's memory as long as the pool's own. Errors: SEALED, OUT_OF_HOST_MEMORY. */
+/* Keeps a reference's memory as long as the pool's own. Errors: SEALED, INVALID_VALUE (it is the pool's own),
+ * OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strata_ref *ref);
 
 /* How many are recorded; 0 for NULL. */

@@ -37,6 +37,7 @@ typedef struct strata_launch {
     size_t skipped;               /* uses, in permissive mode */
     size_t refs;                  /* entries that hold a reference */
     bool captured;                /* the stream is being captured by Strata (graph.h) */
+    bool of_graph;                /* frees that waited for it are the graph's launch's to make */
     strata_launch_entry *entries; /* NULL while `storage` suffices */
     uint32_t *buckets;            /* positions of entries plus one, by block; NULL while few */
     strata_launch_entry storage[STRATA_LAUNCH_INLINE];

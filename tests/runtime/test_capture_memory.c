@@ -8,6 +8,16 @@
 
 #include <string.h>
 
+static size_t countdown; /* of allocations of host memory to the one that fails; 0: none */
+
+void *__real_strata_host_zalloc(size_t bytes);
+void *__wrap_strata_host_zalloc(size_t bytes);
+
+void *__wrap_strata_host_zalloc(size_t bytes)
+{
+    return countdown && --countdown == 0 ? NULL : __real_strata_host_zalloc(bytes);
+}
+
 /* ---- walks ---- */
 
 static CUgraphNode last_node(CUstream stream)
@@ -72,7 +82,7 @@ static CUresult count_question(CUgraphNode node, CUgraphNode *nodes, size_t *cou
 /* Two streams side by side, each of which asks at each step whether it may use what the other one freed. */
 static void a_capture_asks_for_each_node_once_a_stream(test_fixture *fixture)
 {
-    enum { STEPS = 200, NODES = 2 * STEPS + 1, CALLS_A_NODE = 2 };
+    enum { STEPS = 200, NODES = 2 * STEPS + 1, CALLS_A_NODE = 1 };
     CUstream streams[] = {test_stream(fixture, TEST_STREAM_POOL), test_stream(fixture, TEST_STREAM_UNKNOWN)};
     begin(fixture, streams[0], NULL);
     strata_block first = test_allocate(fixture, BYTES, streams[0]);
@@ -180,6 +190,55 @@ static void a_graph_has_each_of_many_blocks_once(test_fixture *fixture)
     test_stream_close(fixture, stream);
 }
 
+/* ---- without host memory ---- */
+
+/* On a fork, requests that may use what was freed there. True: they could be made. */
+static bool take_with_nth_allocation_failing(test_fixture *fixture, size_t nth, CUstream stream, CUstream fork)
+{
+    strata_block taken[2] = {{0}}, late;
+    begin(fixture, stream, NULL);
+    strata_block first = test_allocate(fixture, BYTES, stream);
+    test_write(fixture, &first, 1, stream);
+    test_order_after(fork, stream);
+    strata_block freed = test_allocate(fixture, (size_t)2 * BYTES, fork);
+    test_write(fixture, &freed, 2, fork);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &freed, fork));
+    strata_error_suppress_begin();
+    countdown = nth;
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < 2 && status == STRATA_SUCCESS; i++)
+        status = strata_runtime_allocate(fixture->runtime, BYTES, fork, &taken[i]);
+    const bool failed = countdown == 0;
+    countdown = 0;
+    strata_error_suppress_end(false);
+    assert_true(status == STRATA_SUCCESS || (failed && status == STRATA_ERROR_OUT_OF_HOST_MEMORY));
+    late = test_allocate(fixture, BYTES, stream); /* not behind the fork */
+    assert_true(late.address - freed.address >= freed.bytes);
+    test_write(fixture, &late, 3, stream);
+    test_order_after(stream, fork);
+    for (size_t i = 0; i < 2; i++)
+        check_ok(strata_runtime_deallocate_on(fixture->runtime, &taken[i], fork));
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &late, 3, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &first));
+    check_ok(strata_runtime_deallocate(fixture->runtime, &late));
+    check_ok(destroy(graph));
+    return !failed;
+}
+
+static void a_request_without_host_memory_gives_back_what_it_took_in_order(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    size_t nth = 1;
+    if (test_is_swept())
+        return;
+    while (!take_with_nth_allocation_failing(fixture, nth, stream, fork))
+        nth++;
+    assert_true(nth > 2);
+    test_stream_close(fixture, fork);
+}
+
 /* ---- ranges ---- */
 
 enum { SEGMENTS = 3, SEGMENT = 64 * STRATA_CAPTURE_GRAIN, LIVE = 64, ROUNDS = 20000 };
@@ -226,12 +285,14 @@ static void check_ranges(const strata_capture_ranges *ranges)
 
 /* Whether memory that the place may use is free in one piece. */
 static bool has_room(const strata_capture_ranges *ranges, size_t bytes, size_t alignment,
-                     const strata_capture_place *place)
+                     const strata_capture_front *front)
 {
     for (const strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {
         CUdeviceptr start = 0, end = 0;
         for (const strata_capture_range *range = segment->first; range; range = range->next) {
-            const bool usable = !range->live && (range->capture != place->front->id || range->stream == place->stream);
+            bool usable = !range->live && !range->barred && (!range->capture || range->capture == front->id);
+            for (size_t i = 0; i < range->after.count; i++)
+                usable &= strata_nodes_items(&range->after)[i] == front->nodes[0];
             if (!usable) {
                 start = end = 0;
                 continue;
@@ -245,35 +306,42 @@ static bool has_room(const strata_capture_ranges *ranges, size_t bytes, size_t a
     return false;
 }
 
+/* Two captures at a time, with two streams each: the node of a stream's front is no ancestor of another place's. */
 static void memory_is_found_if_there_is_any(void **state)
 {
     (void)state;
+    enum { PLACES = 4 };
     static strata_capture_ranges ranges;
     strata_capture_range *live[LIVE] = {NULL};
-    CUstream streams[] = {(CUstream)0x10, (CUstream)0x20};
-    const strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7};
+    const CUgraphNode nodes[PLACES] = {(CUgraphNode)0x30, (CUgraphNode)0x40, (CUgraphNode)0x50, (CUgraphNode)0x60};
+    strata_capture_front fronts[PLACES];
     uint64_t random = 1;
     size_t taken = 0, none = 0;
+    for (size_t i = 0; i < PLACES; i++)
+        fronts[i] = (strata_capture_front){
+            .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7 + i / 2, .nodes = &nodes[i], .count = 1};
     for (size_t i = 0; i < SEGMENTS; i++)
         assert_true(strata_capture_ranges_add(
             &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}));
     for (size_t round = 0; round < ROUNDS; round++) {
-        const size_t which = next_random(&random, LIVE);
-        const CUstream stream = streams[next_random(&random, 2)];
+        const size_t which = next_random(&random, LIVE), at = next_random(&random, PLACES);
+        const strata_capture_front *front = &fronts[at];
+        strata_ancestors *known = NULL;
+        strata_capture_place place = {.stream = (CUstream)(0x10 + at), .front = front, .known = &known};
         if (live[which]) {
-            /* The node is no ancestor of any place: the other stream may not use the memory. */
-            strata_nodes after = {.few = {(CUgraphNode)0x30}, .count = 1};
-            if (next_random(&random, 2))
+            strata_nodes after = {.few = {front->nodes[0]}, .count = 1};
+            const size_t how = next_random(&random, 40);
+            if (how == 0)
+                strata_capture_ranges_give_barred(&ranges, live[which], front->id);
+            else if (how % 2)
                 strata_capture_ranges_give(&ranges, live[which]);
             else
-                strata_capture_ranges_give_within(&ranges, live[which], front.id, stream, true, &after);
+                strata_capture_ranges_give_within(&ranges, live[which], front->id, &after, &place);
             live[which] = NULL;
         } else {
-            strata_ancestors *known = NULL;
-            strata_capture_place place = {.stream = stream, .front = &front, .known = &known};
             const size_t bytes = STRATA_CAPTURE_GRAIN * (1 + next_random(&random, next_random(&random, 4) ? 8 : 40));
             const size_t alignment = (size_t)STRATA_CAPTURE_GRAIN << next_random(&random, 4);
-            const bool room = has_room(&ranges, bytes, alignment, &place);
+            const bool room = has_room(&ranges, bytes, alignment, front);
             bool failed;
             live[which] = strata_capture_ranges_take(&ranges, bytes, alignment, &place, &failed);
             assert_false(failed);
@@ -282,17 +350,18 @@ static void memory_is_found_if_there_is_any(void **state)
                 assert_true(live[which]->bytes == bytes && !(live[which]->address & (alignment - 1)));
             taken += room;
             none += !room;
-            strata_ancestors_free(&known);
         }
+        strata_ancestors_free(&known);
         check_ranges(&ranges);
-        if (next_random(&random, 500) == 0)
-            strata_capture_ranges_capture_ended(&ranges, front.id);
+        if (next_random(&random, 250) == 0)
+            strata_capture_ranges_capture_ended(&ranges, front->id);
     }
     assert_true(taken > ROUNDS / 5 && none > ROUNDS / 50); /* both were seen */
     for (size_t i = 0; i < LIVE; i++)
         if (live[i])
             strata_capture_ranges_give(&ranges, live[i]);
-    strata_capture_ranges_capture_ended(&ranges, front.id);
+    for (size_t i = 0; i < PLACES; i += 2)
+        strata_capture_ranges_capture_ended(&ranges, fronts[i].id);
     check_ranges(&ranges);
     for (const strata_capture_segment *segment = ranges.segments; segment; segment = segment->next)
         assert_null(segment->first->next);
@@ -308,6 +377,7 @@ int main(void)
     static const test_case cases[] = {TEST_CASE(a_stream_that_is_set_back_does_not_know_what_came_after),
                                       TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
                                       TEST_CASE(a_graph_has_each_of_many_blocks_once),
+                                      TEST_CASE(a_request_without_host_memory_gives_back_what_it_took_in_order),
                                       TEST_CASE(forks_that_are_joined_share_memory_and_forks_side_by_side_do_not)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_found_if_there_is_any)};
     test_before_clearing = clear_away;

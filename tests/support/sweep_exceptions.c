@@ -54,6 +54,9 @@ static const struct {
     {"a_block_of_a_capture_outlives_its_graph", "", awaited},
     {"what_cannot_be_captured_is_refused", "", noted},
     {"a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph", "[async", noted},
+    {"a_handle_that_comes_back_is_another_stream", "[direct", awaited},
+    {"an_update_that_was_made_reports_no_error_of_what_it_let_go", "[direct", noted}, /* no launch has used it */
+    {"a_pool_does_not_keep_its_own_memory", "[async", untaken},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
     {"random_captures_do_what_the_model_does", "[pool", chance},
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */

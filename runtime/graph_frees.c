@@ -1,0 +1,57 @@
+/* Frees of blocks that captures and graphs kept. */
+#include "runtime/graph_frees.h"
+
+#include "core/base/error.h"
+#include "core/stack/calls.h"
+#include "core/streams/stream_map.h"
+#include "runtime/captures.h"
+
+strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block)
+{
+    strata_error_suppress_begin();
+    strata_status status = strata_runtime_keeps(runtime, block)
+                               ? strata_kept_block_free(runtime, block, STRATA_STREAM_GONE, false)
+                               : strata_free_from_top_on_own_stream(runtime->top, block);
+    if (status == STRATA_ERROR_STREAM_MISUSE)
+        status = strata_free_from_top(runtime->top, block, STRATA_STREAM_GONE);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+/* Whether no other try is due: the program may have freed it behind the graph's back. */
+static bool is_over(strata_status status)
+{
+    return status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;
+}
+
+/* The free of a block that nothing keeps any more. A stream that the program has forked into another capture takes
+ * none: it waits for that one's end. */
+strata_status strata_graph_free_dropped(strata_runtime *runtime, struct strata_kept_block *dropped)
+{
+    const strata_block *block = strata_kept_block_of(dropped);
+    const bool waits = strata_known_timeline(runtime->device, block->stream) && strata_stream_is_forked(block->stream);
+    const strata_status status = waits ? STRATA_SUCCESS : strata_graph_free_late(runtime, block);
+    strata_lock_take(&runtime->captures.lock);
+    strata_kept_settle(&runtime->captures.kept, runtime->table, dropped, !waits && is_over(status));
+    strata_lock_release(&runtime->captures.lock);
+    return status;
+}
+
+void strata_graphs_free_due(strata_runtime *runtime)
+{
+    strata_captures *captures = &runtime->captures;
+    struct strata_kept_block *dropped;
+    uint64_t round = 0;
+    if (!atomic_load_explicit(&captures->used, memory_order_relaxed))
+        return;
+    strata_error_suppress_begin();
+    do {
+        strata_lock_take(&captures->lock);
+        round = round ? round : ++captures->kept.rounds;
+        dropped = strata_kept_next_due(&captures->kept, runtime->table, round);
+        strata_lock_release(&captures->lock);
+        if (dropped)
+            strata_graph_free_dropped(runtime, dropped);
+    } while (dropped);
+    strata_error_suppress_end(false);
+}
