@@ -22,6 +22,8 @@ struct strata_capture_pool {
     CUstream stream;           /* on which segments are allocated; made for the first one, then constant */
     strata_timeline *timeline; /* of that stream */
 
+    CUmemoryPool mempool; /* the driver's, made by the first activation; guarded by the lock of capture_mempool.c */
+
     uint64_t holders; /* handles, captures, graphs and live blocks */
     uint64_t handles; /* of these */
     bool sealed;

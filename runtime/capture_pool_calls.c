@@ -4,6 +4,7 @@
 #include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
 #include "runtime/capture_blocks.h"
+#include "runtime/capture_mempool.h"
 
 #include <string.h>
 
@@ -69,6 +70,7 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
         status = strata_internal_stream_destroy(pool->runtime->device, pool->stream, &gone);
     if (!gone)
         return status;
+    strata_capture_mempool_destroy(pool);
     remove_pool(pool);
     strata_capture_ranges_free(&pool->ranges);
     strata_pool_blocks_destroy(pool);

@@ -22,6 +22,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_SINGLETONS,       /* building the runtime of a device */
     STRATA_RANK_LEAK_REPORTS,     /* layers that report leaks by themselves */
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
+    STRATA_RANK_ACTIVE_POOL,      /* the device's current pool, while a capture pool is active */
     STRATA_RANK_GRAPHED_CALLS,    /* calls of one function that is a graph */
     STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
     STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */

@@ -64,6 +64,15 @@ STRATA_API strata_status strata_capture_pool_seal(strata_capture_pool *pool);
 STRATA_API strata_status strata_capture_pool_unseal(strata_capture_pool *pool);
 STRATA_API bool strata_capture_pool_is_sealed(const strata_capture_pool *pool);
 
+/* For code that calls cudaMallocAsync or cuMemAllocAsync itself: until the second call the device's current pool is one
+ * of the driver's that belongs to this pool, keeps what is freed, and is destroyed with it. One at a time in the
+ * process. Its memory is not the stack's: budgets do not see it. Captured allocations become nodes of the graph, and
+ * are served by the driver's memory for graphs. The second call restores what was current, unless other code has set
+ * another one meanwhile. Errors: BUSY (a pool is active), INVALID_VALUE (the pool is not), STALE, UNSUPPORTED, DRIVER.
+ */
+STRATA_API strata_status strata_capture_pool_activate(strata_capture_pool *pool);
+STRATA_API strata_status strata_capture_pool_deactivate(strata_capture_pool *pool);
+
 typedef struct strata_capture_pool_usage {
     size_t reserved; /* bytes that it has of the stack */
     size_t in_use;   /* bytes of live blocks, rounded up to 256 each */

@@ -1,0 +1,10 @@
+/* The driver's pool of a capture pool, for code that calls cudaMallocAsync itself. */
+#ifndef STRATA_RUNTIME_CAPTURE_MEMPOOL_H
+#define STRATA_RUNTIME_CAPTURE_MEMPOOL_H
+
+#include "runtime/capture_pool.h"
+
+/* At the end of a capture pool, which is not active: an active one is held. An error is reported once. */
+void strata_capture_mempool_destroy(strata_capture_pool *pool);
+
+#endif
