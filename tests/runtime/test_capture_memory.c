@@ -306,6 +306,14 @@ static bool has_room(const strata_capture_ranges *ranges, size_t bytes, size_t a
     return false;
 }
 
+static CUresult have_no_dependencies(CUgraphNode node, CUgraphNode *nodes, size_t *count)
+{
+    (void)node;
+    (void)nodes;
+    *count = 0;
+    return CUDA_SUCCESS;
+}
+
 /* Two captures at a time, with two streams each: the node of a stream's front is no ancestor of another place's. */
 static void memory_is_found_if_there_is_any(void **state)
 {
@@ -317,6 +325,8 @@ static void memory_is_found_if_there_is_any(void **state)
     strata_capture_front fronts[PLACES];
     uint64_t random = 1;
     size_t taken = 0, none = 0;
+    get_dependencies = strata_cu.GraphNodeGetDependencies;
+    strata_cu.GraphNodeGetDependencies = have_no_dependencies; /* the nodes are made up */
     for (size_t i = 0; i < PLACES; i++)
         fronts[i] = (strata_capture_front){
             .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7 + i / 2, .nodes = &nodes[i], .count = 1};
@@ -356,6 +366,7 @@ static void memory_is_found_if_there_is_any(void **state)
         if (next_random(&random, 250) == 0)
             strata_capture_ranges_capture_ended(&ranges, front->id);
     }
+    strata_cu.GraphNodeGetDependencies = get_dependencies;
     assert_true(taken > ROUNDS / 5 && none > ROUNDS / 50); /* both were seen */
     for (size_t i = 0; i < LIVE; i++)
         if (live[i])
