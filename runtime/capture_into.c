@@ -12,10 +12,22 @@
 #undef strata_capture_discard
 #undef strata_graph_upload
 
+enum { DISCARD_TRIES = 3 };
+
 /* Held by a call in global mode while it runs the program's functions: they may do what they like, but for another such
  * call. */
 static strata_lock global_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_CAPTURE_INTO);
 static _Thread_local bool has_global_lock;
+
+/* The first error stays the last one. The driver may not end the capture at once; there may be none any more. */
+static void discard(strata_runtime *runtime, CUstream stream)
+{
+    strata_status status = STRATA_ERROR_DRIVER;
+    strata_error_suppress_begin();
+    for (int i = 0; i < DISCARD_TRIES && status == STRATA_ERROR_DRIVER; i++)
+        status = strata_capture_discard(runtime, stream);
+    strata_error_suppress_end(false);
+}
 
 static strata_status capture(strata_runtime *runtime, CUstream stream, strata_capture_mode mode,
                              strata_capture_pool *pool, strata_graph_work body, void *data, strata_graph **out)
@@ -28,9 +40,7 @@ static strata_status capture(strata_runtime *runtime, CUstream stream, strata_ca
         status = strata_capture_end(runtime, stream, out);
     if (status == STRATA_SUCCESS)
         return status;
-    strata_error_suppress_begin(); /* this error stays the last one; there may be no capture any more */
-    strata_capture_discard(runtime, stream);
-    strata_error_suppress_end(false);
+    discard(runtime, stream);
     return status;
 }
 

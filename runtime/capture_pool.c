@@ -86,6 +86,25 @@ strata_status strata_capture_pool_unhold(strata_capture_pool *pool)
     return last ? pool->runtime->captures.end_pool(pool) : STRATA_SUCCESS;
 }
 
+strata_status strata_capture_pools_reap(strata_runtime *runtime)
+{
+    strata_status status = STRATA_SUCCESS;
+    strata_capture_pool *pool;
+    do {
+        lock(runtime);
+        pool = runtime->captures.pools_left ? runtime->captures.pools : NULL;
+        while (pool && !pool->left)
+            pool = pool->next;
+        if (pool) {
+            pool->left = false;
+            runtime->captures.pools_left--;
+        }
+        unlock(runtime);
+        status = pool ? runtime->captures.end_pool(pool) : STRATA_SUCCESS;
+    } while (pool && status == STRATA_SUCCESS);
+    return status;
+}
+
 /* ---- blocks ---- */
 
 /* A segment of its own for what is large, so that little is held beyond it. */

@@ -57,6 +57,15 @@ static void remove_pool(strata_capture_pool *pool)
     unlock(pool->runtime);
 }
 
+static strata_status leave(strata_capture_pool *pool, strata_status status)
+{
+    lock(pool->runtime);
+    pool->left = true;
+    pool->runtime->captures.pools_left++;
+    unlock(pool->runtime);
+    return status;
+}
+
 strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
 {
     release_buffers(pool->buffers, pool->buffer_count);
@@ -64,33 +73,18 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
     pool->buffer_count = 0;
     strata_status status = free_segments(pool);
     if (status != STRATA_SUCCESS)
-        return status;
+        return leave(pool, status);
     bool gone = true;
     if (pool->stream && strata_device_is_usable(pool->runtime->device))
         status = strata_internal_stream_destroy(pool->runtime->device, pool->stream, &gone);
     if (!gone)
-        return status;
+        return leave(pool, status);
     strata_capture_mempool_destroy(pool);
     remove_pool(pool);
     strata_capture_ranges_free(&pool->ranges);
     strata_pool_blocks_destroy(pool);
     strata_lock_destroy(&pool->launches);
     strata_host_free(pool);
-    return status;
-}
-
-strata_status strata_capture_pools_reap(strata_runtime *runtime)
-{
-    strata_status status = STRATA_SUCCESS;
-    strata_capture_pool *pool;
-    do {
-        lock(runtime);
-        pool = runtime->captures.pools;
-        while (pool && pool->holders)
-            pool = pool->next;
-        unlock(runtime);
-        status = pool ? strata_capture_pool_destroy(pool) : STRATA_SUCCESS;
-    } while (pool && status == STRATA_SUCCESS);
     return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "runtime/capture_pool.h"
 
 #include <string.h>
 
@@ -101,15 +102,31 @@ void strata_capture_free_uses(strata_capture_uses *uses)
     strata_host_free(uses->items);
     strata_host_free(uses->index);
     strata_host_free(uses->refs);
+    strata_host_free(uses->parts);
     *uses = (strata_capture_uses){0};
 }
 
-bool strata_capture_took_memory(const strata_capture_uses *uses)
+bool strata_capture_took_memory(const strata_capture_uses *uses, const strata_capture_pool *pool)
 {
     for (size_t i = 0; i < uses->count; i++)
-        if (uses->items[i].kind == STRATA_CAPTURE_SEGMENT)
+        if (uses->items[i].kind == STRATA_CAPTURE_SEGMENT && uses->items[i].pool == pool)
             return true;
     return false;
+}
+
+bool strata_capture_add_part(strata_capture_uses *uses, strata_capture_pool *pool)
+{
+    for (size_t i = 0; i < uses->part_count; i++)
+        if (uses->parts[i] == pool)
+            return true;
+    void *parts = uses->parts;
+    const bool reserved = reserve(&parts, uses->part_count, 1, &uses->part_room, sizeof *uses->parts);
+    uses->parts = parts;
+    if (!reserved)
+        return false;
+    pool->holders++;
+    uses->parts[uses->part_count++] = pool;
+    return true;
 }
 
 /* ---- marks ---- */

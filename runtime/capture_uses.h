@@ -5,6 +5,8 @@
 #include "runtime/graph_ancestors.h"
 #include "runtime/references.h"
 
+#include <strata/graph.h>
+
 /* Work of the capture that used a block: what comes after it in the graph must come after these nodes. */
 typedef struct strata_capture_mark {
     bool writes;
@@ -13,13 +15,14 @@ typedef struct strata_capture_mark {
 
 typedef enum strata_capture_kind {
     STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
-    STRATA_CAPTURE_SEGMENT, /* of the pool */
+    STRATA_CAPTURE_SEGMENT, /* of the capture's pool, or of a part's */
 } strata_capture_kind;
 
 typedef struct strata_capture_use {
     strata_block block;
     strata_access access; /* NONE: it is kept, and not used */
     strata_capture_kind kind;
+    strata_capture_pool *pool;  /* of a segment: whose it is */
     strata_capture_mark *marks; /* the last write and the reads since, as far as known */
     size_t count, room;
 } strata_capture_use;
@@ -32,6 +35,8 @@ typedef struct strata_capture_uses {
     size_t index_mask, indexed;
     struct strata_ref **refs; /* that launches in the capture named; held */
     size_t ref_count, ref_room;
+    strata_capture_pool **parts; /* other pools, of whose memory graphs that are parts took; held */
+    size_t part_count, part_room;
 } strata_capture_uses;
 
 /* NULL: it has none. */
@@ -44,8 +49,11 @@ strata_capture_use *strata_capture_add_use(strata_capture_uses *uses, const stra
 /* Room for `count` uses more; false without host memory. */
 bool strata_capture_reserve_uses(strata_capture_uses *uses, size_t count);
 
-/* Whether memory of a pool is among them. */
-bool strata_capture_took_memory(const strata_capture_uses *uses);
+/* Whether memory of the pool is among them. */
+bool strata_capture_took_memory(const strata_capture_uses *uses, const strata_capture_pool *pool);
+
+/* Lists the pool among the parts', once, and holds it. False without host memory. */
+bool strata_capture_add_part(strata_capture_uses *uses, strata_capture_pool *pool);
 
 /* Room for one mark more; false without host memory. */
 bool strata_capture_reserve_mark(strata_capture_use *use);
@@ -55,7 +63,7 @@ strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, stra
 void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
 void strata_capture_free_marks(strata_capture_use *use);
 
-/* Frees the arrays; marks and references are the caller's. */
+/* Frees the arrays; marks, references and pools are the caller's. */
 void strata_capture_free_uses(strata_capture_uses *uses);
 
 /* Holds a reference, once. Errors: OUT_OF_HOST_MEMORY. */

@@ -30,6 +30,19 @@ static strata_capture_use *find_use(strata_capture *capture, const strata_block 
     return own && own->capture == capture->id ? &own->use : strata_capture_find_use(&capture->uses, block->id);
 }
 
+/* That of a segment of a part's pool. */
+static strata_status note_part(strata_capture *capture, const strata_block *segment, strata_capture_pool *pool,
+                               strata_capture_use **out)
+{
+    *out = strata_capture_find_use(&capture->uses, segment->id);
+    if (!*out && strata_capture_add_part(&capture->uses, pool))
+        *out = strata_capture_add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
+    if (!*out)
+        return strata_fail_host_memory("a part of a capture");
+    (*out)->pool = pool;
+    return STRATA_SUCCESS;
+}
+
 /* The use of a live block, a new one if need be. */
 static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
 {
@@ -74,20 +87,47 @@ static bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capt
     return added;
 }
 
-/* `before`: nodes that the use must come after, and does not. */
-static strata_status prepare(strata_capture *capture, const strata_block *block, strata_access access,
-                             strata_capture_place *place, strata_nodes *before)
+static bool add_conflicts(strata_nodes *to, const strata_capture_use *use, strata_access access,
+                          strata_capture_place *place)
+{
+    bool added = true;
+    for (size_t i = 0; i < use->count && added; i++)
+        if (use->marks[i].writes || access & STRATA_ACCESS_WRITE)
+            added = add_missing(to, &use->marks[i].nodes, place);
+    return added;
+}
+
+/* A part of the capture uses whole segments; other work of the capture may use blocks in them. */
+static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, const strata_block *block,
+                                   const strata_capture_pool *pool, strata_access access, strata_capture_place *place)
+{
+    bool added = true;
+    const strata_pool_block *one = pool ? NULL : strata_pool_block_find(capture->runtime, block->id);
+    if (one && one->pool != capture->pool) {
+        const strata_capture_use *whole = strata_capture_find_use(&capture->uses, one->range->segment->block.id);
+        return !whole || add_conflicts(to, whole, access, place);
+    }
+    for (one = pool ? pool->blocks : NULL; one && added; one = one->next) {
+        const strata_capture_use *use = one->range->segment->block.id.slot == block->id.slot
+                                            ? strata_capture_find_use(&capture->uses, one->block.id)
+                                            : NULL;
+        added = !use || add_conflicts(to, use, access, place);
+    }
+    return added;
+}
+
+/* `before`: nodes that the use must come after, and does not. `pool`: of a part's segment; else NULL. */
+static strata_status prepare(strata_capture *capture, const strata_block *block, strata_capture_pool *pool,
+                             strata_access access, strata_capture_place *place, strata_nodes *before)
 {
     strata_capture_use *use;
     strata_status status = check_tracking(capture->runtime);
     if (status == STRATA_SUCCESS)
-        status = note_use(capture, block, &use);
+        status = pool ? note_part(capture, block, pool, &use) : note_use(capture, block, &use);
     if (status != STRATA_SUCCESS)
         return status;
-    bool added = true;
-    for (size_t i = 0; i < use->count && added; i++)
-        if (use->marks[i].writes || access & STRATA_ACCESS_WRITE)
-            added = add_missing(before, &use->marks[i].nodes, place);
+    const bool added = add_conflicts(before, use, access, place) &&
+                       add_conflicts_of_parts(before, capture, block, pool, access, place);
     if (!added || !strata_capture_reserve_mark(use))
         return strata_fail_host_memory("a use of a block in a capture");
     use->access = (strata_access)(use->access | access);
@@ -110,8 +150,8 @@ static strata_status add_dependencies(const strata_runtime *runtime, CUstream st
                                                        "ordering a use of a block in a capture");
 }
 
-bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
-                             strata_status *status)
+static bool prepare_on(strata_runtime *runtime, const strata_block *block, strata_capture_pool *pool, CUstream stream,
+                       strata_access access, strata_status *status)
 {
     strata_capture_front front;
     strata_nodes before = {0};
@@ -122,13 +162,25 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = prepare(capture, block, access, &place, &before);
+        *status = prepare(capture, block, pool, access, &place, &before);
     }
     unlock(runtime, *status);
     if (capture && *status == STRATA_SUCCESS)
         *status = add_dependencies(runtime, stream, &before);
     strata_nodes_free(&before);
     return capture != NULL;
+}
+
+bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
+                             strata_status *status)
+{
+    return prepare_on(runtime, block, NULL, stream, access, status);
+}
+
+bool strata_captured_prepare_part(strata_runtime *runtime, const strata_block *segment, strata_capture_pool *pool,
+                                  CUstream stream, strata_status *status)
+{
+    return prepare_on(runtime, segment, pool, stream, STRATA_ACCESS_WRITE, status);
 }
 
 static strata_status finish(strata_capture *capture, const strata_block *block, strata_access access,
@@ -191,7 +243,7 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = prepare(capture, block, access, &place, &before);
+        *status = prepare(capture, block, NULL, access, &place, &before);
         if (*status == STRATA_SUCCESS)
             *status = finish(capture, block, access, &place);
         else
@@ -228,6 +280,7 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
         if (!whole)
             return strata_fail_host_memory("a segment of a capture");
         whole->access = STRATA_ACCESS_WRITE;
+        whole->pool = capture->pool;
     }
     segment->within = capture->id;
     const strata_status status = strata_capture_mark_use(&one->use, true, place);

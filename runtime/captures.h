@@ -76,6 +76,8 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
                               strata_status *status);
 bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                              strata_status *status);
+bool strata_captured_prepare_part(strata_runtime *runtime, const strata_block *segment, strata_capture_pool *pool,
+                                  CUstream stream, strata_status *status); /* a write of a part's segment */
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status);
 bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,

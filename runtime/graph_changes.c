@@ -19,7 +19,7 @@ static strata_status check_pool(strata_capture *capture, void *data)
 {
     const update *self = data;
     strata_lock_take(&capture->runtime->captures.lock);
-    const bool other = capture->pool != self->graph->pool && strata_capture_took_memory(&capture->uses);
+    const bool other = capture->pool != self->graph->pool && strata_capture_took_memory(&capture->uses, capture->pool);
     strata_lock_release(&capture->runtime->captures.lock);
     return other ? strata_fail(STRATA_ERROR_INVALID_VALUE,
                                "strata_graph_update: the capture took memory of another pool than the graph's; begin "

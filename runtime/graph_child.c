@@ -6,19 +6,20 @@ static strata_status check_child(const strata_graph *graph, const strata_capture
 {
     strata_captures *captures = &graph->runtime->captures;
     strata_lock_take(&captures->lock);
-    const bool ours = strata_capture_find(graph->runtime, front->id) != NULL;
+    const strata_capture *capture = strata_capture_find(graph->runtime, front->id);
+    const bool shares = capture && strata_capture_took_memory(&graph->uses, capture->pool);
     strata_lock_release(&captures->lock);
-    if (!ours || front->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    if (!capture || front->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return strata_fail(
             STRATA_ERROR_STREAM_CAPTURE,
             "strata_graph_launch: the stream is in a capture that was spoiled, or that other code began; "
             "launch the graph outside of captures");
     if (!strata_cu.GraphAddChildGraphNode)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_launch: the driver has no cuGraphAddChildGraphNode");
-    if (strata_capture_took_memory(&graph->uses))
-        return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "strata_graph_launch: a graph that has memory of a capture pool cannot be a part of another "
-                           "graph; capture its work there, or allocate its memory outside of captures");
+    if (shares)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "strata_graph_launch: a part of a graph has memory of another pool than the graph's own, "
+                           "which the graph's blocks would lie in; give one of them a pool of its own");
     return graph->changed ? strata_fail(STRATA_ERROR_UNSUPPORTED,
                                         "strata_graph_launch: nodes of the graph were changed one by one since its "
                                         "capture, which a part of another graph would not show; update it instead")
@@ -35,7 +36,10 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
         const strata_capture_use *use = &graph->uses.items[i];
         if (use->access == STRATA_ACCESS_NONE)
             continue;
-        if (!strata_captured_prepare(runtime, &use->block, stream, use->access, &status))
+        const bool captured = use->kind == STRATA_CAPTURE_SEGMENT
+                                  ? strata_captured_prepare_part(runtime, &use->block, use->pool, stream, &status)
+                                  : strata_captured_prepare(runtime, &use->block, stream, use->access, &status);
+        if (!captured)
             return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
     }
     return status;

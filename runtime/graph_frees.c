@@ -6,7 +6,7 @@
 #include "core/streams/stream_map.h"
 #include "runtime/captures.h"
 
-strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block)
+static strata_status free_now(strata_runtime *runtime, const strata_block *block)
 {
     strata_error_suppress_begin();
     strata_status status = strata_runtime_keeps(runtime, block)
@@ -24,13 +24,22 @@ static bool is_over(strata_status status)
     return status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER;
 }
 
-/* The free of a block that nothing keeps any more. A stream that the program has forked into another capture takes
- * none: it waits for that one's end. */
+strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block *block)
+{
+    const strata_status status = free_now(runtime, block);
+    if (is_over(status))
+        return status;
+    strata_lock_take(&runtime->captures.lock);
+    strata_kept_add_due(&runtime->captures.kept, runtime->table, block); /* without host memory it is lost */
+    strata_lock_release(&runtime->captures.lock);
+    return status;
+}
+
 strata_status strata_graph_free_dropped(strata_runtime *runtime, struct strata_kept_block *dropped)
 {
     const strata_block *block = strata_kept_block_of(dropped);
     const bool waits = strata_known_timeline(runtime->device, block->stream) && strata_stream_is_forked(block->stream);
-    const strata_status status = waits ? STRATA_SUCCESS : strata_graph_free_late(runtime, block);
+    const strata_status status = waits ? STRATA_SUCCESS : free_now(runtime, block);
     strata_lock_take(&runtime->captures.lock);
     strata_kept_settle(&runtime->captures.kept, runtime->table, dropped, !waits && is_over(status));
     strata_lock_release(&runtime->captures.lock);
@@ -42,8 +51,6 @@ void strata_graphs_free_due(strata_runtime *runtime)
     strata_captures *captures = &runtime->captures;
     struct strata_kept_block *dropped;
     uint64_t round = 0;
-    if (!atomic_load_explicit(&captures->used, memory_order_relaxed))
-        return;
     strata_error_suppress_begin();
     do {
         strata_lock_take(&captures->lock);
@@ -53,5 +60,6 @@ void strata_graphs_free_due(strata_runtime *runtime)
         if (dropped)
             strata_graph_free_dropped(runtime, dropped);
     } while (dropped);
+    strata_capture_pools_reap(runtime);
     strata_error_suppress_end(false);
 }

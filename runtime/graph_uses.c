@@ -38,7 +38,7 @@ static void add(const listing *to, const strata_block *block, strata_access acce
     to->uses->blocks[at] = *block;
 }
 
-static void list(const listing *to, const strata_capture_uses *of, const strata_capture_pool *pool)
+static void list(const listing *to, const strata_capture_uses *of)
 {
     to->uses->count = 0;
     for (size_t i = 0; i < of->count; i++) {
@@ -47,22 +47,38 @@ static void list(const listing *to, const strata_capture_uses *of, const strata_
             continue;
         add(to, &use->block, use->access, false);
         if (use->kind == STRATA_CAPTURE_SEGMENT)
-            for (const strata_pool_block *one = pool->blocks; one; one = one->next)
+            for (const strata_pool_block *one = use->pool->blocks; one; one = one->next)
                 if (one->range->segment->block.id.slot == use->block.id.slot)
                     add(to, &one->block, STRATA_ACCESS_WRITE, true);
     }
 }
 
+uint64_t strata_graph_uses_changes(const strata_capture_uses *of, const strata_capture_pool *pool)
+{
+    uint64_t changes = atomic_load_explicit(&pool->changes, memory_order_acquire);
+    for (size_t i = 0; i < of->part_count; i++)
+        changes += atomic_load_explicit(&of->parts[i]->changes, memory_order_acquire);
+    return changes;
+}
+
+static size_t count_most(const strata_capture_uses *of, const strata_capture_pool *pool)
+{
+    size_t count = of->count + pool->live_blocks;
+    for (size_t i = 0; i < of->part_count; i++)
+        count += of->parts[i]->live_blocks;
+    return count;
+}
+
 strata_status strata_graph_uses_list(strata_graph_uses *uses, const strata_capture_uses *of, strata_capture_pool *pool)
 {
-    if (uses->listed && uses->changes == atomic_load_explicit(&pool->changes, memory_order_acquire))
+    if (uses->listed && uses->changes == strata_graph_uses_changes(of, pool))
         return STRATA_SUCCESS;
     const listing to = {uses, pool->runtime->table};
     strata_lock_take(&pool->runtime->captures.lock);
-    const bool reserved = reserve(uses, of->count + pool->live_blocks);
+    const bool reserved = reserve(uses, count_most(of, pool));
     if (reserved) {
-        list(&to, of, pool);
-        uses->changes = atomic_load_explicit(&pool->changes, memory_order_relaxed);
+        list(&to, of);
+        uses->changes = strata_graph_uses_changes(of, pool);
         uses->listed = true;
     }
     strata_lock_release(&pool->runtime->captures.lock);

@@ -18,13 +18,16 @@ typedef struct strata_graph_uses {
     strata_block *blocks; /* likewise ordered */
     size_t count, room;
     bool listed;
-    uint64_t changes; /* of the pool, when it was listed */
+    uint64_t changes; /* of the pools, when it was listed */
 } strata_graph_uses;
 
 /* Lists all blocks that the graph's work may touch, if its uses or the pool's blocks have changed: a segment stands for
  * what was freed in the capture. Errors: OUT_OF_HOST_MEMORY. */
 strata_status strata_graph_uses_list(strata_graph_uses *uses, const strata_capture_uses *of, strata_capture_pool *pool);
 void strata_graph_uses_free(strata_graph_uses *uses);
+
+/* Of the live blocks of the graph's pool and of its parts' pools, so far. */
+uint64_t strata_graph_uses_changes(const strata_capture_uses *of, const strata_capture_pool *pool);
 
 /* Before a launch: the stream waits for earlier uses. After it: notes the uses. *noted goes from one to the other: the
  * stream's point, if all were noted at it already. On a runtime that tracks plainly. */

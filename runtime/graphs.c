@@ -128,7 +128,7 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
             continue;
         strata_error_suppress_begin();
         strata_lock_take(&graph->runtime->captures.lock);
-        for (const strata_pool_block *one = graph->pool->blocks; one && status == STRATA_SUCCESS; one = one->next)
+        for (const strata_pool_block *one = use->pool->blocks; one && status == STRATA_SUCCESS; one = one->next)
             if (one->range->segment->block.id.slot == use->block.id.slot)
                 status = strata_launch_use(launch, &one->block, STRATA_ACCESS_WRITE);
         strata_lock_release(&graph->runtime->captures.lock);
@@ -222,7 +222,7 @@ static strata_status note_blocks_of_pool(const strata_graph *graph, CUstream str
 static strata_status note_late_blocks(strata_graph *graph, CUstream stream, uint64_t changes)
 {
     atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&graph->pool->changes, memory_order_acquire) == changes || !graph->runtime->tracks)
+    if (strata_graph_uses_changes(&graph->uses, graph->pool) == changes || !graph->runtime->tracks)
         return STRATA_SUCCESS;
     strata_error_suppress_begin();
     strata_status status = strata_graph_uses_list(&graph->listed, &graph->uses, graph->pool);
@@ -259,10 +259,35 @@ static strata_status launch_tracked(strata_graph *graph, CUstream stream)
     if (graph->runtime->tracks_plainly)
         return launch_plainly(graph, stream);
     do {
-        changes = atomic_load_explicit(&graph->pool->changes, memory_order_acquire);
+        changes = strata_graph_uses_changes(&graph->uses, graph->pool);
         status = launch_through_layers(graph, stream, &again);
     } while (again);
     return status == STRATA_SUCCESS ? note_late_blocks(graph, stream, changes) : status;
+}
+
+static void unlock_launches(strata_graph *graph, size_t parts)
+{
+    for (size_t i = 0; i < parts; i++)
+        if (graph->uses.parts[i] != graph->pool)
+            strata_lock_release(&graph->uses.parts[i]->launches);
+    strata_lock_release(&graph->pool->launches);
+}
+
+/* The launches' locks of all pools whose memory the graph uses: of its own one, which guards the list of the others,
+ * and of those, all or none, as another graph may have them the other way round. */
+static void lock_launches(strata_graph *graph)
+{
+    size_t taken;
+    bool all;
+    for (unsigned spins = 0;; strata_backoff(&spins)) {
+        strata_lock_take(&graph->pool->launches);
+        for (taken = 0, all = true; taken < graph->uses.part_count && all; taken += all)
+            all =
+                graph->uses.parts[taken] == graph->pool || strata_lock_try_beside(&graph->uses.parts[taken]->launches);
+        if (all)
+            return;
+        unlock_launches(graph, taken);
+    }
 }
 
 strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
@@ -272,9 +297,9 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
         return status;
     if (strata_captures_any(graph->runtime) && strata_captured_launch(graph, stream, &status))
         return status;
-    strata_lock_take(&graph->pool->launches);
+    lock_launches(graph);
     status = launch_tracked(graph, stream);
-    strata_lock_release(&graph->pool->launches);
+    unlock_launches(graph, graph->uses.part_count);
     strata_graph_tell(graph, STRATA_GRAPH_EVENT_LAUNCH, stream, status);
     strata_references_free_deferred(graph->runtime); /* of memory that the launch had prepared */
     return status;
@@ -331,7 +356,7 @@ bool strata_graph_is_uploaded(const strata_graph *graph)
 static bool has_memory(const strata_graph *graph)
 {
     strata_lock_take(&graph->pool->launches);
-    const bool has = strata_capture_took_memory(&graph->uses);
+    const bool has = strata_capture_took_memory(&graph->uses, graph->pool);
     strata_lock_release(&graph->pool->launches);
     return has;
 }
@@ -447,6 +472,10 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
     }
     for (size_t i = 0; i < uses->ref_count; i++)
         strata_ref_release(uses->refs[i]);
+    for (size_t i = 0; i < uses->part_count; i++) {
+        const strata_status one = strata_capture_pool_unhold(uses->parts[i]);
+        status = status == STRATA_SUCCESS ? one : status;
+    }
     strata_capture_free_uses(uses);
     return status;
 }

@@ -116,6 +116,18 @@ void strata_kept_settle(strata_kept_blocks *kept, const strata_table *table, kep
     kept->due = dropped;
 }
 
+bool strata_kept_add_due(strata_kept_blocks *kept, const strata_table *table, const strata_block *block)
+{
+    kept_block *one = strata_host_zalloc(sizeof *one);
+    if (!one)
+        return false;
+    one->block = *block;
+    one->freed = true;
+    one->marked = strata_block_is_kept(table, block);
+    strata_kept_settle(kept, table, one, false);
+    return true;
+}
+
 kept_block *strata_kept_next_due(strata_kept_blocks *kept, const strata_table *table, uint64_t round)
 {
     kept_block **link = &kept->due;

@@ -25,6 +25,9 @@ const strata_block *strata_kept_block_of(const struct strata_kept_block *dropped
 void strata_kept_settle(strata_kept_blocks *kept, const strata_table *table, struct strata_kept_block *dropped,
                         bool freed);
 
+/* A block that nothing keeps and whose free has failed: the first try of the next round. False without host memory. */
+bool strata_kept_add_due(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
+
 /* The next block of a round whose free has failed before, for another try; NULL: none. */
 struct strata_kept_block *strata_kept_next_due(strata_kept_blocks *kept, const strata_table *table, uint64_t round);
 

@@ -26,6 +26,7 @@ typedef struct strata_captures {
     strata_kept_blocks kept;
     strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
     uint64_t graphs;                                      /* that exist */
+    size_t pools_left;                                    /* whose end has failed: it is tried again */
     uint64_t last_number;                                 /* of pools */
 } strata_captures;
 

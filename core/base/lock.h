@@ -85,12 +85,17 @@ static inline void strata_lock_order_enter(strata_lock_rank rank)
 {
     (void)rank;
 }
+static inline void strata_lock_order_enter_beside(strata_lock_rank rank)
+{
+    (void)rank;
+}
 static inline void strata_lock_order_leave(strata_lock_rank rank)
 {
     (void)rank;
 }
 #else
 void strata_lock_order_enter(strata_lock_rank rank);
+void strata_lock_order_enter_beside(strata_lock_rank rank);
 void strata_lock_order_leave(strata_lock_rank rank);
 #endif
 
@@ -114,6 +119,16 @@ static inline void strata_lock_take(strata_lock *lock)
 static inline bool strata_lock_try(strata_lock *lock)
 {
     strata_lock_order_enter(lock->rank);
+    const bool taken = pthread_mutex_trylock(&lock->mutex) == 0;
+    if (!taken)
+        strata_lock_order_leave(lock->rank);
+    return taken;
+}
+
+/* One of the rank of a lock that is held: it is never waited for, so these need no order. */
+static inline bool strata_lock_try_beside(strata_lock *lock)
+{
+    strata_lock_order_enter_beside(lock->rank);
     const bool taken = pthread_mutex_trylock(&lock->mutex) == 0;
     if (!taken)
         strata_lock_order_leave(lock->rank);

@@ -137,8 +137,9 @@ STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstrea
 
 /* Launches the graph on a stream, after all work that conflicts with its blocks, with one wait and one record for each
  * other stream at most. On a stream that the runtime captures, the graph becomes a node of that capture, as it is now,
- * with its blocks; one whose own capture took memory of a pool is refused there. Errors: STALE, STREAM_CAPTURE (other
- * code captures the stream), UNSUPPORTED (a graph with memory, in a capture), and those of a launch (launch.h). */
+ * with its blocks, and with the memory of its pool, which must be another one than that capture's. Errors: STALE,
+ * STREAM_CAPTURE (other code captures the stream), INVALID_VALUE (it has memory of that capture's pool), UNSUPPORTED
+ * (nodes of a part were changed one by one), and those of a launch (launch.h). */
 STRATA_API strata_status strata_graph_launch(strata_graph *graph, CUstream stream);
 
 /* Prepares the first launch on the device. Once; later calls do nothing. Errors: STALE, DRIVER. */

@@ -486,7 +486,8 @@ static void a_deleter_in_a_host_function_leaves_the_free_to_a_later_call(test_fi
     check_ok(release(ref));
     check_cu(test_cu()->LaunchHostFunc(stream, delete_in_host_function, take(tensor)));
     test_synchronize(stream);
-    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    for (int i = 0; i < (test_is_swept() ? 2 : 1); i++) /* a try that fails leaves it to the next one */
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
     assert_int_equal(live_blocks(fixture), 0);
 }
 

@@ -330,6 +330,8 @@ static void a_function_that_fails_leaves_nothing_behind(test_fixture *fixture)
     kept_runtime = fixture->runtime;
     check_status(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept), STRATA_ERROR_TIMEOUT);
     assert_null(graphed_kept);
+    if (test_is_swept())
+        check_ok(strata_runtime_reap_pending(fixture->runtime)); /* tries frees again that failed */
     assert_int_equal(live_blocks(fixture), before);
     options.size = 1;
     check_status(strata_graphed_create(fixture->runtime, stream, &options, &graphed_kept), STRATA_ERROR_INVALID_VALUE);
