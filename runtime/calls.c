@@ -204,6 +204,11 @@ strata_status strata_runtime_prepare_block_use(strata_runtime *runtime, const st
     if (runtime && strata_captures_any(runtime) && strata_use_is_valid(block, access, STRATA_ACCESS_READ) &&
         strata_captured_prepare(runtime, block, stream, access, &status))
         return status;
+    if (runtime && block && strata_runtime_keeps(runtime, block)) {
+        status = strata_kept_block_check(runtime, block);
+        if (status != STRATA_SUCCESS)
+            return status;
+    }
     if (__builtin_expect(runtime != NULL, 1) && strata_use_is_valid(block, access, STRATA_ACCESS_READ))
         return runtime->top->ops->prepare_use(runtime->top, block, stream, access);
     return strata_resource_prepare_use(runtime ? runtime->top : NULL, block, stream, access);
@@ -255,6 +260,10 @@ strata_status strata_runtime_record_block_use(strata_runtime *runtime, const str
     if (status != STRATA_SUCCESS || strata_block_is_empty(block))
         return status;
     if (strata_captures_any(runtime) && strata_captured_record(runtime, block, stream, access, &status))
+        return status;
+    if (strata_runtime_keeps(runtime, block))
+        status = strata_kept_block_check(runtime, block);
+    if (status != STRATA_SUCCESS)
         return status;
     return runtime->top->ops->record_use(runtime->top, block, stream, access);
 }

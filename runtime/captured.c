@@ -30,16 +30,20 @@ static strata_capture_use *find_use(strata_capture *capture, const strata_block 
     return own && own->capture == capture->id ? &own->use : strata_capture_find_use(&capture->uses, block->id);
 }
 
-/* That of a segment of a part's pool. */
-static strata_status note_part(strata_capture *capture, const strata_block *segment, strata_capture_pool *pool,
-                               strata_capture_use **out)
+/* One of a part: of a segment of its pool, or of a block that the part keeps, though the program may have freed it. */
+static strata_status note_part(strata_capture *capture, const strata_capture_use *of_part, strata_capture_use **out)
 {
-    *out = strata_capture_find_use(&capture->uses, segment->id);
-    if (!*out && strata_capture_add_part(&capture->uses, pool))
-        *out = strata_capture_add_use(&capture->uses, segment, STRATA_CAPTURE_SEGMENT);
+    *out = find_use(capture, &of_part->block);
+    if (*out)
+        return STRATA_SUCCESS;
+    const bool segment = of_part->kind == STRATA_CAPTURE_SEGMENT;
+    if (!segment || strata_capture_add_part(&capture->uses, of_part->pool))
+        *out = strata_capture_add_use(&capture->uses, &of_part->block, of_part->kind);
     if (!*out)
         return strata_fail_host_memory("a part of a capture");
-    (*out)->pool = pool;
+    (*out)->pool = of_part->pool;
+    if (!segment)
+        strata_kept_add_again(&capture->runtime->captures.kept, &of_part->block);
     return STRATA_SUCCESS;
 }
 
@@ -116,14 +120,15 @@ static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, co
     return added;
 }
 
-/* `before`: nodes that the use must come after, and does not. `pool`: of a part's segment; else NULL. */
-static strata_status prepare(strata_capture *capture, const strata_block *block, strata_capture_pool *pool,
+/* `before`: nodes that the use must come after, and does not. `of_part`: the part's use of it, or NULL. */
+static strata_status prepare(strata_capture *capture, const strata_block *block, const strata_capture_use *of_part,
                              strata_access access, strata_capture_place *place, strata_nodes *before)
 {
     strata_capture_use *use;
+    const strata_capture_pool *pool = of_part ? of_part->pool : NULL;
     strata_status status = check_tracking(capture->runtime);
     if (status == STRATA_SUCCESS)
-        status = pool ? note_part(capture, block, pool, &use) : note_use(capture, block, &use);
+        status = of_part ? note_part(capture, of_part, &use) : note_use(capture, block, &use);
     if (status != STRATA_SUCCESS)
         return status;
     const bool added = add_conflicts(before, use, access, place) &&
@@ -150,8 +155,8 @@ static strata_status add_dependencies(const strata_runtime *runtime, CUstream st
                                                        "ordering a use of a block in a capture");
 }
 
-static bool prepare_on(strata_runtime *runtime, const strata_block *block, strata_capture_pool *pool, CUstream stream,
-                       strata_access access, strata_status *status)
+static bool prepare_on(strata_runtime *runtime, const strata_block *block, const strata_capture_use *of_part,
+                       CUstream stream, strata_access access, strata_status *status)
 {
     strata_capture_front front;
     strata_nodes before = {0};
@@ -162,7 +167,7 @@ static bool prepare_on(strata_runtime *runtime, const strata_block *block, strat
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = prepare(capture, block, pool, access, &place, &before);
+        *status = prepare(capture, block, of_part, access, &place, &before);
     }
     unlock(runtime, *status);
     if (capture && *status == STRATA_SUCCESS)
@@ -177,10 +182,10 @@ bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block,
     return prepare_on(runtime, block, NULL, stream, access, status);
 }
 
-bool strata_captured_prepare_part(strata_runtime *runtime, const strata_block *segment, strata_capture_pool *pool,
-                                  CUstream stream, strata_status *status)
+bool strata_captured_prepare_part(strata_runtime *runtime, const strata_capture_use *of_part, CUstream stream,
+                                  strata_status *status)
 {
-    return prepare_on(runtime, segment, pool, stream, STRATA_ACCESS_WRITE, status);
+    return prepare_on(runtime, &of_part->block, of_part, stream, of_part->access, status);
 }
 
 static strata_status finish(strata_capture *capture, const strata_block *block, strata_access access,
@@ -612,6 +617,16 @@ strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block
     strata_lock_release(&pool->launches);
     const strata_status unheld = strata_capture_pool_unhold(pool);
     return status == STRATA_SUCCESS ? unheld : status;
+}
+
+strata_status strata_kept_block_check(strata_runtime *runtime, const strata_block *block)
+{
+    lock(runtime);
+    const strata_status status = strata_kept_is_freed(&runtime->captures.kept, block->id)
+                                     ? strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE)
+                                     : STRATA_SUCCESS;
+    unlock(runtime, status);
+    return status;
 }
 
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)

@@ -76,8 +76,8 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
                               strata_status *status);
 bool strata_captured_prepare(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                              strata_status *status);
-bool strata_captured_prepare_part(strata_runtime *runtime, const strata_block *segment, strata_capture_pool *pool,
-                                  CUstream stream, strata_status *status); /* a write of a part's segment */
+bool strata_captured_prepare_part(strata_runtime *runtime, const strata_capture_use *of_part, CUstream stream,
+                                  strata_status *status); /* a use that a graph has which becomes a part */
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
                             strata_status *status);
 bool strata_captured_record(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
@@ -100,6 +100,9 @@ static inline bool strata_runtime_keeps(const strata_runtime *runtime, const str
     return __builtin_expect(atomic_load_explicit(&runtime->captures.used, memory_order_relaxed), 0) &&
            strata_block_is_kept(runtime->table, block);
 }
+
+/* USE_AFTER_FREE, if the program has freed a kept block. */
+strata_status strata_kept_block_check(strata_runtime *runtime, const strata_block *block);
 
 /* Turns a segment that a search found into the pool's block at that address. */
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found);

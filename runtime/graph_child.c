@@ -36,10 +36,7 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
         const strata_capture_use *use = &graph->uses.items[i];
         if (use->access == STRATA_ACCESS_NONE)
             continue;
-        const bool captured = use->kind == STRATA_CAPTURE_SEGMENT
-                                  ? strata_captured_prepare_part(runtime, &use->block, use->pool, stream, &status)
-                                  : strata_captured_prepare(runtime, &use->block, stream, use->access, &status);
-        if (!captured)
+        if (!strata_captured_prepare_part(runtime, use, stream, &status))
             return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
     }
     return status;

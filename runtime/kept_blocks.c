@@ -76,6 +76,11 @@ strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *tabl
     return STRATA_SUCCESS;
 }
 
+void strata_kept_add_again(strata_kept_blocks *kept, const strata_block *block)
+{
+    find(kept, block->id)->count++;
+}
+
 static void unmark(const kept_block *one, const strata_table *table)
 {
     strata_entry *entry = strata_table_lookup(table, one->block.id);

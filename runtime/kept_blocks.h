@@ -17,6 +17,9 @@ typedef struct strata_kept_blocks {
 /* Keeps a live block once more. Errors: USE_AFTER_FREE, FOREIGN_POINTER, OUT_OF_HOST_MEMORY. */
 strata_status strata_kept_add(strata_kept_blocks *kept, const strata_table *table, const strata_block *block);
 
+/* Keeps a block that is kept already once more, freed or not. */
+void strata_kept_add_again(strata_kept_blocks *kept, const strata_block *block);
+
 /* Undoes one such call. Not NULL: the block was freed meanwhile, nothing keeps it any more, and the caller frees it,
  * and says how that ended. */
 struct strata_kept_block *strata_kept_drop(strata_kept_blocks *kept, const strata_table *table,

@@ -178,6 +178,8 @@ strata_status strata_launch_use(strata_launch *launch, const strata_block *block
     strata_status status = strata_launch_check_use(launch, access, "strata_launch_use");
     if (status == STRATA_SUCCESS && !block)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_launch_use: block is NULL");
+    if (status == STRATA_SUCCESS && !launch->of_graph && strata_runtime_keeps(launch->runtime, block))
+        status = strata_kept_block_check(launch->runtime, block);
     if (status == STRATA_SUCCESS && !strata_block_is_empty(block))
         status = add_use(launch, block, access, NULL);
     return strata_launch_remember(launch, status);

@@ -136,6 +136,17 @@ static void a_block_that_the_graph_still_has_is_freed_all_the_same(test_fixture 
     const CUDA_MEMSET_NODE_PARAMS filling = fill_of(&block);
     const strata_graph_block use = {&block, STRATA_ACCESS_WRITE};
     check_status(strata_graph_set_fill(graph, node, &filling, &use, 1), STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_prepare_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ),
+                 STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_record_block_use(fixture->runtime, &block, stream, STRATA_ACCESS_READ),
+                 STRATA_ERROR_USE_AFTER_FREE);
+    strata_launch launch;
+    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    const strata_status named = strata_launch_use(&launch, &block, STRATA_ACCESS_READ);
+    check_ok(strata_launch_end(&launch));
+    check_status(named, STRATA_ERROR_USE_AFTER_FREE);
+    check_ok(strata_graph_launch(graph, stream)); /* the graph itself goes on */
+    test_synchronize(stream);
     check_ok(destroy(graph));
 }
 

@@ -140,6 +140,29 @@ static void a_part_brings_the_memory_of_its_pool(test_fixture *fixture)
     test_free_on(fixture, &to, stream);
 }
 
+static void a_block_that_was_freed_stays_for_the_part_and_for_the_whole(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block from = test_allocate(fixture, BYTES, stream), to = test_allocate(fixture, BYTES, stream);
+    const size_t before = live_blocks(fixture);
+    test_write(fixture, &from, 0x54, stream);
+    begin(fixture, stream, NULL);
+    copy(fixture, &to, &from, stream);
+    strata_graph *part = end(fixture, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &from));
+    begin(fixture, stream, NULL);
+    check_ok(strata_graph_launch(part, stream));
+    strata_graph *whole = end(fixture, stream);
+    check_ok(destroy(part));
+    assert_int_equal(live_blocks(fixture), before);
+    check_ok(strata_graph_launch(whole, stream));
+    check_value(fixture, &to, 0x54, stream);
+    check_ok(destroy(whole));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before - 1);
+    test_free_on(fixture, &to, stream);
+}
+
 static void a_part_with_memory_of_the_captures_pool_is_refused(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -340,6 +363,7 @@ int main(void)
         TEST_CASE(a_child_orders_its_uses_among_the_captures_streams),
         TEST_CASE(a_child_is_what_the_graph_is_after_its_last_update),
         TEST_CASE(a_part_brings_the_memory_of_its_pool),
+        TEST_CASE(a_block_that_was_freed_stays_for_the_part_and_for_the_whole),
         TEST_CASE(a_part_with_memory_of_the_captures_pool_is_refused),
         TEST_CASE(a_whole_and_its_part_are_launched_one_after_another),
         TEST_CASE(parts_of_one_pool_are_ordered_in_the_graph),
