@@ -409,6 +409,20 @@ static void print_usage(strata_emitter *to, const strata_usage *usage)
     strata_emit_object_end(to);
 }
 
+static void print_frees(const strata_stream_frees *frees, void *data)
+{
+    strata_emitter *to = data;
+    char stream[24] = "unknown";
+    if (frees->known)
+        snprintf(stream, sizeof stream, "0x%llx", (unsigned long long)(uintptr_t)frees->stream);
+    strata_emit_object_begin(to, to->format == STRATA_FORMAT_TEXT ? "stream" : NULL);
+    strata_emit_text(to, "handle", stream);
+    strata_emit_count(to, "stream_id", frees->stream_id);
+    strata_emit_count(to, "frees", frees->frees);
+    strata_emit_bytes(to, "bytes", frees->bytes);
+    strata_emit_object_end(to);
+}
+
 strata_status strata_stats_print(strata_stack *stack, strata_format format, strata_write_callback write, void *data)
 {
     if (!stack || !write || (unsigned)format > STRATA_FORMAT_JSON)
@@ -427,6 +441,11 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_emit_text(&to, "stack", stack->text);
     strata_emit_count(&to, "device", (uint64_t)stack->device->ordinal);
     print_usage(&to, &usage);
+    strata_emit_list_begin(&to, "pending_frees");
+    strata_error_suppress_begin(); /* without host memory the list is empty */
+    strata_stack_visit_frees(stack, print_frees, &to);
+    strata_error_suppress_end(false);
+    strata_emit_list_end(&to);
     for (size_t i = 0; i < PROCESS_GROUPS; i++) {
         strata_emit_object_begin(&to, process_groups[i].name);
         print_values(&to, (value_binding){.process_group = &process_groups[i]});

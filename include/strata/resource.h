@@ -28,6 +28,7 @@ extern "C" {
 typedef struct strata_resource strata_resource;
 typedef struct strata_resource_ops strata_resource_ops;
 typedef struct strata_stack strata_stack;
+struct strata_stream_sums;
 
 /* Passed to a layer's deallocate, by the runtime alone, instead of a stream: the allocation stream was known and has
  * been unregistered. */
@@ -248,6 +249,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* Called on every layer, outermost first, behind each of the runtime's calls that do what the event says. It raises
      * no error and does not call into the stack. NULL: not needed. Never forwarded. */
     void (*graph_event)(strata_resource *self, const strata_graph_event *event);
+
+    /* Of the library's own layers that hold freed memory until streams have finished: adds it to the sums of
+     * strata_stack_visit_frees. NULL: not needed. Never forwarded. */
+    void (*sum_frees)(strata_resource *self, struct strata_stream_sums *sums);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

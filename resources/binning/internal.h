@@ -209,6 +209,9 @@ static inline void bin_checkout_end(bin *self)
 strata_status bin_slot_visit(const binning *layer, const bin_free_list *of, const bin_slot *slot,
                              strata_status (*visit)(strata_point point, void *data), void *data);
 
+/* Adds retired slots that are not known to be complete. */
+void bin_sum_frees(const binning *layer, bin *self, struct strata_stream_sums *sums);
+
 /* NULL if all lists are empty. */
 bin_free_list *bin_longest_free_list(bin *self);
 

@@ -654,15 +654,22 @@ static bool binning_owns_internally(strata_resource *resource, strata_block_id i
            atomic_load_explicit(&bytes->where, memory_order_relaxed);
 }
 
-#define OPS(layer_name)                                                                                           \
-    {                                                                                                             \
-        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),              \
-        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,           \
-        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim,   \
-        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,       \
-        .reusable = binning_reusable, .values = binning_values, .value_count = BINNING_VALUES,                    \
-        .get_value = binning_get_value, .describe = binning_describe, .owns_internally = binning_owns_internally, \
-        .transparent = true,                                                                                      \
+static void binning_sum_frees(strata_resource *resource, struct strata_stream_sums *sums)
+{
+    const binning *self = (const binning *)resource;
+    for (size_t i = 0; i < self->bin_count; i++)
+        bin_sum_frees(self, self->bins[i], sums);
+}
+
+#define OPS(layer_name)                                                                                         \
+    {                                                                                                           \
+        .size = sizeof(strata_resource_ops), .block_bytes = sizeof(bin_bytes), .name = (layer_name),            \
+        .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,         \
+        .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim, \
+        .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,     \
+        .sum_frees = binning_sum_frees, .reusable = binning_reusable, .values = binning_values,                 \
+        .value_count = BINNING_VALUES, .get_value = binning_get_value, .describe = binning_describe,            \
+        .owns_internally = binning_owns_internally, .transparent = true,                                        \
     }
 
 const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

@@ -444,6 +444,11 @@ static strata_status async_charge(strata_resource *resource, const strata_reques
     return STRATA_SUCCESS;
 }
 
+static void async_sum_frees(strata_resource *resource, struct strata_stream_sums *sums)
+{
+    strata_pending_frees_sum(&((async *)resource)->retired, sums);
+}
+
 /* The driver prefers memory freed on the requesting stream: docs/measurements.md. */
 static strata_status async_reusable(strata_resource *resource, const strata_request *request, size_t *bytes,
                                     strata_block_id *of)
@@ -527,6 +532,7 @@ static const strata_resource_ops async_ops = {
     .destroy = async_destroy,
     .device = async_device,
     .reusable = async_reusable,
+    .sum_frees = async_sum_frees,
 };
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/stack/completions.h"
+#include "core/stack/stream_frees.h"
 #include "core/streams/timeline.h"
 #include "resources/owners/pending_points.h"
 
@@ -388,6 +389,18 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
 }
 
 /* ---- looking ---- */
+
+static void sum(strata_pending_frees *set, uint32_t slot, strata_point point, void *sums)
+{
+    strata_stream_sums_add(sums, point, bytes_at(set, slot)->outstanding);
+}
+
+void strata_pending_frees_sum(strata_pending_frees *set, strata_stream_sums *sums)
+{
+    strata_spin_take(&set->lock);
+    for_each_pending(set, sum, sums);
+    strata_spin_release(&set->lock);
+}
 
 typedef struct reusable_search {
     uint16_t timeline;

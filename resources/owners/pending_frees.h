@@ -60,6 +60,9 @@ strata_status strata_pending_frees_reap(strata_pending_frees *set, strata_reap_m
  * out again there. *id receives it. */
 bool strata_pending_frees_reusable(strata_pending_frees *set, uint16_t timeline, uint64_t bytes, strata_block_id *id);
 
+/* Adds those that are not known to be complete. */
+void strata_pending_frees_sum(strata_pending_frees *set, struct strata_stream_sums *sums);
+
 /* The live block that contains `address`. */
 bool strata_pending_frees_find(strata_pending_frees *set, CUdeviceptr address, strata_block *out);
 

@@ -198,6 +198,7 @@ const strata_resource_ops pool_ops = {
     .find = pool_find_block,
     .destroy = pool_destroy,
     .reusable = pool_reusable,
+    .sum_frees = pool_sum_frees,
     .owns_internally = pool_owns_internally,
     .begin = pool_begin,
     .values = pool_values,

@@ -12,6 +12,7 @@ extern const strata_resource_ops pool_ops;
 strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out);
 strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle);
 strata_status pool_usage(strata_resource *resource, strata_usage *usage);
+void pool_sum_frees(strata_resource *resource, struct strata_stream_sums *sums);
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value);
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);

@@ -1,6 +1,7 @@
 /* Usage, values, and a snapshot of all extents while other threads go on. */
 #include "core/base/emitter.h"
 #include "core/base/size_text.h"
+#include "core/stack/stream_frees.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
@@ -34,6 +35,43 @@ static size_t largest_free(pool *self, size_t free)
     while (largest < free && find_kept(self, &from, &largest))
         ;
     return (size_t)largest;
+}
+
+typedef struct extent_sum {
+    strata_stream_sums *sums;
+    uint64_t bytes;
+} extent_sum;
+
+static strata_status add_point(strata_point point, void *data)
+{
+    const extent_sum *extent = data;
+    strata_stream_sums_add(extent->sums, point, extent->bytes);
+    return STRATA_SUCCESS;
+}
+
+/* Of the next extents. False: no more. */
+static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
+{
+    strata_spin_take(&self->lock);
+    uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
+    for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+        const strata_entry *entry = pool_entry(&self->heap, slot);
+        const uint8_t state = pool_extent_at(&self->heap, slot)->state;
+        extent_sum extent = {sums, pool_bytes_of(entry)};
+        if (state == POOL_FREE || state == POOL_AWAITED)
+            strata_uses_visit(entry, add_point, &extent);
+        *from = pool_address_of(entry) + extent.bytes;
+    }
+    strata_spin_release(&self->lock);
+    return slot != 0;
+}
+
+/* What threads keep in their caches is free on their streams, and is not counted. */
+void pool_sum_frees(strata_resource *resource, strata_stream_sums *sums)
+{
+    CUdeviceptr from = 0;
+    while (sum_extents((pool *)resource, &from, sums))
+        ;
 }
 
 /* Without the largest free extent: that needs a search. */
