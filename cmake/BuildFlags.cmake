@@ -24,6 +24,23 @@ if(STRATA_SANITIZE)
   endif()
 endif()
 
+# gcc 12's leak sanitizer takes a thread-local block of a library that was opened at run time, if it lies 16 bytes behind
+# the start of a page, for one of an old C library, and reads from an address that it finds there ("Tracer caught signal
+# 11"). Programs have the libraries that call stacks are read with from their start, so that there are no such blocks.
+if(STRATA_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  set(early "")
+  foreach(name dw elf unwind)
+    find_library(STRATA_EARLY_${name} NAMES ${name} lib${name}.so.1 lib${name}.so.8)
+    mark_as_advanced(STRATA_EARLY_${name})
+    if(STRATA_EARLY_${name})
+      string(APPEND early " ${STRATA_EARLY_${name}}")
+    endif()
+  endforeach()
+  if(early)
+    string(APPEND CMAKE_EXE_LINKER_FLAGS " -Wl,--no-as-needed${early} -Wl,--as-needed")
+  endif()
+endif()
+
 if(STRATA_COVERAGE)
   add_compile_options(--coverage -fprofile-update=atomic)
   add_link_options(--coverage)

@@ -187,7 +187,12 @@ strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, 
 
 strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_block_id id)
 {
-    return runtime ? strata_table_state(runtime->stack->head.table, id) : STRATA_BLOCK_FREED;
+    if (!runtime)
+        return STRATA_BLOCK_FREED;
+    const strata_block block = {.id = id};
+    return strata_runtime_keeps(runtime, &block) && strata_kept_block_is_freed(runtime, &block)
+               ? STRATA_BLOCK_RETIRED
+               : strata_table_state(runtime->stack->head.table, id);
 }
 
 /* ---- uses ---- */

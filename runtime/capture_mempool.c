@@ -25,13 +25,21 @@ static void unlock(strata_status status)
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
+/* In whatever mode: these calls would spoil captures. */
+static strata_status enter(const strata_capture_pool *pool, strata_call_scope *scope)
+{
+    return strata_call_scope_enter(scope, pool->runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+}
+
 /* ---- the driver's pool ---- */
 
 void strata_capture_mempool_destroy(strata_capture_pool *pool)
 {
-    if (!pool->mempool || !strata_device_is_usable(pool->runtime->device))
+    strata_call_scope scope;
+    if (!pool->mempool || !strata_device_is_usable(pool->runtime->device) || enter(pool, &scope) != STRATA_SUCCESS)
         return;
     const CUresult result = strata_cu.MemPoolDestroy(pool->mempool);
+    strata_call_scope_leave(&scope);
     pool->mempool = NULL;
     if (result != CUDA_SUCCESS)
         strata_fail_driver(result, "cuMemPoolDestroy",
@@ -83,15 +91,22 @@ static strata_status activate(strata_capture_pool *pool)
 {
     const CUdevice device = pool->runtime->device->handle;
     CUmemoryPool before = NULL;
-    strata_status status = make_mempool(pool);
+    strata_call_scope scope;
+    strata_status status = enter(pool, &scope);
     if (status != STRATA_SUCCESS)
         return status;
+    status = make_mempool(pool);
+    if (status != STRATA_SUCCESS) {
+        strata_call_scope_leave(&scope);
+        return status;
+    }
     const char *call = "cuDeviceGetMemPool";
     CUresult result = strata_cu.DeviceGetMemPool(&before, device);
     if (result == CUDA_SUCCESS) {
         call = "cuDeviceSetMemPool";
         result = strata_cu.DeviceSetMemPool(device, pool->mempool);
     }
+    strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, call, "activating capture pool \"%s\"",
                                   strata_tag_name(strata_capture_pool_tag(pool)));
@@ -106,6 +121,10 @@ static strata_status restore(const strata_capture_pool *pool)
 {
     const CUdevice device = pool->runtime->device->handle;
     CUmemoryPool now = NULL, usual = NULL;
+    strata_call_scope scope;
+    const strata_status status = enter(pool, &scope);
+    if (status != STRATA_SUCCESS)
+        return status;
     const char *call = "cuDeviceGetMemPool";
     CUresult result = strata_cu.DeviceGetMemPool(&now, device);
     if (result == CUDA_SUCCESS && now == pool->mempool) {
@@ -115,6 +134,7 @@ static strata_status restore(const strata_capture_pool *pool)
             strata_cu.DeviceGetDefaultMemPool(&usual, device) == CUDA_SUCCESS)
             result = strata_cu.DeviceSetMemPool(device, usual);
     }
+    strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, call, "restoring the current pool of device %d",
                                                        pool->runtime->device->ordinal);

@@ -453,6 +453,8 @@ static void note_free(strata_runtime *runtime, const strata_block *block, CUstre
 {
     if (!runtime->tracks || stream == STRATA_STREAM_GONE)
         return;
+    if (strata_known_timeline(runtime->device, stream) && strata_stream_is_forked(stream))
+        return; /* launches could not wait for that before the capture ends */
     strata_error_suppress_begin();
     runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
     strata_error_suppress_end(false);
@@ -619,14 +621,19 @@ strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block
     return status == STRATA_SUCCESS ? unheld : status;
 }
 
-strata_status strata_kept_block_check(strata_runtime *runtime, const strata_block *block)
+bool strata_kept_block_is_freed(strata_runtime *runtime, const strata_block *block)
 {
     lock(runtime);
-    const strata_status status = strata_kept_is_freed(&runtime->captures.kept, block->id)
-                                     ? strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE)
-                                     : STRATA_SUCCESS;
-    unlock(runtime, status);
-    return status;
+    const bool freed = strata_kept_is_freed(&runtime->captures.kept, block->id);
+    unlock(runtime, STRATA_SUCCESS);
+    return freed;
+}
+
+strata_status strata_kept_block_check(strata_runtime *runtime, const strata_block *block)
+{
+    return strata_kept_block_is_freed(runtime, block)
+               ? strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE)
+               : STRATA_SUCCESS;
 }
 
 strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address, strata_block *found)
@@ -639,6 +646,12 @@ strata_status strata_captures_find(strata_runtime *runtime, CUdeviceptr address,
     } else if (strata_pool_has_segment(runtime, found->id)) {
         *found = (strata_block){0};
         status = strata_fail(STRATA_ERROR_FOREIGN_POINTER, "0x%llx is in no live block: a capture pool has it, free",
+                             (unsigned long long)address);
+    }
+    if (status == STRATA_SUCCESS && strata_kept_is_freed(&runtime->captures.kept, found->id)) {
+        *found = (strata_block){0};
+        status = strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                             "0x%llx is in no live block: the program has freed it, a graph still uses its memory",
                              (unsigned long long)address);
     }
     unlock(runtime, status);

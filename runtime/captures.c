@@ -157,15 +157,14 @@ static strata_status end_for_driver(strata_capture *capture)
     strata_call_scope scope;
     if (capture->ended || !strata_device_is_usable(runtime->device))
         return STRATA_SUCCESS;
-    if (!strata_capture_began_on(capture, capture->stream))
-        return refuse_thread();
+    const bool mine = pthread_equal(capture->thread, pthread_self());
+    if (!mine && (capture->mode != STRATA_CAPTURE_RELAXED || capture->stream == CU_STREAM_PER_THREAD))
+        return refuse_thread(); /* the driver would end it all the same */
     strata_status status = strata_call_scope_enter(&scope, runtime->device, strata_call_scope_for(capture->stream));
     if (status != STRATA_SUCCESS)
         return status;
     capture->result = strata_cu.StreamEndCapture(capture->stream, &capture->graph);
     strata_call_scope_leave(&scope);
-    if (capture->result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
-        return refuse_thread();
     if (capture->result != CUDA_SUCCESS && is_under_way(capture))
         return strata_fail_driver(capture->result, "cuStreamEndCapture",
                                   "ending a capture, which goes on; end or discard it again");
@@ -224,8 +223,8 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
         status = refuse_capture(capture);
     else if (to->make)
         status = to->make(capture, to->data);
-    if (status != STRATA_SUCCESS)
-        strata_capture_tell_failure(capture, to->what, status);
+    if (status != STRATA_SUCCESS && to->what == STRATA_GRAPH_EVENT_CAPTURE)
+        strata_capture_tell_failure(capture, status);
     destroy_graph(capture);
     strata_ancestors_free(&capture->ancestors);
     const bool made = to->make && status == STRATA_SUCCESS;
@@ -319,7 +318,7 @@ static strata_status take_pool(strata_capture *capture, strata_capture_pool *poo
     }
     const strata_status status = strata_capture_pool_make(capture->runtime, NULL, &capture->pool);
     if (status == STRATA_SUCCESS)
-        capture->pool->is_private = true;
+        capture->pool->is_private = capture->made_pool = true;
     return status;
 }
 
@@ -438,7 +437,7 @@ strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, 
     lock(runtime);
     capture->name = tag;
     unlock(runtime);
-    if (capture->pool->is_private)
+    if (capture->made_pool)
         atomic_store_explicit(&capture->pool->tag, tag, memory_order_relaxed);
     return STRATA_SUCCESS;
 }

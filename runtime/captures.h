@@ -20,6 +20,7 @@ typedef struct strata_capture {
     cuuint64_t id;
     strata_tag name;           /* of its graph; guarded by the captures' lock */
     strata_capture_pool *pool; /* held */
+    bool made_pool;            /* for this capture */
     pthread_t thread;          /* that began it */
     bool known;                /* the stream is to be made known again */
     bool ended;                /* for the driver, or not begun */
@@ -101,7 +102,8 @@ static inline bool strata_runtime_keeps(const strata_runtime *runtime, const str
            strata_block_is_kept(runtime->table, block);
 }
 
-/* USE_AFTER_FREE, if the program has freed a kept block. */
+/* Whether the program has freed a kept block; the second answers USE_AFTER_FREE then. */
+bool strata_kept_block_is_freed(strata_runtime *runtime, const strata_block *block);
 strata_status strata_kept_block_check(strata_runtime *runtime, const strata_block *block);
 
 /* Turns a segment that a search found into the pool's block at that address. */

@@ -19,8 +19,13 @@ static strata_status check_pool(strata_capture *capture, void *data)
 {
     const update *self = data;
     strata_lock_take(&capture->runtime->captures.lock);
-    const bool other = capture->pool != self->graph->pool && strata_capture_took_memory(&capture->uses, capture->pool);
+    const bool differs = capture->pool != self->graph->pool;
+    const bool other = differs && strata_capture_took_memory(&capture->uses, capture->pool);
+    const bool kept = !differs || other || capture->made_pool || /* what is recorded with it stays for the graph */
+                      strata_capture_add_part(&capture->uses, capture->pool);
     strata_lock_release(&capture->runtime->captures.lock);
+    if (!kept)
+        return strata_fail_host_memory("the pool of a capture");
     return other ? strata_fail(STRATA_ERROR_INVALID_VALUE,
                                "strata_graph_update: the capture took memory of another pool than the graph's; begin "
                                "it with strata_graph_pool(graph)")
@@ -98,7 +103,6 @@ static strata_status put(strata_capture *capture, void *data)
     }
     strata_lock_release(&graph->pool->launches);
     if (status == STRATA_SUCCESS) {
-        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPDATE, capture->stream, STRATA_SUCCESS);
         strata_error_suppress_begin(); /* what cannot be freed now is tried again by other calls */
         strata_capture_uses_drop(graph->runtime, &old, refusing);
         strata_error_suppress_end(false);
@@ -120,8 +124,10 @@ strata_status strata_graph_update(strata_graph *graph, CUstream stream, strata_g
     strata_status status = strata_graph_check(graph, "strata_graph_update");
     if (status == STRATA_SUCCESS && !strata_cu.GraphExecUpdate)
         status = strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_update: the driver has no cuGraphExecUpdate");
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
         status = strata_capture_end_as(graph->runtime, stream, STRATA_GRAPH_EVENT_UPDATE, check_pool, put, &self);
+        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPDATE, stream, status);
+    }
     if (info)
         *info = self.info;
     return status;

@@ -18,18 +18,37 @@ static strata_status check_child(const strata_graph *graph, const strata_capture
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_launch: the driver has no cuGraphAddChildGraphNode");
     if (shares)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_graph_launch: a part of a graph has memory of another pool than the graph's own, "
-                           "which the graph's blocks would lie in; give one of them a pool of its own");
+                           "strata_graph_launch: the graph has memory of the pool of this capture, in which the "
+                           "capture's own blocks would lie; give one of them another pool");
     return graph->changed ? strata_fail(STRATA_ERROR_UNSUPPORTED,
                                         "strata_graph_launch: nodes of the graph were changed one by one since its "
                                         "capture, which a part of another graph would not show; update it instead")
                           : STRATA_SUCCESS;
 }
 
+/* The whole keeps all that the part does, also pools of which it took nothing: these have recorded buffers. */
+static strata_status keep_pools(const strata_graph *graph, CUstream stream)
+{
+    strata_runtime *runtime = graph->runtime;
+    strata_capture_front front;
+    const strata_status status = strata_capture_ask(runtime->device, stream, &front);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_lock_take(&runtime->captures.lock);
+    strata_capture *capture = strata_capture_find(runtime, front.id);
+    bool kept = capture && (graph->pool == capture->pool || strata_capture_add_part(&capture->uses, graph->pool));
+    for (size_t i = 0; i < graph->uses.part_count && kept; i++)
+        kept = graph->uses.parts[i] == capture->pool || strata_capture_add_part(&capture->uses, graph->uses.parts[i]);
+    strata_lock_release(&runtime->captures.lock);
+    if (!capture)
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
+    return kept ? STRATA_SUCCESS : strata_fail_host_memory("a part of a capture");
+}
+
 static strata_status prepare(const strata_graph *graph, CUstream stream)
 {
     strata_runtime *runtime = graph->runtime;
-    strata_status status = STRATA_SUCCESS;
+    strata_status status = keep_pools(graph, stream);
     for (size_t i = 0; i < graph->uses.ref_count && status == STRATA_SUCCESS; i++)
         strata_captured_hold(runtime, stream, graph->uses.refs[i], &status);
     for (size_t i = 0; i < graph->uses.count && status == STRATA_SUCCESS; i++) {

@@ -20,9 +20,11 @@ void strata_graph_tell(const strata_graph *graph, strata_graph_event_kind kind, 
                  .kind = kind, .status = status, .stream = stream, .name = graph->name, .nodes = graph->nodes});
 }
 
-void strata_capture_tell_failure(const strata_capture *capture, strata_graph_event_kind kind, strata_status status)
+void strata_capture_tell_failure(const strata_capture *capture, strata_status status)
 {
     if (capture->runtime->hears_graphs)
-        tell(capture->pool,
-             &(strata_graph_event){.kind = kind, .status = status, .stream = capture->stream, .name = capture->name});
+        tell(capture->pool, &(strata_graph_event){.kind = STRATA_GRAPH_EVENT_CAPTURE,
+                                                  .status = status,
+                                                  .stream = capture->stream,
+                                                  .name = capture->name});
 }

@@ -7,7 +7,7 @@
 /* No lock is held. */
 void strata_graph_tell(const strata_graph *graph, strata_graph_event_kind kind, CUstream stream, strata_status status);
 
-/* Of a capture of which no graph was made, or that was put into none. */
-void strata_capture_tell_failure(const strata_capture *capture, strata_graph_event_kind kind, strata_status status);
+/* Of a capture of which no graph was made. */
+void strata_capture_tell_failure(const strata_capture *capture, strata_status status);
 
 #endif

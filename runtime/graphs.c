@@ -143,22 +143,27 @@ static void count_launch(strata_graph *graph)
     strata_object_made(STRATA_OBJECT_LAUNCH);
 }
 
-/* Without blocks nothing has asked about the stream; other code may capture it, and a launch would spoil that. */
-static strata_status check_stream(const strata_graph *graph, CUstream stream)
+/* A capture of the stream would be spoiled. */
+static strata_status check_stream(const strata_graph *graph, CUstream stream, const char *call)
 {
     strata_capture_front front;
-    if (graph->uses.count || strata_known_timeline(graph->runtime->device, stream))
-        return STRATA_SUCCESS;
     const strata_status status = strata_capture_ask(graph->runtime->device, stream, &front);
     if (status != STRATA_SUCCESS || front.status == CU_STREAM_CAPTURE_STATUS_NONE)
         return status;
-    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "strata_graph_launch: other code is capturing the stream");
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "%s: the stream is being captured", call);
+}
+
+/* Without blocks nothing has asked about the stream, which other code may capture. */
+static bool is_unasked(const strata_graph *graph, CUstream stream)
+{
+    return !graph->uses.count && !strata_known_timeline(graph->runtime->device, stream);
 }
 
 static strata_status launch_now(strata_graph *graph, CUstream stream)
 {
     strata_call_scope scope;
-    strata_status status = check_stream(graph, stream);
+    strata_status status =
+        is_unasked(graph, stream) ? check_stream(graph, stream, "strata_graph_launch") : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
         status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
     if (status != STRATA_SUCCESS)
@@ -333,6 +338,9 @@ strata_status strata_graph_upload(strata_graph *graph, CUstream stream)
         return status;
     if (!strata_cu.GraphUpload)
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_upload: the driver has no cuGraphUpload");
+    status = check_stream(graph, stream, "strata_graph_upload");
+    if (status != STRATA_SUCCESS)
+        return status;
     status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
     if (status != STRATA_SUCCESS)
         return status;

@@ -288,6 +288,10 @@ static strata_status check_all(strata_launch *launch)
         const strata_block *block = &entries[i].block;
         if (strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
             return strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+        const bool kept = !launch->of_graph && strata_runtime_keeps(launch->runtime, block);
+        const strata_status status = kept ? strata_kept_block_check(launch->runtime, block) : STRATA_SUCCESS;
+        if (status != STRATA_SUCCESS)
+            return status;
     }
     return STRATA_SUCCESS;
 }

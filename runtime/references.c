@@ -7,6 +7,7 @@
 #include "core/blocks/uses.h"
 #include "core/streams/stream_holds.h"
 #include "core/streams/stream_map.h"
+#include "runtime/captures.h"
 
 #include <strata/dlpack.h>
 
@@ -244,6 +245,8 @@ static strata_status check_adoption(strata_runtime *runtime, const strata_block 
     if (status == STRATA_SUCCESS && !strata_block_is_empty(block) &&
         strata_table_state(table, block->id) != STRATA_BLOCK_LIVE)
         status = strata_block_refuse(table, block, STRATA_ERROR_USE_AFTER_FREE);
+    if (status == STRATA_SUCCESS && strata_runtime_keeps(runtime, block))
+        status = strata_kept_block_check(runtime, block);
     if (status == STRATA_SUCCESS && *bytes > block->bytes)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "%zu elements of type %s exceed the block, which has %s",
                              length, elements[type].name, strata_size_text(block->bytes).text);
@@ -256,7 +259,7 @@ strata_status strata_ref_adopt(strata_runtime *runtime, const strata_block *bloc
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_adopt: out is NULL");
     *out = NULL;
-    size_t bytes;
+    size_t bytes = 0;
     strata_ref *ref;
     strata_status status = strata_check_runtime(runtime);
     if (status == STRATA_SUCCESS)

@@ -37,7 +37,8 @@ typedef struct strata_graph strata_graph;
 /* ---- memory of captures ---- */
 
 /* Makes a pool whose memory the stack allocates as it is needed, in segments with the tag `name` (NULL: "capture").
- * Graphs whose captures shared a pool share its memory: launches of them never overlap, and each may overwrite what
+ * Graphs whose captures shared a pool share its memory: launches of those that have memory of a segment in common never
+ * overlap, and each may overwrite what
  * another one left in blocks that were freed in its capture, and in blocks that were allocated after such a free. For
  * blocks that must outlast launches of another graph, allocate before the capture. Errors: STALE, OUT_OF_HOST_MEMORY,
  * DRIVER. */
@@ -68,7 +69,8 @@ STRATA_API bool strata_capture_pool_is_sealed(const strata_capture_pool *pool);
  * of the driver's that belongs to this pool, keeps what is freed, and is destroyed with it. One at a time in the
  * process. Its memory is not the stack's: budgets do not see it. Captured allocations become nodes of the graph, and
  * are served by the driver's memory for graphs. The second call restores what was current, unless other code has set
- * another one meanwhile. Errors: BUSY (a pool is active), INVALID_VALUE (the pool is not), STALE, UNSUPPORTED, DRIVER.
+ * another one meanwhile. In a capture or outside of one. Errors: BUSY (a pool is active), INVALID_VALUE (the pool is
+ * not), STALE, UNSUPPORTED, DRIVER.
  */
 STRATA_API strata_status strata_capture_pool_activate(strata_capture_pool *pool);
 STRATA_API strata_status strata_capture_pool_deactivate(strata_capture_pool *pool);
@@ -125,9 +127,9 @@ STRATA_API bool strata_is_stream_capturing(strata_runtime *runtime, CUstream str
  * (the message names the node). */
 STRATA_API strata_status strata_capture_end(strata_runtime *runtime, CUstream stream, strata_graph **out);
 
-/* Names the capture that began on the stream, and the graph that it becomes: in logs, and as the tag of memory that a
- * pool of the graph's own takes from then on. At first it has its pool's name. Errors: INVALID_VALUE (no capture began
- * there), and those of strata_tag_intern. */
+/* Names the capture that began on the stream, and the graph that it becomes (not one that it updates): in logs, and as
+ * the tag of memory that a pool which was made for the capture takes from then on. At first it has its pool's name.
+ * Errors: INVALID_VALUE (no capture began there), and those of strata_tag_intern. */
 STRATA_API strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, const char *name);
 
 /* Ends it without a graph. Blocks that were allocated in it stay the caller's. */
@@ -142,7 +144,8 @@ STRATA_API strata_status strata_capture_discard(strata_runtime *runtime, CUstrea
  * (nodes of a part were changed one by one), and those of a launch (launch.h). */
 STRATA_API strata_status strata_graph_launch(strata_graph *graph, CUstream stream);
 
-/* Prepares the first launch on the device. Once; later calls do nothing. Errors: STALE, DRIVER. */
+/* Prepares the first launch on the device. Once; later calls do nothing. Errors: STALE, STREAM_CAPTURE (the stream is
+ * being captured), UNSUPPORTED, DRIVER. */
 STRATA_API strata_status strata_graph_upload(strata_graph *graph, CUstream stream);
 
 /* ---- changing a graph ---- */

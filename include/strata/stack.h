@@ -67,7 +67,7 @@ STRATA_API strata_status strata_stack_visit_blocks(strata_stack *stack,
 
 /* Freed memory that waits for one stream. */
 typedef struct strata_stream_frees {
-    CUstream stream; /* its handle, if `known`: of the runtime's streams and registered ones */
+    CUstream stream; /* its handle, if `known`: of the runtime's streams, registered ones, the library's own */
     bool known;
     uint32_t stream_id; /* as in logs (logging.h) */
     uint64_t frees;     /* blocks, or of `pool` parts of memory that may have been several */
@@ -76,7 +76,9 @@ typedef struct strata_stream_frees {
 
 /* Calls visit(frees, data) for each stream that freed memory waits for, as far as is known without a question to the
  * driver; strata_runtime_reap_pending waits for all of them. Memory that waits for several counts at each; what threads
- * keep in caches for their streams does not count. No lock is held around `visit`. Errors: OUT_OF_HOST_MEMORY. */
+ * keep in caches for their streams, and what layers hold back (guard), does not count. `async` gives the free of memory
+ * that several streams have used to a stream of the library's own, which waits for them. No lock is held around
+ * `visit`. Errors: OUT_OF_HOST_MEMORY. */
 STRATA_API strata_status strata_stack_visit_frees(strata_stack *stack,
                                                   void (*visit)(const strata_stream_frees *frees, void *data),
                                                   void *data);

@@ -137,6 +137,23 @@ static void a_pool_that_other_code_makes_current_stays(test_fixture *fixture)
     check_ok(release_pool(pool));
 }
 
+static void captures_go_on_while_a_pool_is_activated_and_ended(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_capture_pool *pool = make_pool(fixture);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x41, stream);
+    activate(pool);
+    deactivate(pool);
+    check_ok(release_pool(pool)); /* with the driver's pool */
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x41, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
 int main(void)
 {
     static const char *const stacks[] = {"async", "pool"};
@@ -145,6 +162,7 @@ int main(void)
         TEST_CASE(one_pool_is_active_at_a_time),
         TEST_CASE(an_active_pool_outlives_its_handle),
         TEST_CASE(a_pool_that_other_code_makes_current_stays),
+        TEST_CASE(captures_go_on_while_a_pool_is_activated_and_ended),
     };
     test_before_clearing = clear_all_away;
     test_open_driver();

@@ -256,6 +256,45 @@ static void a_per_thread_stream_is_no_other_threads_to_end(test_fixture *fixture
     pthread_barrier_destroy(&barrier);
 }
 
+typedef struct ending {
+    strata_runtime *runtime;
+    CUstream stream;
+    strata_status ended, discarded;
+} ending;
+
+static void *end_anothers(void *data)
+{
+    ending *self = data;
+    strata_graph *graph;
+    test_make_current();
+    strata_error_suppress_begin();
+    self->ended = strata_capture_end(self->runtime, self->stream, &graph);
+    self->discarded = strata_capture_discard(self->runtime, self->stream);
+    strata_error_suppress_end(false);
+    return NULL;
+}
+
+/* The driver would end a capture that another thread asks it to end, with an error. */
+static void a_capture_goes_on_when_another_thread_tries_to_end_it(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    ending self = {.runtime = fixture->runtime, .stream = stream};
+    pthread_t thread;
+    begin(fixture, stream, NULL);
+    assert_int_equal(pthread_create(&thread, NULL, end_anothers, &self), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(self.ended, STRATA_ERROR_STREAM_MISUSE);
+    assert_int_equal(self.discarded, STRATA_ERROR_STREAM_MISUSE);
+    test_write(fixture, &block, 0x51, stream);
+    strata_graph *graph = end(fixture, stream);
+    assert_int_equal(strata_graph_node_count(graph), 1);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x51, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
 /* ---- work outside ---- */
 
 static void launches_come_after_what_other_streams_did_with_a_captures_block(test_fixture *fixture)
@@ -293,6 +332,7 @@ int main(void)
         TEST_CASE(a_per_thread_stream_of_another_thread_is_another_branch),
         TEST_CASE(each_thread_ends_the_capture_of_its_own_stream),
         TEST_CASE(a_per_thread_stream_is_no_other_threads_to_end),
+        TEST_CASE(a_capture_goes_on_when_another_thread_tries_to_end_it),
         TEST_CASE(launches_come_after_what_other_streams_did_with_a_captures_block),
     };
     test_before_clearing = clear_away;

@@ -145,9 +145,52 @@ static void a_block_that_the_graph_still_has_is_freed_all_the_same(test_fixture 
     const strata_status named = strata_launch_use(&launch, &block, STRATA_ACCESS_READ);
     check_ok(strata_launch_end(&launch));
     check_status(named, STRATA_ERROR_USE_AFTER_FREE);
+    strata_ref *ref;
+    strata_block other;
+    check_status(strata_ref_adopt(fixture->runtime, &block, STRATA_ELEMENT_U8, BYTES, &ref),
+                 STRATA_ERROR_USE_AFTER_FREE);
+    check_status(strata_runtime_find(fixture->runtime, block.address, &other), STRATA_ERROR_FOREIGN_POINTER);
+    assert_int_equal(strata_runtime_block_state(fixture->runtime, block.id), STRATA_BLOCK_RETIRED);
     check_ok(strata_graph_launch(graph, stream)); /* the graph itself goes on */
     test_synchronize(stream);
     check_ok(destroy(graph));
+}
+
+static void a_block_that_is_freed_before_the_preflight_is_refused_there(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph = capture_fill(fixture, &block, 1, stream);
+    strata_launch launch;
+    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    const strata_status named = strata_launch_use(&launch, &block, STRATA_ACCESS_READ);
+    const strata_status freed = strata_runtime_deallocate(fixture->runtime, &block);
+    const strata_status prepared = strata_launch_preflight(&launch);
+    check_ok(strata_launch_end(&launch));
+    check_ok(named);
+    check_ok(freed);
+    check_status(prepared, STRATA_ERROR_USE_AFTER_FREE);
+    check_ok(destroy(graph));
+}
+
+/* Its launches do not wait for the capture. */
+static void a_block_may_be_freed_on_a_stream_that_was_forked_into_a_capture(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_POOL),
+             other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, other), work = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph = capture_fill(fixture, &block, 1, other);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &work, 2, stream);
+    test_order_after(fork, stream);
+    check_ok(strata_runtime_deallocate_on(fixture->runtime, &block, fork));
+    check_ok(strata_graph_launch(graph, other));
+    test_order_after(stream, fork);
+    strata_graph *made = end(fixture, stream);
+    test_synchronize(other);
+    check_ok(destroy(graph));
+    check_ok(destroy(made));
+    test_free_on(fixture, &work, stream);
 }
 
 static void a_block_of_another_runtime_is_no_block_of_the_graphs(test_fixture *fixture)
@@ -245,6 +288,21 @@ static void a_graph_without_blocks_leaves_captures_of_other_code_alone(test_fixt
     check_ok(destroy(graph));
 }
 
+static void an_upload_leaves_captures_of_its_stream_alone(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph = capture_fill(fixture, &block, 1, stream);
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 2, stream);
+    check_status(strata_graph_upload(graph, stream), STRATA_ERROR_STREAM_CAPTURE);
+    strata_graph *other = end(fixture, stream);
+    check_ok(strata_graph_upload(graph, stream));
+    check_ok(destroy(graph));
+    check_ok(destroy(other));
+    test_free_on(fixture, &block, stream);
+}
+
 static CUresult (*create_stream)(CUstream *stream, unsigned flags);
 static size_t created_streams;
 
@@ -301,10 +359,13 @@ int main(void)
         TEST_CASE(a_launch_frees_what_waited_for_a_use),
         TEST_CASE(an_update_that_was_made_reports_no_error_of_what_it_let_go),
         TEST_CASE(a_block_that_the_graph_still_has_is_freed_all_the_same),
+        TEST_CASE(a_block_that_is_freed_before_the_preflight_is_refused_there),
+        TEST_CASE(a_block_may_be_freed_on_a_stream_that_was_forked_into_a_capture),
         TEST_CASE(a_block_of_another_runtime_is_no_block_of_the_graphs),
         TEST_CASE(a_use_that_could_not_be_recorded_gives_no_graph),
         TEST_CASE(a_part_without_successors_gives_no_graph),
         TEST_CASE(a_graph_without_blocks_leaves_captures_of_other_code_alone),
+        TEST_CASE(an_upload_leaves_captures_of_its_stream_alone),
         TEST_CASE(graphs_without_memory_take_no_streams),
         TEST_CASE(a_pool_does_not_keep_its_own_memory),
     };

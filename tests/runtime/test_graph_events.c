@@ -173,6 +173,19 @@ static void the_name_is_the_tag_of_a_private_pools_memory(test_fixture *fixture)
     assert_true(lives_with_tag(fixture, "step 17"));
     check_ok(destroy(graph));
 
+    begin(fixture, stream, NULL);
+    check_ok(strata_capture_set_name(fixture->runtime, stream, "one"));
+    submit(fixture, &block, stream);
+    graph = end(fixture, stream);
+    begin(fixture, stream, strata_graph_pool(graph)); /* which another graph has */
+    check_ok(strata_capture_set_name(fixture->runtime, stream, "two"));
+    strata_block large = test_allocate(fixture, 4 << 20, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &large));
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    assert_false(lives_with_tag(fixture, "two"));
+    check_ok(destroy(graph));
+
     strata_capture_pool *pool = make_pool(fixture); /* keeps its name */
     begin(fixture, stream, pool);
     check_ok(strata_capture_set_name(fixture->runtime, stream, "step 18"));

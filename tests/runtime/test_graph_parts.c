@@ -140,6 +140,49 @@ static void a_part_brings_the_memory_of_its_pool(test_fixture *fixture)
     test_free_on(fixture, &to, stream);
 }
 
+/* A pool of which the part took no memory, but that keeps a buffer which its work uses. */
+static void a_whole_keeps_what_was_recorded_with_its_parts_pool(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    for (int updates = 0; updates < 2; updates++) {
+        strata_capture_pool *pool = make_pool(fixture);
+        strata_graph *whole = NULL;
+        strata_ref *ref;
+        if (updates) {
+            begin(fixture, stream, NULL);
+            test_write(fixture, &block, 1, stream);
+            whole = end(fixture, stream);
+        }
+        check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &ref));
+        refs[ref_count++] = ref;
+        check_ok(strata_capture_pool_record_buffer(pool, ref));
+        const size_t before = live_blocks(fixture);
+        begin(fixture, stream, pool);
+        test_write(fixture, &block, 2, stream);
+        if (updates) {
+            check_ok(strata_graph_update(whole, stream, NULL, NULL));
+            forget_capture(stream);
+        } else {
+            strata_graph *part = end(fixture, stream);
+            begin(fixture, stream, NULL);
+            check_ok(strata_graph_launch(part, stream));
+            whole = end(fixture, stream);
+            check_ok(destroy(part));
+        }
+        check_ok(release_pool(pool));
+        ref_count--;
+        check_ok(strata_ref_release(ref));
+        assert_int_equal(live_blocks(fixture), before);
+        check_ok(strata_graph_launch(whole, stream));
+        check_value(fixture, &block, 2, stream);
+        check_ok(destroy(whole));
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        assert_int_equal(live_blocks(fixture), before - 1);
+    }
+    test_free_on(fixture, &block, stream);
+}
+
 static void a_block_that_was_freed_stays_for_the_part_and_for_the_whole(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -363,6 +406,7 @@ int main(void)
         TEST_CASE(a_child_orders_its_uses_among_the_captures_streams),
         TEST_CASE(a_child_is_what_the_graph_is_after_its_last_update),
         TEST_CASE(a_part_brings_the_memory_of_its_pool),
+        TEST_CASE(a_whole_keeps_what_was_recorded_with_its_parts_pool),
         TEST_CASE(a_block_that_was_freed_stays_for_the_part_and_for_the_whole),
         TEST_CASE(a_part_with_memory_of_the_captures_pool_is_refused),
         TEST_CASE(a_whole_and_its_part_are_launched_one_after_another),
