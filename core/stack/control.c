@@ -1,5 +1,5 @@
-/* Named values: finds the layer and value of a name, reports all values. Values of the process have groups, named like
- * layers and searched after them. */
+/* Named values: finds the layer and value of a name, reports all values. Values of the process, and of the whole stack,
+ * have groups, named like layers and searched after them. */
 #include <strata/control.h>
 
 #include "core/base/driver_state.h"
@@ -20,14 +20,16 @@
 
 enum { NAME_SIZE = 160, LIST_SIZE = 320 };
 
-/* ---- the process's values ---- */
+/* ---- values of no layer ---- */
 
 typedef struct process_group {
     const char *name;
     const strata_value *values;
     size_t value_count;
-    strata_status (*get_value)(size_t which, uint64_t *value); /* NULL: counts objects, */
-    strata_object_kind objects;                                /* of this kind; those that are writable are reset */
+    /* The index is what stands in brackets, or 0. NULL: counts objects, */
+    strata_status (*get_value)(strata_stack *stack, size_t index, size_t which, uint64_t *value);
+    strata_object_kind objects; /* of this kind; those that are writable are reset */
+    bool indexed;
 } process_group;
 
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
@@ -37,8 +39,10 @@ static const strata_value host_values[HOST_VALUES] = {
     [HOST_RESIDENT] = {"resident", STRATA_VALUE_BYTES, false, "physical memory of its arena"},
 };
 
-static strata_status get_host_value(size_t which, uint64_t *value)
+static strata_status get_host_value(strata_stack *stack, size_t index, size_t which, uint64_t *value)
 {
+    (void)stack;
+    (void)index;
     if (which == HOST_BYTES)
         *value = strata_host_bytes();
     else if (!strata_host_resident(value))
@@ -47,6 +51,37 @@ static strata_status get_host_value(size_t which, uint64_t *value)
             "host.resident: not known, as the library's data is in the C library's heap with the program's (%s)",
             strata_host_allocator_reason());
     return STRATA_SUCCESS;
+}
+
+enum { PENDING_STREAMS, PENDING_FREES, PENDING_BYTES, PENDING_VALUES };
+
+static const strata_value pending_values[PENDING_VALUES] = {
+    [PENDING_STREAMS] = {"streams", STRATA_VALUE_COUNT, false, "streams that freed memory of the stack waits for"},
+    [PENDING_FREES] = {"frees", STRATA_VALUE_COUNT, false, "frees that wait for streams, at each"},
+    [PENDING_BYTES] = {"bytes", STRATA_VALUE_BYTES, false, "their bytes"},
+};
+
+typedef struct pending_sum {
+    size_t stream_id; /* 0: all */
+    uint64_t values[PENDING_VALUES];
+} pending_sum;
+
+static void add_frees(const strata_stream_frees *frees, void *data)
+{
+    pending_sum *sum = data;
+    if (sum->stream_id && sum->stream_id != frees->stream_id)
+        return;
+    sum->values[PENDING_STREAMS]++;
+    sum->values[PENDING_FREES] += frees->frees;
+    sum->values[PENDING_BYTES] += frees->bytes;
+}
+
+static strata_status get_pending_value(strata_stack *stack, size_t index, size_t which, uint64_t *value)
+{
+    pending_sum sum = {.stream_id = index};
+    const strata_status status = strata_stack_visit_frees(stack, add_frees, &sum);
+    *value = sum.values[which];
+    return status;
 }
 
 /* By strata_object_count, and launches behind those of graphs. */
@@ -70,10 +105,11 @@ static const strata_value event_values[] = {
 #define COUNT_OF(values) (sizeof(values) / sizeof(values)[0])
 
 static const process_group process_groups[] = {
-    {"host", host_values, HOST_VALUES, get_host_value, STRATA_OBJECT_KINDS},
-    {"captures", capture_values, COUNT_OF(capture_values), NULL, STRATA_OBJECT_CAPTURE},
-    {"graphs", graph_values, COUNT_OF(graph_values), NULL, STRATA_OBJECT_GRAPH},
-    {"events", event_values, COUNT_OF(event_values), NULL, STRATA_OBJECT_EVENT},
+    {"host", host_values, HOST_VALUES, get_host_value, STRATA_OBJECT_KINDS, false},
+    {"captures", capture_values, COUNT_OF(capture_values), NULL, STRATA_OBJECT_CAPTURE, false},
+    {"graphs", graph_values, COUNT_OF(graph_values), NULL, STRATA_OBJECT_GRAPH, false},
+    {"events", event_values, COUNT_OF(event_values), NULL, STRATA_OBJECT_EVENT, false},
+    {"pending", pending_values, PENDING_VALUES, get_pending_value, STRATA_OBJECT_KINDS, true},
 };
 
 /* What a value of a group that counts objects counts. */
@@ -84,11 +120,12 @@ static strata_object_kind kind_of(const process_group *group, size_t which, stra
     return launches ? STRATA_OBJECT_LAUNCH : group->objects;
 }
 
-static strata_status get_of_process(const process_group *group, size_t which, uint64_t *value)
+static strata_status get_of_process(const process_group *group, strata_stack *stack, size_t index, size_t which,
+                                    uint64_t *value)
 {
     strata_object_count count;
     if (group->get_value)
-        return group->get_value(which, value);
+        return group->get_value(stack, index, which, value);
     const strata_object_kind kind = kind_of(group, which, &count);
     *value = strata_object_count_read(kind, count);
     return STRATA_SUCCESS;
@@ -113,6 +150,8 @@ enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
 typedef struct value_binding {
     strata_resource *layer;
     const process_group *process_group; /* NULL: a layer's value */
+    strata_stack *stack;                /* of a group's value, with its index */
+    size_t index;
     size_t which;
 } value_binding;
 
@@ -160,9 +199,9 @@ static bool read_index(const char **text, size_t *index)
     if (**text != '[')
         return true;
     const char *digit = *text + 1;
-    for (; isdigit((unsigned char)*digit) && *index < STRATA_TABLE_LIMIT; digit++)
+    for (; isdigit((unsigned char)*digit) && *index <= UINT32_MAX; digit++)
         *index = *index * 10 + (size_t)(*digit - '0');
-    if (digit == *text + 1 || *digit != ']')
+    if (digit == *text + 1 || *digit != ']' || *index > UINT32_MAX)
         return false;
     *text = digit + 1;
     return true;
@@ -204,7 +243,7 @@ static strata_status refuse_value(const value_binding *binding, const char *name
                        *values ? values : "none, as it has no values");
 }
 
-static strata_status find_value(const strata_stack *stack, const char *name, value_binding *binding)
+static strata_status find_value(strata_stack *stack, const char *name, value_binding *binding)
 {
     size_t index;
     size_t length = strcspn(name, ".[");
@@ -213,8 +252,9 @@ static strata_status find_value(const strata_stack *stack, const char *name, val
         return refuse_layer(stack, name);
     rest++;
     *binding = (value_binding){.layer = find_layer(stack, name, length, index)};
-    if (!binding->layer && index == 0)
-        binding->process_group = find_process_group(name, length);
+    const process_group *group = binding->layer ? NULL : find_process_group(name, length);
+    if (group && (index == 0 || group->indexed))
+        *binding = (value_binding){.process_group = group, .stack = stack, .index = index};
     if (!binding->layer && !binding->process_group)
         return refuse_layer(stack, name);
     for (; binding->which < count_of(binding); binding->which++)
@@ -235,9 +275,10 @@ static strata_status check_call(const strata_stack *stack, const char *name)
 static strata_status get(const value_binding *binding, uint64_t *value)
 {
     *value = 0;
-    strata_status status = binding->process_group
-                               ? get_of_process(binding->process_group, binding->which, value)
-                               : binding->layer->ops->get_value(binding->layer, binding->which, value);
+    strata_status status =
+        binding->process_group
+            ? get_of_process(binding->process_group, binding->stack, binding->index, binding->which, value)
+            : binding->layer->ops->get_value(binding->layer, binding->which, value);
     if (status != STRATA_SUCCESS)
         *value = 0;
     return status;
@@ -448,7 +489,7 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_emit_list_end(&to);
     for (size_t i = 0; i < PROCESS_GROUPS; i++) {
         strata_emit_object_begin(&to, process_groups[i].name);
-        print_values(&to, (value_binding){.process_group = &process_groups[i]});
+        print_values(&to, (value_binding){.process_group = &process_groups[i], .stack = stack});
         strata_emit_object_end(&to);
     }
     strata_emit_list_begin(&to, "layers");

@@ -25,6 +25,17 @@ static const strata_stream_frees *look_for(test_fixture *fixture, CUstream strea
     return NULL;
 }
 
+static uint64_t pending(test_fixture *fixture, uint32_t stream_id, const char *value)
+{
+    char name[64] = "pending.";
+    uint64_t read;
+    if (stream_id)
+        snprintf(name, sizeof name, "pending[%u].", stream_id);
+    snprintf(name + strlen(name), sizeof name - strlen(name), "%s", value);
+    check_ok(strata_control(strata_runtime_stack(fixture->runtime), name, &read, NULL));
+    return read;
+}
+
 static void check_report(test_fixture *fixture, CUstream stream)
 {
     static test_report report;
@@ -67,7 +78,12 @@ static void freed_memory_is_told_by_the_stream_that_it_waits_for(test_fixture *f
         assert_in_range(frees->frees, least, EACH);
         assert_true(frees->bytes >= least * LARGE);
         assert_true(frees->stream_id != 0);
+        assert_int_equal(pending(fixture, frees->stream_id, "streams"), 1);
+        assert_int_equal(pending(fixture, frees->stream_id, "frees"), frees->frees);
+        assert_int_equal(pending(fixture, frees->stream_id, "bytes"), frees->bytes);
     }
+    assert_int_equal(pending(fixture, 0, "streams"), 2);
+    assert_true(pending(fixture, 0, "bytes") >= 2 * least * LARGE);
     check_report(fixture, streams[1]);
     for (size_t i = 0; i < 2; i++)
         test_stall_release(stalls[i]);
@@ -76,10 +92,19 @@ static void freed_memory_is_told_by_the_stream_that_it_waits_for(test_fixture *f
     check_ok(strata_runtime_reap_pending(fixture->runtime));
     for (size_t i = 0; i < 2; i++)
         assert_null(look_for(fixture, streams[i]));
+    assert_int_equal(pending(fixture, 0, "frees"), 0);
+    assert_int_equal(pending(fixture, UINT32_MAX, "frees"), 0);
 }
 
 static void arguments_are_checked(test_fixture *fixture)
 {
+    uint64_t value;
+    check_status(strata_control(strata_runtime_stack(fixture->runtime), "pending[4294967297].frees", &value, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_control(strata_runtime_stack(fixture->runtime), "host[1].bytes", &value, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_control(strata_runtime_stack(fixture->runtime), "pending.nothing", &value, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
     check_status(strata_stack_visit_frees(NULL, keep, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_stack_visit_frees(strata_runtime_stack(fixture->runtime), NULL, NULL),
                  STRATA_ERROR_INVALID_VALUE);
