@@ -33,18 +33,21 @@ static strata_status enter(const strata_capture_pool *pool, strata_call_scope *s
 
 /* ---- the driver's pool ---- */
 
-void strata_capture_mempool_destroy(strata_capture_pool *pool)
+strata_status strata_capture_mempool_destroy(strata_capture_pool *pool)
 {
     strata_call_scope scope;
-    if (!pool->mempool || !strata_device_is_usable(pool->runtime->device) || enter(pool, &scope) != STRATA_SUCCESS)
-        return;
+    if (!pool->mempool || !strata_device_is_usable(pool->runtime->device))
+        return STRATA_SUCCESS;
+    const strata_status status = enter(pool, &scope);
+    if (status != STRATA_SUCCESS)
+        return status;
     const CUresult result = strata_cu.MemPoolDestroy(pool->mempool);
     strata_call_scope_leave(&scope);
-    pool->mempool = NULL;
     if (result != CUDA_SUCCESS)
-        strata_fail_driver(result, "cuMemPoolDestroy",
-                           "destroying the driver's pool of capture pool \"%s\", which remains until the process ends",
-                           strata_tag_name(strata_capture_pool_tag(pool)));
+        return strata_fail_driver(result, "cuMemPoolDestroy", "destroying the driver's pool of capture pool \"%s\"",
+                                  strata_tag_name(strata_capture_pool_tag(pool)));
+    pool->mempool = NULL;
+    return STRATA_SUCCESS;
 }
 
 /* Once; what is free in it stays with it. */

@@ -4,7 +4,8 @@
 
 #include "runtime/capture_pool.h"
 
-/* At the end of a capture pool, which is not active: an active one is held. An error is reported once. */
-void strata_capture_mempool_destroy(strata_capture_pool *pool);
+/* At the end of a capture pool, which is not active: an active one is held. Errors: DRIVER; it is there for another
+ * try. */
+strata_status strata_capture_mempool_destroy(strata_capture_pool *pool);
 
 #endif

@@ -72,6 +72,8 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
     pool->buffers = NULL;
     pool->buffer_count = 0;
     strata_status status = free_segments(pool);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_mempool_destroy(pool);
     if (status != STRATA_SUCCESS)
         return leave(pool, status);
     bool gone = true;
@@ -79,7 +81,6 @@ strata_status strata_capture_pool_destroy(strata_capture_pool *pool)
         status = strata_internal_stream_destroy(pool->runtime->device, pool->stream, &gone);
     if (!gone)
         return leave(pool, status);
-    strata_capture_mempool_destroy(pool);
     remove_pool(pool);
     strata_capture_ranges_free(&pool->ranges);
     strata_pool_blocks_destroy(pool);
