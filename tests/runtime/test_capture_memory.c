@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static size_t countdown; /* of allocations of host memory to the one that fails; 0: none */
+static _Thread_local size_t countdown; /* of allocations of host memory to the one that fails; 0: none */
 
 void *__real_strata_host_zalloc(size_t bytes);
 void *__wrap_strata_host_zalloc(size_t bytes);
