@@ -28,17 +28,15 @@ endif()
 # the start of a page, for one of an old C library, and reads from an address that it finds there ("Tracer caught signal
 # 11"). Programs have the libraries that call stacks are read with from their start, so that there are no such blocks.
 if(STRATA_SANITIZE MATCHES "address" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  set(early "")
-  foreach(name dw elf unwind)
-    find_library(STRATA_EARLY_${name} NAMES ${name} lib${name}.so.1 lib${name}.so.8)
+  set(early " -lgcc_s") # before libunwind, which has functions of the same names
+  foreach(name libdw.so.1 libelf.so.1 libunwind.so.8)
+    find_library(STRATA_EARLY_${name} NAMES ${name})
     mark_as_advanced(STRATA_EARLY_${name})
     if(STRATA_EARLY_${name})
       string(APPEND early " ${STRATA_EARLY_${name}}")
     endif()
   endforeach()
-  if(early)
-    string(APPEND CMAKE_EXE_LINKER_FLAGS " -Wl,--no-as-needed${early} -Wl,--as-needed")
-  endif()
+  string(APPEND CMAKE_EXE_LINKER_FLAGS " -Wl,--no-as-needed${early} -Wl,--as-needed")
 endif()
 
 if(STRATA_COVERAGE)
