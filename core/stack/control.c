@@ -22,7 +22,7 @@ enum { NAME_SIZE = 160, LIST_SIZE = 320 };
 
 /* ---- values of no layer ---- */
 
-typedef struct process_group {
+typedef struct value_group {
     const char *name;
     const strata_value *values;
     size_t value_count;
@@ -30,7 +30,7 @@ typedef struct process_group {
     strata_status (*get_value)(strata_stack *stack, size_t index, size_t which, uint64_t *value);
     strata_object_kind objects; /* of this kind; those that are writable are reset */
     bool indexed;
-} process_group;
+} value_group;
 
 enum { HOST_BYTES, HOST_RESIDENT, HOST_VALUES };
 
@@ -104,7 +104,7 @@ static const strata_value event_values[] = {
 
 #define COUNT_OF(values) (sizeof(values) / sizeof(values)[0])
 
-static const process_group process_groups[] = {
+static const value_group value_groups[] = {
     {"host", host_values, HOST_VALUES, get_host_value, STRATA_OBJECT_KINDS, false},
     {"captures", capture_values, COUNT_OF(capture_values), NULL, STRATA_OBJECT_CAPTURE, false},
     {"graphs", graph_values, COUNT_OF(graph_values), NULL, STRATA_OBJECT_GRAPH, false},
@@ -113,15 +113,15 @@ static const process_group process_groups[] = {
 };
 
 /* What a value of a group that counts objects counts. */
-static strata_object_kind kind_of(const process_group *group, size_t which, strata_object_count *count)
+static strata_object_kind kind_of(const value_group *group, size_t which, strata_object_count *count)
 {
     const bool launches = which > STRATA_OBJECTS_ENDED;
     *count = launches ? STRATA_OBJECTS_MADE : (strata_object_count)which;
     return launches ? STRATA_OBJECT_LAUNCH : group->objects;
 }
 
-static strata_status get_of_process(const process_group *group, strata_stack *stack, size_t index, size_t which,
-                                    uint64_t *value)
+static strata_status get_of_group(const value_group *group, strata_stack *stack, size_t index, size_t which,
+                                  uint64_t *value)
 {
     strata_object_count count;
     if (group->get_value)
@@ -131,7 +131,7 @@ static strata_status get_of_process(const process_group *group, strata_stack *st
     return STRATA_SUCCESS;
 }
 
-static strata_status reset_of_process(const process_group *group, size_t which, uint64_t value)
+static strata_status reset_of_group(const value_group *group, size_t which, uint64_t value)
 {
     strata_object_count count;
     if (value)
@@ -142,33 +142,33 @@ static strata_status reset_of_process(const process_group *group, size_t which, 
     return STRATA_SUCCESS;
 }
 
-enum { PROCESS_GROUPS = sizeof process_groups / sizeof process_groups[0] };
+enum { VALUE_GROUPS = sizeof value_groups / sizeof value_groups[0] };
 
 /* ---- bindings ---- */
 
 /* What a name means. */
 typedef struct value_binding {
     strata_resource *layer;
-    const process_group *process_group; /* NULL: a layer's value */
-    strata_stack *stack;                /* of a group's value, with its index */
+    const value_group *value_group; /* NULL: a layer's value */
+    strata_stack *stack;            /* of a group's value, with its index */
     size_t index;
     size_t which;
 } value_binding;
 
 static const char *name_of(const value_binding *binding)
 {
-    return binding->process_group ? binding->process_group->name : binding->layer->ops->name;
+    return binding->value_group ? binding->value_group->name : binding->layer->ops->name;
 }
 
 static size_t count_of(const value_binding *binding)
 {
-    return binding->process_group ? binding->process_group->value_count : binding->layer->ops->value_count;
+    return binding->value_group ? binding->value_group->value_count : binding->layer->ops->value_count;
 }
 
 static const strata_value *value_at(const value_binding *binding)
 {
-    return binding->process_group ? &binding->process_group->values[binding->which]
-                                  : &binding->layer->ops->values[binding->which];
+    return binding->value_group ? &binding->value_group->values[binding->which]
+                                : &binding->layer->ops->values[binding->which];
 }
 
 /* ---- names ---- */
@@ -207,11 +207,11 @@ static bool read_index(const char **text, size_t *index)
     return true;
 }
 
-static const process_group *find_process_group(const char *name, size_t length)
+static const value_group *find_value_group(const char *name, size_t length)
 {
-    for (size_t i = 0; i < PROCESS_GROUPS; i++)
-        if (strlen(process_groups[i].name) == length && strncmp(process_groups[i].name, name, length) == 0)
-            return &process_groups[i];
+    for (size_t i = 0; i < VALUE_GROUPS; i++)
+        if (strlen(value_groups[i].name) == length && strncmp(value_groups[i].name, name, length) == 0)
+            return &value_groups[i];
     return NULL;
 }
 
@@ -252,10 +252,10 @@ static strata_status find_value(strata_stack *stack, const char *name, value_bin
         return refuse_layer(stack, name);
     rest++;
     *binding = (value_binding){.layer = find_layer(stack, name, length, index)};
-    const process_group *group = binding->layer ? NULL : find_process_group(name, length);
+    const value_group *group = binding->layer ? NULL : find_value_group(name, length);
     if (group && (index == 0 || group->indexed))
-        *binding = (value_binding){.process_group = group, .stack = stack, .index = index};
-    if (!binding->layer && !binding->process_group)
+        *binding = (value_binding){.value_group = group, .stack = stack, .index = index};
+    if (!binding->layer && !binding->value_group)
         return refuse_layer(stack, name);
     for (; binding->which < count_of(binding); binding->which++)
         if (strcmp(value_at(binding)->name, rest) == 0)
@@ -276,9 +276,8 @@ static strata_status get(const value_binding *binding, uint64_t *value)
 {
     *value = 0;
     strata_status status =
-        binding->process_group
-            ? get_of_process(binding->process_group, binding->stack, binding->index, binding->which, value)
-            : binding->layer->ops->get_value(binding->layer, binding->which, value);
+        binding->value_group ? get_of_group(binding->value_group, binding->stack, binding->index, binding->which, value)
+                             : binding->layer->ops->get_value(binding->layer, binding->which, value);
     if (status != STRATA_SUCCESS)
         *value = 0;
     return status;
@@ -290,8 +289,8 @@ static strata_status set_value(const value_binding *binding, const char *name, u
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s is read-only", name);
     if (value_at(binding)->type == STRATA_VALUE_SWITCH && value > 1)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%.100s: expected 0 or 1, not %" PRIu64, name, value);
-    return binding->process_group ? reset_of_process(binding->process_group, binding->which, value)
-                                  : binding->layer->ops->set_value(binding->layer, binding->which, value);
+    return binding->value_group ? reset_of_group(binding->value_group, binding->which, value)
+                                : binding->layer->ops->set_value(binding->layer, binding->which, value);
 }
 
 strata_status strata_control(strata_stack *stack, const char *name, uint64_t *value, const uint64_t *set)
@@ -487,9 +486,9 @@ strata_status strata_stats_print(strata_stack *stack, strata_format format, stra
     strata_stack_visit_frees(stack, print_frees, &to);
     strata_error_suppress_end(false);
     strata_emit_list_end(&to);
-    for (size_t i = 0; i < PROCESS_GROUPS; i++) {
-        strata_emit_object_begin(&to, process_groups[i].name);
-        print_values(&to, (value_binding){.process_group = &process_groups[i], .stack = stack});
+    for (size_t i = 0; i < VALUE_GROUPS; i++) {
+        strata_emit_object_begin(&to, value_groups[i].name);
+        print_values(&to, (value_binding){.value_group = &value_groups[i], .stack = stack});
         strata_emit_object_end(&to);
     }
     strata_emit_list_begin(&to, "layers");
