@@ -20,6 +20,13 @@ void strata_stream_sums_add(strata_stream_sums *sums, strata_point point, uint64
     sums->of[number].bytes += bytes;
 }
 
+strata_status strata_stream_sums_visit(strata_point point, void *data)
+{
+    const strata_summed_free *freed = data;
+    strata_stream_sums_add(freed->sums, point, freed->bytes);
+    return STRATA_SUCCESS;
+}
+
 static strata_stream_frees describe(const strata_stream_sums *sums, uint16_t number)
 {
     strata_stream_frees frees = {.frees = sums->of[number].frees, .bytes = sums->of[number].bytes};

@@ -11,4 +11,13 @@ typedef struct strata_stream_sums strata_stream_sums;
  * locks. */
 void strata_stream_sums_add(strata_stream_sums *sums, strata_point point, uint64_t bytes);
 
+/* A free to count for each of its points. */
+typedef struct strata_summed_free {
+    strata_stream_sums *sums;
+    uint64_t bytes;
+} strata_summed_free;
+
+/* strata_stream_sums_add as a visitor of points; `data`: a strata_summed_free. Always STRATA_SUCCESS. */
+strata_status strata_stream_sums_visit(strata_point point, void *data);
+
 #endif

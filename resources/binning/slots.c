@@ -455,26 +455,14 @@ static strata_status complete_all(const binning *layer, bin *self,
     return status;
 }
 
-typedef struct slot_sum {
-    strata_stream_sums *sums;
-    uint64_t bytes;
-} slot_sum;
-
-static strata_status add_point(strata_point point, void *data)
-{
-    const slot_sum *slot = data;
-    strata_stream_sums_add(slot->sums, point, slot->bytes);
-    return STRATA_SUCCESS;
-}
-
 void bin_sum_frees(const binning *layer, bin *self, strata_stream_sums *sums)
 {
-    slot_sum one = {sums, self->size};
+    strata_summed_free freed = {sums, self->size};
     begin_scan(self);
     for (bin_free_list *list = atomic_load_explicit(&self->first_list, memory_order_acquire); list; list = list->next) {
         strata_spin_take(&list->lock);
         for (const bin_slot *slot = list->oldest; slot; slot = slot->newer)
-            bin_slot_visit(layer, list, slot, add_point, &one);
+            bin_slot_visit(layer, list, slot, strata_stream_sums_visit, &freed);
         strata_spin_release(&list->lock);
     }
     end_scan(self);

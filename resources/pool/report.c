@@ -37,18 +37,6 @@ static size_t largest_free(pool *self, size_t free)
     return (size_t)largest;
 }
 
-typedef struct extent_sum {
-    strata_stream_sums *sums;
-    uint64_t bytes;
-} extent_sum;
-
-static strata_status add_point(strata_point point, void *data)
-{
-    const extent_sum *extent = data;
-    strata_stream_sums_add(extent->sums, point, extent->bytes);
-    return STRATA_SUCCESS;
-}
-
 /* Of the next extents. False: no more. */
 static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
@@ -57,10 +45,10 @@ static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
     for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;
-        extent_sum extent = {sums, pool_bytes_of(entry)};
+        strata_summed_free freed = {sums, pool_bytes_of(entry)};
         if (state == POOL_FREE || state == POOL_AWAITED)
-            strata_uses_visit(entry, add_point, &extent);
-        *from = pool_address_of(entry) + extent.bytes;
+            strata_uses_visit(entry, strata_stream_sums_visit, &freed);
+        *from = pool_address_of(entry) + freed.bytes;
     }
     strata_spin_release(&self->lock);
     return slot != 0;
