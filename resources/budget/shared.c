@@ -120,6 +120,12 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
     return status;
 }
 
+/* Kept for the driver alone (shared_close), and lost. Under files_lock. */
+static bool is_abandoned(const budget_shared *shared)
+{
+    return shared->users == 0 && atomic_load_explicit(&shared->problem, memory_order_acquire);
+}
+
 /* *out: the open file with this path, with one more user, or NULL. Compares identities too, as directories may be
  * renamed. A second name is refused: closing that file would drop the process's locks. */
 static strata_status find_open(const char *path, budget_shared **out)
@@ -127,8 +133,9 @@ static strata_status find_open(const char *path, budget_shared **out)
     struct stat about;
     bool known = lstat(path, &about) == 0;
     budget_shared *shared = files;
-    while (shared && strcmp(shared->path, path) != 0 &&
-           !(known && shared->device == about.st_dev && shared->inode == about.st_ino))
+    while (shared &&
+           (is_abandoned(shared) || (strcmp(shared->path, path) != 0 &&
+                                     !(known && shared->device == about.st_dev && shared->inode == about.st_ino))))
         shared = shared->next;
     *out = NULL;
     if (!shared)
@@ -230,21 +237,21 @@ strata_status shared_open_existing(const char *path, bool grouped, unsigned grou
     return status;
 }
 
+/* While the driver keeps the page of words, streams may still write it: the process keeps file and slot, which a later
+ * stack with this budget takes over. */
 void shared_close(budget_shared *shared)
 {
     if (!shared)
         return;
     strata_lock_take(&files_lock);
-    bool last = --shared->users == 0;
+    bool last = --shared->users == 0 && (!shared_slot_of(shared) || shared_words_unmap(shared));
     budget_shared **at = &files;
     while (last && *at != shared)
         at = &(*at)->next;
     if (last)
         *at = shared->next;
-    if (last && shared_slot_of(shared)) {
-        shared_words_unmap(shared);
+    if (last && shared_slot_of(shared))
         shared_leave_slot(shared);
-    }
     if (last)
         detach(shared);
     strata_lock_release(&files_lock);

@@ -160,7 +160,8 @@ void shared_retired_clear(const shared_file *file, const shared_slot *slot);
 
 /* ---- shared_words.c ---- */
 
-void shared_words_unmap(budget_shared *shared);
+/* Returns whether the driver has no use of the page any more. */
+bool shared_words_unmap(budget_shared *shared);
 
 /* ---- shared_file.c ---- */
 

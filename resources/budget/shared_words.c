@@ -56,16 +56,18 @@ void shared_words_write(const budget_shared *shared, const strata_stream_ref *st
     strata_error_suppress_end(false);
 }
 
-void shared_words_unmap(budget_shared *shared)
+bool shared_words_unmap(budget_shared *shared)
 {
     strata_call_scope scope;
-    if (!atomic_load_explicit(&shared->words, memory_order_acquire))
-        return;
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    if (!atomic_load_explicit(&shared->words, memory_order_acquire) || strata_device_is_lost(shared->device_of_words))
+        return true;
     strata_error_suppress_begin();
     if (strata_call_scope_enter(&scope, shared->device_of_words,
                                 STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS) {
-        strata_cu.MemHostUnregister(own_words(shared));
+        result = strata_cu.MemHostUnregister(own_words(shared));
         strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }

@@ -19,7 +19,7 @@ static inline size_t test_effort(size_t usual, size_t under_valgrind)
     if (getenv("STRATA_TEST_FULL"))
         return usual;
 #ifdef __SANITIZE_THREAD__
-    return usual / 3 > under_valgrind ? usual / 3 : under_valgrind;
+    return usual / 5 > under_valgrind ? usual / 5 : under_valgrind;
 #else
     return test_under_valgrind() ? under_valgrind : usual;
 #endif

@@ -265,43 +265,51 @@ static void run_case(void **state)
     prepared->test->run(&prepared->fixture);
 }
 
-static void sweep(prepared_case *prepared, size_t count)
+static void make_prepared(prepared_case *prepared, const char *stack, const test_case *test)
 {
-    for (size_t i = 0; i < count; i++) {
-        prepared[i].fixture = (test_fixture){.stack = prepared[i].stack};
+    prepared->test = test;
+    prepared->stack = stack;
+    snprintf(prepared->name, sizeof prepared->name, "%s [%s]", test->name, stack);
+}
+
+/* A process of a sweep runs one case, and makes room for no other. */
+static int sweep(const char *const *stacks, size_t stack_count, const test_case *cases, size_t case_count)
+{
+    static prepared_case prepared;
+    for (size_t i = 0; i < stack_count * case_count; i++) {
+        make_prepared(&prepared, stacks[i / case_count], &cases[i % case_count]);
+        prepared.fixture = (test_fixture){.stack = prepared.stack};
         const test_sweep_case one = {
-            .name = prepared[i].name,
-            .fixture = &prepared[i].fixture,
+            .name = prepared.name,
+            .fixture = &prepared.fixture,
             .set_up = prepare,
-            .run = prepared[i].test->run,
+            .run = prepared.test->run,
         };
         test_sweep_case_here(&one);
     }
+    return 0;
 }
 
 int test_run_on(const char *const *stacks, size_t stack_count, const test_case *cases, size_t case_count)
 {
+    if (test_is_swept())
+        return sweep(stacks, stack_count, cases, case_count);
     size_t count = stack_count * case_count;
     prepared_case *prepared = calloc(count, sizeof *prepared);
     struct CMUnitTest *tests = calloc(count, sizeof *tests);
     int failed = 1;
     if (prepared && tests) {
         for (size_t i = 0; i < count; i++) {
-            prepared_case *one = &prepared[i];
-            one->test = &cases[i % case_count];
-            one->stack = stacks[i / case_count];
-            snprintf(one->name, sizeof one->name, "%s [%s]", one->test->name, one->stack);
+            make_prepared(&prepared[i], stacks[i / case_count], &cases[i % case_count]);
             tests[i] = (struct CMUnitTest){
-                .name = one->name,
+                .name = prepared[i].name,
                 .test_func = run_case,
                 .setup_func = set_up,
                 .teardown_func = tear_down,
-                .initial_state = one,
+                .initial_state = &prepared[i],
             };
         }
-        if (test_is_swept())
-            sweep(prepared, count);
-        failed = test_is_swept() ? 0 : _cmocka_run_group_tests("on every stack", tests, count, NULL, NULL);
+        failed = _cmocka_run_group_tests("on every stack", tests, count, NULL, NULL);
     }
     free(tests);
     free(prepared);

@@ -16,8 +16,9 @@
  * and fails the sweep; support/sweep_exceptions.c has the exceptions. A case whose blocks cannot be touched by more
  * than the case itself is left out, too ("untouched").
  *
- * STRATA_TEST_SWEEP_MOST bounds the runs of one case: of more calls the first ones are taken, and others spread evenly
- * over the rest; 0 takes all. It is 12, or 2000 with STRATA_TEST_FULL=1, which makes the cases themselves no longer.
+ * STRATA_TEST_SWEEP_MOST bounds the runs of one case: of more calls, one of each of that many equal parts is taken,
+ * which one depends on the case's name; 0 takes all. It is 8, or 2000 with STRATA_TEST_FULL=1, which makes the cases
+ * themselves no longer.
  * STRATA_TEST_SWEEP_CASE takes the cases whose name contains it; STRATA_TEST_SWEEP_VERBOSE prints the output of failed
  * runs, and where in the library the call was made. The simulated driver only. */
 #ifndef STRATA_TEST_SWEEP_H

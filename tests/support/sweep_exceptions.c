@@ -129,3 +129,27 @@ bool test_sweep_waits_by_frees(const char *name)
             return true;
     return false;
 }
+
+/* Cases in which a failed call shows and no error is said: the library recovers, by another way or by a later try. */
+static const char *const recovered[] = {
+    /* a word that its stream does not write: the other process waits as long as it may */
+    "an_idle_process_gives_its_memory_to_others",
+    "an_idle_process_with_a_pool_does_too",
+    /* a step of decay that failed is made a window later */
+    "memory_in_a_thread_cache_is_returned_too",
+    "the_peak_falls_after_two_windows",
+    "what_is_live_counts_as_a_peak",
+    /* memory that cannot be mapped is replaced by other memory */
+    "a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not",
+    "nothing_is_returned_for_a_request_that_is_refused",
+    /* the request is served without the call that the case waits for */
+    "a_miss_of_one_stream_does_not_keep_another_from_hits",
+};
+
+bool test_sweep_recovers(const char *name)
+{
+    for (size_t i = 0; i < sizeof recovered / sizeof recovered[0]; i++)
+        if (strncmp(name, recovered[i], strlen(recovered[i])) == 0)
+            return true;
+    return false;
+}

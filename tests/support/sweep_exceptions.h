@@ -13,4 +13,7 @@ const char *test_sweep_exception_reason(const char *name);
  * and stays off. */
 bool test_sweep_waits_by_frees(const char *name);
 
+/* Whether a failed call may show in the case without an error: the library has another way, or tries again later. */
+bool test_sweep_recovers(const char *name);
+
 #endif
