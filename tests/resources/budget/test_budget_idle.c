@@ -140,6 +140,42 @@ static void memory_that_a_layer_keeps_does_not(test_fixture *fixture)
     assert_int_equal(status_elsewhere(100 * MIB), REFUSED);
 }
 
+/* ---- the page of words ---- */
+
+static CUresult CUDAAPI refuse_to_unregister(void *memory)
+{
+    (void)memory;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* Ends a stack. Its stream writes the word behind what the end waits for. */
+static void use_words(test_fixture *fixture, bool refused)
+{
+    static const char text[] = "budget(limit=256MiB, shared=words, wait=none), async";
+    CUresult(CUDAAPI *const real)(void *) = strata_cu.MemHostUnregister;
+    strata_block block;
+    use_stack(fixture, text);
+    check_ok(try_allocate(fixture, 200 * MIB, NULL, &block));
+    free_block(fixture, &block);
+    if (refused)
+        strata_cu.MemHostUnregister = refuse_to_unregister;
+    const strata_status status = strata_runtime_destroy(fixture->runtime);
+    strata_cu.MemHostUnregister = real;
+    check_ok(status);
+    fixture->runtime = NULL;
+    wait_for(NULL);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "async"}, &fixture->runtime));
+}
+
+static void a_stream_that_writes_its_word_late_finds_the_page(test_fixture *fixture)
+{
+    use_words(fixture, false);
+    use_words(fixture, true);
+    use_words(fixture, true); /* of the page that the driver kept */
+    use_words(fixture, false);
+    use_words(fixture, false);
+}
+
 int main(int count, char **arguments)
 {
     static const test_case cases[] = {
@@ -148,6 +184,7 @@ int main(int count, char **arguments)
         TEST_CASE(an_idle_stack_gives_its_memory_to_another_stack),
         TEST_CASE(memory_that_another_stream_uses_does_not),
         TEST_CASE(memory_that_a_layer_keeps_does_not),
+        TEST_CASE(a_stream_that_writes_its_word_late_finds_the_page),
     };
     test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     static const char *const stacks[] = {"async"};
