@@ -83,11 +83,15 @@ static strata_status submit(const strata_ref *ref, const void *value, CUstream s
 /* A set inside a capture would be a node of the graph. */
 static strata_status check_capture(const strata_ref *ref, CUstream stream)
 {
-    return strata_stream_is_capturing(ref->record->device, stream, false)
-               ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                             "a scalar cannot be set on a stream that is being captured: the graph would repeat this "
-                             "value at each launch; set it before the launch of the graph")
-               : STRATA_SUCCESS;
+    strata_device *device = ref->record->device;
+    if (!strata_stream_is_capturing(device, stream, true))
+        return STRATA_SUCCESS;
+    if (!strata_stream_is_capturing(device, stream, false))
+        return strata_fail(STRATA_ERROR_DRIVER, "setting a scalar: the driver does not say whether the stream is being "
+                                                "captured; nothing was set");
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "a scalar cannot be set on a stream that is being captured: the graph would repeat this "
+                       "value at each launch; set it before the launch of the graph");
 }
 
 static strata_status set(strata_ref *ref, const void *value, CUstream stream)

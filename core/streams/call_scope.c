@@ -70,8 +70,12 @@ _Atomic uint32_t strata_captures_under_way;
 bool strata_asks_captured(CUstream stream)
 {
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    return strata_call_scope_for(stream) == 0 && strata_cu.StreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
-           capture != CU_STREAM_CAPTURE_STATUS_NONE;
+    if (strata_call_scope_for(stream) != 0)
+        return false;
+    const CUresult result = strata_cu.StreamIsCapturing(stream, &capture);
+    const bool gone = result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
+                      result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_DEINITIALIZED;
+    return result == CUDA_SUCCESS ? capture != CU_STREAM_CAPTURE_STATUS_NONE : !gone;
 }
 
 strata_status strata_stream_synchronize(strata_device *device, CUstream stream)

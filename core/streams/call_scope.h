@@ -76,6 +76,7 @@ static inline strata_status strata_check_call_scope(strata_device *device, unsig
  * one: until its end the handle is good for the graph's work alone, and another call on it spoils the capture. */
 extern _Atomic uint32_t strata_captures_under_way;
 
+/* True too if the driver does not say, and the stream may exist: waiting for the capture's end is always right. */
 bool strata_asks_captured(CUstream stream);
 
 /* Whether a stream that is known may not be used now. */

@@ -571,6 +571,33 @@ static void a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph(test_fi
     }
 }
 
+static CUresult CUDAAPI refuse_to_say(CUstream stream, CUstreamCaptureStatus *status)
+{
+    (void)stream, (void)status;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+/* A free at once would be a call on a forked stream, and spoil the capture. */
+static void a_free_on_a_stream_that_may_be_forked_waits_for_the_end_of_the_capture(test_fixture *fixture)
+{
+    const size_t before = live_blocks(fixture);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_REGISTERED);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    CUresult(CUDAAPI *const real)(CUstream, CUstreamCaptureStatus *) = strata_cu.StreamIsCapturing;
+    begin(fixture, stream, NULL);
+    test_order_after(fork, stream);
+    strata_cu.StreamIsCapturing = refuse_to_say;
+    const strata_status status = strata_runtime_deallocate_on(fixture->runtime, &block, fork);
+    strata_cu.StreamIsCapturing = real;
+    test_order_after(stream, fork);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(status);
+    assert_int_equal(live_blocks(fixture), before + 1);
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+}
+
 /* The simulated driver fails on purpose. */
 static bool has_refusals(void)
 {
@@ -835,6 +862,7 @@ int main(void)
         TEST_CASE(a_capture_that_was_spoiled_gives_no_graph),
         TEST_CASE(a_capture_with_a_branch_that_was_not_joined_gives_no_graph),
         TEST_CASE(a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph),
+        TEST_CASE(a_free_on_a_stream_that_may_be_forked_waits_for_the_end_of_the_capture),
         TEST_CASE(a_capture_that_the_driver_did_not_end_can_be_ended_again),
         TEST_CASE(work_of_which_the_driver_does_not_tell_the_capture_gives_no_graph),
         TEST_CASE(what_cannot_be_captured_is_refused),

@@ -266,6 +266,34 @@ static void a_set_inside_a_capture_is_refused_and_the_capture_lives_on(test_fixt
     }
 }
 
+static CUresult(CUDAAPI *say)(CUstream, CUstreamCaptureStatus *);
+
+static CUresult CUDAAPI refuse_to_say_once(CUstream stream, CUstreamCaptureStatus *status)
+{
+    (void)stream, (void)status;
+    strata_cu.StreamIsCapturing = say;
+    return CUDA_ERROR_UNKNOWN;
+}
+
+static void a_set_is_refused_if_the_driver_does_not_say_at_first_that_the_stream_is_captured(test_fixture *fixture)
+{
+    const double value = 3;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    make(fixture, 1.5, stream);
+    test_begin_capture(stream);
+    say = strata_cu.StreamIsCapturing;
+    strata_cu.StreamIsCapturing = refuse_to_say_once;
+    const strata_status status = strata_scalar_set(scalar, &value, stream);
+    strata_cu.StreamIsCapturing = say;
+    const size_t nodes = test_end_capture(stream);
+    check_status(status, STRATA_ERROR_STREAM_CAPTURE);
+    assert_int_equal(nodes, 0);
+    const void *seen = launch_read(fixture, stream);
+    test_synchronize(stream);
+    check_value(seen, 1.5);
+    destroy();
+}
+
 static void a_set_that_fails_half_way_leaves_the_old_value(test_fixture *fixture)
 {
     const double value = 2.2;
@@ -353,6 +381,7 @@ int main(void)
         TEST_CASE(sets_on_different_streams_follow_each_other),
         TEST_CASE(after_a_rebuild_a_set_answers_stale),
         TEST_CASE(a_set_inside_a_capture_is_refused_and_the_capture_lives_on),
+        TEST_CASE(a_set_is_refused_if_the_driver_does_not_say_at_first_that_the_stream_is_captured),
         TEST_CASE(a_set_that_fails_half_way_leaves_the_old_value),
         TEST_CASE(a_scalar_that_cannot_be_made_leaves_nothing),
         TEST_CASE(wrong_arguments_are_refused),

@@ -136,14 +136,28 @@ static const char *const recovered[] = {
     "an_idle_process_gives_its_memory_to_others",
     "an_idle_process_with_a_pool_does_too",
     /* a step of decay that failed is made a window later */
+    "a_program_that_slept_returns_memory_at_its_first_call",
+    "decay_stops_at_the_release_threshold",
     "memory_in_a_thread_cache_is_returned_too",
     "the_peak_falls_after_two_windows",
     "what_is_live_counts_as_a_peak",
-    /* memory that cannot be mapped is replaced by other memory */
+    "what_the_driver_does_not_take_back_is_used_and_tried_again",
+    /* memory that cannot be mapped, unmapped or waited for is replaced by other memory */
     "a_chunk_that_is_too_large_for_a_hole_is_replaced_by_one_that_is_not",
+    "memory_of_a_destroyed_stream_serves_the_next_request",
     "nothing_is_returned_for_a_request_that_is_refused",
+    "parts_come_in_the_order_of_addresses_whichever_chunk_is_older",
+    /* what the device does not say that it can is not used */
+    "memory_is_made_for_network_cards_where_the_device_can",
     /* the request is served without the call that the case waits for */
     "a_miss_of_one_stream_does_not_keep_another_from_hits",
+    "a_request_whose_timeline_goes_to_another_stream_waits_for_what_that_one_freed",
+    /* a request in the middle of another one, whose errors are suppressed */
+    "a_chunk_being_requested_counts_towards_the_limit",
+    /* a use whose stream the driver does not name is finished as the use that there is */
+    "the_guards_own_fills_and_checks_are_no_use_of_a_block",
+    /* the end of a graph spoils captures if the thread's capture mode cannot be changed for it */
+    "a_deferred_free_waits_for_the_capture_that_its_stream_was_forked_into",
 };
 
 bool test_sweep_recovers(const char *name)

@@ -89,6 +89,8 @@ static void *inherit(void *data)
         if (!heirs.stall)
             heirs.stall = test_stall_begin(heirs.heir);
         heirs.good = !strata_runtime_prepare_block_use(runtime, block, heirs.heir, STRATA_ACCESS_WRITE);
+        if (!heirs.good)
+            break;
         test_fill(block->address, 0x11, block->bytes, heirs.heir);
         heirs.good = heirs.good && !strata_runtime_finish_block_use(runtime, block, heirs.heir, STRATA_ACCESS_WRITE) &&
                      !strata_runtime_deallocate_on(runtime, block, heirs.heir);

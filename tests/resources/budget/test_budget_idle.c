@@ -80,7 +80,7 @@ static void its_bytes_come_back(test_fixture *fixture)
 
 static void an_idle_process_gives_its_memory_to_others(test_fixture *fixture)
 {
-    stack_text = test_is_swept() ? "budget(limit=256MiB, shared=job, wait=live, timeout=3s), async"
+    stack_text = test_is_swept() ? "budget(limit=256MiB, shared=job, wait=live, timeout=500ms), async"
                                  : "budget(limit=256MiB, shared=job, wait=live, timeout=20s), async";
     its_bytes_come_back(fixture);
 }
@@ -88,7 +88,7 @@ static void an_idle_process_gives_its_memory_to_others(test_fixture *fixture)
 static void an_idle_process_with_a_pool_does_too(test_fixture *fixture)
 {
     stack_text = test_is_swept()
-                     ? "budget(limit=256MiB, shared=job, wait=live, timeout=3s), logging(file=/dev/null), pool"
+                     ? "budget(limit=256MiB, shared=job, wait=live, timeout=500ms), logging(file=/dev/null), pool"
                      : "budget(limit=256MiB, shared=job, wait=live, timeout=20s), logging(file=/dev/null), pool";
     its_bytes_come_back(fixture);
 }
