@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 static void CUDA_CB nothing(void *data)
 {
@@ -687,8 +688,8 @@ void ask_graph_dot(void)
     CUgraph graph = new_graph();
     CUgraphNode node = add_empty(graph, NULL, 0);
     add_empty(graph, &node, 1);
-    static const char path[] = "/tmp/strata_answers.dot";
-    remove(path);
+    char path[64]; /* several processes may ask at once */
+    snprintf(path, sizeof path, "/tmp/strata_answers.%ld.dot", (long)getpid());
     ask(cu.GraphDebugDotPrint(graph, path, 0), "graph_dot.print");
     FILE *file = fopen(path, "r");
     char word[8] = "";
