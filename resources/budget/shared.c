@@ -123,7 +123,14 @@ static strata_status join(budget_shared *shared, const shared_terms *terms)
 /* Kept for the driver alone (shared_close), and lost. Under files_lock. */
 static bool is_abandoned(const budget_shared *shared)
 {
-    return shared->users == 0 && atomic_load_explicit(&shared->problem, memory_order_acquire);
+    return shared->users == 0 && shared_is_lost(shared);
+}
+
+/* `about`: of the file at the path, NULL: there is none. */
+static bool is_at(const budget_shared *shared, const char *path, const struct stat *about)
+{
+    return strcmp(shared->path, path) == 0 ||
+           (about && shared->device == about->st_dev && shared->inode == about->st_ino);
 }
 
 /* *out: the open file with this path, with one more user, or NULL. Compares identities too, as directories may be
@@ -133,9 +140,7 @@ static strata_status find_open(const char *path, budget_shared **out)
     struct stat about;
     bool known = lstat(path, &about) == 0;
     budget_shared *shared = files;
-    while (shared &&
-           (is_abandoned(shared) || (strcmp(shared->path, path) != 0 &&
-                                     !(known && shared->device == about.st_dev && shared->inode == about.st_ino))))
+    while (shared && (is_abandoned(shared) || !is_at(shared, path, known ? &about : NULL)))
         shared = shared->next;
     *out = NULL;
     if (!shared)
@@ -244,15 +249,14 @@ void shared_close(budget_shared *shared)
     if (!shared)
         return;
     strata_lock_take(&files_lock);
-    bool last = --shared->users == 0 && (!shared_slot_of(shared) || shared_words_unmap(shared));
-    budget_shared **at = &files;
-    while (last && *at != shared)
-        at = &(*at)->next;
-    if (last)
+    if (--shared->users == 0 && (!shared_slot_of(shared) || shared_words_unmap(shared))) {
+        budget_shared **at = &files;
+        while (*at != shared)
+            at = &(*at)->next;
         *at = shared->next;
-    if (last && shared_slot_of(shared))
-        shared_leave_slot(shared);
-    if (last)
+        if (shared_slot_of(shared))
+            shared_leave_slot(shared);
         detach(shared);
+    }
     strata_lock_release(&files_lock);
 }

@@ -1,6 +1,6 @@
 /* How much a test does. Valgrind makes a program twenty to fifty times slower, and the thread sanitizer five to fifteen
  * times, so tests that repeat an action to meet a rare moment, or for every n of many, repeat it less often: under the
- * sanitizer, which finds a race without meeting its moment, a third as often. tests/CMakeLists.txt sets
+ * sanitizer, which finds a race without meeting its moment, a fifth as often. tests/CMakeLists.txt sets
  * STRATA_TEST_VALGRIND for tests under Valgrind; with STRATA_TEST_FULL they do everything. */
 #ifndef STRATA_TEST_EFFORT_H
 #define STRATA_TEST_EFFORT_H

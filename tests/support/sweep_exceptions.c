@@ -124,12 +124,19 @@ static const char *const waits_by_frees[] = {
     "a_view_of_exported_memory_is_freed_after_everything_too",
 };
 
-bool test_sweep_waits_by_frees(const char *name)
+#define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])
+
+static bool begins_with_one_of(const char *name, const char *const *list, size_t count)
 {
-    for (size_t i = 0; i < sizeof waits_by_frees / sizeof waits_by_frees[0]; i++)
-        if (strncmp(name, waits_by_frees[i], strlen(waits_by_frees[i])) == 0)
+    for (size_t i = 0; i < count; i++)
+        if (strncmp(name, list[i], strlen(list[i])) == 0)
             return true;
     return false;
+}
+
+bool test_sweep_waits_by_frees(const char *name)
+{
+    return begins_with_one_of(name, waits_by_frees, COUNT_OF(waits_by_frees));
 }
 
 /* Cases in which a failed call shows and no error is said: the library recovers, by another way or by a later try. */
@@ -164,8 +171,5 @@ static const char *const recovered[] = {
 
 bool test_sweep_recovers(const char *name)
 {
-    for (size_t i = 0; i < sizeof recovered / sizeof recovered[0]; i++)
-        if (strncmp(name, recovered[i], strlen(recovered[i])) == 0)
-            return true;
-    return false;
+    return begins_with_one_of(name, recovered, COUNT_OF(recovered));
 }

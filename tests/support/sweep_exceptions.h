@@ -1,5 +1,5 @@
-/* Edges that a sweep may drop without a report, and why. Any other such edge fails the sweep: it is a blind spot of the
- * checker, or an unnecessary wait. */
+/* What a sweep accepts, and why: edges that it may drop without a report (any other such edge fails the sweep: it is a
+ * blind spot of the checker, or an unnecessary wait), and failed calls that show without an error. */
 #ifndef STRATA_TEST_SWEEP_EXCEPTIONS_H
 #define STRATA_TEST_SWEEP_EXCEPTIONS_H
 
