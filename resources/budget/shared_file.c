@@ -18,7 +18,7 @@
 
 static const uint64_t file_magic = UINT64_C(0x6567647562617473);  /* "stabudge", little endian */
 static const uint64_t limit_magic = UINT64_C(0x74696d696c617473); /* "stalimit" */
-enum { FILE_VERSION = 2, NAME_MOST = 48 };
+enum { FILE_VERSION = 3, NAME_MOST = 48 };
 
 /* FNV-1a: against damage, not against malice. */
 static uint64_t checksum(const shared_file *file)

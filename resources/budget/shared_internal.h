@@ -13,7 +13,7 @@ enum {
     SHARED_TAGS = 24, /* of a process; first: no tag, last: late tags */
     SHARED_TAG_NAME = 40,
     SHARED_PATH = 256,
-    SHARED_RETIRED = 127, /* records of a process; with the head, a page */
+    SHARED_RETIRED = 1023, /* records of a process; with the head, whole pages */
     TAG_INDEXES = 1024,
 };
 
@@ -62,17 +62,17 @@ typedef struct shared_file {
     shared_retired_page retired[SHARED_SLOTS]; /* of the slots; holes for slots that were never taken */
 } shared_file;
 
-_Static_assert(sizeof(shared_retired_page) == 4096, "a page, which the driver maps for the device");
+_Static_assert(sizeof(shared_retired_page) == 8 * 4096, "whole pages, which the driver maps for the device");
 _Static_assert(offsetof(shared_slot, tags) == 64, "a process's own words are one cache line");
 
 /* Frees on one stream that are recorded together; guarded by retired_lock. */
 typedef struct shared_batch {
     uint64_t ticket; /* 0: none */
-    uint64_t bytes;
+    uint64_t bytes, enough; /* so far, and when the stream is to write */
     uint64_t stream;
 } shared_batch;
 
-enum { SHARED_BATCHES = 16 };
+enum { SHARED_BATCHES = 256 };
 
 struct budget_shared {
     shared_file *file;               /* constant, like the next four */

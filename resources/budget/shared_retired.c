@@ -3,7 +3,13 @@
 
 #include "resources/budget/shared_internal.h"
 
-enum { STATE_BITS = 3, LIMIT_SHARE = 512, LARGEST_BATCH = 4 << 20 };
+enum {
+    STATE_BITS = 3,
+    LIMIT_SHARE = 512,
+    LARGEST_BATCH = 4 << 20,
+    PLENTY = 256,  /* records in use, beyond which batches have no largest size */
+    NEIGHBOURS = 8 /* batches where a stream's may be */
+};
 
 typedef enum shared_record_state {
     RECORD_FREE,
@@ -54,35 +60,36 @@ static uint32_t used_records(const shared_retired_page *page)
 
 /* ---- the process that frees ---- */
 
+_Static_assert(SHARED_RETIRED >= PLENTY + LIMIT_SHARE + PLENTY / 2, "enough for all of the limit, and open batches");
+
 /* Bytes that are worth a write. */
-static uint64_t batch_bytes(const budget_shared *shared)
+static uint64_t batch_bytes(const budget_shared *shared, uint32_t records_in_use)
 {
-    uint64_t share = atomic_load_explicit(shared->limit, memory_order_relaxed) / LIMIT_SHARE;
-    return share < LARGEST_BATCH ? share : LARGEST_BATCH;
+    const uint64_t share = atomic_load_explicit(shared->limit, memory_order_relaxed) / LIMIT_SHARE;
+    return share < LARGEST_BATCH || records_in_use >= PLENTY ? share : LARGEST_BATCH;
 }
 
-/* Returns its new ticket, 0: no record is free. Under retired_lock. */
-static uint64_t take_record(budget_shared *shared)
+/* Returns its index, SHARED_RETIRED: none is free. Under retired_lock. */
+static uint32_t find_record(const shared_retired_page *page)
+{
+    uint32_t i = 0;
+    while (i < SHARED_RETIRED &&
+           kind_of(atomic_load_explicit(&page->records[i].state, memory_order_acquire)) != RECORD_FREE)
+        i++;
+    return i;
+}
+
+/* Returns its new ticket. Under retired_lock. */
+static uint64_t take_record(budget_shared *shared, uint32_t i)
 {
     shared_retired_page *page = own_page(shared);
-    for (uint32_t i = 0; i < SHARED_RETIRED; i++) {
-        shared_record *record = &page->records[i];
-        if (kind_of(atomic_load_explicit(&record->state, memory_order_acquire)) != RECORD_FREE)
-            continue;
-        uint64_t ticket = shared->last_ticket + 1;
-        ticket += (i + SHARED_RETIRED - ticket % SHARED_RETIRED) % SHARED_RETIRED;
-        shared->last_ticket = ticket;
-        atomic_store_explicit(&record->state, state_of(ticket, RECORD_PREPARED), memory_order_release);
-        if (i >= used_records(page))
-            atomic_store_explicit(&page->used, i + 1, memory_order_release);
-        return ticket;
-    }
-    return 0;
-}
-
-static shared_batch *batch_of(budget_shared *shared, uint64_t stream)
-{
-    return &shared->batches[(stream ^ stream >> 32) % SHARED_BATCHES];
+    uint64_t ticket = shared->last_ticket + 1;
+    ticket += (i + SHARED_RETIRED - ticket % SHARED_RETIRED) % SHARED_RETIRED;
+    shared->last_ticket = ticket;
+    atomic_store_explicit(&page->records[i].state, state_of(ticket, RECORD_PREPARED), memory_order_release);
+    if (i >= used_records(page))
+        atomic_store_explicit(&page->used, i + 1, memory_order_release);
+    return ticket;
 }
 
 /* A completion may have ended it. */
@@ -92,16 +99,40 @@ static bool is_open(const budget_shared *shared, const shared_batch *batch)
                                 state_of(batch->ticket, RECORD_PREPARED);
 }
 
-/* NULL: no record is free. Under retired_lock. */
-static shared_batch *open_batch(budget_shared *shared, uint64_t stream)
+/* The stream's, else the one that is missed least. Under retired_lock. */
+static shared_batch *batch_for(budget_shared *shared, uint64_t stream)
 {
-    shared_batch *batch = batch_of(shared, stream);
-    if (batch->stream == stream && is_open(shared, batch))
+    const uint64_t at = (stream ^ stream >> 32) * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+    shared_batch *least = NULL;
+    for (uint64_t i = 0; i < NEIGHBOURS; i++) {
+        shared_batch *batch = &shared->batches[(at + i) % SHARED_BATCHES];
+        if (!is_open(shared, batch))
+            *batch = (shared_batch){.ticket = 0};
+        if (batch->ticket && batch->stream == stream)
+            return batch;
+        if (!least || batch->bytes < least->bytes)
+            least = batch;
+    }
+    return least;
+}
+
+/* NULL: the free stays unrecorded, as no record is free or other streams have more. Under retired_lock. */
+static shared_batch *open_batch(budget_shared *shared, uint64_t stream, uint64_t bytes)
+{
+    shared_batch *batch = batch_for(shared, stream);
+    if (batch->ticket && batch->stream == stream)
         return batch;
-    if (batch->ticket) /* of another stream: its few bytes stay unrecorded */
+    if (batch->bytes > bytes)
+        return NULL;
+    if (batch->ticket) /* its few bytes stay unrecorded */
         change(record_of(shared, batch->ticket), batch->ticket, RECORD_PREPARED, RECORD_FREE);
-    *batch = (shared_batch){.stream = stream, .ticket = take_record(shared)};
-    return batch->ticket ? batch : NULL;
+    batch->ticket = 0;
+    const uint32_t record = find_record(own_page(shared));
+    if (record == SHARED_RETIRED)
+        return NULL;
+    *batch = (shared_batch){
+        .stream = stream, .ticket = take_record(shared, record), .enough = batch_bytes(shared, record)};
+    return batch;
 }
 
 /* Whether the stream is to write the batch's ticket. Under retired_lock. */
@@ -116,11 +147,11 @@ uint64_t shared_retire(budget_shared *shared, const shared_free *of)
 {
     uint64_t waiting = of->waiting, ticket = 0;
     strata_spin_take(&shared->retired_lock);
-    shared_batch *batch = open_batch(shared, of->stream);
+    shared_batch *batch = open_batch(shared, of->stream, of->bytes);
     if (batch && atomic_compare_exchange_strong_explicit(of->ticket, &waiting, batch->ticket, memory_order_acq_rel,
                                                          memory_order_relaxed)) {
         batch->bytes += of->bytes;
-        if (batch->bytes >= batch_bytes(shared)) {
+        if (batch->bytes >= batch->enough) {
             ticket = close_batch(shared, batch) ? batch->ticket : 0;
             batch->ticket = 0;
         }

@@ -12,7 +12,8 @@
  * and lease until it completes the frees itself; what its slot takes of the limit is less by them. Once it has
  * completed them they count in `settling`, so that it cannot use them again, until it lowers its lease.
  *
- * Small frees on one stream share a record: a stream writes once for each 1 / 512 of the limit, at most 4 MiB. */
+ * Small frees on one stream share a record: a stream writes once for each 1 / 512 of the limit, at most 4 MiB while few
+ * records wait. So records last for all of the limit, also if a process frees it in small blocks and never looks. */
 #ifndef STRATA_RESOURCES_BUDGET_SHARED_RETIRED_H
 #define STRATA_RESOURCES_BUDGET_SHARED_RETIRED_H
 

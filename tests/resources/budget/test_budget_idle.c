@@ -78,6 +78,47 @@ static void its_bytes_come_back(test_fixture *fixture)
     assert_int_equal(usage_of(account).in_use, 0);
 }
 
+enum { MANY = 2000 };
+
+/* Streams in turn, which are behind. */
+static void free_many(test_fixture *fixture, CUstream *streams, size_t stream_count, size_t bytes, size_t count)
+{
+    static strata_block blocks[MANY];
+    CUevent stalled;
+    CUstream slow = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t i = 0; i < count; i++)
+        check_ok(try_allocate(fixture, bytes, streams[i % stream_count], &blocks[i]));
+    test_stall *stall = test_stall_begin(slow);
+    check_cu(test_cu()->EventCreate(&stalled, CU_EVENT_DISABLE_TIMING));
+    check_cu(test_cu()->EventRecord(stalled, slow));
+    for (size_t i = 0; i < stream_count; i++)
+        check_cu(test_cu()->StreamWaitEvent(streams[i], stalled, 0));
+    for (size_t i = 0; i < count; i++)
+        free_block(fixture, &blocks[i]);
+    check_cu(test_cu()->EventDestroy(stalled));
+    test_stall_end(stall);
+}
+
+static void however_many_blocks_an_idle_process_freed_others_get_them(test_fixture *fixture)
+{
+    stack_text = "budget(limit=256MiB, shared=many, wait=none), async";
+    use_stack(fixture, stack_text);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    free_many(fixture, &stream, 1, 120 * KIB, MANY);
+    allocates_elsewhere(232 * MIB); /* the stream wrote last behind all but a sixteenth */
+}
+
+static void on_however_many_streams_an_idle_process_freed_others_get_most(test_fixture *fixture)
+{
+    CUstream streams[32];
+    stack_text = "budget(limit=256MiB, shared=wide, wait=none), async";
+    use_stack(fixture, stack_text);
+    for (size_t i = 0; i < 32; i++)
+        streams[i] = test_stream(fixture, TEST_STREAM_POOL);
+    free_many(fixture, streams, 32, 400 * KIB, 608);
+    allocates_elsewhere(208 * MIB);
+}
+
 static void an_idle_process_gives_its_memory_to_others(test_fixture *fixture)
 {
     stack_text = test_is_swept() ? "budget(limit=256MiB, shared=job, wait=live, timeout=500ms), async"
@@ -91,6 +132,18 @@ static void an_idle_process_with_a_pool_does_too(test_fixture *fixture)
                      ? "budget(limit=256MiB, shared=job, wait=live, timeout=500ms), logging(file=/dev/null), pool"
                      : "budget(limit=256MiB, shared=job, wait=live, timeout=20s), logging(file=/dev/null), pool";
     its_bytes_come_back(fixture);
+}
+
+static void an_idle_process_with_blocks_of_one_size_does_too(test_fixture *fixture)
+{
+    strata_block block;
+    stack_text = "budget(limit=256MiB, shared=fixed, wait=none), fixed(bytes=100MiB), async";
+    use_stack(fixture, stack_text);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    check_ok(try_allocate(fixture, 100 * MIB, stream, &block));
+    free_block(fixture, &block);
+    wait_for(stream);
+    allocates_elsewhere(100 * MIB);
 }
 
 static void an_idle_stack_gives_its_memory_to_another_stack(test_fixture *fixture)
@@ -181,6 +234,9 @@ int main(int count, char **arguments)
     static const test_case cases[] = {
         TEST_CASE(an_idle_process_gives_its_memory_to_others),
         TEST_CASE(an_idle_process_with_a_pool_does_too),
+        TEST_CASE(an_idle_process_with_blocks_of_one_size_does_too),
+        TEST_CASE(however_many_blocks_an_idle_process_freed_others_get_them),
+        TEST_CASE(on_however_many_streams_an_idle_process_freed_others_get_most),
         TEST_CASE(an_idle_stack_gives_its_memory_to_another_stack),
         TEST_CASE(memory_that_another_stream_uses_does_not),
         TEST_CASE(memory_that_a_layer_keeps_does_not),
