@@ -1,10 +1,9 @@
 /* wait=live without a time-out: requests that wait for each other for ever.
  *
- * Each block has the serial of the thread that allocated it. Requests wait in vain if the bytes in use of each account
- * that one of them waits for are blocks of threads that wait here too: no thread is left to free them. Such a set is
- * found by leaving out waiting threads until the rest fulfils that. Retired blocks, reservations and blocks of other
- * threads are in use and in no set, so with them there is none. A layer in which a thread has freed a block of another
- * one never looks: that thread may come again.
+ * Each block has the serial of the thread that allocated it. Requests wait in vain if blocks of threads that wait here
+ * too leave none of them enough of its account: no thread is left to free them, and whatever others free does not
+ * suffice. Such a set is found by leaving out waiting threads until the rest fulfils that. A layer in which a thread has
+ * freed a block of another one never looks: that thread may come again.
  *
  * A set that lasts for the grace time, in which each of its threads tried again, is a deadlock. The request that began
  * to wait last is told so. */
@@ -49,6 +48,13 @@ static uint64_t held_by_stuck(budget *self, const strata_budget_account *account
     return bytes;
 }
 
+/* Whether a request would not fit even if all but the stuck threads freed what they have. */
+static bool waits_for_stuck(budget *self, const budget_waiter *waiter)
+{
+    const uint64_t limit = budget_limit_of(waiter->failing), held = held_by_stuck(self, waiter->failing);
+    return limit && (held >= limit || waiter->bytes > limit - held);
+}
+
 /* Leaves out waiters until the others wait for each other alone. */
 static void find_stuck(budget *self)
 {
@@ -58,7 +64,7 @@ static void find_stuck(budget *self)
     while (changed) {
         changed = false;
         for (budget_waiter *waiter = self->waiters; waiter; waiter = waiter->next) {
-            if (!waiter->stuck || held_by_stuck(self, waiter->failing) == budget_in_use(waiter->failing))
+            if (!waiter->stuck || waits_for_stuck(self, waiter))
                 continue;
             waiter->stuck = false;
             changed = true;
@@ -96,7 +102,7 @@ static void look(budget *self, uint64_t now)
         waiter->stuck_since = 0;
 }
 
-bool budget_wait_is_in_vain(budget *self, budget_waiter *waiter, strata_budget_account *failing)
+bool budget_wait_is_in_vain(budget *self, budget_waiter *waiter, strata_budget_account *failing, uint64_t bytes)
 {
     const strata_thread *thread = strata_thread_self();
     if (!self->finds_deadlocks || !thread || atomic_load_explicit(&self->freed_by_others, memory_order_relaxed))
@@ -112,6 +118,7 @@ bool budget_wait_is_in_vain(budget *self, budget_waiter *waiter, strata_budget_a
     if (waiter->failing != failing)
         waiter->stuck_since = 0;
     waiter->failing = failing;
+    waiter->bytes = bytes;
     waiter->tries++;
     if (now >= self->next_look) {
         self->next_look = now + LOOK_NS;

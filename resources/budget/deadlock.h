@@ -4,8 +4,8 @@
 
 #include "resources/budget/internal.h"
 
-/* For a request that did not fit once more. True: its wait is a deadlock, and this request is told. */
-bool budget_wait_is_in_vain(budget *self, budget_waiter *waiter, strata_budget_account *failing);
+/* For a request of `bytes` that did not fit once more. True: its wait is a deadlock, and this request is told. */
+bool budget_wait_is_in_vain(budget *self, budget_waiter *waiter, strata_budget_account *failing, uint64_t bytes);
 void budget_wait_leave(budget *self, budget_waiter *waiter);
 
 /* After an allocation. */

@@ -146,6 +146,7 @@ typedef struct budget_waiter {
     uint64_t number;                /* from 1, in order; 0: not in the list */
     uint64_t thread;                /* its serial */
     strata_budget_account *failing; /* without room */
+    uint64_t bytes;                 /* charged if there were room */
     uint64_t tries;                 /* since stuck_since */
     uint64_t stuck_since;           /* nanoseconds; 0: is not */
     bool stuck;                     /* waits for stuck threads alone */

@@ -65,7 +65,7 @@ static bool wait_for_others(budget *self, budget_retry *retry)
             retry->deadline = UINT64_MAX;
         retry->pause = SHORTEST / 2;
     }
-    if (now >= retry->deadline || budget_wait_is_in_vain(self, &retry->waiter, retry->failing))
+    if (now >= retry->deadline || budget_wait_is_in_vain(self, &retry->waiter, retry->failing, retry->bytes))
         return false;
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);

@@ -194,6 +194,21 @@ static void a_thread_that_waits_for_its_own_blocks_is_told(void **state)
     hold(&workers[0], 40 * MIB);
 }
 
+static void if_what_others_hold_does_not_suffice_one_is_told_too(void **state)
+{
+    (void)state;
+    build("budget(limit=100MiB, wait=live), null");
+    hold(&workers[0], 40 * MIB);
+    hold(&workers[1], 40 * MIB);
+    hold(&workers[2], 1 * MIB);
+    start(&workers[0], ALLOCATE, 40 * MIB);
+    await_waiting(1);
+    start(&workers[1], ALLOCATE, 40 * MIB);
+    check_status(finish(&workers[1]), STRATA_ERROR_DEADLOCK);
+    let_go(&workers[1]);
+    check_ok(finish(&workers[0]));
+}
+
 static void a_wait_for_a_thread_that_works_goes_on(void **state)
 {
     (void)state;
@@ -278,6 +293,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         HERE(of_two_threads_that_wait_for_each_other_one_is_told_and_the_other_goes_on),
         HERE(a_thread_that_waits_for_its_own_blocks_is_told),
+        HERE(if_what_others_hold_does_not_suffice_one_is_told_too),
         HERE(a_wait_for_a_thread_that_works_goes_on),
         HERE(a_wait_for_a_thread_that_waits_for_one_that_works_goes_on),
         HERE(where_threads_free_each_others_blocks_no_wait_is_in_vain),
