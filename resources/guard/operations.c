@@ -471,12 +471,18 @@ static strata_status guard_reap(strata_resource *resource, strata_reap_mode mode
     return status == STRATA_SUCCESS ? below->ops->reap(below, mode, bytes) : status;
 }
 
+/* What is free below goes back before the wait for the last checks, which a stuck stream may hold up. */
 static strata_status guard_trim(strata_resource *resource, size_t keep_bytes, size_t *bytes)
 {
     strata_resource *below = resource->upstream;
-    *bytes = 0;
-    strata_status status = guard_flush((guard *)resource);
-    return status == STRATA_SUCCESS ? below->ops->trim(below, keep_bytes, bytes) : status;
+    size_t before = 0, after = 0;
+    strata_status status = strata_trim_internally(below, keep_bytes, &before);
+    if (status == STRATA_SUCCESS)
+        status = guard_flush((guard *)resource);
+    if (status == STRATA_SUCCESS)
+        status = below->ops->trim(below, keep_bytes, &after);
+    *bytes = before + after;
+    return status;
 }
 
 /* Quarantined blocks are live below and freed above. */

@@ -36,6 +36,20 @@ static bool comes_down_to(strata_runtime *runtime, uint64_t bytes)
     return false;
 }
 
+static void trims_while_stuck(test_fixture *fixture, test_stall *stall, size_t complete)
+{
+    const uint64_t before = value_of(fixture->runtime, "pool.reserved");
+    trimmer other = {.runtime = fixture->runtime};
+    assert_int_equal(pthread_create(&other.thread, NULL, trim, &other), 0);
+    const bool came_down = comes_down_to(fixture->runtime, before - complete);
+    test_stall_end(stall);
+    assert_int_equal(pthread_join(other.thread, NULL), 0);
+    check_ok(other.status);
+    assert_true(came_down);
+    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
+    assert_int_equal(other.released, before);
+}
+
 /* The youngest chunks wait for the stuck stream; others are complete. */
 static void a_trim_gives_back_what_is_complete_before_it_waits(test_fixture *fixture)
 {
@@ -48,22 +62,29 @@ static void a_trim_gives_back_what_is_complete_before_it_waits(test_fixture *fix
     test_stall *stall = test_stall_begin(stuck);
     for (int i = 0; i < 2 * BLOCKS; i++)
         test_free_on(fixture, &blocks[i], i < BLOCKS ? done : stuck);
-    const uint64_t before = value_of(fixture->runtime, "pool.reserved");
-    trimmer other = {.runtime = fixture->runtime};
-    assert_int_equal(pthread_create(&other.thread, NULL, trim, &other), 0);
-    const bool came_down = comes_down_to(fixture->runtime, before - (uint64_t)BLOCKS * EACH);
-    test_stall_end(stall);
-    assert_int_equal(pthread_join(other.thread, NULL), 0);
-    check_ok(other.status);
-    assert_true(came_down);
-    assert_int_equal(value_of(fixture->runtime, "pool.reserved"), 0);
-    assert_int_equal(other.released, before);
+    trims_while_stuck(fixture, stall, (size_t)BLOCKS * EACH);
+}
+
+/* The guard keeps a block of the stuck stream until its last check. */
+static void a_trim_gives_back_what_is_free_below_before_it_waits_for_checks(test_fixture *fixture)
+{
+    size_t released;
+    CUstream done = test_stream(fixture, TEST_STREAM_POOL), stuck = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block first = test_allocate(fixture, 8 * EACH, done), second = test_allocate(fixture, EACH, stuck);
+    test_free_on(fixture, &first, done);
+    check_ok(strata_runtime_trim(fixture->runtime, SIZE_MAX, &released)); /* checks what is free */
+    test_synchronize(stuck);
+    test_stall *stall = test_stall_begin(stuck);
+    test_free_on(fixture, &second, stuck);
+    trims_while_stuck(fixture, stall, 8 * EACH);
 }
 
 int main(void)
 {
     static const test_case cases[] = {TEST_CASE(a_trim_gives_back_what_is_complete_before_it_waits)};
-    static const char *const stacks[] = {"pool", "pool, async"};
+    static const test_case guarded[] = {TEST_CASE(a_trim_gives_back_what_is_free_below_before_it_waits_for_checks)};
+    static const char *const stacks[] = {"pool", "pool, async"}, *const guards[] = {"guard, pool"};
     test_open_driver();
-    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, 1);
+    const int failed = test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, 1);
+    return failed + test_run_on(guards, 1, guarded, 1);
 }
