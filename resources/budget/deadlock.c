@@ -2,8 +2,8 @@
  *
  * Each block has the serial of the thread that allocated it. Requests wait in vain if blocks of threads that wait here
  * too leave none of them enough of its account: no thread is left to free them, and whatever others free does not
- * suffice. Such a set is found by leaving out waiting threads until the rest fulfils that. A layer in which a thread has
- * freed a block of another one never looks: that thread may come again.
+ * suffice. Such a set is found by leaving out waiting threads until the rest fulfils that. A layer in which a thread
+ * has freed a block of another one never looks: that thread may come again.
  *
  * A set that lasts for the grace time, in which each of its threads tried again, is a deadlock. The request that began
  * to wait last is told so. */

@@ -67,7 +67,7 @@ _Static_assert(offsetof(shared_slot, tags) == 64, "a process's own words are one
 
 /* Frees on one stream that are recorded together; guarded by retired_lock. */
 typedef struct shared_batch {
-    uint64_t ticket; /* 0: none */
+    uint64_t ticket;        /* 0: none */
     uint64_t bytes, enough; /* so far, and when the stream is to write */
     uint64_t stream;
 } shared_batch;

@@ -130,8 +130,8 @@ static shared_batch *open_batch(budget_shared *shared, uint64_t stream, uint64_t
     const uint32_t record = find_record(own_page(shared));
     if (record == SHARED_RETIRED)
         return NULL;
-    *batch = (shared_batch){
-        .stream = stream, .ticket = take_record(shared, record), .enough = batch_bytes(shared, record)};
+    *batch =
+        (shared_batch){.stream = stream, .ticket = take_record(shared, record), .enough = batch_bytes(shared, record)};
     return batch;
 }
 

@@ -77,7 +77,7 @@ typedef struct pool {
     strata_resource resource;
     const pool_kind *kind; /* constant once started */
     strata_device *device;
-    _Atomic uint32_t keeping_threads; /* that have had a cache */
+    _Atomic uint32_t keeping_threads; /* that keep or have kept memory; any thread */
     uint64_t cache_granules;          /* most that a thread caches for a stream; constant */
     _Atomic uint64_t limit;           /* bytes that may be reserved; 0: the device's */
     struct {

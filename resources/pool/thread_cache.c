@@ -61,6 +61,14 @@ static void make_room(pool *self, pool_stream_cache *cache, uint64_t granules)
     }
 }
 
+/* Before the thread keeps anything. The cache is the caller's. */
+static void begin_to_keep(pool *self, pool_thread_cache *local)
+{
+    if (!local->keeps)
+        atomic_fetch_add_explicit(&self->keeping_threads, 1, memory_order_relaxed);
+    local->keeps = true;
+}
+
 /* Made, or emptied of another stream's extents. NULL without host memory. The cache is the caller's; takes lock. */
 static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, strata_timeline *timeline)
 {
@@ -76,9 +84,7 @@ static pool_stream_cache *claim_cache(pool *self, pool_thread_cache *local, stra
     } else if (!(cache = strata_host_zalloc(sizeof *cache))) {
         return NULL;
     }
-    if (!local->counted)
-        atomic_fetch_add_explicit(&self->keeping_threads, 1, memory_order_relaxed);
-    local->counted = true;
+    begin_to_keep(self, local);
     strata_timeline_hold(timeline);
     cache->timeline = timeline;
     cache->origin = strata_entry_origin(0, timeline->number, strata_thread_current->index);
@@ -184,6 +190,7 @@ void pool_magazine_keep_slow(pool *self, pool_thread_cache *local, const strata_
     const bool small = granules && (uint64_t)granules * POOL_MAGAZINE_SIZE <= self->cache_granules;
     strata_spin_take(&self->lock);
     if (entered && small) {
+        begin_to_keep(self, local);
         pool_magazine *magazine = &local->magazines[granules % POOL_MAGAZINES];
         pass_to_depot(self, magazine);
         const strata_point write = atomic_load_explicit(&entry->last_write, memory_order_relaxed);
@@ -225,10 +232,12 @@ uint32_t pool_depot_take(pool *self, pool_thread_cache *local, uint32_t granules
     strata_spin_take(&self->lock);
     const uint32_t found = take_magazine(self, granules);
     const uint32_t rest = found ? pool_extent_at(&self->heap, found)->chain : 0;
-    if (local)
+    if (local && rest) {
+        begin_to_keep(self, local);
         local->rest = rest;
-    else
+    } else {
         give_list(self, rest);
+    }
     strata_spin_release(&self->lock);
     if (local)
         pool_thread_cache_leave(local);
@@ -317,33 +326,47 @@ bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_t
     return any;
 }
 
-/* The caller is not busy with its cache. */
-void pool_thread_caches_flush(pool *self)
+/* The cache is the caller's. */
+static void give_thread(pool *self, pool_thread_cache *local)
+{
+    strata_spin_take(&self->lock);
+    for (size_t i = 0; i < POOL_STREAM_CACHES; i++)
+        if (local->caches[i])
+            give_all(self, local->caches[i]);
+    for (size_t i = 0; i < POOL_MAGAZINES; i++) {
+        give_list(self, local->magazines[i].first);
+        local->magazines[i] = (pool_magazine){0};
+    }
+    give_list(self, local->rest);
+    local->rest = 0;
+    strata_spin_release(&self->lock);
+}
+
+/* Excludes the threads, at the price of a heavy barrier. */
+static void give_all_threads(pool *self)
 {
     strata_busy_exclude(&self->flushing);
     pool_thread_cache *local;
     for (uint32_t position = 0; (local = strata_per_thread_next(&self->thread_caches, &position));) {
         strata_busy_await(&local->busy);
-        for (size_t i = 0; i < POOL_STREAM_CACHES; i++) {
-            if (!local->caches[i] || (!local->caches[i]->granules && !local->caches[i]->large))
-                continue;
-            strata_spin_take(&self->lock);
-            give_all(self, local->caches[i]);
-            strata_spin_release(&self->lock);
-        }
-        strata_spin_take(&self->lock);
-        for (size_t i = 0; i < POOL_MAGAZINES; i++) {
-            give_list(self, local->magazines[i].first);
-            local->magazines[i] = (pool_magazine){0};
-        }
-        give_list(self, local->rest);
-        local->rest = 0;
-        strata_spin_release(&self->lock);
+        if (local->keeps)
+            give_thread(self, local);
     }
+    strata_busy_readmit(&self->flushing);
+}
+
+/* The caller is not busy with its cache. A thread that begins to keep meanwhile does so after the flush. */
+void pool_thread_caches_flush(pool *self)
+{
+    pool_thread_cache *own = pool_thread_cache_if_present(self);
+    const bool own_keeps = own && own->keeps;
+    if (own_keeps)
+        give_thread(self, own);
+    if (atomic_load_explicit(&self->keeping_threads, memory_order_relaxed) > own_keeps)
+        give_all_threads(self);
     strata_spin_take(&self->lock);
     give_depot(self);
     strata_spin_release(&self->lock);
-    strata_busy_readmit(&self->flushing);
     atomic_fetch_add_explicit(&self->counts.flushes, 1, memory_order_relaxed);
 }
 

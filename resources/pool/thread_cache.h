@@ -63,7 +63,7 @@ typedef struct pool_thread_cache {
     pool_stream_cache *by_handle[POOL_STREAM_CACHES]; /* by hash; used by its thread alone */
     pool_magazine magazines[POOL_MAGAZINES];
     uint32_t rest; /* of a magazine being waited for; 0: none */
-    bool counted;  /* in the pool's keeping_threads */
+    bool keeps;    /* or has kept something: counted in the pool's keeping_threads */
 } pool_thread_cache;
 
 /* More than any device has for 0 bytes, and for all that would not fit if it were rounded up. */

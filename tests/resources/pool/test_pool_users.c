@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/asymmetric.h"
 #include "core/streams/stream_map.h"
+#include "resources/pool/thread_cache.h"
 #include "runtime/runtime.h"
 #include "support/child.h"
 #include "support/effort.h"
@@ -267,11 +267,11 @@ static void *take_timeline_over(void *data)
     return NULL;
 }
 
-void __real_strata_heavy_barrier(void);
-void __wrap_strata_heavy_barrier(void);
+void __real_pool_thread_caches_flush(pool *self);
+void __wrap_pool_thread_caches_flush(pool *self);
 
-/* The caches are about to be emptied: the request's stream is resolved, its memory not found yet. */
-void __wrap_strata_heavy_barrier(void)
+/* The request's stream is resolved, its memory not found yet. */
+void __wrap_pool_thread_caches_flush(pool *self)
 {
     pthread_t thread;
     if (between.armed) {
@@ -279,7 +279,7 @@ void __wrap_strata_heavy_barrier(void)
         if (pthread_create(&thread, NULL, take_timeline_over, NULL) == 0)
             pthread_join(thread, NULL);
     }
-    __real_strata_heavy_barrier();
+    __real_pool_thread_caches_flush(self);
 }
 
 /* The stream has no pending work when it is resolved, so another stream may get its timeline. That stream's memory is
