@@ -194,8 +194,13 @@ static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
     const pool_side side = (pool_side)extent->side;
     if (extent->state == POOL_HOLE)
         return &heap->halves[side].holes;
-    uint16_t number = extent->timeline;
-    return tree_for(heap, side, &number); /* the list exists */
+    pool_half *half = &heap->halves[side];
+    if (extent->timeline == POOL_TIMELINE_NONE)
+        return &half->complete;
+    if (extent->timeline == POOL_TIMELINE_MULTI)
+        return &half->multi_stream;
+    pool_stream_list *page = heap->list_pages[extent->timeline / POOL_LISTS_PER_PAGE]; /* exists */
+    return &page[extent->timeline % POOL_LISTS_PER_PAGE].trees[side];
 }
 
 /* ---- extents ---- */

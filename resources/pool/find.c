@@ -29,8 +29,8 @@ static pool_result find_in_cache(pool_search *search)
     const pool_need *need = search->need;
     if (need->side == POOL_SMALL && pool_lets_threads_keep(search->self))
         return POOL_NOTHING;
-    return pool_stream_cache_give(search->self, search->local, need->stream->timeline, true) ? pool_find_own(search)
-                                                                                             : POOL_NOTHING;
+    return pool_stream_cache_give(search->self, search->local, need->stream->timeline) ? pool_find_own(search)
+                                                                                       : POOL_NOTHING;
 }
 
 /* Own and complete memory of all threads, neighbours joined; no poll. */
@@ -76,7 +76,7 @@ static const struct pool_step {
     step_lock lock;
     unsigned needs;
 } steps[] = {
-    {"free memory of the stream, or complete", pool_find_own, SHORT, 0},
+    {"free memory of the stream, or complete", pool_find_at_once, SHORT, 0},
     {"a magazine, behind one wait for all of it", find_in_depot, SHORT, WAITS},
     {"what the thread keeps for the stream", find_in_cache, SHORT, 0},
     {"what all threads keep, with neighbours joined", find_own_run, MAP, 0},
@@ -249,7 +249,6 @@ static void begin_outcome(const pool *self, pool_outcome *outcome)
 
 static strata_status find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
-    atomic_fetch_add_explicit(&self->counts.misses, 1, memory_order_relaxed);
     if (__builtin_expect(!atomic_load_explicit(&self->started, memory_order_acquire), 0) && !begin(self))
         return strata_fail_host_memory("a pool");
     pool_thread_cache *local = strata_per_thread_self(&self->thread_caches, strata_thread_self());
@@ -262,9 +261,6 @@ static strata_status find(pool *self, const pool_need *need, const strata_reques
                           .slot = slot,
                           .again = search_locked,
                           .other_side = search_other_side};
-    if (self->takes_finished && pool_is_time_to_poll(self, need))
-        pool_poll(self);
-    pool_stream_cache_give(self, local, need->stream->timeline, false);
     pool_result found = take_steps(&search, SHORT);
     if (found == POOL_NOTHING)
         found = search_all(&search);

@@ -344,8 +344,8 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     pool_chunk_list chunks = {0};
     outcome->result = get_chunks(self, need, &how, making, &chunks, outcome);
     const pool_result found = use_chunks(self, need, &fit, &chunks, outcome, slot);
-    if (chunks.moved && found == POOL_FOUND)
-        pool_policy_buy(self);
+    if (found == POOL_FOUND)
+        pool_policy_buy(self, chunks.moved);
     strata_host_free(chunks.numbers);
     strata_call_scope_leave(&scope);
     return found;

@@ -36,7 +36,7 @@ typedef struct pool_live {
 } pool_live;
 
 typedef struct pool_counts {
-    _Atomic uint64_t misses; /* requests no cache served; any thread, relaxed, like all counts */
+    _Atomic uint64_t misses; /* requests no cache served; written under lock; any thread, relaxed, like all counts */
     _Atomic uint64_t steals; /* misses served behind a wait */
     _Atomic uint64_t chunks_made;
     _Atomic uint64_t chunks_moved;
@@ -273,13 +273,16 @@ unsigned pool_poll_others(pool *self, uint16_t own, bool with_own);
 
 void pool_poll_own(pool *self, const pool_need *need);
 
-/* Much free memory waits for other streams, and the last poll is long ago. */
+/* Much free memory waits for other streams, and the last poll is long ago. `lock` is held. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need);
 
 /* Sometimes sets `polling_is_costly`. map_lock is held. */
 void pool_weigh_polling(pool *self);
 
-/* ---- the steps of the search: reuse.c, grow.c; map_lock is held, except for pool_find_own ---- */
+/* ---- the steps of the search: reuse.c, grow.c; map_lock is held, except for the first two ---- */
+
+/* What precedes all, and pool_find_own. */
+pool_result pool_find_at_once(pool_search *search);
 
 pool_result pool_find_own(pool_search *search);
 pool_result pool_find_finished(pool_search *search);

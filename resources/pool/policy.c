@@ -175,9 +175,9 @@ uint64_t pool_least_made(pool *self, const pool_need *need)
     return pool_in_granules(self, need->side == POOL_SMALL ? small_share(self) : share);
 }
 
-void pool_policy_buy(pool *self)
+void pool_policy_buy(pool *self, size_t chunks)
 {
-    self->policy.bought += self->policy.buys;
+    self->policy.bought += self->policy.buys * (double)chunks;
 }
 
 void pool_policy_spare_polls(pool *self)

@@ -3,14 +3,15 @@
  *     allowed = peak + min(max(peak * (share + bought), kept by threads), (limit - peak) / 2)
  *
  * A request that no free memory serves gets new memory within `allowed`. Beyond it free memory is moved to where it is
- * needed, and each move buys a little more for later. What is still missing is made, up to the limit. So memory is
- * taken while it is plenty, and the less is held beyond what is live the closer the limit is.
+ * needed, and each chunk moved buys a little more for later. What is still missing is made, up to the limit. So memory
+ * is taken while it is plenty, and the less is held beyond what is live the closer the limit is.
  *
  * No clock: equal calls hold equal memory, except for what the device has completed and for decay. */
 #ifndef STRATA_RESOURCES_POOL_POLICY_H
 #define STRATA_RESOURCES_POOL_POLICY_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* All constants that decide about memory. Source: docs/measurements.md, "The pool's policy". Value, unit, reason. */
@@ -19,7 +20,7 @@ enum {
     POOL_SHARE_MEMORY = 44,     /* thousandths: 1.01 to 1.11 */
     POOL_SHARE_FIXED = 250,     /* thousandths; memory that cannot be moved is given back instead */
     POOL_SHARE_MOST = 1000000,  /* thousandths; never moved while half of what is left suffices */
-    POOL_BUY = 7,               /* thousandths of the peak for each move: programs that go on moving stop after some */
+    POOL_BUY = 4,               /* thousandths of the peak for each chunk moved: programs that go on moving stop soon */
     POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
     POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */
     POOL_CHUNK_SHARE = 512,     /* of what is left, a chunk: a cost by the chunk, a waste by its size, */
@@ -38,7 +39,7 @@ struct pool;
 struct pool_need;
 
 typedef struct pool_policy {
-    double share, buys; /* of the peak, now and for each move; constant once started */
+    double share, buys; /* of the peak, now and for each chunk moved; constant once started */
     double bought;      /* guarded by map_lock, like all below */
     bool spares_polls;
     uint64_t peak;       /* most live bytes, by the slow calls; with decay of this window */
@@ -68,8 +69,8 @@ uint64_t pool_chunk_size(struct pool *self, const struct pool_need *need);
 /* Least growth where it has room. */
 uint64_t pool_least_made(struct pool *self, const struct pool_need *need);
 
-/* After a move. */
-void pool_policy_buy(struct pool *self);
+/* After a move of so many chunks. */
+void pool_policy_buy(struct pool *self, size_t chunks);
 
 /* Once, if streams are often asked for want of memory. */
 void pool_policy_spare_polls(struct pool *self);

@@ -138,20 +138,15 @@ static bool waits_for_others(const pool *self, const pool_need *need)
     return pool_heap_elsewhere(&self->heap, need->side, number) > self->heap.halves[need->side].free_bytes / POLL_SHARE;
 }
 
-/* Complete memory fits better than what happens to be the stream's own. */
+/* Complete memory fits better than what happens to be the stream's own. `lock` is held. */
 bool pool_is_time_to_poll(pool *self, const pool_need *need)
 {
-    if (atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed))
+    if (!self->takes_finished || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed) ||
+        !waits_for_others(self, need) || ++self->requests_since_poll < POLL_EVERY)
         return false;
-    strata_spin_take(&self->lock);
-    bool due = waits_for_others(self, need) && ++self->requests_since_poll >= POLL_EVERY;
-    if (due) {
-        self->requests_since_poll = 0;
-        pool_heap_process_completed(&self->heap);
-        due = waits_for_others(self, need);
-    }
-    strata_spin_release(&self->lock);
-    return due;
+    self->requests_since_poll = 0;
+    pool_heap_process_completed(&self->heap);
+    return waits_for_others(self, need);
 }
 
 /* With more memory, each stream finds its own. */

@@ -306,7 +306,7 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
             memmove(kept, numbers + i, length * sizeof *kept);
             kept += length;
             atomic_fetch_add_explicit(&self->counts.chunks_moved, length, memory_order_relaxed);
-            chunks->moved = true;
+            chunks->moved += length;
         } else {
             chunks->bytes -= bytes;
         }
@@ -362,7 +362,7 @@ bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chu
     const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     if (!number || !take_chunk(self, how, number, &slot) || !unmap_run(self, &number, 1))
         return false;
-    chunks->moved = true;
+    chunks->moved++;
     if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->store.chunks[number]))
         return false;
     atomic_fetch_add_explicit(&self->counts.released, bytes, memory_order_relaxed);

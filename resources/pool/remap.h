@@ -9,7 +9,7 @@ typedef struct pool_chunk_list {
     uint32_t *numbers;
     size_t count, capacity;
     uint64_t bytes;
-    bool moved; /* memory was unmapped for it */
+    size_t moved; /* chunks that were unmapped for it */
 } pool_chunk_list;
 
 typedef struct pool_remap_terms {

@@ -1,17 +1,40 @@
 /* Free memory of a stream and of others. */
 #include "resources/pool/thread_cache.h"
 
-pool_result pool_find_own(pool_search *search)
+static pool_result find_own(pool_search *search)
 {
     pool *self = search->self;
     const pool_need *need = search->need;
-    strata_spin_take(&self->lock);
     const uint16_t number = need->stream->timeline->number;
     const uint64_t bytes = pool_room_for(need);
     uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
     if (pool_spares_granules(self))
         fit = pool_least_fragmenting(self, fit, bytes);
-    pool_result found = pool_take_fit(self, need, fit, search->slot);
+    return pool_take_fit(self, need, fit, search->slot);
+}
+
+pool_result pool_find_own(pool_search *search)
+{
+    strata_spin_take(&search->self->lock);
+    const pool_result found = find_own(search);
+    strata_spin_release(&search->self->lock);
+    return found;
+}
+
+/* Most misses end here, so it is one hold of the lock. */
+pool_result pool_find_at_once(pool_search *search)
+{
+    pool *self = search->self;
+    strata_spin_take(&self->lock);
+    atomic_store_explicit(&self->counts.misses, atomic_load_explicit(&self->counts.misses, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    if (pool_is_time_to_poll(self, search->need)) {
+        strata_spin_release(&self->lock);
+        pool_poll(self);
+        strata_spin_take(&self->lock);
+    }
+    pool_stream_cache_give_large(self, search->local, search->need->stream->timeline);
+    const pool_result found = find_own(search);
     strata_spin_release(&self->lock);
     return found;
 }

@@ -311,19 +311,29 @@ static void give_depot(pool *self)
 
 /* ---- emptying ---- */
 
-bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all)
+bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline)
 {
     if (!local || !pool_thread_cache_enter(self, local))
         return false;
     pool_stream_cache *cache = pool_stream_cache_of(local, timeline);
-    bool any = cache && (cache->large || (all && cache->granules));
+    bool any = cache && (cache->large || cache->granules);
     if (any) {
         strata_spin_take(&self->lock);
-        any = all ? give_all(self, cache) : give_large(self, cache);
+        any = give_all(self, cache);
         strata_spin_release(&self->lock);
     }
     pool_thread_cache_leave(local);
     return any;
+}
+
+void pool_stream_cache_give_large(pool *self, pool_thread_cache *local, const strata_timeline *timeline)
+{
+    if (!local || !pool_thread_cache_enter(self, local))
+        return;
+    pool_stream_cache *cache = pool_stream_cache_of(local, timeline);
+    if (cache)
+        give_large(self, cache);
+    pool_thread_cache_leave(local);
 }
 
 /* The cache is the caller's. */

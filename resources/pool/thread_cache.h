@@ -291,8 +291,11 @@ void pool_stream_cache_open(pool *self, pool_thread_cache *local, strata_timelin
 void pool_stream_cache_keep_slow(pool *self, pool_thread_cache *local, strata_timeline *timeline, CUstream handle,
                                  uint32_t slot);
 
-/* Frees the large extent; with `all` everything. False: nothing. */
-bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline, bool all);
+/* Frees everything. False: nothing. */
+bool pool_stream_cache_give(pool *self, pool_thread_cache *local, const strata_timeline *timeline);
+
+/* Frees the large extent. `lock` is held. */
+void pool_stream_cache_give_large(pool *self, pool_thread_cache *local, const strata_timeline *timeline);
 
 /* map_lock is held. */
 void pool_thread_caches_flush(pool *self);
