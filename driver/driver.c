@@ -206,6 +206,13 @@ bool strata_driver_path_from_start(const char *path, char *to)
     return make_absolute(path, start_folder, to);
 }
 
+bool strata_driver_path_from_here(const char *path, char *to)
+{
+    char folder[PATH_MAX];
+    note_folder(folder);
+    return make_absolute(path, folder, to);
+}
+
 /* The shared library, or the program that links this code. The loader knows the latter only by the first word of its
  * command line. A set-uid program may be reached by a hard link in a folder of the user: it has no file. */
 static bool own_file(char path[PATH_MAX])

@@ -88,6 +88,9 @@ void strata_driver_describe(strata_driver_facts *facts);
  * PATH_MAX. False if it is too long, or that folder is unknown. */
 bool strata_driver_path_from_start(const char *path, char *to);
 
+/* A path that a call gave: a relative one means the current folder. Otherwise as above. */
+bool strata_driver_path_from_here(const char *path, char *to);
+
 /* Such as "CUDA_ERROR_INVALID_VALUE"; a placeholder while the driver is closed. Valid for the life of the process. */
 const char *strata_driver_error_name(CUresult result);
 

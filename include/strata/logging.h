@@ -95,7 +95,8 @@ typedef struct strata_logging_options {
     int existing;      /* strata_log_existing */
     char file[256];    /* %p: process, %d: device, %n: number of the log file in the process, %%: a %. "":
                           "strata-%p.%n.slog". "/dev/stdout", "/dev/stderr" and "/dev/fd/N" are written to, not opened;
-                          a symbolic link is refused. */
+                          a symbolic link is refused. A relative path means the current folder of the call that makes
+                          the layer. */
     uint64_t ring;     /* records of room for each thread, rounded up to a power of two, 64 to 1048576; 0: 4096 */
     uint64_t rotate;   /* bytes: a file of this size is renamed to FILE.1, FILE.1 to FILE.2, ...; 0: never */
     uint64_t keep;     /* renamed files to keep; 0: 4 */

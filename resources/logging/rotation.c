@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/file_name.h"
 #include "core/base/output_file.h"
+#include "driver/driver.h"
 #include "resources/logging/csv.h"
 #include "resources/logging/format.h"
 
@@ -16,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NUMBERED_ROOM = LOG_NAME_ROOM + 24 };
+enum { GIVEN_ROOM = 512, NUMBERED_ROOM = PATH_MAX + 24 };
 
 /* ---- names ---- */
 
@@ -27,7 +28,14 @@ strata_status log_path_expand(log_path *path, const char *given, int device)
         {'d', device, "device"},
         {'n', atomic_fetch_add(&turns, 1) + 1, "number of the log"},
     };
-    return strata_file_name(path->text, sizeof path->text, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
+    char name[GIVEN_ROOM];
+    strata_status status =
+        strata_file_name(name, sizeof name, "logging", *given ? given : "strata-%p.%n.slog", parts, 2);
+    if (status != STRATA_SUCCESS || strata_driver_path_from_here(name, path->text))
+        return status;
+    return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                       "logging: %s: the path is too long, or the current folder is unknown; set an absolute path",
+                       name);
 }
 
 static void numbered(const log_path *path, uint64_t number, char name[NUMBERED_ROOM])

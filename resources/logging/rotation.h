@@ -9,12 +9,11 @@
 
 #include <strata/logging.h>
 
+#include <limits.h>
 #include <sys/types.h>
 
-enum { LOG_NAME_ROOM = 512 };
-
 typedef struct log_path {
-    char text[LOG_NAME_ROOM];
+    char text[PATH_MAX]; /* absolute: the program may go to another folder before a rotation */
     uint64_t keep;
     mode_t mode; /* of new files; 0: the default */
 } log_path;

@@ -540,6 +540,28 @@ static void full_files_are_renamed_and_the_oldest_removed(void **state)
     assert_true(next > 6000);
 }
 
+static void a_log_with_a_relative_path_stays_in_the_folder_that_it_began_in(void **state)
+{
+    (void)state;
+    char before[512], elsewhere[] = "/tmp/strata-elsewhere-XXXXXX";
+    strata_stack *stack;
+    assert_non_null(mkdtemp(elsewhere));
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder), 0);
+    strata_status status = strata_stack_create("logging(file=run.slog, rotate=64KiB, uses=off), null", 0, &stack);
+    assert_int_equal(chdir(elsewhere), 0);
+    for (int i = 0; i < 120 && status == STRATA_SUCCESS; i++) {
+        make_pairs(stack, 50);
+        check_ok(strata_logging_flush(strata_stack_top(stack)));
+    }
+    assert_int_equal(chdir(before), 0);
+    check_ok(status);
+    check_ok(strata_stack_destroy(stack));
+    assert_int_equal(rmdir(elsewhere), 0); /* empty */
+    assert_true(exists("run.slog") && exists("run.slog.1") && !exists("run.slog.new"));
+    assert_in_range(size_of("run.slog.1"), 64 << 10, 72 << 10);
+}
+
 static void a_disk_that_is_full_drops_records_and_says_why(void **state)
 {
     (void)state;
@@ -759,6 +781,8 @@ int main(int count, char **arguments)
         cmocka_unit_test_setup_teardown(a_file_that_is_there_is_kept_unless_something_else_is_said, make_folder,
                                         remove_folder),
         cmocka_unit_test_setup_teardown(full_files_are_renamed_and_the_oldest_removed, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_log_with_a_relative_path_stays_in_the_folder_that_it_began_in, make_folder,
+                                        remove_folder),
         cmocka_unit_test(a_disk_that_is_full_drops_records_and_says_why),
         cmocka_unit_test_setup_teardown(a_killed_process_leaves_everything_that_was_collected, make_folder,
                                         remove_folder),

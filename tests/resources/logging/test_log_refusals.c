@@ -592,6 +592,22 @@ static void a_name_that_is_too_long_once_it_is_filled_in_is_refused(void **state
     assert_null(layer);
 }
 
+static void a_relative_name_in_a_folder_that_was_removed_is_refused(void **state)
+{
+    (void)state;
+    char before[512], gone[] = "/tmp/strata-gone-XXXXXX";
+    strata_stack *stack = (strata_stack *)&stack;
+    assert_non_null(getcwd(before, sizeof before));
+    assert_non_null(mkdtemp(gone));
+    assert_int_equal(chdir(gone), 0);
+    assert_int_equal(rmdir(gone), 0);
+    strata_status status = strata_stack_create("logging(file=run.slog), null", 0, &stack);
+    assert_int_equal(chdir(before), 0);
+    check_status(status, STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "run.slog: the path is too long, or the current folder is unknown");
+    assert_null(stack);
+}
+
 /* Another file took the name of a log whose layer fails to build. */
 static void a_layer_that_comes_to_nothing_removes_no_file_of_others(void **state)
 {
@@ -825,6 +841,7 @@ int main(void)
         IN_FOLDER(a_file_at_the_place_of_the_next_is_somebodys_unless_it_is_a_leftover),
         IN_FOLDER(a_log_without_a_name_is_named_for_the_process),
         IN_FOLDER(a_name_that_is_too_long_once_it_is_filled_in_is_refused),
+        IN_FOLDER(a_relative_name_in_a_folder_that_was_removed_is_refused),
         IN_FOLDER(a_layer_that_comes_to_nothing_removes_no_file_of_others),
         IN_FOLDER(a_log_that_was_not_built_leaves_the_file_that_it_would_replace),
         IN_FOLDER(a_flush_says_what_was_lost_since_the_one_before),
