@@ -3,6 +3,7 @@
 #include "resources/budget/shared_internal.h"
 
 #include "core/base/error.h"
+#include "driver/driver.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -63,23 +64,34 @@ bool shared_find_group(const char *name, gid_t *group)
     return true;
 }
 
-const char *shared_directory(void)
+strata_status shared_file_refuse_path(const char *path)
+{
+    return strata_fail(STRATA_ERROR_INVALID_VALUE, "the path of a shared budget is too long: %.100s...", path);
+}
+
+strata_status shared_directory(char to[PATH_MAX])
 {
     const char *directory = secure_getenv("STRATA_SHARED_DIR");
-    return directory && *directory ? directory : "/dev/shm";
+    if (strata_driver_path_from_start(directory && *directory ? directory : "/dev/shm", to))
+        return STRATA_SUCCESS;
+    return strata_fail(
+        STRATA_ERROR_INVALID_VALUE,
+        "STRATA_SHARED_DIR is \"%.100s\": the path is too long, or the folder in which the program began "
+        "is unknown; set an absolute path",
+        directory);
 }
 
 strata_status shared_file_path(const shared_terms *terms, bool grouped, gid_t group, char path[SHARED_PATH])
 {
-    char uuid[33];
+    char uuid[33], directory[PATH_MAX];
+    strata_status status = shared_directory(directory);
+    if (status != STRATA_SUCCESS)
+        return status;
     for (size_t i = 0; i < 16; i++)
         snprintf(uuid + 2 * i, 3, "%02x", terms->device[i]);
-    int length = snprintf(path, SHARED_PATH, "%s/strata-%c%lu-%s-%s", shared_directory(), grouped ? 'g' : 'u',
+    int length = snprintf(path, SHARED_PATH, "%s/strata-%c%lu-%s-%s", directory, grouped ? 'g' : 'u',
                           (unsigned long)(grouped ? group : geteuid()), terms->name, uuid);
-    if ((size_t)length >= SHARED_PATH)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the path of a shared budget is too long: %.100s...",
-                           shared_directory());
-    return STRATA_SUCCESS;
+    return length < SHARED_PATH ? STRATA_SUCCESS : shared_file_refuse_path(directory);
 }
 
 /* The user's name, or its number. */
@@ -355,9 +367,7 @@ typedef struct limit_file {
 static strata_status limit_path(const budget_shared *shared, char path[SHARED_PATH])
 {
     int length = snprintf(path, SHARED_PATH, "%s" SHARED_LIMIT_SUFFIX, shared->path);
-    return length < SHARED_PATH ? STRATA_SUCCESS
-                                : strata_fail(STRATA_ERROR_INVALID_VALUE,
-                                              "the path of a shared budget is too long: %.100s...", shared->path);
+    return length < SHARED_PATH ? STRATA_SUCCESS : shared_file_refuse_path(shared->path);
 }
 
 /* Read-only for other members than its maker. -1, with errno. */

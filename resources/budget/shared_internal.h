@@ -5,6 +5,7 @@
 #include "core/base/lock.h"
 #include "resources/budget/shared.h"
 
+#include <limits.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -82,8 +83,8 @@ struct budget_shared {
     bool sets_limit;                 /* whether this process can write it */
     _Atomic(shared_slot *) own_slot; /* NULL: opened for a visit; set once, before the slot's pid */
     int descriptor;                  /* closed last: closing any drops the process's record locks */
-    char path[SHARED_PATH];
-    dev_t device; /* identity of the file; constant */
+    char path[SHARED_PATH];          /* absolute */
+    dev_t device;                    /* identity of the file; constant */
     ino_t inode;
     _Atomic int64_t counted; /* of all stacks: bytes whose charges have succeeded; any thread */
     strata_lock lock;        /* the file's lock among threads */
@@ -174,8 +175,8 @@ bool shared_file_was_removed(int descriptor);
 /* The pages of a slot that is taken. False: no room. */
 bool shared_file_fill(int descriptor, const shared_file *file, const shared_slot *slot);
 
-/* STRATA_SHARED_DIR, else /dev/shm. */
-const char *shared_directory(void);
+/* STRATA_SHARED_DIR, from the root, else /dev/shm. Errors: INVALID_VALUE. */
+strata_status shared_directory(char to[PATH_MAX]);
 
 bool shared_name_is_good(const char *name);
 
@@ -207,6 +208,9 @@ typedef struct shared_user {
 shared_user shared_limit_maker(const budget_shared *shared);
 
 #define SHARED_LIMIT_SUFFIX ".limit"
+
+/* INVALID_VALUE: the path is too long. */
+strata_status shared_file_refuse_path(const char *path);
 
 /* IO: the file cannot be `what`, by errno. */
 strata_status shared_file_refuse(const char *path, const char *what);

@@ -4,6 +4,7 @@
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "driver/driver.h"
 #include "resources/budget/shared_internal.h"
 
 #include <dirent.h>
@@ -100,15 +101,15 @@ static void view_shared(file_view *view, const budget_shared *shared, strata_sha
     out->processes = view->processes;
 }
 
-static void visit_file(const char *name, file_view *view, void (*visit)(const strata_shared_budget *budget, void *data),
-                       void *data)
+static void visit_file(const char *directory, const char *name, file_view *view,
+                       void (*visit)(const strata_shared_budget *budget, void *data), void *data)
 {
     bool grouped;
     unsigned long number;
     char path[SHARED_PATH];
     if (!read_owner(name, &grouped, &number))
         return;
-    int length = snprintf(path, sizeof path, "%s/%s", shared_directory(), name);
+    int length = snprintf(path, sizeof path, "%s/%s", directory, name);
     if ((size_t)length >= sizeof path)
         return;
     budget_shared *shared;
@@ -137,18 +138,21 @@ strata_status strata_shared_budget_visit(void (*visit)(const strata_shared_budge
 {
     if (!visit)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_shared_budget_visit: visit is NULL");
+    char directory[PATH_MAX];
     strata_status status = strata_check_not_forked();
+    if (status == STRATA_SUCCESS)
+        status = shared_directory(directory);
     if (status != STRATA_SUCCESS)
         return status;
     file_view *view = strata_host_zalloc(sizeof *view);
     if (!view)
         return strata_fail_host_memory("a view of a shared budget");
     struct dirent **entries = NULL;
-    const int count = scandir(shared_directory(), &entries, is_named_as_budget, alphasort);
+    const int count = scandir(directory, &entries, is_named_as_budget, alphasort);
     if (count < 0)
-        status = shared_file_refuse(shared_directory(), "looked through"); /* by errno */
+        status = shared_file_refuse(directory, "looked through"); /* by errno */
     for (int i = 0; i < count; i++) {
-        visit_file(entries[i]->d_name, view, visit, data);
+        visit_file(directory, entries[i]->d_name, view, visit, data);
         free(entries[i]);
     }
     free(entries);
@@ -161,11 +165,16 @@ static strata_status open_path(const char *path, budget_shared **out)
 {
     bool grouped;
     unsigned long number;
+    char absolute[PATH_MAX];
     const char *name = path ? strrchr(path, '/') : NULL;
     if (!name || !read_owner(name + 1, &grouped, &number))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "\"%.100s\" is no path of a shared budget", path ? path : "");
     strata_status status = strata_check_not_forked();
-    return status == STRATA_SUCCESS ? shared_open_existing(path, grouped, (unsigned)number, out) : status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!strata_driver_path_from_here(path, absolute) || strlen(absolute) >= SHARED_PATH)
+        return shared_file_refuse_path(path);
+    return shared_open_existing(absolute, grouped, (unsigned)number, out);
 }
 
 strata_status strata_shared_budget_set_limit(const char *path, size_t bytes)

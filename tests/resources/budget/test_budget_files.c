@@ -132,10 +132,41 @@ static void a_path_that_is_too_long_is_refused(void **state)
     check_status(try_open("a", NULL, &shared), STRATA_ERROR_INVALID_VALUE);
     check_last_error(STRATA_ERROR_INVALID_VALUE, "too long");
     assert_int_equal(visit_all().count, 0);
+    check_status(strata_shared_budget_set_limit(file, 1000), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "too long");
     unlink(file);
     rmdir(deep);
     deep[length] = '\0';
     rmdir(deep);
+}
+
+static void relative_folder_means_the_one_of_the_start(void)
+{
+    budget_shared *first, *second;
+    seen all = {0};
+    child_check(chdir("/") == 0);
+    child_ok(try_open("a", NULL, &first));
+    child_check(chdir("/dev") == 0);
+    child_ok(try_open("a", NULL, &second));
+    child_check(first == second);
+    child_ok(strata_shared_budget_visit(see, &all));
+    child_check(all.count == 1 && all.alive == 1);
+    child_check(access(all.path, F_OK) == 0);
+    shared_close(first);
+    shared_close(second);
+}
+
+static void a_relative_folder_means_the_one_in_which_the_program_began(void **state)
+{
+    char before[4096], variable[64];
+    (void)state;
+    snprintf(variable, sizeof variable, "STRATA_SHARED_DIR=%s", strrchr(directory, '/') + 1);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir("/tmp"), 0);
+    int status = test_child_status("relative_folder_means_the_one_of_the_start", (const char *[]){variable, NULL});
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(status, 0);
+    assert_int_equal(visit_all().count, 1);
 }
 
 static void without_a_folder_in_the_environment_it_is_shared_memory(void **state)
@@ -535,8 +566,9 @@ static void a_budget_is_removed_once_no_living_process_has_a_part(void **state)
     check_status(strata_shared_budget_remove(NULL), STRATA_ERROR_INVALID_VALUE);
 }
 
-int main(void)
+int main(int count, char **arguments)
 {
+    static const test_scenario scenarios[] = {TEST_SCENARIO(relative_folder_means_the_one_of_the_start)};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(a_second_name_of_a_file_that_the_process_has_is_refused, clear_away),
         cmocka_unit_test_teardown(a_folder_may_have_two_names, clear_away),
@@ -544,6 +576,7 @@ int main(void)
         cmocka_unit_test_teardown(a_folder_that_is_not_there_is_said, clear_away),
         cmocka_unit_test_teardown(a_path_that_is_too_long_is_refused, clear_away),
         cmocka_unit_test_teardown(visits_come_in_the_order_of_names, clear_away),
+        cmocka_unit_test_teardown(a_relative_folder_means_the_one_in_which_the_program_began, clear_away),
         cmocka_unit_test_teardown(without_a_folder_in_the_environment_it_is_shared_memory, clear_away),
         cmocka_unit_test_teardown(names_of_others_in_the_folder_are_let_be, clear_away),
         cmocka_unit_test_teardown(a_pipe_under_the_name_is_refused, clear_away),
@@ -558,6 +591,7 @@ int main(void)
         cmocka_unit_test_teardown(a_file_of_another_name_or_device_is_refused, clear_away),
         cmocka_unit_test_teardown(a_budget_is_removed_once_no_living_process_has_a_part, clear_away),
     };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
     if (!mkdtemp(directory) || setenv("STRATA_SHARED_DIR", directory, 1) != 0)
         return 1;
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -627,6 +627,24 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     assert_non_null(strstr(text, "can be read or written by others"));
 }
 
+static void the_command_shows_the_whole_path_in_a_relative_folder(void **state)
+{
+    char before[4096], path[256], text[4096];
+    (void)state;
+    make_open(LIMIT);
+    file_path(path);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir("/tmp"), 0);
+    setenv("STRATA_SHARED_DIR", strrchr(directory, '/') + 1, 1);
+    int status = run_command("shared-test --json", text);
+    setenv("STRATA_SHARED_DIR", directory, 1);
+    assert_int_equal(chdir(before), 0);
+    assert_int_equal(status, 0);
+    if (!strstr(text, path))
+        fail_msg("%s is not in %s", path, text);
+    assert_int_equal(run_command(path, text), 0); /* anywhere */
+}
+
 /* By its name: "no shared budget" would contradict the list. */
 static void the_command_knows_a_budget_that_it_cannot_read_by_its_file(void **state)
 {
@@ -908,6 +926,7 @@ int main(void)
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
         cmocka_unit_test_teardown(tags_are_cut_between_characters, clear_away),
         cmocka_unit_test_teardown(the_command_lists_budgets_and_sets_their_limits, clear_away),
+        cmocka_unit_test_teardown(the_command_shows_the_whole_path_in_a_relative_folder, clear_away),
         cmocka_unit_test_teardown(the_command_knows_a_budget_that_it_cannot_read_by_its_file, clear_away),
         cmocka_unit_test_teardown(the_command_shows_tags_of_others_plainly, clear_away),
         cmocka_unit_test_teardown(a_lease_may_be_taken_away_at_every_instruction_of_a_take, clear_away),
