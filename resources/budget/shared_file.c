@@ -318,16 +318,27 @@ bool shared_file_has_descriptor(const budget_shared *shared)
     return about.st_dev == shared->device && about.st_ino == shared->inode;
 }
 
-bool shared_file_is_sound(int descriptor, const shared_file *file, const char **what)
+/* True if that is unknown, as without access to the folder. */
+static bool is_at(const char *path, const struct stat *file)
+{
+    struct stat named;
+    if (lstat(path, &named) != 0)
+        return errno != ENOENT && errno != ENOTDIR;
+    return named.st_dev == file->st_dev && named.st_ino == file->st_ino;
+}
+
+bool shared_file_is_sound(const budget_shared *shared, const char **what)
 {
     struct stat about;
-    if (fstat(descriptor, &about) != 0)
+    if (fstat(shared->descriptor, &about) != 0)
         return true;
     if (about.st_nlink == 0)
         *what = "was removed while it was used";
-    else if (about.st_size != (off_t)sizeof *file)
+    else if (!is_at(shared->path, &about))
+        *what = "was renamed or replaced while it was used";
+    else if (about.st_size != (off_t)sizeof *shared->file)
         *what = "was truncated while it was used";
-    else if (!head_is_good(file))
+    else if (!head_is_good(shared->file))
         *what = "was overwritten while it was used";
     else
         return true;
@@ -364,10 +375,10 @@ typedef struct limit_file {
     _Atomic uint64_t limit;
 } limit_file;
 
-static strata_status limit_path(const budget_shared *shared, char path[SHARED_PATH])
+/* False if it is too long. */
+static bool limit_path(const budget_shared *shared, char path[SHARED_PATH])
 {
-    int length = snprintf(path, SHARED_PATH, "%s" SHARED_LIMIT_SUFFIX, shared->path);
-    return length < SHARED_PATH ? STRATA_SUCCESS : shared_file_refuse_path(shared->path);
+    return snprintf(path, SHARED_PATH, "%s" SHARED_LIMIT_SUFFIX, shared->path) < SHARED_PATH;
 }
 
 /* Read-only for other members than its maker. -1, with errno. */
@@ -407,13 +418,13 @@ strata_status shared_limit_open(budget_shared *shared, const shared_terms *terms
     char path[SHARED_PATH];
     const limit_file content = {limit_magic, terms ? terms->limit : 0};
     const new_file make = {group, S_IRUSR | S_IWUSR | S_IRGRP, &content, sizeof content};
-    strata_status status = limit_path(shared, path);
-    if (status != STRATA_SUCCESS)
-        return status;
+    if (!limit_path(shared, path))
+        return shared_file_refuse_path(shared->path);
     shared->limit_descriptor = open_limit(path, terms ? &make : NULL, &shared->sets_limit);
     if (shared->limit_descriptor < 0)
         return refuse_open(path);
-    if ((status = check_limit(shared->limit_descriptor, path, group)) != STRATA_SUCCESS)
+    strata_status status = check_limit(shared->limit_descriptor, path, group);
+    if (status != STRATA_SUCCESS)
         return status;
     limit_file *file = mmap(NULL, sizeof *file, shared->sets_limit ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED,
                             shared->limit_descriptor, 0);
@@ -439,8 +450,11 @@ void shared_limit_close(budget_shared *shared)
 bool shared_limit_is_sound(const budget_shared *shared)
 {
     struct stat about;
-    return shared->limit_descriptor < 0 || fstat(shared->limit_descriptor, &about) != 0 ||
-           (about.st_nlink != 0 && about.st_size == (off_t)sizeof(limit_file));
+    char path[SHARED_PATH];
+    if (shared->limit_descriptor < 0 || fstat(shared->limit_descriptor, &about) != 0)
+        return true;
+    return about.st_nlink != 0 && about.st_size == (off_t)sizeof(limit_file) && limit_path(shared, path) &&
+           is_at(path, &about);
 }
 
 shared_user shared_limit_maker(const budget_shared *shared)

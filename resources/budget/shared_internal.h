@@ -220,11 +220,11 @@ strata_status shared_file_refuse_for(const char *path, const char *what);
 
 void shared_file_unmap(shared_file *file);
 
-/* False: the file was removed, replaced, truncated or overwritten while it was used; *what says which. */
 /* False if the program has closed the descriptor, which may by now be another file's. */
 bool shared_file_has_descriptor(const budget_shared *shared);
 
-bool shared_file_is_sound(int descriptor, const shared_file *file, const char **what);
+/* False: the file was removed, renamed, replaced, truncated or overwritten while it was used; *what says which. */
+bool shared_file_is_sound(const budget_shared *shared, const char **what);
 
 /* ---- shared_bus.c ---- */
 

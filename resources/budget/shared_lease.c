@@ -126,7 +126,7 @@ static bool is_sound(budget_shared *shared)
     const char *what;
     if (!shared_limit_is_sound(shared))
         what = "lost the file of its limit while it was used";
-    else if (shared_file_is_sound(shared->descriptor, shared->file, &what))
+    else if (shared_file_is_sound(shared, &what))
         return true;
     atomic_store_explicit(&shared->problem, what, memory_order_relaxed);
     return false;

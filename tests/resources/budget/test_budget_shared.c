@@ -279,6 +279,36 @@ static void lose_by_removal(const char *path)
     assert_int_equal(unlink(path), 0);
 }
 
+static void lose_by_renaming(const char *path)
+{
+    char other[300];
+    snprintf(other, sizeof other, "%s.other", path);
+    assert_int_equal(rename(path, other), 0);
+}
+
+/* Another process has made a file of the name meanwhile. */
+static void lose_by_renaming_and_a_new_file(const char *path)
+{
+    lose_by_renaming(path);
+    puppet *next = make_open(LIMIT);
+    assert_true(takes(next, LIMIT));
+    end_puppet(next, 0);
+}
+
+static void lose_by_renaming_the_folder(const char *path)
+{
+    char other[64];
+    (void)path;
+    snprintf(other, sizeof other, "%s.other", directory);
+    assert_int_equal(rename(directory, other), 0);
+    assert_int_equal(mkdir(directory, 0700), 0);
+}
+
+static void remove_what_was_renamed(void)
+{
+    assert_int_equal(system("rm -rf \"$STRATA_SHARED_DIR\".other \"$STRATA_SHARED_DIR\"/*.other"), 0);
+}
+
 static void lose_by_truncation(const char *path)
 {
     assert_int_equal(truncate(path, 0), 0);
@@ -305,6 +335,9 @@ static void a_file_that_is_lost_while_it_is_used_grants_no_more_and_says_so(void
         const char *words;
     } ways[] = {
         {lose_by_removal, "was removed while it was used"},
+        {lose_by_renaming, "was renamed or replaced while it was used"},
+        {lose_by_renaming_and_a_new_file, "was renamed or replaced while it was used"},
+        {lose_by_renaming_the_folder, "was renamed or replaced while it was used"},
         {lose_by_truncation, "was truncated while it was used"},
         {lose_by_truncation_of_the_end, "was truncated while it was used"},
         {lose_by_overwriting, "was overwritten while it was used"},
@@ -329,6 +362,7 @@ static void a_file_that_is_lost_while_it_is_used_grants_no_more_and_says_so(void
         assert_int_equal(ask(first, ORDER_OPEN, LIMIT).status, STRATA_SUCCESS); /* as a new process */
         assert_true(takes(first, LIMIT));
         clear_away(NULL);
+        remove_what_was_renamed();
     }
 }
 
@@ -465,6 +499,23 @@ static void the_limit_of_a_groups_budget_is_changed_by_its_maker_alone(void **st
         fail_msg("not said: %s", reply.message);
     assert_int_equal(chmod(directory, 0700), 0);
     assert_int_equal(system("rm -f \"$STRATA_SHARED_DIR\"/strata-g4242-*"), 0);
+}
+
+static void a_groups_limit_that_is_renamed_grants_no_more(void **state)
+{
+    char group[32];
+    (void)state;
+    snprintf(group, sizeof group, "%u", getegid());
+    puppet *first = make_puppet();
+    assert_int_equal(open_in_group(first, group, LIMIT).status, STRATA_SUCCESS);
+    assert_true(takes(first, LIMIT / 4));
+    assert_int_equal(system("cd \"$STRATA_SHARED_DIR\" && mv strata-g*" SHARED_LIMIT_SUFFIX " limit.other"), 0);
+    assert_false(takes(first, LIMIT / 2));
+    answer reply = ask(first, ORDER_SET_LIMIT, 2 * LIMIT);
+    assert_int_equal(reply.status, STRATA_ERROR_IO);
+    if (!strstr(reply.message, "lost the file of its limit"))
+        fail_msg("not said: %s", reply.message);
+    assert_int_equal(system("rm -f \"$STRATA_SHARED_DIR\"/*.other \"$STRATA_SHARED_DIR\"/strata-g*"), 0);
 }
 
 /* Continues the process to its `most`th stop at a system call. False if it stopped by itself before. */
@@ -922,6 +973,7 @@ int main(void)
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
         cmocka_unit_test_teardown(the_limit_of_a_groups_budget_is_changed_by_its_maker_alone, clear_away),
+        cmocka_unit_test_teardown(a_groups_limit_that_is_renamed_grants_no_more, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_never_seen_before_it_is_the_groups, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
         cmocka_unit_test_teardown(tags_are_cut_between_characters, clear_away),
