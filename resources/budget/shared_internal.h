@@ -252,7 +252,8 @@ uint64_t shared_clock(void);
 bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead);
 
 /* Whether a process of this pid namespace certainly does not map the file with this inode. One that holds a lease does,
- * even if it has closed all files; one that has executed the same program again does not. */
-bool shared_process_lacks_file(const shared_identity *identity, ino_t inode);
+ * even if it has closed all files; one that has executed the same program again does not. Of another user's process, or
+ * one with more privileges, the mappings cannot be read: true after some seconds since `seen_dead`. */
+bool shared_process_lacks_file(const shared_identity *identity, ino_t inode, uint64_t seen_dead);
 
 #endif

@@ -13,7 +13,7 @@
 
 static const uint64_t grace_ns = UINT64_C(5000000000);
 
-/* /proc/PID/stat, fields 3, 20, 22, and 26 to 28 (proc(5)). The last is 0 for processes of other users. */
+/* /proc/PID/stat, fields 3, 20, 22, and 26 to 28 (proc(5)). The last are 0 for processes of other users. */
 typedef struct process_state {
     char letter;
     long threads;
@@ -71,11 +71,16 @@ uint64_t shared_clock(void)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
 }
 
+static bool has_waited(uint64_t seen_dead)
+{
+    return shared_clock() - seen_dead >= grace_ns;
+}
+
 bool shared_process_is_gone(const shared_identity *identity, uint64_t seen_dead)
 {
     process_state state;
     uint64_t here = own_namespace();
-    bool gone, waited = shared_clock() - seen_dead >= grace_ns;
+    bool gone, waited = has_waited(seen_dead);
     if (!here || identity->pid_namespace != here || !identity->started)
         return waited;
     if (!read_state(identity->pid, &state, &gone))
@@ -108,7 +113,7 @@ static size_t take_lines(char *text, size_t *length, ino_t inode, bool *found)
 
 /* Addresses tell most programs from those before an exec, but not where they are the same in each run. A process that
  * is ending has no mappings, and is not known to lack the file. */
-bool shared_process_lacks_file(const shared_identity *identity, ino_t inode)
+bool shared_process_lacks_file(const shared_identity *identity, ino_t inode, uint64_t seen_dead)
 {
     char path[64], text[8192];
     size_t length = 0, lines = 0;
@@ -120,7 +125,7 @@ bool shared_process_lacks_file(const shared_identity *identity, ino_t inode)
     snprintf(path, sizeof path, "/proc/%d/maps", identity->pid);
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0)
-        return false;
+        return (errno == EACCES || errno == EPERM) && has_waited(seen_dead);
     while (!found && length < sizeof text - 1 && (got = read(file, text + length, sizeof text - 1 - length)) > 0) {
         text[length += (size_t)got] = '\0';
         lines += take_lines(text, &length, inode, &found);

@@ -86,7 +86,7 @@ static bool free_if_dead(const budget_shared *shared, shared_slot *slot)
         atomic_store_explicit(&slot->seen_dead, seen_dead, memory_order_relaxed);
     }
     if (held_by(shared, slot) && !was_self && !shared_process_is_gone(&identity, seen_dead) &&
-        !shared_process_lacks_file(&identity, shared->inode))
+        !shared_process_lacks_file(&identity, shared->inode, seen_dead))
         return false;
     clear_slot(shared, slot);
     return true;

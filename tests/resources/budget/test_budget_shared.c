@@ -501,6 +501,39 @@ static void the_limit_of_a_groups_budget_is_changed_by_its_maker_alone(void **st
     assert_int_equal(system("rm -f \"$STRATA_SHARED_DIR\"/strata-g4242-*"), 0);
 }
 
+/* What the process is now cannot be told: neither its addresses nor its mappings can be read. */
+static void a_process_of_another_user_that_executes_a_program_counts_for_some_seconds(void **state)
+{
+    enum { MEMBER = 4242 };
+    char path[256], nothing;
+    (void)state;
+    puppet *first = make_puppet(), *member = make_puppet();
+    if (!ask(member, ORDER_BECOME, MEMBER).done)
+        skip(); /* needs root */
+    assert_int_equal(chmod(directory, 01777), 0);
+    assert_int_equal(open_in_group(first, "4242", LIMIT).status, STRATA_SUCCESS);
+    assert_int_equal(open_in_group(member, "4242", LIMIT).status, STRATA_SUCCESS);
+    assert_true(takes(first, LIMIT / 2));
+    send_order(first, &(command){.order = ORDER_EXEC});
+    assert_int_equal(read(first->from, &nothing, 1), 0); /* closed by the exec; its lock may still be held */
+    snprintf(path, sizeof path, "%s/strata-g4242-shared-test-0102030405060708090a0b0c0d0e0f10", directory);
+    int file = open(path, O_RDWR | O_CLOEXEC);
+    shared_file *map = mmap(NULL, sizeof *map, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    assert_true(map != MAP_FAILED);
+    for (int tries = 0; tries < 5000 && !atomic_load(&map->slots[0].seen_dead); tries++) {
+        assert_false(takes(member, LIMIT));
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    atomic_fetch_sub(&map->slots[0].seen_dead, UINT64_C(6000000000));
+    bool all = takes(member, LIMIT);
+    munmap(map, sizeof *map);
+    close(file);
+    assert_int_equal(kill(first->pid, 0), 0);
+    assert_int_equal(chmod(directory, 0700), 0);
+    assert_int_equal(system("rm -f \"$STRATA_SHARED_DIR\"/strata-g4242-*"), 0);
+    assert_true(all);
+}
+
 static void a_groups_limit_that_is_renamed_grants_no_more(void **state)
 {
     char group[32];
@@ -973,6 +1006,8 @@ int main(void)
         cmocka_unit_test_teardown(a_damaged_head_is_refused_wherever_it_is, clear_away),
         cmocka_unit_test_teardown(a_group_shares_a_file_of_its_own, clear_away),
         cmocka_unit_test_teardown(the_limit_of_a_groups_budget_is_changed_by_its_maker_alone, clear_away),
+        cmocka_unit_test_teardown(a_process_of_another_user_that_executes_a_program_counts_for_some_seconds,
+                                  clear_away),
         cmocka_unit_test_teardown(a_groups_limit_that_is_renamed_grants_no_more, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_never_seen_before_it_is_the_groups, clear_away),
         cmocka_unit_test_teardown(names_that_could_lead_elsewhere_are_refused, clear_away),
