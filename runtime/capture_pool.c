@@ -1,6 +1,7 @@
 /* Making capture pools, and their memory. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
@@ -189,7 +190,8 @@ static strata_status check_take(const strata_capture_pool *pool, const strata_re
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "alignment of %zu bytes is not a power of two",
                            request->alignment);
     if (request->bytes > SIZE_MAX / 2)
-        return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%zu bytes are more than any device has", request->bytes);
+        return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s is more than any device has",
+                           strata_size_text(request->bytes).text);
     return pool->sealed
                ? strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
                              strata_tag_name(strata_capture_pool_tag(pool)))

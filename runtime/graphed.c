@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "runtime/graph_frees.h"
 #include "runtime/graphs.h"
 
@@ -79,8 +80,8 @@ static strata_status name_copies(const strata_graphed *graphed, const strata_blo
         if (!differs(&inputs[i], to))
             continue;
         if (inputs[i].bytes < to->requested)
-            return strata_fail(STRATA_ERROR_INVALID_VALUE, "input %zu has %zu bytes of the %zu that it needs", i,
-                               inputs[i].bytes, to->requested);
+            return strata_fail(STRATA_ERROR_INVALID_VALUE, "input %zu has %s; it needs %s", i,
+                               strata_size_text(inputs[i].bytes).text, strata_size_text(to->requested).text);
         status = strata_launch_use(launch, &inputs[i], STRATA_ACCESS_READ);
         if (status == STRATA_SUCCESS)
             status = strata_launch_use(launch, to, STRATA_ACCESS_WRITE);

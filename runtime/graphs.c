@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/object_counts.h"
+#include "core/base/size_text.h"
 #include "core/stack/calls.h"
 #include "core/streams/stream_map.h"
 #include "core/streams/stream_wait.h"
@@ -449,11 +450,11 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
     strata_lock_release(&graph->pool->launches);
     strata_capture_pool_get_usage(graph->pool, &usage);
     int length = snprintf(text, sizeof text,
-                          "graph \"%s\" of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %zu "
-                          "bytes, %llu launches",
+                          "graph \"%s\" of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %s, "
+                          "%llu launches",
                           strata_graph_name(graph), graph->nodes, (unsigned long long)strata_graph_generation(graph),
-                          outside, strata_tag_name(strata_capture_pool_tag(graph->pool)), usage.reserved,
-                          (unsigned long long)strata_graph_num_replays(graph));
+                          outside, strata_tag_name(strata_capture_pool_tag(graph->pool)),
+                          strata_size_text(usage.reserved).text, (unsigned long long)strata_graph_num_replays(graph));
     if (length >= (int)sizeof text)
         length = (int)sizeof text - 1;
     write(text, (size_t)length, data);

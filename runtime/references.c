@@ -284,9 +284,9 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
     size_t bytes;
     strata_status status = strata_element_count_bytes(type, length, &bytes);
     if (status == STRATA_SUCCESS && (offset > whole->bytes || bytes > whole->bytes - offset))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "a view of %zu bytes from byte %zu on exceeds its reference, which has %zu bytes", bytes,
-                             offset, whole->bytes);
+        status =
+            strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of %s from byte %zu on exceeds its reference, which has %s",
+                        strata_size_text(bytes).text, offset, strata_size_text(whole->bytes).text);
     if (status == STRATA_SUCCESS)
         status = strata_element_check_alignment(whole->address + offset, type);
     if (status != STRATA_SUCCESS)

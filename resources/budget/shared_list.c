@@ -4,6 +4,7 @@
 #include "core/base/driver_state.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "driver/driver.h"
 #include "resources/budget/shared_internal.h"
 
@@ -181,7 +182,9 @@ strata_status strata_shared_budget_set_limit(const char *path, size_t bytes)
 {
     budget_shared *shared;
     if (bytes > (size_t)INT64_MAX / 2)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a shared budget's limit of %zu bytes is beyond 2^62", bytes);
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "a shared budget's limit of %s is too large; it must be below 4 EiB",
+                           strata_size_text(bytes).text);
     strata_status status = open_path(path, &shared);
     if (status != STRATA_SUCCESS)
         return status;

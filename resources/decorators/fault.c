@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "resources/builtin.h"
 
 #include <stdatomic.h>
@@ -88,8 +89,9 @@ static strata_status fail_call(fault *self, const subject *call, uint64_t number
     error->requested = call->bytes;
     error->tag = call->tag;
     error->generation = call->generation;
-    return strata_error_raise(error, "fault: call %llu of %s fails on purpose (%zu bytes, tag \"%.100s\")",
-                              (unsigned long long)number, call->name, call->bytes, strata_tag_name(call->tag));
+    return strata_error_raise(error, "fault: call %llu of %s fails on purpose: %s, tag \"%.100s\"",
+                              (unsigned long long)number, call->name, strata_size_text(call->bytes).text,
+                              strata_tag_name(call->tag));
 }
 
 /* Numbers the call; SUCCESS: it goes on. */

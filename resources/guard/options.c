@@ -2,6 +2,7 @@
 #include "core/base/options.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
 #include "resources/builtin.h"
@@ -54,8 +55,8 @@ static strata_status allocate_pinned(guard *self)
         return STRATA_SUCCESS;
     }
     self->pinned = NULL;
-    return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard",
-                              GUARD_BATCHES * bytes);
+    return strata_fail_driver(result, "cuMemHostAlloc", "%s of pinned memory for a guard",
+                              strata_size_text(GUARD_BATCHES * bytes).text);
 }
 
 static strata_status make_driver_objects(guard *self)

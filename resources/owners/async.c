@@ -577,9 +577,9 @@ static strata_status prime(const async *self, uint64_t bytes)
         result = result == CUDA_SUCCESS ? waited : result;
     }
     strata_cu.StreamDestroy(stream);
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, call, "reserving the initial size of %llu bytes",
-                                                       (unsigned long long)bytes);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call, "reserving the initial size of %s", strata_size_text(bytes).text);
 }
 
 static strata_status configure(async *self, const strata_async_options *options)

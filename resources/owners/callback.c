@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "core/base/size_text.h"
 #include "resources/owners/per_block.h"
 
 #include <string.h>
@@ -32,8 +33,9 @@ static strata_status refuse_answer(const strata_block *block, strata_status answ
     if (!known)
         return strata_error_raise(error, "callback: the program's %s function returned %d, which is not a status",
                                   which, (int)answer);
-    return strata_error_raise(error, "callback: the program's %s function returned %s (%zu bytes, tag \"%.100s\")",
-                              which, strata_status_text(answer), block->requested, strata_tag_name(block->tag));
+    return strata_error_raise(error, "callback: the program's %s function returned %s for %s (tag \"%.100s\")", which,
+                              strata_status_text(answer), strata_size_text(block->requested).text,
+                              strata_tag_name(block->tag));
 }
 
 static strata_status refuse_address(const strata_request *request, size_t alignment, CUdeviceptr address,
@@ -43,10 +45,10 @@ static strata_status refuse_address(const strata_request *request, size_t alignm
     error->requested = request->bytes;
     error->tag = request->tag;
     return strata_error_raise(error,
-                              "callback: the program's allocate function returned address 0x%llx for %zu bytes aligned "
+                              "callback: the program's allocate function returned address 0x%llx for %s, aligned "
                               "to %zu (tag \"%.100s\"): %s",
-                              (unsigned long long)address, request->bytes, alignment, strata_tag_name(request->tag),
-                              what);
+                              (unsigned long long)address, strata_size_text(request->bytes).text, alignment,
+                              strata_tag_name(request->tag), what);
 }
 
 static strata_status give_memory(strata_per_block *base, const strata_block *block, CUstream stream)

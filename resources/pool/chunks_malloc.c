@@ -1,5 +1,6 @@
 /* Chunks by cuMemAlloc. */
 #include "core/base/error.h"
+#include "core/base/size_text.h"
 #include "resources/pool/chunks.h"
 
 enum { LEAST_CHUNK = 2 << 20 };
@@ -28,7 +29,7 @@ static strata_status malloc_make(pool_chunk_store *store, uint64_t bytes, pool_c
     strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuMemAlloc", "taking %llu bytes of memory", (unsigned long long)bytes);
+               : strata_fail_driver(result, "cuMemAlloc", "taking %s of memory", strata_size_text(bytes).text);
 }
 
 static strata_status malloc_drop(pool_chunk_store *store, const pool_chunk *chunk)

@@ -96,7 +96,7 @@ static strata_status mapped_make(pool_chunk_store *store, uint64_t bytes, pool_c
     CUresult result = strata_cu.MemCreate(&out->handle, (size_t)bytes, &store->properties, 0);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuMemCreate", "making %llu bytes of memory", (unsigned long long)bytes);
+               : strata_fail_driver(result, "cuMemCreate", "making %s of memory", strata_size_text(bytes).text);
 }
 
 static strata_status mapped_drop(pool_chunk_store *store, const pool_chunk *chunk)

@@ -5,6 +5,7 @@
  * them. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/stack/calls.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
@@ -122,8 +123,9 @@ static strata_status take_large_enough(pool_chunk_store *store, uint64_t bytes, 
     for (int i = 0; status == STRATA_SUCCESS && !fits; i++) {
         give_unused(store, &out->below->block);
         if (i)
-            return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s returned %zu bytes for a request of %llu",
-                               below(store)->ops->name, out->below->block.bytes, (unsigned long long)bytes);
+            return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s returned %s for a request of %s",
+                               below(store)->ops->name, strata_size_text(out->below->block.bytes).text,
+                               strata_size_text(bytes).text);
         atomic_store_explicit(&store->unaligned, true, memory_order_relaxed);
         status = take(store, bytes, &fits, out);
     }

@@ -2,6 +2,7 @@
  * live block's, so the time between an allocation and its hold is safe. */
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
@@ -175,8 +176,8 @@ static strata_status export_part(pool *self, strata_pool_part *part, uint32_t ch
     if (result == CUDA_SUCCESS)
         return STRATA_SUCCESS;
     part->fd = -1;
-    return strata_fail_driver(result, "cuMemExportToShareableHandle", "exporting %zu bytes of a pool",
-                              part->handle_bytes);
+    return strata_fail_driver(result, "cuMemExportToShareableHandle", "exporting %s of a pool",
+                              strata_size_text(part->handle_bytes).text);
 }
 
 /* map_lock is held. On failure no file is open. */

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "core/base/size_text.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
 #include "core/streams/internal_streams.h"
@@ -47,7 +48,8 @@ static strata_status allocate_zones(sampling *self)
     size_t bytes = self->capacity * RED_ZONES * SAMPLE_ZONE;
     CUresult result = strata_cu.MemHostAlloc(&zones, bytes, 0);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemHostAlloc", "%zu bytes of pinned memory for a guard", bytes);
+        return strata_fail_driver(result, "cuMemHostAlloc", "%s of pinned memory for a guard",
+                                  strata_size_text(bytes).text);
     self->zones = zones;
     return STRATA_SUCCESS;
 }
@@ -63,8 +65,8 @@ static strata_status reserve_range(sampling *self)
         result = strata_cu.MemAddressReserve(&base, (size_t)range, 0, 0, 0);
     }
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuMemAddressReserve", "guard: %llu bytes of addresses",
-                                  (unsigned long long)range);
+        return strata_fail_driver(result, "cuMemAddressReserve", "guard: %s of addresses",
+                                  strata_size_text(range).text);
     self->next = self->granule;
     atomic_store_explicit(&self->base, base, memory_order_relaxed);
     atomic_store_explicit(&self->span, range, memory_order_release);
@@ -298,9 +300,9 @@ strata_status sample_map(sampling *self, sample *one)
     const char *call;
     CUresult result = map_memory(self, one, &call);
     strata_call_scope_leave(&scope);
-    return result == CUDA_SUCCESS ? STRATA_SUCCESS
-                                  : strata_fail_driver(result, call, "mapping %llu bytes for a sampled block",
-                                                       (unsigned long long)one->mapped);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call, "mapping %s for a sampled block", strata_size_text(one->mapped).text);
 }
 
 static strata_status unmap(sampling *self, sample *one)

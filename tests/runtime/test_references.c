@@ -376,6 +376,8 @@ static void a_view_out_of_range_or_misaligned_is_refused(test_fixture *fixture)
                      STRATA_ERROR_INVALID_VALUE);
         assert_null(view);
     }
+    check_status(strata_ref_view(whole, 4, BYTES, STRATA_ELEMENT_U8, &view), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "a view of 4 KiB (4096 bytes) from byte 4 on exceeds its reference");
     check_ok(strata_ref_view(whole, BYTES, 0, STRATA_ELEMENT_F32, &view));
     keep(view);
     check_ok(release(view));

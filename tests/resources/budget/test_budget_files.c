@@ -237,6 +237,7 @@ static void a_limit_is_set_by_the_files_path(void **state)
     check_last_error(STRATA_ERROR_IO, "cannot be opened: No such file or directory");
     budget_shared *shared = open_budget("a");
     check_status(strata_shared_budget_set_limit(own_path("a"), SIZE_MAX), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "16.0 EiB (18446744073709551615 bytes) is too large");
     assert_int_equal(shared_limit(shared), LIMIT);
     check_ok(strata_shared_budget_set_limit(own_path("a"), 1000));
     assert_true(take(shared, 1000));

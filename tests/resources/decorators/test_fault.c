@@ -204,10 +204,11 @@ static void the_answer_is_the_status_that_was_asked_for(void **state)
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         strata_stack *stack = build(answers[i].text);
         check_status(
-            strata_resource_allocate(strata_stack_top(stack), &(strata_request){.bytes = 99, .tag = tag}, &block),
+            strata_resource_allocate(strata_stack_top(stack), &(strata_request){.bytes = 3 << 20, .tag = tag}, &block),
             answers[i].status);
-        check_last_error(answers[i].status, "call 1 of allocate fails on purpose (99 bytes, tag \"a victim\")");
-        assert_true(strata_last_error()->requested == 99 && strata_last_error()->tag == tag);
+        check_last_error(answers[i].status,
+                         "call 1 of allocate fails on purpose: 3 MiB (3145728 bytes), tag \"a victim\"");
+        assert_true(strata_last_error()->requested == 3 << 20 && strata_last_error()->tag == tag);
         check_ok(strata_stack_destroy(stack));
     }
 }
@@ -275,7 +276,7 @@ static void a_free_is_about_what_was_allocated_whatever_its_copy_says(void **sta
     copy.tag = 0;
     copy.requested = copy.bytes = 10;
     check_status(strata_resource_deallocate(top, &copy, NULL), STRATA_ERROR_OUT_OF_MEMORY);
-    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, "(2000 bytes, tag \"the true one\")");
+    check_last_error(STRATA_ERROR_OUT_OF_MEMORY, ": 1.95 KiB (2000 bytes), tag \"the true one\"");
     assert_true(strata_last_error()->generation == block.id.generation);
     set(stack, "fault.every", 0);
     set(stack, "fault.larger_than", 0);

@@ -203,8 +203,9 @@ static void what_the_functions_refuse_is_what_the_call_answers(test_fixture *fix
     program self = {.refuse_allocate = STRATA_ERROR_OUT_OF_BUDGET};
     strata_runtime *runtime = runtime_of(&self, (strata_callback_options){0});
     strata_block block = {.bytes = 1};
-    check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
+    check_status(strata_runtime_allocate(runtime, 10240, NULL, &block), STRATA_ERROR_OUT_OF_BUDGET);
     check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "allocate function returned");
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "for 10 KiB (10240 bytes)");
     assert_memory_equal(&block, &(strata_block){0}, sizeof block);
     self.refuse_allocate = (strata_status)4711;
     check_status(strata_runtime_allocate(runtime, 1000, NULL, &block), STRATA_ERROR_INVALID_VALUE);
