@@ -35,7 +35,7 @@ static strata_status check_layout(const DLTensor *tensor, tensor_memory *memory)
     memory->type = strata_dlpack_element(tensor->dtype);
     if (memory->type == STRATA_ELEMENT_NONE)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "the tensor's type (code %u, %u bits, %u lanes) is no element type of references",
+                           "references do not support the tensor's type (code %u, %u bits, %u lanes)",
                            tensor->dtype.code, tensor->dtype.bits, tensor->dtype.lanes);
     return memory->length == 0 || strata_dlpack_is_compact(tensor)
                ? STRATA_SUCCESS

@@ -42,7 +42,7 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_WATCH:
         to->watch = UINT64_C(1000000000);
         if (text && (!strata_read_duration(text, strlen(text), &to->watch) || !to->watch))
-            argp_error(state, "--watch: \"%s\" is no time between two listings, such as 500ms", text);
+            argp_error(state, "--watch: invalid interval \"%s\"; expected a time above 0, such as 500ms", text);
         return 0;
     case OPTION_DEVICE:
         to->device = text;

@@ -407,7 +407,7 @@ static strata_status check_limit(int descriptor, const char *path, gid_t group)
     if (fstat(descriptor, &about) != 0)
         return shared_file_refuse(path, "looked at");
     if (!S_ISREG(about.st_mode) || about.st_nlink != 1 || about.st_size != (off_t)sizeof(limit_file))
-        return shared_file_refuse_for(path, "is no plain file with one name and the right size");
+        return shared_file_refuse_for(path, "is not a regular file with one link and the expected size");
     if (about.st_mode & (S_IRWXO | S_IXUSR | S_IXGRP | S_IWGRP) || about.st_gid != group)
         return shared_file_refuse_for(path, "can be written by others, or belongs to another group");
     return STRATA_SUCCESS;

@@ -169,7 +169,8 @@ static strata_status open_path(const char *path, budget_shared **out)
     char absolute[PATH_MAX];
     const char *name = path ? strrchr(path, '/') : NULL;
     if (!name || !read_owner(name + 1, &grouped, &number))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "\"%.100s\" is no path of a shared budget", path ? path : "");
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "\"%.100s\" is not the path of a shared budget",
+                           path ? path : "");
     strata_status status = strata_check_not_forked();
     if (status != STRATA_SUCCESS)
         return status;

@@ -736,6 +736,9 @@ static void a_tensor_that_no_reference_can_have_stays_the_callers(test_fixture *
                      : i < INVALID   ? STRATA_ERROR_INVALID_VALUE
                                      : STRATA_ERROR_WRONG_DEVICE);
         assert_null(ref);
+        if (i == 1)
+            check_last_error(STRATA_ERROR_UNSUPPORTED,
+                             "references do not support the tensor's type (code 2, 32 bits, 4 lanes)");
     }
     strata_ref *ref = make(fixture, NULL), *wrong;
     DLManagedTensorVersioned *tensor = other_tensor();

@@ -232,7 +232,7 @@ static void a_limit_is_set_by_the_files_path(void **state)
     (void)state;
     check_status(strata_shared_budget_set_limit(NULL, 1000), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_shared_budget_set_limit("strata-u0-a", 1000), STRATA_ERROR_INVALID_VALUE);
-    check_last_error(STRATA_ERROR_INVALID_VALUE, "is no path of a shared budget");
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "\"strata-u0-a\" is not the path of a shared budget");
     check_status(strata_shared_budget_set_limit(own_path("a"), 1000), STRATA_ERROR_IO);
     check_last_error(STRATA_ERROR_IO, "cannot be opened: No such file or directory");
     budget_shared *shared = open_budget("a");
@@ -276,6 +276,21 @@ static void a_group_has_a_name_or_a_number(void **state)
     assert_int_equal(all.alive, 1);
     shared_close(by_name);
     shared_close(by_number);
+}
+
+static void a_groups_limit_of_another_size_is_refused(void **state)
+{
+    char group[32], path[SHARED_PATH];
+    budget_shared *shared;
+    (void)state;
+    snprintf(group, sizeof group, "%u", getegid());
+    check_ok(try_open("a", group, &shared));
+    shared_close(shared);
+    path_of('g', getegid(), "a", path);
+    strcat(path, SHARED_LIMIT_SUFFIX);
+    assert_int_equal(truncate(path, 4), 0);
+    check_status(try_open("a", group, &shared), STRATA_ERROR_IO);
+    check_last_error(STRATA_ERROR_IO, ".limit is not a regular file with one link and the expected size; it is not");
 }
 
 enum { OUR_GROUP = 4243, THEIR_GROUP = 4244, SOMEBODY = 12345 };
@@ -583,6 +598,7 @@ int main(int count, char **arguments)
         cmocka_unit_test_teardown(a_pipe_under_the_name_is_refused, clear_away),
         cmocka_unit_test_teardown(a_limit_is_set_by_the_files_path, clear_away),
         cmocka_unit_test_teardown(a_group_has_a_name_or_a_number, clear_away),
+        cmocka_unit_test_teardown(a_groups_limit_of_another_size_is_refused, clear_away),
         cmocka_unit_test_teardown(a_groups_file_is_shown_to_its_members, clear_away),
         cmocka_unit_test_teardown(a_file_for_a_group_of_others_is_not_made, clear_away),
         cmocka_unit_test_teardown(a_failing_system_call_is_reported_and_leaves_nothing_behind, clear_away),

@@ -697,6 +697,7 @@ static void the_command_lists_budgets_and_sets_their_limits(void **state)
     assert_int_equal(run_command("--remove", text), 2);
     assert_int_equal(run_command("shared-test --remove --limit 5GiB", text), 2);
     assert_int_equal(run_command("shared-test --watch=never", text), 2);
+    assert_non_null(strstr(text, "invalid interval \"never\"; expected a time above 0, such as 500ms"));
     assert_int_equal(run_command("shared-test --remove", text), 1);
     assert_non_null(strstr(text, "is used by 1 process"));
     assert_int_equal(run_command("shared-test --watch=10ms | grep -m 3 shared-test", text), 0); /* until it is read */
