@@ -311,6 +311,9 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     if (text)
         strcpy(stack->text, text);
     status = connect_and_begin(stack, &list);
+    for (size_t i = count; i-- > 0 && status == STRATA_SUCCESS;)
+        if (stack->ops[i].built)
+            stack->ops[i].built(stack->layers[i]);
     *out = status == STRATA_SUCCESS ? stack : NULL;
     return status;
 }

@@ -25,7 +25,7 @@ typedef enum strata_pool_preference {
 
 typedef struct strata_pool_options {
     uint32_t size;
-    uint64_t initial_size; /* bytes reserved by the first request, which fails without them */
+    uint64_t initial_size; /* bytes reserved when the stack is built; requests fail until they could be reserved */
     uint64_t max_size;     /* bytes that may be reserved; 0: only the device's limit */
     union {
         uint64_t overhead; /* thousandths of the most live bytes, at most 1,000,000, that are reserved beyond them

@@ -76,7 +76,7 @@ static const struct pool_step {
     step_lock lock;
     unsigned needs;
 } steps[] = {
-    {"free memory of the stream, or complete", pool_find_at_once, SHORT, 0},
+    {"free memory of the stream, or complete", pool_find_first, SHORT, 0},
     {"a magazine, behind one wait for all of it", find_in_depot, SHORT, WAITS},
     {"what the thread keeps for the stream", find_in_cache, SHORT, 0},
     {"what all threads keep, with neighbours joined", find_own_run, MAP, 0},
@@ -275,4 +275,32 @@ strata_status pool_find(pool *self, const pool_need *need, const strata_request 
     if (status == STRATA_SUCCESS)
         pool_decay_record(self, *slot);
     return status;
+}
+
+static bool resolve_legacy(const pool *self, strata_stream_ref *stream)
+{
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) !=
+        STRATA_SUCCESS)
+        return false;
+    const strata_status status = strata_stream_resolve(self->device, NULL, stream);
+    strata_call_scope_leave(&scope);
+    return status == STRATA_SUCCESS;
+}
+
+/* By a request that is no block. */
+void pool_reserve_initial(pool *self)
+{
+    uint32_t slot;
+    strata_stream_ref stream;
+    const pool_need need = {.stream = &stream,
+                            .bytes = POOL_GRANULE,
+                            .alignment = POOL_GRANULE,
+                            .side = POOL_LARGE,
+                            .budget_limit = UINT64_MAX};
+    const strata_request request = {.bytes = POOL_GRANULE};
+    strata_error_suppress_begin();
+    if (resolve_legacy(self, &stream) && pool_find(self, &need, &request, &slot) == STRATA_SUCCESS)
+        pool_give_extent(self, slot);
+    strata_error_suppress_end(false);
 }

@@ -54,10 +54,11 @@ static bool add_free(const pool *self, uint32_t slot, bool forwards, uint64_t *b
 }
 
 /* In a whole fixed chunk that was made for a much larger request: a part of it in use would keep the rest from going
- * back. */
+ * back. The initial size stays anyway. */
 static bool is_wasteful(const pool *self, const pool_need *need, uint32_t fit)
 {
-    if (self->store.source->remappable)
+    if (self->store.source->remappable ||
+        atomic_load_explicit(&self->reserved, memory_order_relaxed) <= pool_initial_size(self))
         return false;
     uint64_t bytes = pool_bytes_of(pool_entry(&self->heap, fit));
     const pool_extent *extent = pool_extent_at(&self->heap, fit);

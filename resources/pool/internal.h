@@ -282,7 +282,7 @@ void pool_weigh_polling(pool *self);
 /* ---- the steps of the search: reuse.c, grow.c; map_lock is held, except for the first two ---- */
 
 /* What precedes all, and pool_find_own. */
-pool_result pool_find_at_once(pool_search *search);
+pool_result pool_find_first(pool_search *search);
 
 pool_result pool_find_own(pool_search *search);
 pool_result pool_find_finished(pool_search *search);
@@ -311,6 +311,9 @@ pool_result pool_find_fixed(pool_search *search);
 /* After a miss. The extent is the caller's; its points were waited for, or are the stream's own. Errors: OUT_OF_MEMORY,
  * OUT_OF_HOST_MEMORY, DRIVER, and those of layers below. */
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot);
+
+/* Once the stack is built. If that fails, each request tries again. */
+void pool_reserve_initial(pool *self);
 
 /* ---- remap.c ---- */
 

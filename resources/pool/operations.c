@@ -151,6 +151,13 @@ static strata_status pool_begin(strata_resource *resource)
     return STRATA_SUCCESS;
 }
 
+static void pool_built(strata_resource *resource)
+{
+    pool *self = (pool *)resource;
+    if (self->initial_bytes)
+        pool_reserve_initial(self);
+}
+
 static void wait_for_all(pool *self)
 {
     for (uint32_t slot = pool_heap_from(&self->heap, 0); slot; slot = pool_heap_behind(&self->heap, slot))
@@ -201,6 +208,7 @@ const strata_resource_ops pool_ops = {
     .sum_frees = pool_sum_frees,
     .owns_internally = pool_owns_internally,
     .begin = pool_begin,
+    .built = pool_built,
     .values = pool_values,
     .value_count = POOL_VALUE_COUNT,
     .get_value = pool_get_value,

@@ -143,7 +143,7 @@ uint64_t pool_allowed(pool *self, const pool_need *need)
     const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
     const uint64_t beyond = least(beyond_peak(self, peak), left);
     const uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
-    const uint64_t initial = pool_initial_size(self);
+    const uint64_t initial = pool_initial_size(self) + (need->side == POOL_SMALL ? self->store.granule : 0);
     self->policy.allowed = allowed > initial ? allowed : initial;
     return self->policy.allowed;
 }

@@ -22,7 +22,7 @@ pool_result pool_find_own(pool_search *search)
 }
 
 /* Most misses end here, so it is one hold of the lock. */
-pool_result pool_find_at_once(pool_search *search)
+pool_result pool_find_first(pool_search *search)
 {
     pool *self = search->self;
     strata_spin_take(&self->lock);

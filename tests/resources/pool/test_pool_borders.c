@@ -139,7 +139,7 @@ static void an_initial_size_beyond_the_device_is_refused_without_a_query_of_free
     check_ok(strata_runtime_destroy(runtime));
 }
 
-static void an_initial_size_is_held_from_the_first_request_on(void **state)
+static void an_initial_size_is_held_from_the_start_on(void **state)
 {
     (void)state;
     static const char *const stacks[] = {"pool(initial_size=20000001)", "pool(initial_size=20000001), direct",
@@ -147,11 +147,12 @@ static void an_initial_size_is_held_from_the_first_request_on(void **state)
     for (size_t i = 0; i < 3; i++) {
         strata_runtime *runtime = runtime_of(stacks[i]);
         strata_block block;
-        check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
         assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB); /* whole granules of 2 MiB */
+        check_ok(strata_runtime_allocate(runtime, MIB, NULL, &block));
+        assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB);
         check_ok(strata_runtime_deallocate(runtime, &block));
         check_ok(strata_runtime_trim(runtime, 0, NULL));
-        check_ok(strata_runtime_allocate(runtime, 5000, NULL, &block));
+        check_ok(strata_runtime_allocate(runtime, MIB, NULL, &block));
         assert_true(value_of(runtime, "pool.reserved") == (i == 2 ? 18 : 20) * MIB);
         check_ok(strata_runtime_deallocate(runtime, &block));
         check_ok(strata_runtime_destroy(runtime));
@@ -295,7 +296,7 @@ int main(void)
         cmocka_unit_test(a_refusal_says_what_of_the_limit_is_of_use),
         cmocka_unit_test(without_its_initial_size_a_pool_serves_nothing),
         cmocka_unit_test(an_initial_size_beyond_the_device_is_refused_without_a_query_of_free_memory),
-        cmocka_unit_test(an_initial_size_is_held_from_the_first_request_on),
+        cmocka_unit_test(an_initial_size_is_held_from_the_start_on),
         cmocka_unit_test(a_returned_initial_size_is_made_again_if_there_is_memory),
         cmocka_unit_test(a_text_counts_many_chunks_and_an_object_has_each),
         cmocka_unit_test(a_pool_over_null_serves),
