@@ -33,7 +33,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_ACCOUNT_LOCK,     /* whether an account is locked; held briefly */
     STRATA_RANK_SHARED_FILES,     /* the process's shared budgets */
     STRATA_RANK_OWNER,            /* what an owner creates on first use */
-    STRATA_RANK_POOLS,            /* the process's pools; held while one returns memory for another */
+    STRATA_RANK_STACKS,           /* the process's stacks; held for moments */
     STRATA_RANK_POOL_OOM,         /* a pool that waits for memory to complete */
     STRATA_RANK_POOL_MAP,         /* a pool that maps, moves or releases memory */
     STRATA_RANK_DEVICES,          /* opening a device */

@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/stack/default_operations.h"
+#include "core/stack/neighbours.h"
 #include "core/stack/regions.h"
 #include "core/stack/stack.h"
 
@@ -311,6 +312,8 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     if (text)
         strcpy(stack->text, text);
     status = connect_and_begin(stack, &list);
+    if (status == STRATA_SUCCESS)
+        strata_neighbours_join(stack);
     for (size_t i = count; i-- > 0 && status == STRATA_SUCCESS;)
         if (stack->ops[i].built)
             stack->ops[i].built(stack->layers[i]);

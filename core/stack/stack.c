@@ -7,6 +7,7 @@
 #include "core/base/size_text.h"
 #include "core/stack/calls.h"
 #include "core/stack/exit_look.h"
+#include "core/stack/neighbours.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -87,6 +88,7 @@ strata_status strata_stack_close(strata_stack *stack)
         strata_device_is_usable(stack->device) ? strata_reap_internally(top, STRATA_REAP_WAIT, &bytes) : STRATA_SUCCESS;
     if (status != STRATA_SUCCESS && status != STRATA_ERROR_SHUT_DOWN && status != STRATA_ERROR_DEVICE_RESET)
         return status;
+    strata_neighbours_leave(stack);
     if (!strata_exit_look_enter())
         return STRATA_SUCCESS;
     for (size_t i = 0; i < stack->count; i++)

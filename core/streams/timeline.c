@@ -722,6 +722,34 @@ strata_status strata_point_synchronize(strata_point point)
     return status;
 }
 
+/* NULL: none. */
+static strata_event *newest_complete_event(strata_timeline *timeline, const strata_device *device)
+{
+    strata_spin_take(&timeline->lock);
+    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
+    strata_event *event = timeline->device == device ? event_before(timeline, completed + 1) : NULL;
+    if (event)
+        atomic_fetch_add_explicit(&event->refs, 1, memory_order_relaxed);
+    strata_spin_release(&timeline->lock);
+    return event;
+}
+
+void strata_timelines_show_completed(strata_device *device)
+{
+    strata_timeline *timeline;
+    strata_call_scope scope;
+    if (strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_RELAXED) != STRATA_SUCCESS)
+        return;
+    for (uint16_t number = 1; number <= STRATA_TIMELINE_LAST && (timeline = strata_timeline_numbered(number));
+         number++) {
+        strata_event *event = newest_complete_event(timeline, device);
+        if (event)
+            strata_cu.EventSynchronize(event->handle);
+        drop_event(event);
+    }
+    strata_call_scope_leave(&scope);
+}
+
 strata_status strata_timeline_order(const strata_stream_ref *stream, strata_point point)
 {
     if (strata_point_timeline(point) == stream->timeline->number || strata_point_known_complete(point))

@@ -175,6 +175,10 @@ strata_status strata_timeline_synchronize(const strata_stream_ref *stream, bool 
 /* Closes the current epoch with an event. The lock is held. */
 strata_status strata_timeline_record(strata_timeline *timeline, CUstream handle);
 
+/* Waits for the newest event of each stream that is known to be complete, so for no work. The driver's pools count
+ * memory as free for other uses once the host has waited: docs/measurements.md. */
+void strata_timelines_show_completed(strata_device *device);
+
 /* For a handle that is valid only now: if no event can be recorded, waits for the stream on the host. The lock is held.
  */
 strata_status strata_timeline_record_now(strata_timeline *timeline, CUstream handle);

@@ -3,8 +3,8 @@
  * A stack is a chain of resources, which may end in branches (fallback.h). The last one owns memory. The others are
  * decorators: each embeds strata_resource as its first member, implements the operations that it changes, and leaves
  * the others NULL. The stack replaces NULL operations with forwarders, except `completed`, those from `values` to
- * `begin`, and the last two. Owners implement at least allocate, deallocate, usage and capabilities, every layer
- * destroy.
+ * `begin`, and those behind `synchronize`. Owners implement at least allocate, deallocate, usage and capabilities,
+ * every layer destroy.
  *
  * Creation. strata_NAME_create() makes a layer, to be built into a stack; `ordinal` is the device. NULL options: the
  * defaults. Errors: OUT_OF_HOST_MEMORY, with an ordinal DRIVER_NOT_FOUND and DRIVER, and those listed.
@@ -257,6 +257,12 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* Of the library's own layers that hold freed memory until streams have finished: adds it to the sums of
      * strata_stack_visit_frees. NULL: not needed. Never forwarded. */
     void (*sum_frees)(strata_resource *self, struct strata_stream_sums *sums);
+
+    /* Gives free memory back to the layer below or the device, for a request that the device has refused, of another
+     * stack or of a layer below: `bytes` or a little more, if there is as much. Complete memory; with `may_wait` then
+     * what has to be waited for. Returns how much; errors are suppressed. It is called on the requesting thread and
+     * allocates nothing of any stack. NULL: the layer keeps none. Never forwarded. */
+    uint64_t (*give_back)(strata_resource *self, uint64_t bytes, bool may_wait);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

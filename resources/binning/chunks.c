@@ -195,7 +195,7 @@ strata_status bins_give_back(binning *self, size_t enough, size_t *given)
     return *given && status == STRATA_SUCCESS ? wait_for_chunk_stream(self, STRATA_REAP_FINISHED) : status;
 }
 
-void bins_make_room(binning *self, bin_effort effort, size_t *given)
+void bins_make_room(binning *self, bin_effort effort, size_t enough, size_t *given)
 {
     for (size_t i = 0, bytes = 0; i < self->bin_count; i++) {
         if (effort == BIN_WAIT)
@@ -203,7 +203,17 @@ void bins_make_room(binning *self, bin_effort effort, size_t *given)
         else
             bin_poll(self, self->bins[i]);
     }
-    bins_give_back(self, SIZE_MAX, given);
+    bins_give_back(self, enough, given);
+}
+
+uint64_t binning_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    binning *self = (binning *)resource;
+    size_t given, more = 0;
+    bins_make_room(self, BIN_POLL, bytes, &given);
+    if (given < bytes && may_wait)
+        bins_make_room(self, BIN_WAIT, bytes - given, &more);
+    return given + more;
 }
 
 static void destroy_stream(binning *self)
@@ -338,7 +348,7 @@ static strata_status try_to_take(binning *self, bin *of, bin_slot **out)
         size_t given;
         if (!bin_wants_room(self, status, &why, of->size))
             break;
-        bins_make_room(self, effort, &given);
+        bins_make_room(self, effort, SIZE_MAX, &given);
         if ((*out = bin_take_clean(of)))
             return STRATA_SUCCESS;
         if (given)
@@ -364,7 +374,7 @@ static __attribute__((cold)) strata_status refuse(const binning *self, const bin
     *error = kept;
     error->requested = request->bytes;
     error->tag = request->tag;
-    return strata_error_raise(error, "%s: no free block of %s (tag \"%.60s\"), and no new chunk: %.300s",
+    return strata_error_raise(error, "%s: no free block of %s (tag \"%.60s\"), and no new chunk: %.400s",
                               self->resource.ops->name, strata_size_text(of->size).text, strata_tag_name(request->tag),
                               kept.message);
 }

@@ -251,8 +251,11 @@ bool bin_wants_room(const binning *self, strata_status status, const strata_erro
 /* Without memory below, a request polls first, then waits. */
 typedef enum bin_effort { BIN_POLL, BIN_WAIT, BIN_EFFORTS } bin_effort;
 
-/* Then gives empty chunks back; *given: bytes. */
-void bins_make_room(binning *self, bin_effort effort, size_t *given);
+/* Then gives empty chunks back, up to `enough` bytes; *given: bytes. */
+void bins_make_room(binning *self, bin_effort effort, size_t enough, size_t *given);
+
+/* For the ops table. */
+uint64_t binning_give_back(strata_resource *resource, uint64_t bytes, bool may_wait);
 
 /* Every slot is clean. Gives all chunks back, waits for that, and destroys the stream. */
 void bins_close(binning *self);

@@ -338,7 +338,7 @@ static __attribute__((noinline)) strata_status pass(binning *self, const strata_
         size_t given;
         if (!bin_wants_room(self, status, &why, request->bytes))
             break;
-        bins_make_room(self, effort, &given);
+        bins_make_room(self, effort, SIZE_MAX, &given);
         if (given)
             status = below->ops->allocate(below, request, out);
         else if (why.status == status)
@@ -667,9 +667,9 @@ static void binning_sum_frees(strata_resource *resource, struct strata_stream_su
         .allocate = binning_allocate, .deallocate = binning_deallocate, .prepare_use = binning_prepare,         \
         .finish_use = binning_finish, .record_use = binning_record, .reap = binning_reap, .trim = binning_trim, \
         .usage = binning_usage, .charge = binning_charge, .find = binning_find, .destroy = binning_destroy,     \
-        .sum_frees = binning_sum_frees, .reusable = binning_reusable, .values = binning_values,                 \
-        .value_count = BINNING_VALUES, .get_value = binning_get_value, .describe = binning_describe,            \
-        .owns_internally = binning_owns_internally, .transparent = true,                                        \
+        .sum_frees = binning_sum_frees, .give_back = binning_give_back, .reusable = binning_reusable,           \
+        .values = binning_values, .value_count = BINNING_VALUES, .get_value = binning_get_value,                \
+        .describe = binning_describe, .owns_internally = binning_owns_internally, .transparent = true,          \
     }
 
 const strata_resource_ops strata_fixed_ops = OPS("fixed"), strata_binning_ops = OPS("binning");

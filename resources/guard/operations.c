@@ -485,6 +485,19 @@ static strata_status guard_trim(strata_resource *resource, size_t keep_bytes, si
     return status;
 }
 
+/* The whole quarantine, and only instead of a refusal. */
+static uint64_t guard_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    (void)bytes;
+    guard *self = (guard *)resource;
+    const uint64_t before = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
+    if (!before || !may_wait)
+        return 0;
+    guard_flush(self);
+    const uint64_t after = atomic_load_explicit(&self->quarantined_bytes, memory_order_relaxed);
+    return before > after ? before - after : 0;
+}
+
 /* Quarantined blocks are live below and freed above. */
 static strata_status guard_usage(strata_resource *resource, strata_usage *usage)
 {
@@ -598,6 +611,7 @@ const strata_resource_ops guard_ops = {
     .deallocate = guard_deallocate,
     .reap = guard_reap,
     .trim = guard_trim,
+    .give_back = guard_give_back,
     .usage = guard_usage,
     .charge = guard_charge,
     .find = guard_find,

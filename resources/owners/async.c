@@ -11,10 +11,12 @@
 #include "core/base/size_text.h"
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
+#include "core/stack/neighbours.h"
 #include "core/stack/stack.h"
 #include "core/streams/internal_streams.h"
 #include "core/streams/known_streams.h"
 #include "core/streams/stream_map.h"
+#include "core/streams/timeline.h"
 #include "core/streams/use_records.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
@@ -42,18 +44,18 @@ typedef struct async {
 
 /* ---- allocating ---- */
 
-static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address)
+/* After SUCCESS *result is the driver's answer. */
+static inline strata_status allocate_memory(async *self, const strata_request *request, CUdeviceptr *address,
+                                            CUresult *result)
 {
     strata_call_scope scope;
     strata_status status = strata_call_scope_enter(&scope, self->device,
                                                    strata_call_scope_for(request->stream) | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    CUresult result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
+    *result = strata_cu.MemAllocFromPoolAsync(address, request->bytes, self->pool, request->stream);
     strata_call_scope_leave(&scope);
-    if (__builtin_expect(result == CUDA_SUCCESS, 1))
-        return STRATA_SUCCESS;
-    return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
+    return STRATA_SUCCESS;
 }
 
 static __attribute__((cold)) strata_status fail_free(CUresult result, CUdeviceptr address)
@@ -105,15 +107,16 @@ static inline bool enter_block(async *self, CUdeviceptr address, const strata_re
     return true;
 }
 
-/* Errors are suppressed, as an unknown stream's timeline is locked meanwhile. */
-static strata_status allocate_recorded(async *self, const strata_request *request, strata_block *out)
+/* Errors are suppressed, as an unknown stream's timeline is locked meanwhile. *result as in allocate_memory. */
+static strata_status allocate_recorded(async *self, const strata_request *request, CUresult *result, strata_block *out)
 {
     strata_use_record record;
     CUdeviceptr address = 0;
     strata_status status = strata_use_record_begin(&record, self->device, request->stream);
     if (status != STRATA_SUCCESS)
         return status;
-    if ((status = allocate_memory(self, request, &address)) != STRATA_SUCCESS) {
+    status = allocate_memory(self, request, &address, result);
+    if (status != STRATA_SUCCESS || *result != CUDA_SUCCESS) {
         strata_use_record_cancel(&record);
         return status;
     }
@@ -130,6 +133,41 @@ static strata_status allocate_recorded(async *self, const strata_request *reques
     return status;
 }
 
+static strata_status try_to_allocate(async *self, const strata_request *request, CUresult *result, strata_block *out)
+{
+    strata_error_suppress_begin();
+    const strata_status status = allocate_recorded(self, request, result, out);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+/* Or the pool's own maximum refuses. */
+static bool device_may_be_short(async *self, const strata_request *request)
+{
+    strata_usage usage = {0};
+    if (!self->limit)
+        return true;
+    strata_error_suppress_begin();
+    self->resource.ops->usage(&self->resource, &usage);
+    strata_error_suppress_end(false);
+    return request->bytes <= self->limit && usage.reserved_bytes - usage.reserved_free <= self->limit - request->bytes;
+}
+
+/* After the driver's first answer. If the device is short of memory, other stacks give free memory back. */
+static __attribute__((cold, noinline)) strata_status allocate_again(async *self, const strata_request *request,
+                                                                    CUresult result, strata_block *out)
+{
+    strata_reclaim reclaim = {.device = self->device, .owner = &self->resource, .bytes = request->bytes};
+    strata_status status = STRATA_SUCCESS;
+    *out = (strata_block){0};
+    while (status == STRATA_SUCCESS && result == CUDA_ERROR_OUT_OF_MEMORY && device_may_be_short(self, request) &&
+           strata_reclaim_try_all(&reclaim))
+        status = try_to_allocate(self, request, &result, out);
+    if (status != STRATA_SUCCESS || result == CUDA_SUCCESS)
+        return status;
+    return strata_fail_allocation(&self->resource, request, result, "cuMemAllocFromPoolAsync");
+}
+
 static __attribute__((noinline)) strata_status allocate_slow(async *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -138,10 +176,9 @@ static __attribute__((noinline)) strata_status allocate_slow(async *self, const 
     if (status != STRATA_SUCCESS || request->bytes == 0)
         return status;
     strata_capture_frees_try_flush_any(&self->resource.stack->capture_frees, request->stream);
-    strata_error_suppress_begin();
-    status = allocate_recorded(self, request, out);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    return status;
+    CUresult result = CUDA_SUCCESS;
+    status = try_to_allocate(self, request, &result, out);
+    return status == STRATA_SUCCESS && result != CUDA_SUCCESS ? allocate_again(self, request, result, out) : status;
 }
 
 /* Fast path: a known stream with late events needs no record. */
@@ -153,11 +190,14 @@ static strata_status async_allocate(strata_resource *resource, const strata_requ
     if (__builtin_expect(!fast, 0))
         return allocate_slow(self, request, out);
     CUdeviceptr address = 0;
-    strata_status status = allocate_memory(self, request, &address);
+    CUresult result;
+    strata_status status = allocate_memory(self, request, &address, &result);
     if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
         *out = (strata_block){0};
         return status;
     }
+    if (__builtin_expect(result != CUDA_SUCCESS, 0))
+        return allocate_again(self, request, result, out);
     if (__builtin_expect(enter_block(self, address, request, timeline, true, out), 1))
         return STRATA_SUCCESS;
     give_back(self, address, request->stream);
@@ -392,6 +432,7 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_timelines_show_completed(self->device);
     size_t before = 0, after = 0;
     const char *call = "cuMemPoolGetAttribute";
     CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &before);
@@ -407,6 +448,22 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
         return strata_fail_driver(result, call, "giving memory back");
     *bytes = told && before > after ? before - after : 0;
     return STRATA_SUCCESS;
+}
+
+/* Whole steps of the pool. A pool with a release threshold gives memory back at the waits already. */
+static uint64_t async_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    strata_usage before = {0}, after = {0};
+    size_t none;
+    if (resource->ops->usage(resource, &before) != STRATA_SUCCESS)
+        return 0;
+    async_reap(resource, STRATA_REAP_FINISHED, &none);
+    if (may_wait)
+        async_reap(resource, STRATA_REAP_WAIT, &none);
+    const uint64_t rest = before.reserved_bytes > bytes ? before.reserved_bytes - bytes : 0;
+    async_trim(resource, (size_t)(rest / RESERVE_GRANULE * RESERVE_GRANULE), &none);
+    resource->ops->usage(resource, &after);
+    return before.reserved_bytes > after.reserved_bytes ? before.reserved_bytes - after.reserved_bytes : 0;
 }
 
 static strata_status async_usage(strata_resource *resource, strata_usage *usage)
@@ -533,6 +590,7 @@ static const strata_resource_ops async_ops = {
     .device = async_device,
     .reusable = async_reusable,
     .sum_frees = async_sum_frees,
+    .give_back = async_give_back,
 };
 
 CUmemoryPool strata_async_pool_handle(const strata_resource *resource)
@@ -558,8 +616,18 @@ static strata_status set_switch(CUmemoryPool pool, CUmemPool_attribute attribute
     return set_attribute(pool, attribute, &on, name);
 }
 
+static strata_status fail_to_prime(const async *self, CUresult result, const char *call, uint64_t bytes)
+{
+    char beside[STRATA_NEIGHBOURS_TEXT];
+    strata_neighbours_describe(self->device, NULL, beside);
+    return strata_fail_driver(result, call, "async: reserving the initial size of %s: free on device %d %s of %s%s",
+                              strata_size_text(bytes).text, self->device->ordinal,
+                              strata_size_text(strata_device_free_bytes(self->device)).text,
+                              strata_size_text(self->device->info.total_bytes).text, beside);
+}
+
 /* Allocates `bytes` once; the threshold keeps them in the pool. */
-static strata_status prime(const async *self, uint64_t bytes)
+static strata_status prime(async *self, uint64_t bytes)
 {
     CUdeviceptr address;
     CUstream stream;
@@ -568,7 +636,10 @@ static strata_status prime(const async *self, uint64_t bytes)
     CUresult result = strata_cu.StreamCreate(&stream, CU_STREAM_NON_BLOCKING);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuStreamCreate", "reserving the initial size of a pool");
-    result = strata_cu.MemAllocFromPoolAsync(&address, (size_t)bytes, self->pool, stream);
+    strata_reclaim reclaim = {.device = self->device, .owner = &self->resource, .bytes = bytes};
+    do
+        result = strata_cu.MemAllocFromPoolAsync(&address, (size_t)bytes, self->pool, stream);
+    while (result == CUDA_ERROR_OUT_OF_MEMORY && strata_reclaim_try_all(&reclaim));
     const char *call = "cuMemAllocFromPoolAsync";
     if (result == CUDA_SUCCESS) {
         call = "cuMemFreeAsync";
@@ -577,9 +648,7 @@ static strata_status prime(const async *self, uint64_t bytes)
         result = result == CUDA_SUCCESS ? waited : result;
     }
     strata_cu.StreamDestroy(stream);
-    return result == CUDA_SUCCESS
-               ? STRATA_SUCCESS
-               : strata_fail_driver(result, call, "reserving the initial size of %s", strata_size_text(bytes).text);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS : fail_to_prime(self, result, call, bytes);
 }
 
 static strata_status configure(async *self, const strata_async_options *options)

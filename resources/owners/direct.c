@@ -31,6 +31,7 @@ static strata_status take_memory(strata_per_block *self, const strata_request *r
 static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
+    .of_device = true,
     .take = take_memory,
     .give = strata_per_block_free_memory,
 };

@@ -10,6 +10,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/base/size_text.h"
+#include "core/stack/neighbours.h"
 #include "resources/builtin.h"
 #include "resources/owners/out_of_memory.h"
 #include "resources/owners/per_block.h"
@@ -29,6 +30,8 @@ typedef struct managed {
 static strata_status refuse_room(const managed *self, const strata_request *request, size_t device_free, size_t claimed,
                                  size_t room)
 {
+    char beside[STRATA_NEIGHBOURS_TEXT];
+    strata_neighbours_describe(self->base.device, self->base.resource.stack, beside);
     strata_error *error = strata_error_begin(STRATA_ERROR_OUT_OF_MEMORY);
     error->requested = request->bytes;
     error->in_use = claimed;
@@ -38,10 +41,11 @@ static strata_status refuse_room(const managed *self, const strata_request *requ
     error->tag = request->tag;
     return strata_error_raise(error,
                               "managed: out of memory: request of %s (tag \"%.100s\") on device %d; live %s, limit %s, "
-                              "free on the device %s. Free memory, or set oversubscribe=on",
+                              "free on the device %s of %s%s. Free memory, or set oversubscribe=on",
                               strata_size_text(request->bytes).text, strata_tag_name(request->tag),
                               self->base.device->ordinal, strata_size_text(claimed).text, strata_size_text(room).text,
-                              strata_size_text(device_free).text);
+                              strata_size_text(device_free).text,
+                              strata_size_text(self->base.device->info.total_bytes).text, beside);
 }
 
 static strata_status query_device_free(strata_device *device, size_t *bytes)
@@ -148,6 +152,7 @@ static strata_status give_memory(strata_per_block *base, const strata_block *blo
 static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
+    .of_device = true,
     .take = take_memory,
     .give = give_memory,
 };

@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/size_text.h"
+#include "core/stack/neighbours.h"
 
 #include <stdio.h>
 
@@ -34,11 +35,11 @@ static void advise(char text[ADVICE_SIZE], const strata_request *request, size_t
 strata_status strata_fail_allocation(strata_resource *owner, const strata_request *request, CUresult result,
                                      const char *call)
 {
-    return strata_fail_allocation_in_steps(owner, request, result, call, 0, "");
+    return strata_fail_allocation_in_steps(owner, request, result, call, 0);
 }
 
 strata_status strata_fail_allocation_in_steps(strata_resource *owner, const strata_request *request, CUresult result,
-                                              const char *call, size_t step, const char *beside)
+                                              const char *call, size_t step)
 {
     if (result != CUDA_ERROR_OUT_OF_MEMORY)
         return strata_fail_driver(result, call, "%s: allocating %s (tag \"%s\")", owner->ops->name,
@@ -62,7 +63,8 @@ strata_status strata_fail_allocation_in_steps(strata_resource *owner, const stra
     error->tag = request->tag;
     size_t room = usage.limit > usage.reserved_bytes ? usage.limit - usage.reserved_bytes : 0;
     error->remaining = usage.reserved_free + (usage.limit && room < device_free ? room : device_free);
-    char advice[ADVICE_SIZE];
+    char beside[STRATA_NEIGHBOURS_TEXT], advice[ADVICE_SIZE];
+    strata_neighbours_describe(device, owner->stack, beside);
     const bool knows_largest = usage.largest_free || step || !usage.reserved_free;
     advise(advice, request, usage.limit, device->info.total_bytes, step);
     return strata_error_raise(

@@ -11,7 +11,7 @@ strata_status strata_fail_allocation(strata_resource *owner, const strata_reques
 /* For an owner that reserves multiples of `step` bytes, limit included, and knows its largest free extent; aligned
  * blocks need extra room. */
 strata_status strata_fail_allocation_in_steps(strata_resource *owner, const strata_request *request, CUresult result,
-                                              const char *call, size_t step, const char *beside);
+                                              const char *call, size_t step);
 
 /* UNSUPPORTED if `request` needs more alignment than `most` bytes. */
 strata_status strata_check_alignment(const strata_resource *owner, const strata_request *request, size_t most);

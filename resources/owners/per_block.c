@@ -7,6 +7,7 @@
 #include "core/blocks/blocks.h"
 #include "core/blocks/uses.h"
 #include "core/stack/completions.h"
+#include "core/stack/neighbours.h"
 #include "core/streams/stream_map.h"
 #include "core/streams/use_records.h"
 #include "resources/owners/out_of_memory.h"
@@ -59,6 +60,21 @@ static void leave_index(strata_per_block *self, CUdeviceptr address, uint32_t sl
     strata_lock_release(&self->lock);
 }
 
+static strata_status take_memory(strata_per_block *self, const strata_request *request, size_t alignment,
+                                 CUdeviceptr *address)
+{
+    strata_reclaim reclaim = {.device = self->device, .owner = &self->resource, .bytes = request->bytes};
+    strata_status status;
+    if (!self->source->of_device)
+        return self->source->take(self, request, alignment, address);
+    strata_error_suppress_begin();
+    do
+        status = self->source->take(self, request, alignment, address);
+    while (status == STRATA_ERROR_OUT_OF_MEMORY && strata_reclaim_try_all(&reclaim));
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 strata_status strata_per_block_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     strata_per_block *self = (strata_per_block *)resource;
@@ -75,7 +91,7 @@ strata_status strata_per_block_allocate(strata_resource *resource, const strata_
     if (!slot)
         return strata_fail_host_memory("a block");
     strata_block block = facts_of(self, 0, request);
-    if ((status = self->source->take(self, request, block.alignment, &block.address)) != STRATA_SUCCESS)
+    if ((status = take_memory(self, request, block.alignment, &block.address)) != STRATA_SUCCESS)
         goto give_slot;
     status = enter_index(self, block.address, slot) ? enter_block(self, slot, &block)
                                                     : strata_fail_host_memory("the address of a block");

@@ -15,6 +15,7 @@ typedef struct strata_per_block strata_per_block;
 typedef struct strata_per_block_source {
     /* Of each address (a power of two, at least 256); the largest of a request. */
     size_t alignment, most_alignment;
+    bool of_device; /* if the device refuses, other stacks give free memory back */
 
     /* Takes memory for at least one byte at a multiple of `alignment`, or raises an error. */
     strata_status (*take)(strata_per_block *self, const strata_request *request, size_t alignment,

@@ -38,7 +38,7 @@ static strata_status check_request(const pool *self, const strata_request *reque
     if (status != STRATA_SUCCESS || request->bytes <= self->store.bytes)
         return status;
     return strata_fail_allocation_in_steps((strata_resource *)&self->resource, request, CUDA_ERROR_OUT_OF_MEMORY,
-                                           self->store.source->make_call, self->store.granule, "");
+                                           self->store.source->make_call, self->store.granule);
 }
 
 /* If an unknown stream has a new timeline meanwhile, waits for the extent's points. */

@@ -1,6 +1,5 @@
 /* The search for requests that no cache serves: its steps, in the order in which they are tried. */
-#include "core/base/error.h"
-#include "resources/pool/neighbours.h"
+#include "core/stack/neighbours.h"
 #include "resources/pool/thread_cache.h"
 
 /* Waits for a magazine. Its first extent serves the request; the rest goes to a known stream's cache. */
@@ -88,7 +87,7 @@ static const struct pool_step {
     {"memory of the layer below", pool_find_fixed, NONE, FIXED | ON_HOST},
 };
 
-enum { STEPS = sizeof steps / sizeof steps[0], MOST_TRIES = 100, MOST_RECLAIMS = 16 };
+enum { STEPS = sizeof steps / sizeof steps[0], MOST_TRIES = 100 };
 
 static bool applies(const pool *self, const struct pool_step *step)
 {
@@ -142,13 +141,18 @@ static pool_result search_other_side(const pool_search *search)
     return search_locked(&there);
 }
 
+static pool_result search_below(pool_search *search)
+{
+    search->outcome->initial = false;
+    return take_steps(search, NONE);
+}
+
 /* One thread at a time: none is refused memory that another is about to free. If other threads take memory mapped for
  * the request, tries again. */
-static pool_result search_waiting(pool_search *search)
+static pool_result search_remappable_waiting(pool_search *search)
 {
     pool_result found;
     unsigned tries = 0;
-    search->may_wait = true;
     strata_lock_take(&search->self->oom_lock);
     do {
         search->outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -160,26 +164,36 @@ static pool_result search_waiting(pool_search *search)
     return found;
 }
 
-/* If the device has refused memory. */
-static bool neighbours_gave(const pool_search *search, bool may_wait)
+static pool_result search_waiting(pool_search *search)
+{
+    search->may_wait = true;
+    return search->self->store.source->remappable ? search_remappable_waiting(search) : search_below(search);
+}
+
+/* A layer below asks others itself. */
+static bool may_ask_others(const pool_search *search)
 {
     const pool *self = search->self;
     const pool_outcome *outcome = search->outcome;
-    const uint64_t bytes = outcome->initial ? pool_initial_size(self) : pool_room_for(search->need);
-    return (outcome->refused || outcome->initial) && pool_neighbours_reclaim(self, bytes, may_wait);
+    return (outcome->refused || outcome->initial) && !self->resource.upstream && !self->deterministic;
 }
 
-/* Again, if other threads take what was returned. */
-static pool_result search_in_neighbours(pool_search *search, pool_result (*again)(pool_search *search), bool may_wait)
+/* If the device has refused memory, and while other stacks give some back. */
+static pool_result search_in_neighbours(pool_search *search, pool_result (*again)(pool_search *search))
 {
+    pool *self = search->self;
+    strata_reclaim reclaim = {.device = self->device,
+                              .owner = &self->resource,
+                              .bytes = search->outcome->initial ? pool_initial_size(self) : pool_room_for(search->need),
+                              .may_wait = search->may_wait};
     pool_result found = POOL_NOTHING;
-    for (int tries = 0; found == POOL_NOTHING && tries < MOST_RECLAIMS && neighbours_gave(search, may_wait); tries++)
+    while (found == POOL_NOTHING && may_ask_others(search) && strata_reclaim_try(&reclaim))
         found = again(search);
     return found;
 }
 
-/* The pool's own caches, then other pools' free memory, then the other side's, then what the host has to wait for, also
- * of other pools. */
+/* The pool's own caches, then other stacks' free memory, then the other side's, then what the host has to wait for,
+ * also of other stacks. */
 static pool_result search_all(pool_search *search)
 {
     const bool remappable = search->self->store.source->remappable;
@@ -187,15 +201,15 @@ static pool_result search_all(pool_search *search)
     search->limited.budget_limit = pool_limit_by_budgets(search->self, search->need);
     search->need = &search->limited;
     pool_result found = search_locked(search);
+    if (found == POOL_NOTHING && !remappable)
+        found = search_below(search);
     if (found == POOL_NOTHING)
-        found = search_in_neighbours(search, search_locked, false);
+        found = search_in_neighbours(search, remappable ? search_locked : search_below);
     if (found == POOL_NOTHING && remappable)
         found = search_other_side(search);
-    if (found == POOL_NOTHING && remappable)
+    if (found == POOL_NOTHING)
         found = search_waiting(search);
-    if (found == POOL_NOTHING && remappable)
-        found = search_in_neighbours(search, search_waiting, true);
-    return found == POOL_NOTHING ? take_steps(search, NONE) : found;
+    return found == POOL_NOTHING ? search_in_neighbours(search, search_waiting) : found;
 }
 
 /* ---- the first request ---- */

@@ -113,9 +113,6 @@ typedef struct pool {
     _Atomic uint32_t depot[POOL_DEPOT]; /* magazines by size; written under lock */
     uint32_t requests_since_poll;       /* guarded by lock */
     _Atomic bool started;               /* set under lock */
-    struct pool *next_pool;             /* neighbours.c; guarded by its lock, as the next two */
-    uint64_t serial;
-    unsigned pins; /* threads that make it return memory */
 } pool;
 
 typedef struct pool_need {
@@ -329,8 +326,8 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);
 /* Returns complete chunks above the threshold; never waits. */
 strata_status pool_release(pool *self);
 
-/* Returns free chunks of `bytes` or a little more, if it has them: complete ones, then, if it may, after waits. */
-uint64_t pool_give_to_neighbour(pool *self, uint64_t bytes, bool may_wait);
+/* For the ops table. */
+uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait);
 
 /* ---- decay.c ---- */
 

@@ -8,7 +8,6 @@
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
-#include "resources/pool/neighbours.h"
 #include "resources/pool/thread_cache.h"
 
 #include <limits.h>
@@ -147,7 +146,6 @@ static strata_status pool_begin(strata_resource *resource)
         return status;
     self->kind = self->store.source->remappable ? &pool_kind_moving : &pool_kind_fixed;
     pool_policy_begin(self);
-    pool_neighbours_join(self);
     return STRATA_SUCCESS;
 }
 
@@ -168,7 +166,6 @@ static void wait_for_all(pool *self)
 static void pool_destroy(strata_resource *resource)
 {
     pool *self = (pool *)resource;
-    pool_neighbours_leave(self);
     if (self->started && strata_device_is_usable(self->device)) {
         strata_error_suppress_begin();
         wait_for_all(self);
@@ -206,6 +203,7 @@ const strata_resource_ops pool_ops = {
     .destroy = pool_destroy,
     .reusable = pool_reusable,
     .sum_frees = pool_sum_frees,
+    .give_back = pool_give_back,
     .owns_internally = pool_owns_internally,
     .begin = pool_begin,
     .built = pool_built,

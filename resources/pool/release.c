@@ -117,13 +117,15 @@ strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
     return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = true}, bytes);
 }
 
-uint64_t pool_give_to_neighbour(pool *self, uint64_t bytes, bool may_wait)
+/* Whole chunks, above the initial size. A deterministic pool knows no other stack. */
+uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
 {
+    pool *self = (pool *)resource;
     const uint64_t reserved = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     const uint64_t wanted = reserved > bytes ? reserved - bytes : 0;
     const uint64_t keep = wanted > self->initial_bytes ? wanted : self->initial_bytes;
     uint64_t given = 0;
-    if (reserved > keep)
+    if (reserved > keep && !self->deterministic)
         self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = may_wait}, &given);
     return given;
 }

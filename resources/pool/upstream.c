@@ -242,6 +242,7 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
     const strata_error *said = strata_error_suppressed();
     if (status != STRATA_SUCCESS)
         outcome->below = said->status == status ? *said : (strata_error){.status = status};
+    outcome->refused = !*made && !self->resource.upstream && status == STRATA_ERROR_OUT_OF_MEMORY;
     strata_error_suppress_end(false);
     return status;
 }
@@ -249,6 +250,7 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
 static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes, pool_outcome *outcome, uint32_t *slot)
 {
     outcome->below.status = STRATA_SUCCESS;
+    outcome->refused = false;
     const uint32_t number = begin_request(self, bytes, outcome);
     if (!number)
         return outcome->no_host_memory ? POOL_FAILED : POOL_NOTHING;
@@ -317,8 +319,7 @@ static pool_result take_chunk_instead(pool_search *search, bool may_wait)
                  : POOL_NOTHING;
 }
 
-/* Of the usual size, or just large enough; then after returning complete chunks, in memory of the other side, and after
- * waiting for other chunks. */
+/* Of the usual size, or just large enough; then after returning complete chunks, and in memory of the other side. */
 static pool_result get_chunk(pool_search *search)
 {
     pool *self = search->self;
@@ -336,9 +337,21 @@ static pool_result get_chunk(pool_search *search)
         found = take_chunk_instead(search, false);
     if (found == POOL_NOTHING && is_short(outcome))
         found = search->other_side(search);
-    if (found == POOL_NOTHING && is_short(outcome))
-        found = take_chunk_instead(search, true);
     return found;
+}
+
+/* Once more, if the device has refused it; then after waiting for other chunks. */
+static pool_result get_chunk_waiting(pool_search *search)
+{
+    pool *self = search->self;
+    pool_outcome *outcome = search->outcome;
+    outcome->initial = pool_lacks_initial(self, search->need);
+    if (outcome->initial)
+        return outcome->refused ? get_chunk(search) : POOL_NOTHING;
+    pool_result found = POOL_NOTHING;
+    if (outcome->refused)
+        found = take_chunk(self, search->need, least_for(self, search->need), outcome, search->slot);
+    return found == POOL_NOTHING && is_short(outcome) ? take_chunk_instead(search, true) : found;
 }
 
 /* If a chunk was made since the last look. */
@@ -369,7 +382,7 @@ pool_result pool_find_fixed(pool_search *search)
     if (found == POOL_NOTHING) /* another thread may have had the ticket */
         found = find_rest(search);
     if (found == POOL_NOTHING) {
-        found = get_chunk(search);
+        found = search->may_wait ? get_chunk_waiting(search) : get_chunk(search);
         if (found == POOL_FOUND)
             record_peak(search);
     }

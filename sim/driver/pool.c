@@ -63,7 +63,8 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
     return sim_leave(CUDA_SUCCESS);
 }
 
-/* Rounded up to whole chunks, which wraps the greatest sizes to 0, as in the real driver. */
+/* Rounded up to whole chunks, which wraps the greatest sizes to 0, as in the real driver. What the host has not seen to
+ * be free stays (docs/measurements.md). */
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
 {
     CUresult result = sim_enter_unsafe();
@@ -71,7 +72,6 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t minBytesToKeep)
         return result;
     if (!sim_pool_valid(pool))
         return sim_leave(CUDA_ERROR_INVALID_VALUE);
-    sim_space_settle(&pool->space);
     sim_space_shrink(&pool->space, sim_round_up(minBytesToKeep, SIM_CHUNK));
     return sim_leave(CUDA_SUCCESS);
 }

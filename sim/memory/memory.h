@@ -76,7 +76,8 @@ typedef struct sim_space {
     uint64_t reserved_high;
     uint64_t used; /* as asked for */
     uint64_t used_high;
-    bool unseen; /* a queue is gone whose frees the host had not waited for */
+    bool unseen;    /* a queue is gone whose frees the host had not waited for */
+    bool unsettled; /* frees are done whose spans are in bins */
     sim_extent *extents;
     sim_tree common; /* free spans that any queue may use */
     sim_bin **bins;  /* by the component's slot */

@@ -4,8 +4,9 @@
  * and lose it when the host has waited (sim_space_observe) or is short of memory; those without are holes. A free span
  * for any queue is in the common tree. One whose free is only submitted is in the bin of the free's queue, which may
  * use it at once, since its order protects the bytes; other queues if they are known to come after the free, or by
- * waiting for it. It moves to the common tree when the free is done; without opportunistic reuse, when the host has
- * waited for it. Both are searched for the best fit. Free neighbours with the same users coalesce. */
+ * waiting for it. It moves to the common tree when the host has waited for the free, with opportunistic reuse also when
+ * the pool is asked for memory after the free is done. Chunks in the common tree can go back to the device. Both are
+ * searched for the best fit. Free neighbours with the same users coalesce. */
 #include "memory/memory.h"
 #include <stdlib.h>
 #include <string.h>
@@ -514,14 +515,14 @@ static void let_frees_finish(sim_space *space)
     sim_run_chosen();
 }
 
+/* Of other pools, what the host has seen to be free: measured on an H200, docs/measurements.md. */
 static void make_room(sim_space *space)
 {
     let_frees_finish(space);
-    for (sim_space *other = space->device->memory->spaces; other; other = other->next) {
-        if (other != space)
-            let_frees_finish(other);
+    if (space->opportunistic)
+        sim_space_settle(space);
+    for (sim_space *other = space->device->memory->spaces; other; other = other->next)
         sim_space_shrink(other, 0);
-    }
 }
 
 bool sim_device_make_room(sim_device *device, uint64_t bytes)
@@ -533,6 +534,8 @@ bool sim_device_make_room(sim_device *device, uint64_t bytes)
 
 static sim_span *take_ordered(sim_space *space, const sim_queue *queue, uint64_t bytes)
 {
+    if (space->opportunistic && space->unsettled)
+        sim_space_settle(space);
     sim_span *span = find_own(space, queue, bytes);
     if (!span && queue && space->follow_events)
         span = find_followed(space, queue, bytes);
@@ -618,19 +621,17 @@ void sim_space_freed(sim_span *span)
     span->op = NULL;
     if (span->bin && span->position > span->bin->finished)
         span->bin->finished = span->position;
-    if (span->extent->space->opportunistic) {
-        take_from_tree(span);
-        now_common(span);
-    }
+    span->extent->space->unsettled = true;
 }
 
-static void settle_bin(sim_bin *bin)
+/* Those freed up to there. */
+static void settle_bin(sim_bin *bin, uint64_t position)
 {
     sim_span *span = best_fit(&bin->by_size, 0);
     while (span) {
         uint64_t bytes = span->bytes;
         uint64_t address = span->address;
-        if (!span->op) {
+        if (!span->op && span->position <= position) {
             take_from_tree(span);
             now_common(span);
         }
@@ -642,7 +643,8 @@ void sim_space_settle(sim_space *space)
 {
     for (uint32_t slot = 0; slot < space->bin_slots; slot++)
         if (space->bins[slot])
-            settle_bin(space->bins[slot]);
+            settle_bin(space->bins[slot], UINT64_MAX);
+    space->unsettled = false;
 }
 
 static uint64_t seen_position(const sim_point *seen, uint32_t slot, uint64_t component)
@@ -663,6 +665,7 @@ static bool news(sim_space *space, const sim_point *seen)
         sim_bin *bin = space->bins[slot];
         if (bin && bin->finished > bin->seen && bin->finished <= seen_position(seen, slot, bin->component)) {
             bin->seen = bin->finished;
+            settle_bin(bin, bin->seen);
             any = true;
         }
     }
@@ -675,8 +678,6 @@ void sim_space_observe(sim_space *space, const sim_point *seen)
 {
     if (!news(space, seen))
         return;
-    if (!space->opportunistic)
-        sim_space_settle(space);
     if (space->reserved > space->keep)
         sim_space_shrink(space, space->keep);
 }
@@ -685,7 +686,7 @@ void sim_space_forget_queue(sim_space *space, const sim_queue *queue)
 {
     sim_bin *bin = find_bin(space, queue->component);
     if (bin) {
-        settle_bin(bin);
+        settle_bin(bin, UINT64_MAX);
         space->unseen = space->unseen || bin->finished > bin->seen;
         space->bins[queue->component->slot] = NULL;
         free(bin);

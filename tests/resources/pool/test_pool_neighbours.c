@@ -183,7 +183,7 @@ static void name_the_stacks_that_hold_the_device(void)
 {
     strata_block refused;
     const strata_block live = begin_beside_live(&refused);
-    child_check_words("pools of other stacks hold 3 GiB (3221225472 bytes), 3 GiB (3221225472 bytes) of it live");
+    child_check_words("of which other stacks hold 3 GiB (3221225472 bytes), 3 GiB (3221225472 bytes) of it live");
     give(stacks[0], &live);
     end(3);
 }

@@ -1,0 +1,248 @@
+/* The process's stacks, and memory that one of them gives back for another's request.
+ *
+ *     own stack's other layers      outermost first, so that what one gives to the layer below goes on from there;
+ *     other stacks of the device    the youngest first, each stack's layers likewise
+ *
+ * A pin keeps a stack from being destroyed while it is asked, so the list's lock is held for moments only. */
+#include "core/stack/neighbours.h"
+
+#include "core/base/error.h"
+#include "core/base/size_text.h"
+#include "core/base/thread.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    MOST_ROUNDS = 16, /* of a request: other threads may take what was given back */
+    MOST_NAMED = 3,   /* in a message */
+    NAMES = 112,      /* bytes of that part */
+};
+
+#define PAGE ((uint64_t)2 << 20) /* of the device's memory */
+
+static strata_lock stacks_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_STACKS);
+static strata_stack *stacks; /* youngest first; guarded by stacks_lock, as all here */
+static uint64_t last_serial;
+
+/* ---- the list ---- */
+
+void strata_neighbours_join(strata_stack *stack)
+{
+    strata_lock_take(&stacks_lock);
+    stack->serial = ++last_serial;
+    stack->next_stack = stacks;
+    stacks = stack;
+    strata_lock_release(&stacks_lock);
+}
+
+void strata_neighbours_leave(strata_stack *stack)
+{
+    unsigned spins = 0;
+    strata_lock_take(&stacks_lock);
+    strata_stack **link = &stacks;
+    while (*link && *link != stack)
+        link = &(*link)->next_stack;
+    if (*link)
+        *link = stack->next_stack;
+    while (stack->pins) {
+        strata_lock_release(&stacks_lock);
+        strata_backoff(&spins);
+        strata_lock_take(&stacks_lock);
+    }
+    strata_lock_release(&stacks_lock);
+}
+
+/* The next one of the device that is older than `serial`, pinned, but for `own`. NULL: none. */
+static strata_stack *pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)
+{
+    strata_lock_take(&stacks_lock);
+    strata_stack *other = stacks;
+    while (other && (other->serial >= serial || other == own || other->device != device))
+        other = other->next_stack;
+    if (other)
+        other->pins++;
+    strata_lock_release(&stacks_lock);
+    return other;
+}
+
+/* Returns its serial number. */
+static uint64_t unpin(strata_stack *other)
+{
+    strata_lock_take(&stacks_lock);
+    const uint64_t serial = other->serial;
+    other->pins--;
+    strata_lock_release(&stacks_lock);
+    return serial;
+}
+
+/* ---- what stacks hold ---- */
+
+typedef struct holding {
+    uint64_t held, live; /* bytes of the device */
+} holding;
+
+/* Owners of other memory are left out, and one that cannot be queried. */
+static holding holding_of(const strata_stack *stack)
+{
+    strata_resource *top = stack->layers[0];
+    strata_usage usage = {0};
+    holding all = {0};
+    for (size_t i = 0; i < stack->count; i++) {
+        strata_resource *layer = stack->layers[i];
+        usage.reserved_bytes = 0;
+        if (!layer->upstream && layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY)
+            layer->ops->usage(layer, &usage);
+        all.held += usage.reserved_bytes;
+    }
+    top->ops->usage(top, &usage);
+    all.live = usage.live_bytes < all.held ? usage.live_bytes : all.held;
+    return all;
+}
+
+/* What all stacks of the device have beside live blocks. Some of it may be in parts that cannot go. */
+static uint64_t most_given(const strata_device *device)
+{
+    uint64_t bytes = 0;
+    strata_stack *stack;
+    for (uint64_t serial = UINT64_MAX; (stack = pin_next(device, NULL, serial)); serial = unpin(stack)) {
+        const holding its = holding_of(stack);
+        bytes += its.held - its.live;
+    }
+    return bytes;
+}
+
+/* ---- giving back ---- */
+
+/* What the device is to have free. */
+typedef struct goal {
+    const strata_reclaim *request;
+    uint64_t bytes, before; /* in the end; at the start, 0 if the driver does not say */
+    uint64_t given;         /* as layers say */
+} goal;
+
+static uint64_t missing_for(const goal *self)
+{
+    const uint64_t now = strata_device_free_bytes(self->request->device);
+    const uint64_t free = now || self->before ? now : self->given;
+    return free < self->bytes ? self->bytes - free : 0;
+}
+
+/* A layer whose frees wait for the device, as cuMemFree does, counts as one that waits. In the requesting stack it does
+ * not: that one's own calls wait, too. */
+static bool may_ask(const strata_reclaim *request, strata_resource *layer)
+{
+    return layer != request->owner && layer->ops->give_back &&
+           (request->may_wait || layer->stack == request->owner->stack ||
+            layer->ops->capabilities(layer) & STRATA_CAPABILITY_STREAM_ORDERED);
+}
+
+static void ask(goal *self, const strata_stack *stack)
+{
+    const strata_reclaim *request = self->request;
+    uint64_t missing = 1;
+    for (size_t i = 0; i < stack->count && missing; i++)
+        if (may_ask(request, stack->layers[i]) && (missing = missing_for(self)))
+            self->given += stack->layers[i]->ops->give_back(stack->layers[i], missing, request->may_wait);
+}
+
+static void ask_others(goal *self)
+{
+    const strata_device *device = self->request->device;
+    const strata_stack *own = self->request->owner->stack;
+    strata_stack *other;
+    for (uint64_t serial = UINT64_MAX; missing_for(self) && (other = pin_next(device, own, serial));
+         serial = unpin(other))
+        ask(self, other);
+}
+
+/* First what is missing. If that was not enough, memory is in parts or other threads took it: then all. */
+static goal goal_for(const strata_reclaim *self)
+{
+    const uint64_t bytes = (self->bytes + PAGE - 1) / PAGE * PAGE, before = strata_device_free_bytes(self->device);
+    return (goal){
+        .request = self, .before = before, .bytes = self->round == 0 && before < bytes ? bytes : before + bytes};
+}
+
+/* What its own stack gives may go to the owner instead of the device, so the owner tries that before others are asked.
+ */
+static uint64_t reclaim(strata_reclaim *self)
+{
+    const strata_stack *own = self->owner->stack;
+    goal wanted = goal_for(self);
+    if (self->bytes > wanted.before + most_given(self->device))
+        return 0;
+    if (own && !self->others)
+        ask(&wanted, own);
+    if (wanted.given)
+        return wanted.given;
+    if (!self->others)
+        self->round = 0;
+    self->others = true;
+    wanted = goal_for(self);
+    ask_others(&wanted);
+    return wanted.given;
+}
+
+/* In an internal call of the thread a layer gives memory back already. */
+bool strata_reclaim_try(strata_reclaim *self)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread || thread->internal_calls || self->round == MOST_ROUNDS || self->bytes > self->device->info.total_bytes)
+        return false;
+    strata_error_aside aside;
+    strata_error_set_aside(&aside);
+    strata_error_suppress_begin();
+    thread->internal_calls++;
+    const uint64_t given = reclaim(self);
+    thread->internal_calls--;
+    strata_error_suppress_end(false);
+    strata_error_take_back(&aside);
+    self->round++;
+    return given != 0;
+}
+
+bool strata_reclaim_try_all(strata_reclaim *self)
+{
+    if (strata_reclaim_try(self))
+        return true;
+    if (self->may_wait)
+        return false;
+    self->may_wait = true;
+    self->others = false;
+    self->round = 0;
+    return strata_reclaim_try(self);
+}
+
+/* ---- describing ---- */
+
+static void add_name(char names[NAMES], const strata_stack *other, uint64_t held, unsigned before)
+{
+    const size_t length = strlen(names);
+    if (before < MOST_NAMED)
+        snprintf(names + length, NAMES - length, "%s\"%.20s\" %s", before ? ", " : "", other->text,
+                 strata_size_short(held).text);
+    else if (before == MOST_NAMED)
+        snprintf(names + length, NAMES - length, ", others");
+}
+
+void strata_neighbours_describe(const strata_device *device, const strata_stack *own, char text[STRATA_NEIGHBOURS_TEXT])
+{
+    char names[NAMES] = "";
+    uint64_t held = 0, live = 0;
+    unsigned count = 0;
+    strata_stack *other;
+    strata_error_suppress_begin();
+    for (uint64_t serial = UINT64_MAX; (other = pin_next(device, own, serial)); serial = unpin(other)) {
+        const holding its = holding_of(other);
+        held += its.held;
+        live += its.live;
+        if (its.held)
+            add_name(names, other, its.held, count++);
+    }
+    strata_error_suppress_end(false);
+    *text = '\0';
+    if (held)
+        snprintf(text, STRATA_NEIGHBOURS_TEXT, ", of which other stacks hold %s, %s of it live: %s",
+                 strata_size_text(held).text, strata_size_text(live).text, names);
+}

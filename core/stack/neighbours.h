@@ -1,0 +1,35 @@
+/* Stacks of the process: one whose request the device has refused takes what others have free. No lock is held around
+ * these calls. */
+#ifndef STRATA_CORE_STACK_NEIGHBOURS_H
+#define STRATA_CORE_STACK_NEIGHBOURS_H
+
+#include "core/stack/stack.h"
+
+enum { STRATA_NEIGHBOURS_TEXT = 256 };
+
+/* A stack that is built; before its layers are destroyed. Leave waits for threads that ask the stack. */
+void strata_neighbours_join(strata_stack *stack);
+void strata_neighbours_leave(strata_stack *stack);
+
+/* A request that the device has refused. */
+typedef struct strata_reclaim {
+    strata_device *device;
+    strata_resource *owner; /* it gives nothing; perhaps in no stack yet */
+    uint64_t bytes;
+    bool may_wait;  /* for work, after what is complete */
+    bool others;    /* the owner's stack has no more: as `round`, written by the calls */
+    unsigned round; /* calls so far */
+} strata_reclaim;
+
+/* The other layers of the owner's stack give free memory back; once they have no more, other stacks of the device,
+ * until it has enough. True: some was given back, and the request is worth another try. */
+bool strata_reclaim_try(strata_reclaim *self);
+
+/* The same without waiting, and once that gives nothing, with it. */
+bool strata_reclaim_try_all(strata_reclaim *self);
+
+/* For the message of a refusal: which stacks of the device hold memory beside `own`, which may be NULL. Empty: none. */
+void strata_neighbours_describe(const strata_device *device, const strata_stack *own,
+                                char text[STRATA_NEIGHBOURS_TEXT]);
+
+#endif
