@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/size_text.h"
 #include "core/base/thread.h"
+#include "core/stack/calls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -212,6 +213,18 @@ bool strata_reclaim_try_all(strata_reclaim *self)
     self->others = false;
     self->round = 0;
     return strata_reclaim_try(self);
+}
+
+/* ---- completing frees ---- */
+
+void strata_neighbours_reap(const strata_device *device, const strata_stack *own)
+{
+    strata_stack *other;
+    size_t bytes;
+    strata_error_suppress_begin();
+    for (uint64_t serial = UINT64_MAX; (other = pin_next(device, own, serial)); serial = unpin(other))
+        strata_reap_internally(other->layers[0], STRATA_REAP_FINISHED, &bytes);
+    strata_error_suppress_end(false);
 }
 
 /* ---- describing ---- */

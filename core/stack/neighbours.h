@@ -28,6 +28,9 @@ bool strata_reclaim_try(strata_reclaim *self);
 /* The same without waiting, and once that gives nothing, with it. */
 bool strata_reclaim_try_all(strata_reclaim *self);
 
+/* Other stacks of the device learn which of their frees are complete. Failures are ignored. */
+void strata_neighbours_reap(const strata_device *device, const strata_stack *own);
+
 /* For the message of a refusal: which stacks of the device hold memory beside `own`, which may be NULL. Empty: none. */
 void strata_neighbours_describe(const strata_device *device, const strata_stack *own,
                                 char text[STRATA_NEIGHBOURS_TEXT]);

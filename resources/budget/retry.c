@@ -10,6 +10,7 @@
 #include "core/base/size_text.h"
 #include "core/base/timestamp.h"
 #include "core/stack/calls.h"
+#include "core/stack/neighbours.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +46,14 @@ static void reap_below(budget *self, strata_reap_mode mode)
     strata_error_suppress_end(false);
 }
 
+/* Also other stacks of the process, if the account may be theirs too. */
+static void reap_finished(budget *self, const budget_retry *retry)
+{
+    reap_below(self, STRATA_REAP_FINISHED);
+    if (retry->failing->shared)
+        strata_neighbours_reap(self->device, self->resource.stack);
+}
+
 /* Keeps reserved memory. */
 static void trim_below(budget *self)
 {
@@ -69,7 +78,7 @@ static bool wait_for_others(budget *self, budget_retry *retry)
         return false;
     retry->pause = retry->pause < LONGEST / 2 ? 2 * retry->pause : LONGEST;
     nanosleep(&(struct timespec){.tv_nsec = retry->pause}, NULL);
-    reap_below(self, STRATA_REAP_FINISHED);
+    reap_finished(self, retry);
     if (retry->pause >= LONGEST / 2) /* layers below may hold back freed memory */
         trim_below(self);
     return true;
@@ -180,7 +189,7 @@ static bool try_next(budget *self, budget_retry *retry, strata_block *out, strat
 {
     switch (retry->next) {
     case RETRY_REAP:
-        reap_below(self, STRATA_REAP_FINISHED);
+        reap_finished(self, retry);
         retry->next = RETRY_REUSE;
         return true;
     case RETRY_REUSE:

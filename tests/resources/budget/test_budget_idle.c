@@ -162,6 +162,32 @@ static void an_idle_stack_gives_its_memory_to_another_stack(test_fixture *fixtur
     check_ok(strata_runtime_destroy(other));
 }
 
+static void free_after_use(test_fixture *fixture, strata_block *block, CUstream user)
+{
+    check_ok(strata_runtime_prepare_block_use(fixture->runtime, block, user, STRATA_ACCESS_READ));
+    check_ok(strata_runtime_finish_block_use(fixture->runtime, block, user, STRATA_ACCESS_READ));
+    free_block(fixture, block);
+}
+
+/* No stream's word says so. */
+static void an_idle_stack_gives_what_several_streams_used_to_another_stack(test_fixture *fixture)
+{
+    static const char text[] = "budget(limit=256MiB, shared=job, wait=none), async";
+    use_stack(fixture, text);
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *other;
+    strata_block first, second;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &other));
+    check_ok(try_allocate(fixture, 200 * MIB, stream, &first));
+    test_stall *stall = test_stall_begin(user);
+    free_after_use(fixture, &first, user);
+    check_status(strata_runtime_allocate(other, 100 * MIB, stream, &second), STRATA_ERROR_OUT_OF_BUDGET);
+    test_stall_end(stall);
+    check_ok(strata_runtime_allocate(other, 100 * MIB, stream, &second));
+    check_ok(strata_runtime_deallocate(other, &second));
+    check_ok(strata_runtime_destroy(other));
+}
+
 /* Work of another stream may still use the memory when the stream of the free has passed it. */
 static void memory_that_another_stream_uses_does_not(test_fixture *fixture)
 {
@@ -171,9 +197,7 @@ static void memory_that_another_stream_uses_does_not(test_fixture *fixture)
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     check_ok(try_allocate(fixture, 200 * MIB, stream, &block));
     test_stall *stall = test_stall_begin(user);
-    check_ok(strata_runtime_prepare_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-    check_ok(strata_runtime_finish_block_use(fixture->runtime, &block, user, STRATA_ACCESS_READ));
-    free_block(fixture, &block);
+    free_after_use(fixture, &block, user);
     assert_int_equal(status_elsewhere(100 * MIB), REFUSED);
     test_stall_end(stall);
     check_ok(strata_runtime_reap_pending(fixture->runtime));
@@ -238,6 +262,7 @@ int main(int count, char **arguments)
         TEST_CASE(however_many_blocks_an_idle_process_freed_others_get_them),
         TEST_CASE(on_however_many_streams_an_idle_process_freed_others_get_most),
         TEST_CASE(an_idle_stack_gives_its_memory_to_another_stack),
+        TEST_CASE(an_idle_stack_gives_what_several_streams_used_to_another_stack),
         TEST_CASE(memory_that_another_stream_uses_does_not),
         TEST_CASE(memory_that_a_layer_keeps_does_not),
         TEST_CASE(a_stream_that_writes_its_word_late_finds_the_page),
