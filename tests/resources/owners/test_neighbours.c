@@ -1,7 +1,6 @@
 /* Several stacks of one process on one device, of any owners: one that is refused memory by the device takes what
  * others have free. test_pool_neighbours.c has more about two pools. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +14,6 @@
 
 #include <strata/direct.h>
 #include <strata/failure_callback.h>
-#include <strata/pool.h>
 
 #define GIB (1024 * MIB)
 
@@ -552,127 +550,6 @@ static void name_nobody_where_there_is_none(void)
     }
 }
 
-/* ---- a layer of one's own ---- */
-
-/* It stands over a pool, and observes when it is asked. */
-typedef struct witness {
-    strata_resource resource;
-    strata_runtime *nested; /* if not NULL, its give_back asks there for more than there is */
-    atomic_bool slow, inside, ended;
-    bool ended_inside;
-    unsigned calls;
-    uint64_t bytes;
-} witness;
-
-static uint64_t witness_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
-{
-    witness *self = (witness *)resource;
-    strata_block refused;
-    (void)may_wait;
-    self->calls++;
-    self->bytes = bytes;
-    self->inside = true;
-    if (self->nested)
-        child_status(strata_runtime_allocate(self->nested, 2 * GIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
-    if (self->slow)
-        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
-    self->ended_inside |= self->ended;
-    return 0;
-}
-
-static void witness_destroy(strata_resource *resource)
-{
-    ((witness *)resource)->ended = true;
-}
-
-static const strata_resource_ops witness_ops = {
-    .size = sizeof(strata_resource_ops),
-    .transparent = true,
-    .name = "witness",
-    .destroy = witness_destroy,
-    .give_back = witness_give_back,
-};
-
-/* Has 3 GiB free. */
-static strata_stack *stack_with(witness *self)
-{
-    strata_resource *layers[2] = {&self->resource};
-    strata_stack *stack;
-    self->resource.ops = &witness_ops;
-    child_ok(strata_pool_create(0, NULL, &layers[1]));
-    child_ok(strata_stack_build(layers, 2, 0, &stack));
-    strata_resource *top = strata_stack_top(stack);
-    strata_block block;
-    child_ok(strata_resource_allocate(top, &(strata_request){.bytes = 3 * GIB}, &block));
-    child_ok(strata_resource_deallocate(top, &block, NULL));
-    return stack;
-}
-
-static void ask_once_and_for_what_is_missing(void)
-{
-    begin();
-    witness seen = {0};
-    strata_stack *stack = stack_with(&seen);
-    strata_runtime *second = make_stack("direct");
-    size_t left = 0, total;
-    child_check(test_cu()->MemGetInfo(&left, &total) == CUDA_SUCCESS);
-    strata_block block = take(second, GIB / 2);
-    give(second, &block);
-    child_check(seen.calls == 0);
-    block = take(second, 2 * GIB);
-    child_check(seen.calls == 1 && seen.bytes <= 2 * GIB - left + 2 * MIB);
-    give(second, &block);
-    end_stack(second);
-    child_ok(strata_stack_destroy(stack));
-}
-
-/* What a layer requests while it gives memory back does not make it, or another one, give more back. */
-static void ask_nobody_meanwhile(void)
-{
-    begin();
-    witness seen = {.nested = make_stack("direct")};
-    strata_stack *stack = stack_with(&seen);
-    strata_runtime *second = make_stack("direct");
-    const strata_block block = take(second, 2 * GIB);
-    child_check(seen.calls == 1);
-    give(second, &block);
-    end_stack(second);
-    end_stack(seen.nested);
-    child_ok(strata_stack_destroy(stack));
-}
-
-static void *destroy_stack(void *stack)
-{
-    child_ok(strata_stack_destroy(stack));
-    return NULL;
-}
-
-static void *take_and_give(void *runtime)
-{
-    test_make_current();
-    const strata_block block = take(runtime, 2 * GIB);
-    give(runtime, &block);
-    return NULL;
-}
-
-/* Its end waits until it has given back. */
-static void stay_while_asked(void)
-{
-    begin();
-    witness seen = {.slow = true};
-    strata_stack *stack = stack_with(&seen);
-    strata_runtime *second = make_stack("direct");
-    pthread_t asking, ending;
-    child_check(pthread_create(&asking, NULL, take_and_give, second) == 0);
-    while (!seen.inside)
-        sched_yield();
-    child_check(pthread_create(&ending, NULL, destroy_stack, stack) == 0);
-    pthread_join(asking, NULL);
-    pthread_join(ending, NULL);
-    child_check(seen.calls >= 1 && !seen.ended_inside);
-    end_stack(second);
-}
-
 /* ---- threads ---- */
 
 static _Atomic bool over;
@@ -851,9 +728,6 @@ CASE(a_refusal_of_a_chunk_names_who_holds_the_device, "name_the_stacks_beside_a_
 CASE(a_refusal_of_an_initial_size_names_who_holds_the_device, "name_the_stacks_beside_an_initial_size")
 CASE(a_refusal_beside_many_stacks_names_some, "name_some_of_many_stacks")
 CASE(a_refusal_beside_no_stack_names_none, "name_nobody_where_there_is_none")
-CASE(a_layer_is_asked_once_for_what_is_missing, "ask_once_and_for_what_is_missing")
-CASE(a_layer_that_gives_back_asks_nobody, "ask_nobody_meanwhile")
-CASE(a_stack_does_not_end_while_it_gives_back, "stay_while_asked")
 CASE(memory_is_taken_from_stacks_that_are_being_destroyed, "take_from_those_that_end")
 CASE(stacks_of_all_kinds_take_from_each_other, "take_from_each_other")
 
@@ -890,9 +764,6 @@ int main(int count, char **arguments)
         TEST_SCENARIO(name_the_stacks_beside_an_initial_size),
         TEST_SCENARIO(name_some_of_many_stacks),
         TEST_SCENARIO(name_nobody_where_there_is_none),
-        TEST_SCENARIO(ask_once_and_for_what_is_missing),
-        TEST_SCENARIO(ask_nobody_meanwhile),
-        TEST_SCENARIO(stay_while_asked),
         TEST_SCENARIO(take_from_those_that_end),
         TEST_SCENARIO(take_from_each_other),
     };
@@ -933,9 +804,6 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_refusal_of_an_initial_size_names_who_holds_the_device),
         cmocka_unit_test(a_refusal_beside_many_stacks_names_some),
         cmocka_unit_test(a_refusal_beside_no_stack_names_none),
-        cmocka_unit_test(a_layer_is_asked_once_for_what_is_missing),
-        cmocka_unit_test(a_layer_that_gives_back_asks_nobody),
-        cmocka_unit_test(a_stack_does_not_end_while_it_gives_back),
         cmocka_unit_test(memory_is_taken_from_stacks_that_are_being_destroyed),
         cmocka_unit_test(stacks_of_all_kinds_take_from_each_other),
     };

@@ -1,0 +1,206 @@
+/* `give_back`: a layer of the program's own in a stack that has memory free, while another stack is refused memory by
+ * the device. tests/resources/owners/test_neighbours.c has the library's layers. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "support/child.h"
+#include "support/pool.h"
+
+#include <strata/pool.h>
+
+#define GIB (1024 * MIB)
+
+static strata_runtime *make_stack(const char *text)
+{
+    strata_runtime *runtime;
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
+    return runtime;
+}
+
+static void end_stack(strata_runtime *runtime)
+{
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void begin(void)
+{
+    test_open_driver_quietly();
+    test_make_current();
+}
+
+static strata_block take(strata_runtime *runtime, size_t bytes)
+{
+    strata_block block;
+    child_ok(strata_runtime_allocate(runtime, bytes, NULL, &block));
+    return block;
+}
+
+static void give(strata_runtime *runtime, const strata_block *block)
+{
+    child_ok(strata_runtime_deallocate(runtime, block));
+}
+
+/* It stands over a pool, and observes when it is asked. */
+typedef struct witness {
+    strata_resource resource;
+    strata_runtime *nested; /* if not NULL, its give_back asks there for more than there is */
+    atomic_bool slow, inside, ended;
+    bool ended_inside;
+    unsigned calls;
+    uint64_t bytes;
+} witness;
+
+static uint64_t witness_give_back(strata_resource *resource, uint64_t bytes, bool may_wait)
+{
+    witness *self = (witness *)resource;
+    strata_block refused;
+    (void)may_wait;
+    self->calls++;
+    self->bytes = bytes;
+    self->inside = true;
+    if (self->nested)
+        child_status(strata_runtime_allocate(self->nested, 2 * GIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    if (self->slow)
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    self->ended_inside |= self->ended;
+    return 0;
+}
+
+static void witness_destroy(strata_resource *resource)
+{
+    ((witness *)resource)->ended = true;
+}
+
+static const strata_resource_ops witness_ops = {
+    .size = sizeof(strata_resource_ops),
+    .transparent = true,
+    .name = "witness",
+    .destroy = witness_destroy,
+    .give_back = witness_give_back,
+};
+
+/* Has 3 GiB free. */
+static strata_stack *stack_with(witness *self)
+{
+    strata_resource *layers[2] = {&self->resource};
+    strata_stack *stack;
+    self->resource.ops = &witness_ops;
+    child_ok(strata_pool_create(0, NULL, &layers[1]));
+    child_ok(strata_stack_build(layers, 2, 0, &stack));
+    strata_resource *top = strata_stack_top(stack);
+    strata_block block;
+    child_ok(strata_resource_allocate(top, &(strata_request){.bytes = 3 * GIB}, &block));
+    child_ok(strata_resource_deallocate(top, &block, NULL));
+    return stack;
+}
+
+static void ask_once_and_for_what_is_missing(void)
+{
+    begin();
+    witness seen = {0};
+    strata_stack *stack = stack_with(&seen);
+    strata_runtime *second = make_stack("direct");
+    size_t left = 0, total;
+    child_check(test_cu()->MemGetInfo(&left, &total) == CUDA_SUCCESS);
+    strata_block block = take(second, GIB / 2);
+    give(second, &block);
+    child_check(seen.calls == 0);
+    block = take(second, 2 * GIB);
+    child_check(seen.calls == 1 && seen.bytes <= 2 * GIB - left + 2 * MIB);
+    give(second, &block);
+    end_stack(second);
+    child_ok(strata_stack_destroy(stack));
+}
+
+/* What a layer requests while it gives memory back does not make it, or another one, give more back. */
+static void ask_no_other_meanwhile(void)
+{
+    begin();
+    witness seen = {.nested = make_stack("direct")};
+    strata_stack *stack = stack_with(&seen);
+    strata_runtime *second = make_stack("direct");
+    const strata_block block = take(second, 2 * GIB);
+    child_check(seen.calls == 1);
+    give(second, &block);
+    end_stack(second);
+    end_stack(seen.nested);
+    child_ok(strata_stack_destroy(stack));
+}
+
+static void *destroy_stack(void *stack)
+{
+    child_ok(strata_stack_destroy(stack));
+    return NULL;
+}
+
+static void *take_and_give(void *runtime)
+{
+    test_make_current();
+    const strata_block block = take(runtime, 2 * GIB);
+    give(runtime, &block);
+    return NULL;
+}
+
+/* Its end waits until it has given back. */
+static void stay_while_asked(void)
+{
+    begin();
+    witness seen = {.slow = true};
+    strata_stack *stack = stack_with(&seen);
+    strata_runtime *second = make_stack("direct");
+    pthread_t asking, ending;
+    child_check(pthread_create(&asking, NULL, take_and_give, second) == 0);
+    while (!seen.inside)
+        sched_yield();
+    child_check(pthread_create(&ending, NULL, destroy_stack, stack) == 0);
+    pthread_join(asking, NULL);
+    pthread_join(ending, NULL);
+    child_check(seen.calls >= 1 && !seen.ended_inside);
+    end_stack(second);
+}
+
+/* ---- the tests ---- */
+
+static void run(const char *scenario)
+{
+    static const char *const small_device[] = {"STRATA_DRIVER=sim", "STRATA_SIM_MEMORY=4GiB", NULL};
+    test_child_run(scenario, small_device);
+}
+
+static void a_layer_is_asked_once_for_what_is_missing(void **state)
+{
+    (void)state;
+    run("ask_once_and_for_what_is_missing");
+}
+
+static void a_layer_that_gives_back_makes_no_other_give_back(void **state)
+{
+    (void)state;
+    run("ask_no_other_meanwhile");
+}
+
+static void a_stack_does_not_end_while_it_gives_back(void **state)
+{
+    (void)state;
+    run("stay_while_asked");
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(ask_once_and_for_what_is_missing),
+        TEST_SCENARIO(ask_no_other_meanwhile),
+        TEST_SCENARIO(stay_while_asked),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    setenv("STRATA_DRIVER", "auto", 0);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_layer_is_asked_once_for_what_is_missing),
+        cmocka_unit_test(a_layer_that_gives_back_makes_no_other_give_back),
+        cmocka_unit_test(a_stack_does_not_end_while_it_gives_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
