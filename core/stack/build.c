@@ -312,11 +312,11 @@ strata_status strata_stack_build_named(strata_resource *const *resources, size_t
     if (text)
         strcpy(stack->text, text);
     status = connect_and_begin(stack, &list);
-    if (status == STRATA_SUCCESS)
-        strata_neighbours_join(stack);
     for (size_t i = count; i-- > 0 && status == STRATA_SUCCESS;)
         if (stack->ops[i].built)
             stack->ops[i].built(stack->layers[i]);
+    if (status == STRATA_SUCCESS)
+        strata_neighbours_join(stack);
     *out = status == STRATA_SUCCESS ? stack : NULL;
     return status;
 }

@@ -89,15 +89,22 @@ static holding holding_of(const strata_stack *stack)
     strata_resource *top = stack->layers[0];
     strata_usage usage = {0};
     holding all = {0};
+    uint64_t live_elsewhere = 0;
     for (size_t i = 0; i < stack->count; i++) {
         strata_resource *layer = stack->layers[i];
-        usage.reserved_bytes = 0;
-        if (!layer->upstream && layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY)
-            layer->ops->usage(layer, &usage);
-        all.held += usage.reserved_bytes;
+        if (layer->upstream)
+            continue;
+        usage = (strata_usage){0};
+        layer->ops->usage(layer, &usage);
+        if (layer->ops->capabilities(layer) & STRATA_CAPABILITY_DEVICE_MEMORY)
+            all.held += usage.reserved_bytes;
+        else
+            live_elsewhere += usage.live_bytes;
     }
-    top->ops->usage(top, &usage);
-    all.live = usage.live_bytes < all.held ? usage.live_bytes : all.held;
+    if (stack->count > 1) /* what layers keep is live for the owner */
+        top->ops->usage(top, &usage);
+    all.live = usage.live_bytes > live_elsewhere ? usage.live_bytes - live_elsewhere : 0;
+    all.live = all.live < all.held ? all.live : all.held;
     return all;
 }
 
@@ -133,9 +140,12 @@ static uint64_t missing_for(const goal *self)
  * not: that one's own calls wait, too. */
 static bool may_ask(const strata_reclaim *request, strata_resource *layer)
 {
-    return layer != request->owner && layer->ops->give_back &&
-           (request->may_wait || layer->stack == request->owner->stack ||
-            layer->ops->capabilities(layer) & STRATA_CAPABILITY_STREAM_ORDERED);
+    if (layer == request->owner || !layer->ops->give_back)
+        return false;
+    const uint32_t capabilities = layer->ops->capabilities(layer);
+    return layer->stack == request->owner->stack ||
+           (capabilities & STRATA_CAPABILITY_DEVICE_MEMORY &&
+            (request->may_wait || capabilities & STRATA_CAPABILITY_STREAM_ORDERED));
 }
 
 static void ask(goal *self, const strata_stack *stack)
@@ -165,24 +175,30 @@ static goal goal_for(const strata_reclaim *self)
         .request = self, .before = before, .bytes = self->round == 0 && before < bytes ? bytes : before + bytes};
 }
 
+/* Or another thread has made it give the same back. */
+static bool has_given(const goal *self)
+{
+    return self->given || strata_device_free_bytes(self->request->device) > self->before;
+}
+
 /* What its own stack gives may go to the owner instead of the device, so the owner tries that before others are asked.
  */
-static uint64_t reclaim(strata_reclaim *self)
+static bool reclaim(strata_reclaim *self)
 {
     const strata_stack *own = self->owner->stack;
     goal wanted = goal_for(self);
-    if (self->bytes > wanted.before + most_given(self->device))
-        return 0;
+    if (self->round == 0 && self->bytes > wanted.before + most_given(self->device))
+        return false;
     if (own && !self->others)
         ask(&wanted, own);
     if (wanted.given)
-        return wanted.given;
+        return true;
     if (!self->others)
         self->round = 0;
     self->others = true;
     wanted = goal_for(self);
     ask_others(&wanted);
-    return wanted.given;
+    return has_given(&wanted);
 }
 
 /* In an internal call of the thread a layer gives memory back already. */
@@ -195,12 +211,12 @@ bool strata_reclaim_try(strata_reclaim *self)
     strata_error_set_aside(&aside);
     strata_error_suppress_begin();
     thread->internal_calls++;
-    const uint64_t given = reclaim(self);
+    const bool given = reclaim(self);
     thread->internal_calls--;
     strata_error_suppress_end(false);
     strata_error_take_back(&aside);
     self->round++;
-    return given != 0;
+    return given;
 }
 
 bool strata_reclaim_try_all(strata_reclaim *self)

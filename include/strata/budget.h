@@ -36,7 +36,7 @@ typedef enum strata_budget_wait {
 /* Called when the bytes in use rise to the soft mark (above: true) and then fall below the low mark (false): in that
  * order, one call at a time, without a lock, usually on the thread that passed the mark; during a call its thread also
  * reports other threads' marks. If more than 16 wait, a rise and the following fall are dropped together; the last call
- * reports the current state. The callback may free and allocate. */
+ * reports the current state. The callback may free and allocate, but not end a stack. */
 typedef void (*strata_budget_soft_callback)(strata_budget_account *account, bool above, size_t in_use, void *data);
 
 typedef struct strata_budget_options {

@@ -250,10 +250,6 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * no error and does not call into the stack. NULL: not needed. Never forwarded. */
     void (*graph_event)(strata_resource *self, const strata_graph_event *event);
 
-    /* Called once the stack is built, lowest layer first, before any request, for what may be done ahead. It raises no
-     * error: what fails here is tried again, and said, when it is needed. NULL: nothing to do. Never forwarded. */
-    void (*built)(strata_resource *self);
-
     /* Of the library's own layers that hold freed memory until streams have finished: adds it to the sums of
      * strata_stack_visit_frees. NULL: not needed. Never forwarded. */
     void (*sum_frees)(strata_resource *self, struct strata_stream_sums *sums);
@@ -263,6 +259,10 @@ struct strata_resource_ops { /* static const; later versions may append members 
      * what has to be waited for. Returns how much; errors are suppressed. It is called on the requesting thread and
      * allocates nothing of any stack. NULL: the layer keeps none. Never forwarded. */
     uint64_t (*give_back)(strata_resource *self, uint64_t bytes, bool may_wait);
+
+    /* Called once the stack is built, lowest layer first, before any request, for what may be done ahead. It raises no
+     * error: what fails here is tried again, and said, when it is needed. NULL: nothing to do. Never forwarded. */
+    void (*built)(strata_resource *self);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

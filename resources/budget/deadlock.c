@@ -48,10 +48,21 @@ static uint64_t held_by_stuck(budget *self, const strata_budget_account *account
     return bytes;
 }
 
-/* Whether a request would not fit even if all but the stuck threads freed what they have. */
+static bool several_are_stuck(const budget *self)
+{
+    unsigned count = 0;
+    for (const budget_waiter *waiter = self->waiters; waiter; waiter = waiter->next)
+        count += waiter->stuck;
+    return count > 1;
+}
+
+/* Whether a request would not fit even if all but the stuck threads freed what they have. One that waits alone may wait
+ * for a thread that takes its blocks over: only if no other thread has any. */
 static bool waits_for_stuck(budget *self, const budget_waiter *waiter)
 {
     const uint64_t limit = budget_limit_of(waiter->failing), held = held_by_stuck(self, waiter->failing);
+    if (!several_are_stuck(self))
+        return held == budget_in_use(waiter->failing);
     return limit && (held >= limit || waiter->bytes > limit - held);
 }
 

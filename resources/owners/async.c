@@ -432,12 +432,12 @@ static strata_status async_trim(strata_resource *resource, size_t keep_bytes, si
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_timelines_show_completed(self->device);
     size_t before = 0, after = 0;
     const char *call = "cuMemPoolGetAttribute";
     CUresult result = pool_bytes(self, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &before);
     /* The driver takes a size that it cannot round up for zero (tests/answers/h200.txt, "pool_release.trim.huge"). */
     if (result == CUDA_SUCCESS && keep_bytes < before) {
+        strata_timelines_show_completed(self->device);
         result = strata_cu.MemPoolTrimTo(self->pool, keep_bytes);
         call = "cuMemPoolTrimTo";
     }

@@ -65,21 +65,28 @@ static strata_status query_device_free(strata_device *device, size_t *bytes)
 
 static strata_status claim_room(managed *self, const strata_request *request)
 {
-    size_t device_free;
+    strata_reclaim reclaim = {.device = self->base.device, .owner = &self->base.resource, .bytes = request->bytes};
     if (self->options.oversubscribe)
         return STRATA_SUCCESS;
-    strata_status status = query_device_free(self->base.device, &device_free);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_lock_take(&self->room_lock);
-    if (self->claimed == 0 || device_free > self->room)
-        self->room = device_free;
-    size_t claimed = self->claimed, room = self->room;
-    bool fits = request->bytes <= device_free && claimed <= room && request->bytes <= room - claimed;
-    if (fits)
-        self->claimed += request->bytes;
-    strata_lock_release(&self->room_lock);
-    return fits ? STRATA_SUCCESS : refuse_room(self, request, device_free, claimed, room);
+    for (;;) {
+        size_t device_free;
+        strata_status status = query_device_free(self->base.device, &device_free);
+        if (status != STRATA_SUCCESS)
+            return status;
+        strata_lock_take(&self->room_lock);
+        if (self->claimed == 0 || device_free > self->room)
+            self->room = device_free;
+        const size_t claimed = self->claimed, room = self->room;
+        const bool has_room = claimed <= room && request->bytes <= room - claimed;
+        const bool fits = request->bytes <= device_free && has_room;
+        if (fits)
+            self->claimed += request->bytes;
+        strata_lock_release(&self->room_lock);
+        if (fits)
+            return STRATA_SUCCESS;
+        if ((claimed && !has_room) || !strata_reclaim_try_all(&reclaim))
+            return refuse_room(self, request, device_free, claimed, room);
+    }
 }
 
 static void give_room_back(managed *self, size_t bytes)
@@ -152,7 +159,6 @@ static strata_status give_memory(strata_per_block *base, const strata_block *blo
 static const strata_per_block_source source = {
     .alignment = ALIGNMENT,
     .most_alignment = ALIGNMENT,
-    .of_device = true,
     .take = take_memory,
     .give = give_memory,
 };

@@ -34,9 +34,11 @@ typedef struct pool_use_bits {
 static inline bool touch_word(_Atomic uint64_t *word, uint64_t mask, bool set)
 {
     const uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-    if (set && mask == UINT64_MAX)
+    if (!set || (now & mask) == mask)
+        return now & mask;
+    if (mask == UINT64_MAX)
         atomic_store_explicit(word, mask, memory_order_relaxed);
-    else if (set && (now & mask) != mask)
+    else
         atomic_fetch_or_explicit(word, mask, memory_order_relaxed);
     return now & mask;
 }

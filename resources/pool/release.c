@@ -126,7 +126,10 @@ uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait
     const uint64_t keep = wanted > self->initial_bytes ? wanted : self->initial_bytes;
     uint64_t given = 0;
     if (reserved > keep && !self->deterministic)
-        self->kind->give_back(self, &(pool_release_terms){.keep = keep, .may_wait = may_wait}, &given);
+        self->kind->give_back(
+            self,
+            &(pool_release_terms){.keep = keep, .at_least = keep == self->initial_bytes && keep, .may_wait = may_wait},
+            &given);
     return given;
 }
 
