@@ -54,12 +54,18 @@ typedef struct pool_decay {
     struct pool_use_bits *_Atomic bits; /* NULL: no window yet; written under map_lock, then permanent */
 } pool_decay;
 
-/* Until at most `keep` bytes are reserved; with `at_least`, while they stay. */
+/* Until at most `keep` bytes are reserved, and while `least` stay. */
 typedef struct pool_release_terms {
     uint64_t keep;
-    bool at_least;
+    uint64_t least;
     bool may_wait; /* for work, after what is complete */
 } pool_release_terms;
+
+/* A chunk, of so many bytes that are reserved now. */
+static inline bool pool_may_release(const pool_release_terms *how, uint64_t reserved, uint64_t chunk_bytes)
+{
+    return reserved > how->keep && reserved - chunk_bytes >= how->least;
+}
 
 /* What differs between memory that can be moved (grow.c, release.c) and memory that stays (upstream.c). No lock is
  * held. */

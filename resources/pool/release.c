@@ -36,19 +36,13 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-static bool may_release(const pool *self, const pool_release_terms *how, uint32_t number)
-{
-    const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]), reserved = self->store.reserved;
-    return how->at_least ? reserved - bytes >= how->keep : reserved > how->keep;
-}
-
 /* A stream that a capture bars cannot be waited for: its memory stays. map_lock is held. */
 static strata_status give_back_chunks(pool *self, const pool_release_terms *how, bool may_wait)
 {
     strata_status status = STRATA_SUCCESS;
     for (uint32_t number = self->store.chunk_count;
          status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
-        if (may_release(self, how, number))
+        if (pool_may_release(how, self->store.reserved, pool_chunk_bytes(&self->store.chunks[number])))
             status = give_back_chunk(self, number, may_wait);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
@@ -127,9 +121,7 @@ uint64_t pool_give_back(strata_resource *resource, uint64_t bytes, bool may_wait
     uint64_t given = 0;
     if (reserved > keep && !self->deterministic)
         self->kind->give_back(
-            self,
-            &(pool_release_terms){.keep = keep, .at_least = keep == self->initial_bytes && keep, .may_wait = may_wait},
-            &given);
+            self, &(pool_release_terms){.keep = keep, .least = self->initial_bytes, .may_wait = may_wait}, &given);
     return given;
 }
 
@@ -140,5 +132,5 @@ strata_status pool_release(pool *self)
     if (!atomic_load_explicit(&self->threshold, memory_order_relaxed) ||
         atomic_load_explicit(&self->reserved, memory_order_relaxed) <= keep)
         return STRATA_SUCCESS;
-    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .at_least = true}, &bytes);
+    return self->kind->give_back(self, &(pool_release_terms){.keep = keep, .least = keep}, &bytes);
 }

@@ -392,7 +392,7 @@ pool_result pool_find_fixed(pool_search *search)
     return found;
 }
 
-static strata_status return_those(pool *self, uint64_t keep, bool at_least, bool may_wait)
+static strata_status return_those(pool *self, const pool_release_terms *how, bool may_wait)
 {
     strata_status status = STRATA_SUCCESS;
     for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
@@ -400,7 +400,7 @@ static strata_status return_those(pool *self, uint64_t keep, bool at_least, bool
         strata_lock_take(&self->map_lock);
         const uint64_t reserved = self->store.reserved, size = pool_chunk_bytes(&self->store.chunks[number]);
         strata_lock_release(&self->map_lock);
-        if (reserved > keep && (!at_least || reserved - keep >= size))
+        if (pool_may_release(how, reserved, size))
             status = give_back_chunk(self, number, may_wait, &given);
         status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
     }
@@ -419,9 +419,9 @@ static strata_status give_back(pool *self, const pool_release_terms *how, uint64
     if (before > how->keep && self->takes_finished)
         pool_poll(self);
     strata_error_suppress_begin();
-    status = return_those(self, how->keep, how->at_least, false);
+    status = return_those(self, how, false);
     if (status == STRATA_SUCCESS && how->may_wait)
-        status = return_those(self, how->keep, how->at_least, true);
+        status = return_those(self, how, true);
     if (status == STRATA_SUCCESS && self->store.source->drain)
         status = self->store.source->drain(&self->store);
     strata_error_suppress_end(status != STRATA_SUCCESS);

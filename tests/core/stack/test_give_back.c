@@ -6,42 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "support/child.h"
-#include "support/pool.h"
+#include "support/neighbours.h"
 
 #include <strata/pool.h>
-
-#define GIB (1024 * MIB)
-
-static strata_runtime *make_stack(const char *text)
-{
-    strata_runtime *runtime;
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
-    return runtime;
-}
-
-static void end_stack(strata_runtime *runtime)
-{
-    child_ok(strata_runtime_destroy(runtime));
-}
-
-static void begin(void)
-{
-    test_open_driver_quietly();
-    test_make_current();
-}
-
-static strata_block take(strata_runtime *runtime, size_t bytes)
-{
-    strata_block block;
-    child_ok(strata_runtime_allocate(runtime, bytes, NULL, &block));
-    return block;
-}
-
-static void give(strata_runtime *runtime, const strata_block *block)
-{
-    child_ok(strata_runtime_deallocate(runtime, block));
-}
 
 /* It stands over a pool, and observes when it is asked. */
 typedef struct witness {
@@ -99,7 +66,7 @@ static strata_stack *stack_with(witness *self)
 
 static void ask_once_and_for_what_is_missing(void)
 {
-    begin();
+    begin_child();
     witness seen = {0};
     strata_stack *stack = stack_with(&seen);
     strata_runtime *second = make_stack("direct");
@@ -118,7 +85,7 @@ static void ask_once_and_for_what_is_missing(void)
 /* What a layer requests while it gives memory back does not make it, or another one, give more back. */
 static void ask_no_other_meanwhile(void)
 {
-    begin();
+    begin_child();
     witness seen = {.nested = make_stack("direct")};
     strata_stack *stack = stack_with(&seen);
     strata_runtime *second = make_stack("direct");
@@ -147,7 +114,7 @@ static void *take_and_give(void *runtime)
 /* Its end waits until it has given back. */
 static void stay_while_asked(void)
 {
-    begin();
+    begin_child();
     witness seen = {.slow = true};
     strata_stack *stack = stack_with(&seen);
     strata_runtime *second = make_stack("direct");
@@ -164,28 +131,22 @@ static void stay_while_asked(void)
 
 /* ---- the tests ---- */
 
-static void run(const char *scenario)
-{
-    static const char *const small_device[] = {"STRATA_DRIVER=sim", "STRATA_SIM_MEMORY=4GiB", NULL};
-    test_child_run(scenario, small_device);
-}
-
 static void a_layer_is_asked_once_for_what_is_missing(void **state)
 {
     (void)state;
-    run("ask_once_and_for_what_is_missing");
+    run_on_small_device("ask_once_and_for_what_is_missing");
 }
 
 static void a_layer_that_gives_back_makes_no_other_give_back(void **state)
 {
     (void)state;
-    run("ask_no_other_meanwhile");
+    run_on_small_device("ask_no_other_meanwhile");
 }
 
 static void a_stack_does_not_end_while_it_gives_back(void **state)
 {
     (void)state;
-    run("stay_while_asked");
+    run_on_small_device("stay_while_asked");
 }
 
 int main(int count, char **arguments)

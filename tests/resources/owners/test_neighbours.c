@@ -7,15 +7,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "support/child.h"
 #include "support/effort.h"
-#include "support/pool.h"
+#include "support/neighbours.h"
 #include "support/stall.h"
 
 #include <strata/direct.h>
 #include <strata/failure_callback.h>
-
-#define GIB (1024 * MIB)
 
 /* Bins whose chunks are as large as several of their blocks. */
 #define BINS  "binning(bins=64MiB, chunk=256MiB)"
@@ -42,24 +39,6 @@ static const char *const askers[] = {
 };
 
 enum { ASKERS = sizeof askers / sizeof askers[0] };
-
-static strata_runtime *make_stack(const char *text)
-{
-    strata_runtime *runtime;
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
-    return runtime;
-}
-
-static void end_stack(strata_runtime *runtime)
-{
-    child_ok(strata_runtime_destroy(runtime));
-}
-
-static void begin(void)
-{
-    test_open_driver_quietly();
-    test_make_current();
-}
 
 static strata_usage usage_of(strata_runtime *runtime)
 {
@@ -92,18 +71,6 @@ static void leave_free(strata_runtime *runtime, size_t bytes)
     blocks those;
     take_blocks(runtime, bytes, NULL, &those);
     give_blocks(runtime, &those);
-}
-
-static strata_block take(strata_runtime *runtime, size_t bytes)
-{
-    strata_block block;
-    child_ok(strata_runtime_allocate(runtime, bytes, NULL, &block));
-    return block;
-}
-
-static void give(strata_runtime *runtime, const strata_block *block)
-{
-    child_ok(strata_runtime_deallocate(runtime, block));
 }
 
 /* ---- every stack beside every other ---- */
@@ -140,7 +107,7 @@ static const char *holder; /* set by the scenario */
 
 static void serve_all_askers(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < ASKERS; i++)
         serve_beside(holder, askers[i]);
 }
@@ -172,7 +139,7 @@ HOLDER(serve_beside_decorators, "budget(limit=8GiB), logging(format=null), stati
 static void keep_what_is_not_needed(void)
 {
     static const char *const holders[] = {"pool", "pool, async", BINS ", direct", "pool, direct"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++) {
         strata_runtime *first = make_stack(holders[i]), *second = make_stack("direct");
         size_t left = 0, total;
@@ -189,7 +156,7 @@ static void keep_what_is_not_needed(void)
 
 static void take_a_little_of_a_full_device(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < ASKERS; i++) {
         strata_runtime *first = make_stack("pool"), *second = make_stack(askers[i]);
         size_t left = 0, total;
@@ -206,7 +173,7 @@ static void take_a_little_of_a_full_device(void)
 /* Nothing goes if it cannot be enough. */
 static void leave_others_alone_where_they_cannot_help(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < ASKERS; i++) {
         strata_runtime *first = make_stack("pool"), *second = make_stack(askers[i]);
         strata_block refused, live = take(first, GIB);
@@ -228,7 +195,7 @@ static void leave_others_alone_at_an_own_limit(void)
                                              "pool(max_size=1GiB), direct",
                                              "budget(limit=1GiB), " BINS ", async",
                                              "pool(deterministic=on)"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof with_limit / sizeof with_limit[0]; i++) {
         strata_runtime *first = make_stack("pool"), *second = make_stack(with_limit[i]);
         strata_block refused;
@@ -244,7 +211,7 @@ static void leave_others_alone_at_an_own_limit(void)
 static void leave_what_is_to_stay(void)
 {
     static const char *const staying[] = {"pool(initial_size=3GiB)", "pool(deterministic=on)"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof staying / sizeof staying[0]; i++) {
         strata_runtime *first = make_stack(staying[i]), *second = make_stack("direct");
         strata_block block;
@@ -258,11 +225,77 @@ static void leave_what_is_to_stay(void)
     }
 }
 
+/* A small request beside one chunk of the initial size and a block in another: what is above the initial size is less
+ * than a chunk. */
+static void keep_the_chunk_of_an_initial_size(void)
+{
+    begin_child();
+    size_t left = 0, total;
+    strata_block refused;
+    strata_runtime *first = make_stack("pool(initial_size=1GiB), direct"), *second = make_stack("direct");
+    const strata_block all = take(first, GIB), live = take(first, 4 * MIB);
+    give(first, &all);
+    child_check(test_cu()->MemGetInfo(&left, &total) == CUDA_SUCCESS);
+    const size_t held = usage_of(first).reserved_bytes;
+    child_check(held > GIB);
+    child_status(strata_runtime_allocate(second, left + MIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    child_check(usage_of(first).reserved_bytes == held);
+    give(first, &live);
+    end_stack(second);
+    end_stack(first);
+}
+
+/* More than managed's own room for all its blocks: no memory of the device would help. */
+static void leave_others_alone_at_the_room_of_managed(void)
+{
+    begin_child();
+    strata_block refused;
+    strata_runtime *first = make_stack("pool"), *second = make_stack("managed");
+    const strata_block live = take(second, 3 * GIB);
+    leave_free(first, 2 * GIB);
+    child_status(strata_runtime_allocate(second, 2 * GIB, NULL, &refused), STRATA_ERROR_OUT_OF_MEMORY);
+    child_check(usage_of(first).reserved_bytes == 2 * GIB);
+    give(second, &live);
+    end_stack(second);
+    end_stack(first);
+}
+
+/* The youngest stack has memory of the host free; the older one's frees wait for the device, so both are asked late. */
+static void leave_memory_of_the_host_alone(void)
+{
+    begin_child();
+    strata_runtime *device = make_stack("pool, direct"), *host = make_stack(FIXED ", pinned");
+    strata_runtime *asker = make_stack("direct");
+    leave_free(device, 3 * GIB);
+    leave_free(host, 512 * MIB);
+    const size_t held = usage_of(host).reserved_bytes;
+    const strata_block block = take(asker, 2 * GIB);
+    child_check(usage_of(host).reserved_bytes == held);
+    give(asker, &block);
+    end_stack(asker);
+    end_stack(host);
+    end_stack(device);
+}
+
+/* What is live in one branch is not live in the other. */
+static void take_from_a_branch_beside_one_of_other_memory(void)
+{
+    begin_child();
+    strata_runtime *first = make_stack("fallback(pool(max_size=2GiB) | managed)"), *second = make_stack("direct");
+    const strata_block live = take(first, 3 * GIB);
+    leave_free(first, 2 * GIB);
+    const strata_block block = take(second, 3 * GIB);
+    give(second, &block);
+    give(first, &live);
+    end_stack(second);
+    end_stack(first);
+}
+
 static void take_for_an_initial_size(void)
 {
     static const char *const initial[] = {"pool(initial_size=3GiB)", "pool(initial_size=3GiB), direct",
                                           "async(initial_size=3GiB)"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof initial / sizeof initial[0]; i++) {
         strata_runtime *first = make_stack("pool");
         leave_free(first, 3 * GIB);
@@ -281,7 +314,7 @@ static void take_for_an_initial_size(void)
 static void give_own_chunks_first(void)
 {
     static const char *const owns[] = {BINS ", direct", FIXED ", direct", "pool, direct", BINS ", pool"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof owns / sizeof owns[0]; i++) {
         strata_runtime *first = make_stack("pool"), *second = make_stack(owns[i]);
         leave_free(second, GIB + GIB / 2);
@@ -304,7 +337,7 @@ static bool count_call(const strata_request *request, const strata_error *error,
 /* A callback is called only where others cannot help. */
 static void call_back_last(void)
 {
-    begin();
+    begin_child();
     unsigned calls = 0;
     strata_resource *layers[2];
     strata_stack *stack;
@@ -385,7 +418,7 @@ enum { BUSY = sizeof busy_stacks / sizeof busy_stacks[0] };
 /* The askers are those whose own calls do not wait for the device. */
 static void take_what_is_complete_first(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < BUSY; i++) {
         serve_without_waiting(busy_stacks[i], "pool");
         serve_without_waiting(busy_stacks[i], "async");
@@ -394,7 +427,7 @@ static void take_what_is_complete_first(void)
 
 static void wait_before_a_refusal(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < BUSY; i++)
         for (size_t j = 0; j < ASKERS; j += step())
             serve_after_waiting(busy_stacks[i], askers[j]);
@@ -404,7 +437,7 @@ static void wait_before_a_refusal(void)
 static void take_without_waiting_for_the_device_first(void)
 {
     static const char *const holders[] = {BINS ", direct", "pool, direct"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++) {
         strata_runtime *first = make_stack("pool"), *second = make_stack("pool"), *third = make_stack(holders[i]);
         CUstream stream;
@@ -430,7 +463,7 @@ static void take_without_waiting_for_the_device_first(void)
 static void take_during_a_capture(void)
 {
     static const char *const holders[] = {"pool", "async", BINS ", async", BINS ", direct", "pool, direct"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++)
         for (size_t j = 0; j < ASKERS; j += step()) {
             CUstream stream;
@@ -457,7 +490,7 @@ static void take_during_a_capture(void)
 static void name_the_stack_that_holds_the_device(void)
 {
     static const char *const holders[] = {"pool", "async", "direct", BINS ", direct", "pool, async"};
-    begin();
+    begin_child();
     for (size_t i = 0; i < sizeof holders / sizeof holders[0]; i++)
         for (size_t j = 0; j < ASKERS; j += step()) {
             blocks live;
@@ -479,7 +512,7 @@ static void name_the_stack_that_holds_the_device(void)
 
 static void name_the_stacks_beside_a_bins_chunk(void)
 {
-    begin();
+    begin_child();
     strata_runtime *first = make_stack("pool"), *second = make_stack(BINS ", direct");
     strata_block refused, live = take(first, 4 * GIB - 128 * MIB);
     blocks own = {0};
@@ -500,7 +533,7 @@ static void name_the_stacks_beside_an_initial_size(void)
 {
     static const char *const initial[] = {"async(initial_size=2GiB)", "pool(initial_size=2GiB)",
                                           "pool(initial_size=2GiB), direct"};
-    begin();
+    begin_child();
     strata_runtime *first = make_stack("direct");
     const strata_block live = take(first, 3 * GIB);
     for (size_t i = 0; i < sizeof initial / sizeof initial[0]; i++) {
@@ -521,7 +554,7 @@ static void name_the_stacks_beside_an_initial_size(void)
 /* Three of five by name, and memory of the host counts for none. */
 static void name_some_of_many_stacks(void)
 {
-    begin();
+    begin_child();
     strata_runtime *stacks[6];
     strata_block live[5], refused;
     for (int i = 0; i < 5; i++) {
@@ -540,7 +573,7 @@ static void name_some_of_many_stacks(void)
 
 static void name_nobody_where_there_is_none(void)
 {
-    begin();
+    begin_child();
     for (size_t i = 0; i < ASKERS; i++) {
         strata_block refused;
         strata_runtime *only = make_stack(askers[i]);
@@ -552,20 +585,10 @@ static void name_nobody_where_there_is_none(void)
 
 /* ---- threads ---- */
 
-static _Atomic bool over;
-
 static unsigned rounds(void)
 {
     return (unsigned)test_effort(ROUNDS, ROUNDS_DEBUGGED);
 }
-
-typedef struct worker {
-    pthread_t thread;
-    strata_runtime *runtime; /* NULL: made for each block */
-    const char *text;
-    unsigned rounds; /* 0: until `over` */
-    unsigned served;
-} worker;
 
 /* A stack comes, has memory free, and goes. */
 static void *build_and_destroy(void *data)
@@ -608,39 +631,11 @@ static void take_while_one_ends(const char *ending, const char *asker)
 
 static void take_from_those_that_end(void)
 {
-    begin();
+    begin_child();
     take_while_one_ends("async", "direct");
     take_while_one_ends("pool, async", "pool");
     take_while_one_ends(BINS ", direct", "async");
     take_while_one_ends(GUARD ", pool", "pool, direct");
-}
-
-/* Blocks of any size, the last bytes of each written and read back. */
-static void *come_and_go(void *data)
-{
-    worker *self = data;
-    uint32_t seed = 7;
-    CUstream stream;
-    test_make_current();
-    child_ok(strata_runtime_stream_acquire(self->runtime, &stream));
-    for (unsigned i = 0; i < self->rounds; i++) {
-        strata_block block;
-        unsigned char last = 0;
-        seed = seed * 1664525 + 1013904223;
-        const size_t bytes = 4096 + (size_t)((uint64_t)(seed >> 8) * 3 * GIB >> 24);
-        const strata_status status = strata_runtime_allocate(self->runtime, bytes, stream, &block);
-        if (status == STRATA_ERROR_OUT_OF_MEMORY)
-            continue;
-        child_ok(status);
-        self->served++;
-        const CUdeviceptr end = block.address + block.bytes - 4096;
-        child_check(test_cu()->MemsetD8Async(end, (unsigned char)i, 4096, stream) == CUDA_SUCCESS);
-        child_check(test_cu()->MemcpyDtoHAsync(&last, end + 4095, 1, stream) == CUDA_SUCCESS);
-        child_check(test_cu()->StreamSynchronize(stream) == CUDA_SUCCESS && last == (unsigned char)i);
-        child_ok(strata_runtime_deallocate(self->runtime, &block));
-    }
-    child_ok(strata_runtime_stream_release(self->runtime, stream));
-    return NULL;
 }
 
 /* Each takes from the others, and all may be refused. */
@@ -648,12 +643,13 @@ static void take_from_each_other(void)
 {
     static const char *const texts[] = {"pool", "async", "pool, direct", BINS ", async"};
     enum { WORKERS = sizeof texts / sizeof texts[0] };
-    begin();
+    begin_child();
     worker workers[WORKERS] = {0};
     for (int i = 0; i < WORKERS; i++) {
         workers[i].runtime = make_stack(texts[i]);
+        workers[i].most = 3 * GIB;
         workers[i].rounds = rounds();
-        child_check(pthread_create(&workers[i].thread, NULL, come_and_go, &workers[i]) == 0);
+        begin_worker(&workers[i], come_and_go);
     }
     for (int i = 0; i < WORKERS; i++)
         pthread_join(workers[i].thread, NULL);
@@ -667,12 +663,6 @@ static void take_from_each_other(void)
 
 /* ---- the tests ---- */
 
-static void run(const char *scenario)
-{
-    static const char *const small_device[] = {"STRATA_DRIVER=sim", "STRATA_SIM_MEMORY=4GiB", NULL};
-    test_child_run(scenario, small_device);
-}
-
 static void run_without_virtual_memory(const char *scenario)
 {
     static const char *const small_device[] = {"STRATA_DRIVER=sim", "STRATA_SIM_MEMORY=4GiB",
@@ -680,11 +670,11 @@ static void run_without_virtual_memory(const char *scenario)
     test_child_run(scenario, small_device);
 }
 
-#define CASE(name, scenario)       \
-    static void name(void **state) \
-    {                              \
-        (void)state;               \
-        run(scenario);             \
+#define CASE(name, scenario)           \
+    static void name(void **state)     \
+    {                                  \
+        (void)state;                   \
+        run_on_small_device(scenario); \
     }
 
 #define CASE_WITHOUT_VIRTUAL_MEMORY(name, scenario) \
@@ -715,6 +705,10 @@ CASE(a_full_device_serves_a_small_request_of_every_stack, "take_a_little_of_a_fu
 CASE(free_memory_that_would_not_do_stays, "leave_others_alone_where_they_cannot_help")
 CASE(a_limit_of_ones_own_costs_others_nothing, "leave_others_alone_at_an_own_limit")
 CASE(initial_sizes_and_deterministic_pools_stay, "leave_what_is_to_stay")
+CASE(a_chunk_of_an_initial_size_stays, "keep_the_chunk_of_an_initial_size")
+CASE(what_managed_has_no_room_for_costs_others_nothing, "leave_others_alone_at_the_room_of_managed")
+CASE(memory_of_the_host_stays, "leave_memory_of_the_host_alone")
+CASE(a_branch_gives_beside_one_of_other_memory, "take_from_a_branch_beside_one_of_other_memory")
 CASE(an_initial_size_is_taken_from_others, "take_for_an_initial_size")
 CASE_WITHOUT_VIRTUAL_MEMORY(an_initial_size_without_virtual_memory_is_taken_from_others, "take_for_an_initial_size")
 CASE(own_chunks_go_before_those_of_others, "give_own_chunks_first")
@@ -752,6 +746,10 @@ int main(int count, char **arguments)
         TEST_SCENARIO(leave_others_alone_where_they_cannot_help),
         TEST_SCENARIO(leave_others_alone_at_an_own_limit),
         TEST_SCENARIO(leave_what_is_to_stay),
+        TEST_SCENARIO(keep_the_chunk_of_an_initial_size),
+        TEST_SCENARIO(leave_others_alone_at_the_room_of_managed),
+        TEST_SCENARIO(leave_memory_of_the_host_alone),
+        TEST_SCENARIO(take_from_a_branch_beside_one_of_other_memory),
         TEST_SCENARIO(take_for_an_initial_size),
         TEST_SCENARIO(give_own_chunks_first),
         TEST_SCENARIO(call_back_last),
@@ -791,6 +789,10 @@ int main(int count, char **arguments)
         cmocka_unit_test(free_memory_that_would_not_do_stays),
         cmocka_unit_test(a_limit_of_ones_own_costs_others_nothing),
         cmocka_unit_test(initial_sizes_and_deterministic_pools_stay),
+        cmocka_unit_test(a_chunk_of_an_initial_size_stays),
+        cmocka_unit_test(what_managed_has_no_room_for_costs_others_nothing),
+        cmocka_unit_test(memory_of_the_host_stays),
+        cmocka_unit_test(a_branch_gives_beside_one_of_other_memory),
         cmocka_unit_test(an_initial_size_is_taken_from_others),
         cmocka_unit_test(an_initial_size_without_virtual_memory_is_taken_from_others),
         cmocka_unit_test(own_chunks_go_before_those_of_others),

@@ -5,29 +5,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "support/child.h"
 #include "support/effort.h"
-#include "support/pool.h"
+#include "support/neighbours.h"
 #include "support/stall.h"
-
-#define GIB (1024 * MIB)
 
 enum { STACKS = 3, ROUNDS = 16, ROUNDS_DEBUGGED = 4 };
 
 /* A device of 4 GiB. */
 static strata_runtime *stacks[STACKS];
 
-static strata_runtime *make_stack(const char *text)
-{
-    strata_runtime *runtime;
-    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = text}, &runtime));
-    return runtime;
-}
-
 static void begin(int count)
 {
-    test_open_driver_quietly();
-    test_make_current();
+    begin_child();
     for (int i = 0; i < count; i++)
         stacks[i] = make_stack("pool");
 }
@@ -35,19 +24,7 @@ static void begin(int count)
 static void end(int count)
 {
     for (int i = 0; i < count; i++)
-        child_ok(strata_runtime_destroy(stacks[i]));
-}
-
-static strata_block take(strata_runtime *runtime, size_t bytes)
-{
-    strata_block block;
-    child_ok(strata_runtime_allocate(runtime, bytes, NULL, &block));
-    return block;
-}
-
-static void give(strata_runtime *runtime, const strata_block *block)
-{
-    child_ok(strata_runtime_deallocate(runtime, block));
+        end_stack(stacks[i]);
 }
 
 static void leave_free(strata_runtime *runtime, size_t bytes)
@@ -199,53 +176,9 @@ static void serve_what_is_left_beside_another(void)
 
 /* ---- threads ---- */
 
-static _Atomic bool over;
-
 static unsigned rounds(void)
 {
     return (unsigned)test_effort(ROUNDS, ROUNDS_DEBUGGED);
-}
-
-typedef struct worker {
-    pthread_t thread;
-    strata_runtime *runtime;
-    size_t most;
-    unsigned rounds; /* 0: until `over` */
-    _Atomic unsigned served, refused;
-} worker;
-
-static void begin_worker(worker *one, void *(*work)(void *))
-{
-    child_check(pthread_create(&one->thread, NULL, work, one) == 0);
-}
-
-/* Blocks of any size, each written and read back. */
-static void *come_and_go(void *data)
-{
-    worker *self = data;
-    uint32_t seed = 7;
-    CUstream stream;
-    test_make_current();
-    child_ok(strata_runtime_stream_acquire(self->runtime, &stream));
-    for (unsigned i = 0; self->rounds ? i < self->rounds : !over; i++) {
-        strata_block block;
-        unsigned char last = 0;
-        seed = seed * 1664525 + 1013904223;
-        const size_t bytes = 4096 + (size_t)((uint64_t)(seed >> 8) * self->most >> 24);
-        const strata_status status = strata_runtime_allocate(self->runtime, bytes, stream, &block);
-        self->refused += status == STRATA_ERROR_OUT_OF_MEMORY;
-        if (status == STRATA_ERROR_OUT_OF_MEMORY)
-            continue;
-        child_ok(status);
-        self->served++;
-        const CUdeviceptr end = block.address + block.bytes - 4096;
-        child_check(test_cu()->MemsetD8Async(end, (unsigned char)i, 4096, stream) == CUDA_SUCCESS);
-        child_check(test_cu()->MemcpyDtoHAsync(&last, end + 4095, 1, stream) == CUDA_SUCCESS);
-        child_check(test_cu()->StreamSynchronize(stream) == CUDA_SUCCESS && last == (unsigned char)i);
-        child_ok(strata_runtime_deallocate(self->runtime, &block));
-    }
-    child_ok(strata_runtime_stream_release(self->runtime, stream));
-    return NULL;
 }
 
 /* The device has enough for both in each step, if the first stack returns what it has free. */
@@ -337,82 +270,76 @@ static void take_from_one_that_ends(void)
 
 /* ---- the tests ---- */
 
-static void run(const char *scenario)
-{
-    static const char *const small_device[] = {"STRATA_DRIVER=sim", "STRATA_SIM_MEMORY=4GiB", NULL};
-    test_child_run(scenario, small_device);
-}
-
 static void another_stacks_free_memory_serves(void **state)
 {
     (void)state;
-    run("take_what_another_has_free");
+    run_on_small_device("take_what_another_has_free");
 }
 
 static void a_full_device_serves_a_small_request(void **state)
 {
     (void)state;
-    run("take_a_little_of_a_full_device");
+    run_on_small_device("take_a_little_of_a_full_device");
 }
 
 static void free_memory_of_several_stacks_serves_together(void **state)
 {
     (void)state;
-    run("take_what_two_others_have_free");
+    run_on_small_device("take_what_two_others_have_free");
 }
 
 static void live_memory_of_another_stack_stays(void **state)
 {
     (void)state;
-    run("take_beside_what_is_live");
+    run_on_small_device("take_beside_what_is_live");
 }
 
 static void work_of_another_stack_is_waited_for_before_a_refusal(void **state)
 {
     (void)state;
-    run("wait_for_another_before_a_refusal");
+    run_on_small_device("wait_for_another_before_a_refusal");
 }
 
 static void an_initial_size_is_taken_from_another_stack(void **state)
 {
     (void)state;
-    run("take_for_an_initial_size");
+    run_on_small_device("take_for_an_initial_size");
 }
 
 static void another_stack_keeps_its_initial_size(void **state)
 {
     (void)state;
-    run("leave_an_initial_size");
+    run_on_small_device("leave_an_initial_size");
 }
 
 static void a_refusal_names_other_stacks(void **state)
 {
     (void)state;
-    run("name_the_stacks_that_hold_the_device");
+    run_on_small_device("name_the_stacks_that_hold_the_device");
 }
 
 static void what_is_left_is_served(void **state)
 {
     (void)state;
-    run("serve_what_is_left_beside_another");
+    run_on_small_device("serve_what_is_left_beside_another");
 }
 
 static void memory_is_taken_from_a_stack_whose_threads_allocate(void **state)
 {
     (void)state;
-    run("take_from_one_that_allocates");
+    run_on_small_device("take_from_one_that_allocates");
 }
 
 static void two_stacks_take_from_each_other(void **state)
 {
     (void)state;
-    run("take_from_each_other");
+    run_on_small_device("take_from_each_other");
 }
 
 static void memory_is_taken_from_a_stack_that_is_being_destroyed(void **state)
 {
     (void)state;
-    run("take_from_one_that_ends");
+    run_on_small_device("take_from_one_that_ends");
 }
 
 int main(int count, char **arguments)
