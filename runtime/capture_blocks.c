@@ -12,6 +12,13 @@
 
 /* ---- the list of a pool ---- */
 
+/* Under the lock alone, so without a locked instruction. */
+static void count_change(strata_capture_pool *pool)
+{
+    const uint64_t changes = atomic_load_explicit(&pool->changes, memory_order_relaxed);
+    atomic_store_explicit(&pool->changes, changes + 1, memory_order_release);
+}
+
 static void link_block(strata_capture_pool *pool, strata_pool_block *one)
 {
     one->previous = NULL;
@@ -21,7 +28,7 @@ static void link_block(strata_capture_pool *pool, strata_pool_block *one)
     pool->blocks = one;
     pool->live_blocks++;
     pool->holders++;
-    atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
+    count_change(pool);
 }
 
 static void unlink_block(strata_pool_block *one)
@@ -35,24 +42,16 @@ static void unlink_block(strata_pool_block *one)
         pool->blocks = one->next;
     pool->live_blocks--;
     pool->holders--;
-    atomic_fetch_add_explicit(&pool->changes, 1, memory_order_release);
+    count_change(pool);
 }
 
-/* Keeps the room of its marks. */
+/* Keeps the room of its marks, its slot, and its place in the map. */
 static void make_spare(strata_pool_block *one)
 {
     strata_capture_clear_marks(&one->use);
+    one->range = NULL;
     one->next = one->pool->spare_blocks;
     one->pool->spare_blocks = one;
-}
-
-static strata_pool_block *take_spare(strata_capture_pool *pool)
-{
-    strata_pool_block *one = pool->spare_blocks;
-    if (!one)
-        return strata_host_zalloc(sizeof *one);
-    pool->spare_blocks = one->next;
-    return one;
 }
 
 /* ---- the map ---- */
@@ -64,12 +63,12 @@ bool strata_pool_blocks_open(strata_runtime *runtime)
     strata_pool_block *none = strata_host_zalloc(sizeof *none);
     if (!none)
         return false;
-    strata_lock_take(&captures->lock);
+    strata_spin_take(&captures->lock);
     const bool was_open = captures->pool_blocks != NULL;
     if (!was_open)
         HASH_ADD(hh, captures->pool_blocks, slot, sizeof none->slot, none);
     const bool opened = was_open || none->hh.tbl;
-    strata_lock_release(&captures->lock);
+    strata_spin_release(&captures->lock);
     if (was_open || !opened)
         strata_host_free(none);
     return opened;
@@ -84,6 +83,56 @@ void strata_pool_blocks_close(strata_runtime *runtime)
     strata_host_free(none);
 }
 
+/* ---- spare blocks ---- */
+
+/* A slot of the table, and a place in the map. False without host memory, or slots. */
+static bool give_slot(strata_pool_block *one, strata_runtime *runtime)
+{
+    one->slot = strata_table_take_slot(runtime->table);
+    if (!one->slot)
+        return false;
+    HASH_ADD(hh, runtime->captures.pool_blocks, slot, sizeof one->slot, one);
+    if (one->hh.tbl)
+        return true;
+    strata_table_give_slot(runtime->table, one->slot);
+    one->slot = 0;
+    return false;
+}
+
+/* Its generations may be used up: then the slot is not used again. */
+static void take_slot_back(strata_pool_block *one, strata_runtime *runtime)
+{
+    if (!one->slot)
+        return;
+    HASH_DEL(runtime->captures.pool_blocks, one);
+    if (strata_entry_is_renewable(strata_table_entry(runtime->table, one->slot)))
+        strata_table_give_slot(runtime->table, one->slot);
+    one->slot = 0;
+}
+
+/* One with a slot, of which no layer knows anything. NULL without host memory. */
+static strata_pool_block *take_spare(strata_capture_pool *pool)
+{
+    strata_runtime *runtime = pool->runtime;
+    strata_pool_block *one = pool->spare_blocks;
+    if (one) {
+        pool->spare_blocks = one->next;
+    } else if (!(one = strata_host_zalloc(sizeof *one))) {
+        return NULL;
+    }
+    one->pool = pool;
+    strata_entry *entry = one->slot ? strata_table_entry(runtime->table, one->slot) : NULL;
+    if (entry && strata_entry_is_renewable(entry)) {
+        strata_entry_zero_layers(entry, (const char *)entry + runtime->table->stride);
+        return one;
+    }
+    take_slot_back(one, runtime);
+    if (give_slot(one, runtime))
+        return one;
+    make_spare(one);
+    return NULL;
+}
+
 /* ---- calls ---- */
 
 strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_range *range,
@@ -93,28 +142,18 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
     strata_pool_block *one = take_spare(pool);
     if (!one)
         return NULL;
-    one->pool = pool;
-    one->slot = strata_table_take_slot(table);
-    if (!one->slot) {
-        make_spare(one);
-        return NULL;
-    }
     const size_t alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
     strata_block_fill(&one->block, request, range->address, range->bytes, alignment);
     strata_entry_publish_marked(table, one->slot, pool->timeline, true, STRATA_WORD_KEPT, &one->block);
     one->range = range;
     one->capture = 0;
-    strata_pool_block **all = &pool->runtime->captures.pool_blocks;
-    HASH_ADD(hh, *all, slot, sizeof one->slot, one);
-    if (one->hh.tbl) {
-        link_block(pool, one);
+    link_block(pool, one);
+    if (pool->in_graphs)
         atomic_thread_fence(memory_order_seq_cst); /* see note_late_blocks in runtime/graphs.c */
-        if (strata_uses_inherit(table, &range->segment->block, &one->block))
-            return one;
-        unlink_block(one);
-        HASH_DEL(*all, one);
-    }
-    strata_entry_destroy(table, strata_table_entry(table, one->slot), one->slot);
+    if (strata_uses_inherit(table, &range->segment->block, &one->block))
+        return one;
+    unlink_block(one);
+    strata_entry_end_life(strata_table_entry(table, one->slot));
     make_spare(one);
     return NULL;
 }
@@ -123,14 +162,14 @@ strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_
 {
     strata_pool_block *one;
     HASH_FIND(hh, runtime->captures.pool_blocks, &id.slot, sizeof id.slot, one);
-    return one && one->pool && one->block.id.generation == id.generation && one->block.id.table == id.table ? one
-                                                                                                            : NULL;
+    return one && one->range && one->block.id.generation == id.generation && one->block.id.table == id.table ? one
+                                                                                                             : NULL;
 }
 
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address)
 {
     strata_pool_block *one = runtime->captures.pool_blocks;
-    while (one && address - one->block.address >= one->block.bytes)
+    while (one && (!one->range || address - one->block.address >= one->block.bytes))
         one = one->hh.next;
     return one;
 }
@@ -143,8 +182,7 @@ static strata_status end_block(strata_pool_block *one, const strata_block *block
     const strata_status status = strata_entry_retire_kept(table, block, &entry);
     if (status != STRATA_SUCCESS)
         return status;
-    HASH_DEL(one->pool->runtime->captures.pool_blocks, one);
-    strata_entry_destroy(table, entry, one->slot);
+    strata_entry_end_life(entry);
     return STRATA_SUCCESS;
 }
 
@@ -199,6 +237,9 @@ void strata_pool_blocks_destroy(strata_capture_pool *pool)
 {
     for (strata_pool_block *one = pool->spare_blocks, *next; one; one = next) {
         next = one->next;
+        strata_spin_take(&pool->runtime->captures.lock);
+        take_slot_back(one, pool->runtime);
+        strata_spin_release(&pool->runtime->captures.lock);
         strata_capture_free_marks(&one->use);
         strata_host_free(one);
     }

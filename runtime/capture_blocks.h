@@ -1,4 +1,5 @@
-/* The live blocks of capture pools, by slot. Guarded by the captures' lock. */
+/* The blocks of capture pools, by slot: the live ones, and spare ones, which keep theirs for the next block of their
+ * pool. Guarded by the captures' lock. */
 #ifndef STRATA_RUNTIME_CAPTURE_BLOCKS_H
 #define STRATA_RUNTIME_CAPTURE_BLOCKS_H
 
@@ -10,7 +11,7 @@
 typedef struct strata_pool_block {
     struct strata_pool_block *previous, *next; /* in the pool; a spare one's `next` is the next spare one */
     strata_capture_pool *pool;
-    strata_capture_range *range;
+    strata_capture_range *range; /* NULL: spare */
     strata_block block;
     cuuint64_t capture;     /* in which it was allocated, while that is under way; else 0 */
     strata_capture_use use; /* in that capture */

@@ -27,7 +27,8 @@ struct strata_capture_pool {
     uint64_t holders; /* handles, captures, graphs and live blocks */
     uint64_t handles; /* of these */
     bool sealed;
-    bool left; /* without holders, and its end has failed */
+    bool left;      /* without holders, and its end has failed */
+    bool in_graphs; /* a capture that uses it has ended: launches may be under way */
     strata_capture_ranges ranges;
     struct strata_pool_block *blocks; /* live ones */
     struct strata_pool_block *spare_blocks;

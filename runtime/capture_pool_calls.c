@@ -10,12 +10,12 @@
 
 static void lock(strata_runtime *runtime)
 {
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
 }
 
 static void unlock(strata_runtime *runtime)
 {
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
 }
 
 /* ---- the end ---- */

@@ -200,13 +200,24 @@ static bool end_run(strata_capture_ranges *ranges, strata_capture_range *range, 
     return was_cut;
 }
 
-strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
-                                                 strata_capture_place *place, bool *failed)
+/* The latest of its size, if that fits as it is: most requests of a capture come again. NULL: look for one. */
+static strata_capture_range *take_latest(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                                         strata_capture_place *place)
+{
+    strata_capture_range *range = ranges->free_by_size[size_of(bytes)];
+    if (!range || range->bytes != bytes || range->address & (alignment - 1) || !may_use(range, place))
+        return NULL;
+    unlink_range(ranges, range);
+    return range;
+}
+
+/* Of the best range, or run of ranges, not linked; NULL: there is none, or *failed without host memory. */
+static strata_capture_range *take_best(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                                       strata_capture_place *place, bool *failed)
 {
     run best = find_one(ranges, bytes, alignment, place);
     if (!best.bytes)
         best = find_run(ranges, bytes, alignment, place);
-    *failed = false;
     if (!best.bytes)
         return NULL;
     strata_capture_range *range = begin_run(ranges, &best);
@@ -222,6 +233,18 @@ strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, 
         unlink_range(ranges, range->next);
         absorb_next(ranges, range);
     }
+    return range;
+}
+
+strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
+                                                 strata_capture_place *place, bool *failed)
+{
+    *failed = false;
+    strata_capture_range *range = take_latest(ranges, bytes, alignment, place);
+    if (!range)
+        range = take_best(ranges, bytes, alignment, place, failed);
+    if (!range)
+        return NULL;
     forget_order(range);
     range->live = true;
     range->segment->live++;

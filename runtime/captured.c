@@ -11,13 +11,13 @@
 static void lock(strata_runtime *runtime)
 {
     strata_error_suppress_begin();
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
 }
 
 /* Then raises the error of `status`. */
 static void unlock(strata_runtime *runtime, strata_status status)
 {
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
@@ -545,13 +545,13 @@ static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block 
 {
     strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
-    const strata_block mine = one->block, segment = one->range->segment->block;
     strata_status status = STRATA_SUCCESS;
     if (capture && usable) {
         status = free_in_capture(runtime, capture, one, block, stream, own);
         unlock(runtime, status);
         return status;
     }
+    const strata_block mine = one->block, segment = one->range->segment->block;
     bool kept = false;
     stream = stream_of_free(one, stream, own);
     if (usable && strata_captures_any(runtime))
@@ -599,12 +599,12 @@ static strata_capture_pool *exclude_launches(strata_runtime *runtime, const stra
 {
     if (runtime->tracks_plainly)
         return NULL;
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
     const strata_pool_block *one = strata_pool_block_find(runtime, block->id);
     strata_capture_pool *pool = one ? one->pool : NULL;
     if (pool)
         pool->holders++;
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
     if (pool)
         strata_lock_take(&pool->launches);
     return pool;

@@ -73,12 +73,12 @@ static void make_thread_key(void)
 
 static void lock(strata_runtime *runtime)
 {
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
 }
 
 static void unlock(strata_runtime *runtime)
 {
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
 }
 
 static void add_capture(strata_capture *capture)
@@ -170,6 +170,7 @@ static strata_status end_for_driver(strata_capture *capture)
                                   "ending a capture, which goes on; end or discard it again");
     lock(runtime);
     capture->ended = true;
+    capture->pool->in_graphs = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);
     strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
     unlock(runtime);
@@ -467,14 +468,13 @@ bool strata_is_stream_capturing(strata_runtime *runtime, CUstream stream)
 
 void strata_captures_init(strata_runtime *runtime)
 {
-    strata_lock_init(&runtime->captures.lock, STRATA_RANK_CAPTURES);
+    strata_spin_init(&runtime->captures.lock, STRATA_RANK_CAPTURES);
     runtime->captures.end_pool = strata_capture_pool_destroy;
 }
 
 void strata_captures_destroy(strata_runtime *runtime)
 {
     strata_pool_blocks_close(runtime);
-    strata_lock_destroy(&runtime->captures.lock);
 }
 
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)

@@ -18,12 +18,12 @@ typedef struct update {
 static strata_status check_pool(strata_capture *capture, void *data)
 {
     const update *self = data;
-    strata_lock_take(&capture->runtime->captures.lock);
+    strata_spin_take(&capture->runtime->captures.lock);
     const bool differs = capture->pool != self->graph->pool;
     const bool other = differs && strata_capture_took_memory(&capture->uses, capture->pool);
     const bool kept = !differs || other || capture->made_pool || /* what is recorded with it stays for the graph */
                       strata_capture_add_part(&capture->uses, capture->pool);
-    strata_lock_release(&capture->runtime->captures.lock);
+    strata_spin_release(&capture->runtime->captures.lock);
     if (!kept)
         return strata_fail_host_memory("the pool of a capture");
     return other ? strata_fail(STRATA_ERROR_INVALID_VALUE,
@@ -71,11 +71,11 @@ static strata_status replace(update *self, CUgraph graph)
 static void refuse_frees(const strata_graph *graph)
 {
     strata_captures *captures = &graph->runtime->captures;
-    strata_lock_take(&captures->lock);
+    strata_spin_take(&captures->lock);
     for (size_t i = 0; i < graph->uses.count; i++)
         if (graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE)
             strata_kept_refuse(&captures->kept, &graph->uses.items[i].block, true);
-    strata_lock_release(&captures->lock);
+    strata_spin_release(&captures->lock);
 }
 
 static void take_graph(strata_graph *graph, strata_capture *capture)
@@ -220,15 +220,15 @@ static strata_status keep(strata_graph *graph, const strata_graph_block *named, 
 static strata_status keep_all(strata_graph *graph, const strata_graph_block *blocks, size_t count,
                               strata_capture_uses *added)
 {
-    strata_lock *lock = &graph->runtime->captures.lock;
+    strata_spin *lock = &graph->runtime->captures.lock;
     strata_error_suppress_begin();
-    strata_lock_take(lock);
+    strata_spin_take(lock);
     strata_status status = strata_capture_reserve_uses(&graph->uses, count)
                                ? STRATA_SUCCESS
                                : strata_fail_host_memory("the blocks of a graph");
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
         status = keep(graph, &blocks[i], added);
-    strata_lock_release(lock);
+    strata_spin_release(lock);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }

@@ -5,10 +5,10 @@
 static strata_status check_child(const strata_graph *graph, const strata_capture_front *front)
 {
     strata_captures *captures = &graph->runtime->captures;
-    strata_lock_take(&captures->lock);
+    strata_spin_take(&captures->lock);
     const strata_capture *capture = strata_capture_find(graph->runtime, front->id);
     const bool shares = capture && strata_capture_took_memory(&graph->uses, capture->pool);
-    strata_lock_release(&captures->lock);
+    strata_spin_release(&captures->lock);
     if (!capture || front->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return strata_fail(
             STRATA_ERROR_STREAM_CAPTURE,
@@ -34,12 +34,12 @@ static strata_status keep_pools(const strata_graph *graph, CUstream stream)
     const strata_status status = strata_capture_ask(runtime->device, stream, &front);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
     strata_capture *capture = strata_capture_find(runtime, front.id);
     bool kept = capture && (graph->pool == capture->pool || strata_capture_add_part(&capture->uses, graph->pool));
     for (size_t i = 0; i < graph->uses.part_count && kept; i++)
         kept = graph->uses.parts[i] == capture->pool || strata_capture_add_part(&capture->uses, graph->uses.parts[i]);
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
     if (!capture)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
     return kept ? STRATA_SUCCESS : strata_fail_host_memory("a part of a capture");
@@ -63,11 +63,11 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
 
 static void spoil(strata_runtime *runtime, cuuint64_t id, strata_status status)
 {
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
     strata_capture *capture = strata_capture_find(runtime, id);
     if (capture)
         capture->failed = status;
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
 }
 
 /* The stream's next work depends on the new node alone, which depends on what the stream's work would have. */

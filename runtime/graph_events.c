@@ -6,9 +6,9 @@
 static void tell(const strata_capture_pool *pool, strata_graph_event *event)
 {
     strata_runtime *runtime = pool->runtime;
-    strata_lock_take(&runtime->captures.lock);
+    strata_spin_take(&runtime->captures.lock);
     event->bytes = pool->ranges.reserved;
-    strata_lock_release(&runtime->captures.lock);
+    strata_spin_release(&runtime->captures.lock);
     strata_tell_graph_event(runtime->top, event);
 }
 

@@ -17,12 +17,12 @@ struct strata_capture;
 
 /* See runtime/captures.h. */
 typedef struct strata_captures {
-    strata_lock lock;
+    strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
     _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
     _Atomic bool used;     /* a pool was made; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
-    struct strata_pool_block *pool_blocks; /* live ones of all pools, by slot */
+    struct strata_pool_block *pool_blocks; /* of all pools, by slot */
     strata_kept_blocks kept;
     strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
     uint64_t graphs;                                      /* that exist */

@@ -37,14 +37,19 @@ strata_status strata_call_scope_enter_slow(strata_call_scope *scope, strata_devi
 /* Tries again to restore the caller's context and mode; only this call can. */
 __attribute__((cold)) void strata_call_scope_leave_again(strata_call_scope *scope);
 
+/* By way of locals: to store a flag and then load both at once would stall. */
 static inline void strata_call_scope_leave(strata_call_scope *scope)
 {
-    bool left = !scope->relaxed || strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) == CUDA_SUCCESS;
-    scope->relaxed = !left;
-    if (__builtin_expect(scope->switched, 0))
-        scope->switched = strata_cu.CtxSetCurrent(scope->restore) != CUDA_SUCCESS;
-    if (__builtin_expect(scope->relaxed || scope->switched, 0))
+    bool relaxed = scope->relaxed, switched = scope->switched;
+    if (relaxed)
+        relaxed = strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode) != CUDA_SUCCESS;
+    if (__builtin_expect(switched, 0))
+        switched = strata_cu.CtxSetCurrent(scope->restore) != CUDA_SUCCESS;
+    if (__builtin_expect(relaxed || switched, 0)) {
+        scope->relaxed = relaxed;
+        scope->switched = switched;
         strata_call_scope_leave_again(scope);
+    }
 }
 
 static inline strata_status strata_call_scope_enter(strata_call_scope *scope, strata_device *device, unsigned needs)

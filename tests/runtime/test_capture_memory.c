@@ -239,6 +239,71 @@ static void a_request_without_host_memory_gives_back_what_it_took_in_order(test_
     test_stream_close(fixture, fork);
 }
 
+/* ---- identities ---- */
+
+/* A pool's spare blocks keep their slots for its next blocks, and give them back at its end. */
+static void slots_come_back_with_the_pool(test_fixture *fixture)
+{
+    enum { POOLS = 40, BLOCKS = 300 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    static strata_block blocks[BLOCKS];
+    uint32_t most = 0;
+    if (test_is_swept())
+        return;
+    for (size_t pool = 0; pool < POOLS; pool++) {
+        begin(fixture, stream, NULL);
+        for (size_t i = 0; i < BLOCKS; i++)
+            blocks[i] = test_allocate(fixture, 1, stream);
+        for (size_t i = 0; i < BLOCKS; i++)
+            check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+        check_ok(strata_capture_discard(fixture->runtime, stream));
+        const uint32_t limit = strata_table_slot_limit(fixture->runtime->table);
+        if (pool == 0)
+            most = limit + BLOCKS; /* what threads keep of free slots may vary */
+        assert_true(limit <= most);
+    }
+    test_stream_close(fixture, stream);
+}
+
+/* The identity of a freed block is stale while its slot is spare, and when the slot's next block lives. */
+static void a_spare_block_is_not_found(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block found;
+    begin(fixture, stream, NULL);
+    strata_block first = test_allocate(fixture, BYTES, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &first));
+    assert_int_equal(strata_runtime_deallocate(fixture->runtime, &first), STRATA_ERROR_DOUBLE_FREE);
+    assert_int_equal(strata_runtime_find(fixture->runtime, first.address, &found), STRATA_ERROR_FOREIGN_POINTER);
+    assert_int_equal(strata_runtime_prepare_block_use(fixture->runtime, &first, stream, STRATA_ACCESS_READ),
+                     STRATA_ERROR_USE_AFTER_FREE);
+    strata_block second = test_allocate(fixture, BYTES, stream);
+    assert_true(second.id.slot == first.id.slot && second.id.generation > first.id.generation);
+    assert_int_equal(strata_runtime_deallocate(fixture->runtime, &first), STRATA_ERROR_DOUBLE_FREE);
+    assert_int_equal(strata_runtime_prepare_block_use(fixture->runtime, &first, stream, STRATA_ACCESS_READ),
+                     STRATA_ERROR_USE_AFTER_FREE);
+    check_ok(strata_runtime_find(fixture->runtime, second.address, &found));
+    assert_true(found.id.generation == second.id.generation);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &second));
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    test_stream_close(fixture, stream);
+}
+
+static void a_used_up_slot_is_not_used_again(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    begin(fixture, stream, NULL);
+    strata_block first = test_allocate(fixture, BYTES, stream);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &first));
+    strata_entry *entry = strata_table_entry(fixture->runtime->table, first.id.slot);
+    atomic_store(&entry->word, STRATA_GENERATION_LAST << STRATA_WORD_GENERATION | STRATA_BLOCK_FREED);
+    strata_block second = test_allocate(fixture, BYTES, stream);
+    assert_true(second.id.slot != first.id.slot);
+    check_ok(strata_runtime_deallocate(fixture->runtime, &second));
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    test_stream_close(fixture, stream);
+}
+
 /* ---- ranges ---- */
 
 enum { SEGMENTS = 3, SEGMENT = 64 * STRATA_CAPTURE_GRAIN, LIVE = 64, ROUNDS = 20000 };
@@ -389,6 +454,9 @@ int main(void)
                                       TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
                                       TEST_CASE(a_graph_has_each_of_many_blocks_once),
                                       TEST_CASE(a_request_without_host_memory_gives_back_what_it_took_in_order),
+                                      TEST_CASE(a_spare_block_is_not_found),
+                                      TEST_CASE(a_used_up_slot_is_not_used_again),
+                                      TEST_CASE(slots_come_back_with_the_pool),
                                       TEST_CASE(forks_that_are_joined_share_memory_and_forks_side_by_side_do_not)};
     const struct CMUnitTest tests[] = {cmocka_unit_test(memory_is_found_if_there_is_any)};
     test_before_clearing = clear_away;
