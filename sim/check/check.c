@@ -98,6 +98,16 @@ sim_access_record *sim_check_free_asked(void)
     return sim.checking && mode(STRATA_SIM_CHECK_FREES) ? sim_access_record_of_host(SIM_RECORD_HOST_FREE) : NULL;
 }
 
+/* A part was submitted by the launch of its graph. */
+static void submit_with(sim_access_record *record, const sim_access_record *whole)
+{
+    sim_clock_drop(record->host_knew);
+    record->host_knew = sim_clock_hold(whole->host_knew);
+    record->order = whole->order;
+    record->stack = whole->stack;
+    record->entry = whole->entry;
+}
+
 static sim_access_record *record_of(sim_op *op)
 {
     sim_access_record *record = make_record(SIM_RECORD_OPERATION);
@@ -115,6 +125,8 @@ static sim_access_record *record_of(sim_op *op)
         record->in_stream = true;
         record->queue = op->queue->kind;
     }
+    if (op->part_of)
+        submit_with(record, op->part_of->record);
     return record;
 }
 
@@ -386,6 +398,7 @@ static void judge(sim_op *op)
     case SIM_OP_KERNEL:
     case SIM_OP_HOST:
     case SIM_OP_MARK:
+    case SIM_OP_CONDITIONAL:
         break;
     }
 }
@@ -400,7 +413,7 @@ static bool may_write_word(const sim_op *op)
 static void judge_submission(sim_op *op)
 {
     sim_access_record *record = op->record;
-    bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST;
+    bool speaks = op->kind == SIM_OP_KERNEL || op->kind == SIM_OP_HOST || op->kind == SIM_OP_CONDITIONAL;
     record->late = op->awaits_value && !speaks && op->kind != SIM_OP_ALLOCATE;
     if (speaks || record->late || may_write_word(op))
         pend(record);
@@ -423,7 +436,7 @@ static void settle_at_times(void)
 
 void sim_check_submitted(sim_op *op)
 {
-    if (!sim.checking || op->kind == SIM_OP_MARK)
+    if (!sim.checking || op->kind == SIM_OP_MARK || (op->part_of && !op->part_of->record))
         return;
     if (sim_order.joins_lost) {
         sim_check_give_up();

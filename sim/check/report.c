@@ -91,6 +91,7 @@ static const char *what_operation(sim_op_kind kind)
     case SIM_OP_FREE:
         return "the free";
     case SIM_OP_MARK:
+    case SIM_OP_CONDITIONAL:
         break;
     }
     return "the operation";

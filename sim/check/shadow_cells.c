@@ -259,7 +259,7 @@ void sim_judge_pair(const sim_judged_access *access, const sim_access_record *st
     const sim_access_record *record = access->record;
     if (stored == record || harmless(stored_touch, access->touch))
         return;
-    bool stored_first = stored->order < record->order;
+    bool stored_first = stored->order <= record->order; /* equal: parts of one operation, which ran in this order */
     sim_finding finding = {
         .address = begin - access->apart,
         .bytes = end - begin,

@@ -43,6 +43,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     result = sim_exec_instantiate(phGraphExec ? &made : NULL, hGraph, flags & ~loads, &instantiateParams->hErrNode_out);
     if (instantiateParams->hErrNode_out)
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+    else if (result != CUDA_SUCCESS && sim_graph_valid(hGraph) && !sim_conditions_used(hGraph))
+        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
     if (result == CUDA_SUCCESS && loads) {
         result = sim_exec_upload(instantiateParams->hUploadStream);
         if (result != CUDA_SUCCESS)

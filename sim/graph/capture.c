@@ -17,16 +17,15 @@ static void leave(sim_queue *queue)
 }
 
 /* Makes its streams ordinary again. On failure the graph is destroyed, even one that the user gave, but not after a
- * recapture. */
+ * recapture, nor the body of a node. */
 static void end(sim_capture *capture, bool failed)
 {
-    bool keeps_graph = capture->recapture != NULL;
+    CUgraph graph = capture->graph;
+    bool keeps_graph = capture->recapture != NULL || graph->embedded;
     while (capture->queues)
         leave(capture->queues);
     sim_recapture_end(capture);
     capture->graph->capture = NULL;
-    if (failed && !keeps_graph)
-        sim_graph_free(capture->graph);
     if (capture->previous)
         capture->previous->next = capture->next;
     else
@@ -34,6 +33,14 @@ static void end(sim_capture *capture, bool failed)
     if (capture->next)
         capture->next->previous = capture->previous;
     free(capture);
+    if (failed && !keeps_graph)
+        sim_graph_free(graph);
+}
+
+void sim_capture_forget_graph(CUgraph graph)
+{
+    if (graph->capture)
+        end(graph->capture, false);
 }
 
 /* A capture ends with its first stream. */
@@ -88,7 +95,7 @@ CUresult sim_capture_begin_to_graph(CUstream stream, CUgraph graph, const CUgrap
     CUresult result = sim_capture_check_begin(stream, mode, &queue);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!sim_graph_valid(graph) || graph->embedded)
+    if (!sim_graph_valid(graph) || (graph->embedded && !graph->body_of))
         return CUDA_ERROR_INVALID_VALUE;
     if (graph->capture)
         return CUDA_ERROR_ILLEGAL_STATE;

@@ -54,6 +54,7 @@ static CUgraphNodeType type_of(sim_op_kind kind)
     case SIM_OP_WAIT_VALUE:
         return CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     case SIM_OP_MARK:
+    case SIM_OP_CONDITIONAL:
         break;
     }
     return CU_GRAPH_NODE_TYPE_EMPTY;

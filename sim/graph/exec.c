@@ -21,12 +21,16 @@ static void free_node(sim_exec_node *node)
         sim_graph_memory_drop(node->memory);
     if (node->child)
         sim_exec_free(node->child);
+    for (unsigned i = 0; i < node->body_count; i++)
+        sim_exec_free(node->bodies[i]);
+    free(node->bodies);
+    sim_condition_drop(node->condition);
 }
 
 static void forget_graph(const struct CUgraphExec_st *exec)
 {
-    if (sim_graph_valid(exec->graph) && exec->graph->id == exec->graph_id && exec->graph->memory_exec == exec)
-        exec->graph->memory_exec = NULL;
+    if (sim_graph_valid(exec->graph) && exec->graph->id == exec->graph_id && exec->graph->only_exec == exec)
+        exec->graph->only_exec = NULL;
 }
 
 void sim_exec_free(CUgraphExec exec)
@@ -49,7 +53,31 @@ static bool captured_fill_good(const sim_op *what)
     return what->kind != SIM_OP_FILL || sim_block_at(address) || sim_graph_memory_around(address, 1);
 }
 
-static CUresult copy_node(sim_exec_node *made, CUgraphNode node)
+/* A failure leaves in *wrong the node of a body that cannot run there. */
+static CUresult copy_bodies(sim_exec_node *made, const sim_branches *branches, CUgraphNode *wrong)
+{
+    made->bodies = calloc(branches->count, sizeof(*made->bodies));
+    if (!made->bodies)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made->condition = branches->condition;
+    made->condition->references++;
+    made->form = branches->type;
+    for (unsigned i = 0; i < branches->count; i++) {
+        CUgraph body = branches->bodies[i];
+        if (body->capture)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!sim_body_good(body, branches->condition->context, wrong))
+            return CUDA_ERROR_NOT_SUPPORTED;
+        CUresult result = sim_exec_create(body, 0, &made->bodies[i], wrong);
+        if (result != CUDA_SUCCESS)
+            return result;
+        made->bodies[i]->embedded = true;
+        made->body_count++;
+    }
+    return CUDA_SUCCESS;
+}
+
+static CUresult copy_node(sim_exec_node *made, CUgraphNode node, CUgraphNode *wrong_inside)
 {
     if (!captured_fill_good(&node->what))
         return CUDA_ERROR_INVALID_VALUE;
@@ -75,6 +103,8 @@ static CUresult copy_node(sim_exec_node *made, CUgraphNode node)
     made->after_count = node->after.count;
     for (size_t i = 0; i < node->after.count; i++)
         made->after[i] = node->after.at[i]->index;
+    if (node->branches.count > 0)
+        return copy_bodies(made, &node->branches, wrong_inside);
     if (!node->child)
         return CUDA_SUCCESS;
     CUgraphNode wrong;
@@ -120,7 +150,7 @@ static CUresult fill(CUgraphExec exec, CUgraph graph)
         node->index = place++;
     for (CUgraphNode node = graph->first; node; node = node->next) {
         exec->count++;
-        CUresult result = copy_node(&exec->nodes[node->index], node);
+        CUresult result = copy_node(&exec->nodes[node->index], node, &exec->wrong);
         if (result != CUDA_SUCCESS)
             return result;
     }
@@ -133,8 +163,8 @@ static CUresult fill(CUgraphExec exec, CUgraph graph)
 CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *exec, CUgraphNode *wrong)
 {
     *wrong = NULL;
-    bool memory = sim_graph_has_memory(graph);
-    if (memory && graph->memory_exec)
+    bool only = sim_graph_has_memory(graph) || sim_graph_has_conditionals(graph);
+    if (only && graph->only_exec)
         return CUDA_ERROR_NOT_SUPPORTED;
     CUgraphExec made = sim_slab_take(&sim_graph.execs);
     if (!made)
@@ -148,8 +178,8 @@ CUresult sim_exec_create(CUgraph graph, unsigned long long flags, CUgraphExec *e
         sim_exec_free(made);
         return result;
     }
-    if (memory)
-        graph->memory_exec = made;
+    if (only)
+        graph->only_exec = made;
     *exec = made;
     return CUDA_SUCCESS;
 }
@@ -197,6 +227,8 @@ static CUresult contexts_good(const struct CUgraphExec_st *exec)
         }
         if (result == CUDA_SUCCESS && node->child)
             result = contexts_good(node->child);
+        for (unsigned k = 0; k < node->body_count && result == CUDA_SUCCESS; k++)
+            result = contexts_good(node->bodies[k]);
         if (result == CUDA_SUCCESS && !event_good(node))
             result = CUDA_ERROR_INVALID_HANDLE;
         if (result != CUDA_SUCCESS)
@@ -220,29 +252,36 @@ static void count_launch(const struct CUgraphExec_st *exec, size_t *ops, size_t 
 }
 
 /* Before anything is submitted. */
-static bool copy_kernels(struct CUgraphExec_st *exec)
+static bool copy_works(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
         sim_exec_node *node = &exec->nodes[i];
-        if (node->child && !copy_kernels(node->child))
+        if (node->child && !copy_works(node->child))
             return false;
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) {
             node->launched = sim_kernel_copy(node->what.work.kernel);
             if (!node->launched)
                 return false;
         }
+        if (node->body_count > 0) {
+            node->instance = sim_conditional_create(node);
+            if (!node->instance)
+                return false;
+        }
     }
     return true;
 }
 
-static void drop_kernels(struct CUgraphExec_st *exec)
+static void drop_works(struct CUgraphExec_st *exec)
 {
     for (size_t i = 0; i < exec->count; i++) {
         sim_exec_node *node = &exec->nodes[i];
         free(node->launched);
         node->launched = NULL;
+        sim_conditional_free(node->instance);
+        node->instance = NULL;
         if (node->child)
-            drop_kernels(node->child);
+            drop_works(node->child);
     }
 }
 
@@ -276,6 +315,12 @@ static void take_part(sim_exec_node *node, sim_op *op)
     case CU_GRAPH_NODE_TYPE_KERNEL:
         op->work.kernel = node->launched;
         node->launched = NULL;
+        break;
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        op->kind = SIM_OP_CONDITIONAL;
+        op->work.conditional = node->instance;
+        node->instance = NULL;
+        sim_conditional_submit(op);
         break;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
         sim_graph_memory_allocated(node->memory, op, !node->freed_here);
@@ -381,16 +426,16 @@ CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue)
     size_t ops = 2 + exec->count;
     size_t edges = 2 * sim_queue_order_room(queue) + 2 + 4 * exec->count;
     count_launch(exec, &ops, &edges);
-    if (!sim_op_reserve_many(ops, edges) || !copy_kernels(exec)) {
-        drop_kernels(exec);
+    if (!sim_op_reserve_many(ops, edges) || !copy_works(exec)) {
+        drop_works(exec);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!back_memory(exec)) {
-        drop_kernels(exec);
+        drop_works(exec);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     submit_launch(exec, queue);
-    drop_kernels(exec);
+    drop_works(exec);
     return CUDA_SUCCESS;
 }
 
@@ -403,7 +448,7 @@ static const unsigned long long known_flags = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_F
 CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long long flags, CUgraphNode *wrong)
 {
     *wrong = NULL;
-    if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0)
+    if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0 || !sim_conditions_used(graph))
         return CUDA_ERROR_INVALID_VALUE;
     return sim_exec_create(graph, flags, exec, wrong);
 }

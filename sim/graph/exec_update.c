@@ -144,13 +144,20 @@ static bool pairs_open(node_pairs *pairs, CUgraphExec exec)
     return true;
 }
 
+/* A conditional node keeps its form; its condition is replaced. */
+static bool branches_compatible(const sim_exec_node *old, const sim_branches *other)
+{
+    return old->body_count == other->count &&
+           (other->count == 0 || (old->form == other->type && old->condition->context == other->condition->context));
+}
+
 /* Memory nodes can only be replaced by themselves. */
 static bool may_replace(node_pairs *pairs)
 {
     for (size_t i = 0; i < pairs->exec->count; i++) {
         const sim_exec_node *old = &pairs->exec->nodes[i];
         CUgraphNode other = pairs->partner[i];
-        if (old->memory != other->memory)
+        if (old->memory != other->memory || !branches_compatible(old, &other->branches))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
         if (!sim_exec_compatible(&old->what, &other->what))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
@@ -158,8 +165,23 @@ static bool may_replace(node_pairs *pairs)
     return true;
 }
 
+static CUresult replace_bodies(sim_exec_node *old, const sim_branches *other, CUgraphExecUpdateResultInfo *info)
+{
+    CUresult result = CUDA_SUCCESS;
+    for (unsigned i = 0; i < old->body_count && result == CUDA_SUCCESS; i++)
+        result = sim_exec_replace_all(old->bodies[i], other->bodies[i], info);
+    if (result != CUDA_SUCCESS)
+        return result;
+    sim_condition_drop(old->condition);
+    old->condition = other->condition;
+    old->condition->references++;
+    return CUDA_SUCCESS;
+}
+
 static CUresult replace(sim_exec_node *old, CUgraphNode other, CUgraphExecUpdateResultInfo *info)
 {
+    if (old->body_count > 0)
+        return replace_bodies(old, &other->branches, info);
     if (old->child)
         return sim_exec_replace_all(old->child, other->child, info);
     old->copy = other->copy;

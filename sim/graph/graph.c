@@ -25,11 +25,13 @@ CUgraph sim_graph_create(void)
 
 void sim_graph_free(CUgraph graph)
 {
+    sim_capture_forget_graph(graph);
     while (graph->last)
         sim_node_free(graph->last);
     sim_nodes_free(&graph->roots);
     sim_nodes_free(&graph->leaves);
     sim_objects_free(&graph->objects);
+    sim_conditions_free(graph);
     sim_slab_give(&sim_graph.graphs, graph);
 }
 
@@ -37,6 +39,14 @@ bool sim_graph_has_memory(CUgraph graph)
 {
     for (CUgraphNode node = graph->first; node; node = node->next)
         if (node->memory || (node->child && sim_graph_has_memory(node->child)))
+            return true;
+    return false;
+}
+
+bool sim_graph_has_conditionals(CUgraph graph)
+{
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        if (node->branches.count > 0 || (node->child && sim_graph_has_conditionals(node->child)))
             return true;
     return false;
 }
@@ -187,6 +197,7 @@ void sim_node_free(CUgraphNode node)
     sim_work_free(&node->what);
     if (node->child)
         sim_graph_free(node->child);
+    sim_branches_free(&node->branches);
     if (node->memory)
         give_up_memory(node);
     sim_slab_give(&sim_graph.nodes, node);
@@ -273,10 +284,10 @@ static CUresult copy_all(CUgraph graph, CUgraph clone)
     return result;
 }
 
-/* A graph that allocates memory cannot be cloned. */
+/* Neither a graph that allocates memory nor one with conditional nodes can be cloned. */
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 {
-    if (sim_graph_has_memory(graph))
+    if (sim_graph_has_memory(graph) || sim_graph_has_conditionals(graph))
         return CUDA_ERROR_NOT_SUPPORTED;
     CUgraph made = sim_graph_create();
     if (!made)

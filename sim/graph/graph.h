@@ -93,6 +93,44 @@ void sim_user_object_release(CUuserObject object, uint64_t count);
 uint64_t sim_user_object_take(sim_object_references *references, CUuserObject object, uint64_t count);
 bool sim_user_object_valid(CUuserObject object);
 
+/* ---- condition.c ---- */
+
+/* A value that kernels set and a conditional node reads. Its handle is its address. */
+typedef struct sim_condition {
+    sim_handle handle;
+    unsigned references;        /* graph, nodes, executable graphs, launches */
+    struct sim_condition *next; /* in its graph */
+    sim_context *context;
+    unsigned initial;
+    bool has_initial;
+    bool used;       /* by a node */
+    unsigned value;  /* that the launch has set */
+    uint64_t launch; /* number; 0: none yet */
+} sim_condition;
+
+/* What a conditional node has; all zero in other nodes. */
+typedef struct sim_branches {
+    sim_condition *condition; /* held */
+    CUgraphConditionalNodeType type;
+    unsigned count;
+    CUgraph *bodies; /* owned; the program reads the array */
+} sim_branches;
+
+CUresult sim_condition_create(CUgraph graph, CUcontext context, unsigned initial, unsigned flags,
+                              CUgraphConditionalHandle *handle);
+void sim_condition_drop(sim_condition *condition);
+bool sim_condition_set(const sim_op *kernel, uint64_t handle, unsigned value);
+bool sim_condition_get(const sim_condition *condition, uint64_t launch, unsigned *value); /* false: undefined */
+bool sim_conditions_used(CUgraph graph); /* all of them, those for bodies too */
+void sim_conditions_free(CUgraph graph);
+
+/* Gives a new node its bodies. */
+CUresult sim_branches_add(CUgraphNode node, CUDA_CONDITIONAL_NODE_PARAMS *params);
+void sim_branches_free(sim_branches *branches);
+
+/* Whether the body has only what a conditional node of the context can run; else *wrong is the node that it cannot. */
+bool sim_body_good(CUgraph body, const sim_context *context, CUgraphNode *wrong);
+
 /* ---- graph.c ---- */
 
 struct CUgraphNode_st {
@@ -110,6 +148,7 @@ struct CUgraphNode_st {
     CUDA_MEMCPY3D copy; /* of a copy: as the user wrote it */
     CUevent event;
     CUgraph child;            /* owned */
+    sim_branches branches;    /* of a conditional node */
     sim_graph_memory *memory; /* held */
     size_t index;             /* scratch of graph walks */
 };
@@ -120,13 +159,15 @@ struct CUgraph_st {
     CUgraphNode last;
     size_t count;
     uint64_t id;
-    uint64_t original;       /* id of its clone source, or 0 */
-    bool embedded;           /* child of a node */
-    sim_nodes roots;         /* the latest root last */
-    sim_nodes leaves;        /* the latest leaf last */
-    sim_capture *capture;    /* that adds to it now */
-    CUgraphExec memory_exec; /* a graph that allocates has at most one */
+    uint64_t original;     /* id of its clone source, or 0 */
+    bool embedded;         /* child, or body, of a node */
+    CUgraphNode body_of;   /* a conditional node; NULL: no body */
+    sim_nodes roots;       /* the latest root last */
+    sim_nodes leaves;      /* the latest leaf last */
+    sim_capture *capture;  /* that adds to it now */
+    CUgraphExec only_exec; /* a graph that allocates, or has conditional nodes, has at most one */
     sim_object_references objects;
+    sim_condition *conditions; /* made for it; held */
 };
 
 bool sim_graph_valid(CUgraph graph);
@@ -135,6 +176,7 @@ CUgraph sim_graph_create(void);
 void sim_graph_free(CUgraph graph);
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone);
 bool sim_graph_has_memory(CUgraph graph);
+bool sim_graph_has_conditionals(CUgraph graph);
 
 /* A new node after `after`; the caller fills in its parameters and `made`. NULL without memory. */
 CUgraphNode sim_node_create(CUgraph graph, CUgraphNodeType type, const CUgraphNode *after, size_t count);
@@ -179,12 +221,17 @@ typedef struct sim_exec_node {
     CUDA_MEMCPY3D copy;
     CUevent event;
     CUgraphExec child;        /* owned */
+    sim_condition *condition; /* of a conditional node; held */
+    CUgraphConditionalNodeType form;
+    CUgraphExec *bodies; /* owned */
+    unsigned body_count;
     sim_graph_memory *memory; /* held */
     size_t *after;            /* indices of its dependencies */
     size_t after_count;
     size_t before_count;
     sim_op *op;                  /* of the launch in progress; held */
     sim_kernel_launch *launched; /* of the launch in progress */
+    sim_conditional *instance;   /* of the launch in progress */
 } sim_exec_node;
 
 /* Nodes in order of addition; `order` is topological. */
@@ -212,6 +259,14 @@ CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long lo
 CUresult sim_exec_launch(CUgraphExec exec, sim_queue *queue);
 CUresult sim_exec_upload(CUstream stream);
 
+/* ---- conditional.c ---- */
+
+sim_conditional *sim_conditional_create(const sim_exec_node *node); /* for one launch; NULL without memory */
+void sim_conditional_free(sim_conditional *conditional);
+void sim_conditional_submit(sim_op *op); /* that has it as its work, and all edges */
+bool sim_conditional_reached(sim_op *op);
+void sim_conditional_discard(sim_op *op);
+
 /* ---- capture.c ---- */
 
 CUresult sim_capture_ask(CUstream stream, CUstreamCaptureStatus *status, sim_queue **queue);
@@ -222,6 +277,7 @@ CUresult sim_capture_check_begin(CUstream stream, CUstreamCaptureMode mode, sim_
 CUresult sim_capture_end(CUstream stream, CUgraph *graph);
 CUresult sim_capture_update(CUstream stream, const CUgraphNode *nodes, size_t count, unsigned flags);
 void sim_capture_forget_queue(sim_queue *queue);
+void sim_capture_forget_graph(CUgraph graph); /* that goes, or whose node goes */
 
 /* ---- recapture.c ---- */
 
@@ -281,7 +337,7 @@ CUresult sim_exec_replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 /* ---- state.c ---- */
 
 typedef struct sim_graph_state {
-    sim_slab graphs, nodes, execs, objects;
+    sim_slab graphs, nodes, execs, objects, conditions;
     sim_graph_pool pools[SIM_MAX_DEVICES];
     uint64_t last_id;       /* of graphs, nodes and captures */
     sim_capture *unsettled; /* whose recapture has something to settle at the end of the call; or NULL */

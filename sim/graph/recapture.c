@@ -170,6 +170,7 @@ static bool same_work(const sim_op *one, const sim_op *other)
     case SIM_OP_ALLOCATE:
     case SIM_OP_FREE:
     case SIM_OP_MARK:
+    case SIM_OP_CONDITIONAL:
         break;
     }
     return true;

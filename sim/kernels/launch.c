@@ -106,9 +106,19 @@ static void *reach_to_write(strata_sim_launch *launch, CUdeviceptr address, size
     return reach(launch, address, bytes, true);
 }
 
+static bool set_conditional(strata_sim_launch *launch, CUgraphConditionalHandle handle, unsigned value)
+{
+    sim_kernel_launch *kernel = behind(launch);
+    const bool set = sim_hooks.graph->condition_set(kernel->op, handle, value);
+    kernel->illegal = kernel->illegal || !set;
+    return set;
+}
+
+/* A loop of a graph runs the same launch again. */
 bool sim_kernel_run(sim_op *op)
 {
     sim_kernel_launch *kernel = op->work.kernel;
+    kernel->range_count = 0;
     kernel->op = op;
     kernel->context = op->context;
     sim_hooks.check->pages_locked(true);
@@ -155,6 +165,7 @@ static sim_kernel_launch *make_launch(CUfunction function)
         .read = reach_to_read,
         .write = reach_to_write,
         .declare_atomic = declare_atomic,
+        .set_conditional = set_conditional,
     };
     return kernel;
 }

@@ -14,6 +14,7 @@ typedef struct sim_page_watch sim_page_watch;
 typedef struct sim_peer sim_peer;
 typedef struct sim_kernel_launch sim_kernel_launch;
 typedef struct sim_graph_memory sim_graph_memory;
+typedef struct sim_conditional sim_conditional;
 typedef struct sim_component sim_component;
 typedef struct sim_op sim_op;
 typedef struct sim_queue sim_queue;
@@ -96,6 +97,7 @@ typedef enum sim_op_kind {
     SIM_OP_COPY_ROWS,
     SIM_OP_WRITE_VALUE,
     SIM_OP_WAIT_VALUE,
+    SIM_OP_CONDITIONAL, /* runs the bodies of a conditional node */
 } sim_op_kind;
 
 typedef enum sim_op_state {
@@ -104,7 +106,7 @@ typedef enum sim_op_state {
     SIM_OP_DELAYED,   /* may run; in sim_order.delayed until its call count */
     SIM_OP_CHOSEN,    /* in sim_order.chosen */
     SIM_OP_RUNNING,   /* runs, or is given to the host thread */
-    SIM_OP_WATCHING,  /* a wait for a value, in sim_order.watching */
+    SIM_OP_WATCHING,  /* not over yet, in sim_order.watching */
     SIM_OP_DONE,
 } sim_op_state;
 
@@ -206,10 +208,12 @@ typedef struct sim_op {
         } value;
         sim_kernel_launch *kernel;
         sim_block *block; /* allocate, free */
+        sim_conditional *conditional;
     } work;
     sim_span *span; /* of a free: the free span that it completes */
     sim_launched launched;
-    CUgraphNode node; /* of a captured stream: the node that it becomes instead of running */
+    CUgraphNode node;      /* of a captured stream: the node that it becomes instead of running */
+    const sim_op *part_of; /* the conditional operation that runs it; NULL: the scheduler does */
 } sim_op;
 
 typedef struct sim_heap {
@@ -245,6 +249,12 @@ static inline bool sim_op_done(const sim_op *op)
     return !op || op->state == SIM_OP_DONE;
 }
 void sim_op_run(sim_op *op);
+
+/* Runs an operation of the caller's, which keeps its work, as a part of `part_of`, which runs. Its context, kind, work,
+ * chain and clock are set, and its only reference is the caller's. */
+void sim_op_run_part(sim_op *op);
+void sim_op_begin_part(sim_op *op); /* its place in the order */
+void sim_op_end_part(sim_op *op);
 void sim_op_discard(sim_op *op); /* frees what it owns */
 void sim_op_complete(sim_op *op);
 void sim_ops_close(void);
@@ -254,6 +264,9 @@ void sim_op_need(sim_op *op); /* lets it and all it waits for run; does not wait
 void sim_run_chosen(void);
 void sim_tick(void);
 void sim_need_everything(void); /* all submitted work */
+
+/* One of `count`: early takes the first, late the last, random draws for the operation and the step. */
+size_t sim_op_pick(const sim_op *op, uint64_t step, size_t count);
 
 /* NULL: done. Returns what the driver returns after a wait. Releases sim.lock meanwhile. */
 CUresult sim_op_wait(sim_context *context, sim_op *op);
@@ -266,7 +279,7 @@ void sim_heap_remove(sim_heap *heap, sim_op *op);
 /* ---- watch.c ---- */
 
 void sim_op_watch(sim_op *op);
-bool sim_watched_run(void); /* completes waits whose values have come; true if work may run */
+bool sim_watched_run(void); /* completes what is over by now; true if work may run */
 
 /* ---- host_thread.c ---- */
 
@@ -515,12 +528,12 @@ typedef struct sim_op_type {
     bool (*run)(sim_op *op);             /* false: illegal access; NULL: no work */
     void (*discard)(sim_op *op);         /* frees what the operation owns; may be NULL */
     void (*abandon)(sim_op *op);         /* in addition, of one that never runs; may be NULL */
-    bool (*reached)(sim_op *op);         /* of a wait for a value: is it over? */
+    bool (*reached)(sim_op *op);         /* is it over? Else it is asked again later; NULL: it is */
     uint64_t (*bytes)(const sim_op *op); /* moved, for the simulated time; NULL: none */
     bool bookkeeping;                    /* runs after a failure, too */
 } sim_op_type;
 
-enum { SIM_OP_KINDS = SIM_OP_WAIT_VALUE + 1 };
+enum { SIM_OP_KINDS = SIM_OP_CONDITIONAL + 1 };
 
 extern sim_op_type sim_op_types[SIM_OP_KINDS];
 
@@ -546,6 +559,7 @@ typedef struct sim_graph_hooks {
     void (*memory_freed)(sim_graph_memory *memory, sim_op *op);
     void (*block_free)(sim_block *block); /* when the freeing operation runs */
     void (*block_free_now)(sim_block *block);
+    bool (*condition_set)(const sim_op *kernel, uint64_t handle, unsigned value); /* false: it may not */
 } sim_graph_hooks;
 
 /* Atomic updates race with everything but each other; the reads of a wait for a value with frees alone. */

@@ -24,6 +24,7 @@ static strata_sim_work kind_of(const sim_op *op)
     case SIM_OP_MARK:
     case SIM_OP_WRITE_VALUE:
     case SIM_OP_WAIT_VALUE:
+    case SIM_OP_CONDITIONAL:
         break;
     }
     return STRATA_SIM_WORK_EVENT;
@@ -44,7 +45,7 @@ void sim_op_discard(sim_op *op)
         sim_op_types[op->kind].discard(op);
 }
 
-void sim_op_run(sim_op *op)
+static void run(sim_op *op)
 {
     const sim_op_type *type = &sim_op_types[op->kind];
     op->context->device->time += duration(op);
@@ -57,5 +58,20 @@ void sim_op_run(sim_op *op)
     bool runs = type->run && (type->bookkeeping || op->context->device->poison == CUDA_SUCCESS);
     if (runs && !type->run(op))
         poison(op);
+}
+
+void sim_op_run(sim_op *op)
+{
+    run(op);
     sim_op_discard(op);
+}
+
+void sim_op_run_part(sim_op *op)
+{
+    op->told = op->part_of->told;
+    sim_op_begin_part(op);
+    op->state = SIM_OP_RUNNING;
+    run(op);
+    sim_op_complete(op);
+    sim_op_end_part(op);
 }

@@ -79,6 +79,13 @@ static uint64_t draw(const sim_op *op, uint64_t purpose)
                    sim_mix((op->sequence - sim_order.seeded_at) * 4 + purpose));
 }
 
+size_t sim_op_pick(const sim_op *op, uint64_t step, size_t count)
+{
+    if (sim.settings.policy == STRATA_SIM_EARLY)
+        return 0;
+    return sim.settings.policy == STRATA_SIM_LATE ? count - 1 : sim_mix(draw(op, 3) + step) % count;
+}
+
 /* From when it may run. Of eight: three at once, three within 8 calls, one within 64, one as late as it can be. */
 static uint64_t delay(const sim_op *op)
 {
@@ -167,7 +174,7 @@ static void run_next(void)
     op->state = SIM_OP_RUNNING;
     if (op->kind == SIM_OP_HOST && op->fault == CUDA_SUCCESS && op->context->device->poison == CUDA_SUCCESS) {
         sim_host_thread_give(op);
-    } else if (op->kind == SIM_OP_WAIT_VALUE && !sim_op_types[op->kind].reached(op)) {
+    } else if (sim_op_types[op->kind].reached && !sim_op_types[op->kind].reached(op)) {
         sim_op_watch(op);
     } else {
         sim_op_run(op);

@@ -1,9 +1,10 @@
-/* Waits for values that streams or the host write.
+/* Waits for values that streams or the host write, and loops of graphs.
  *
- * A wait without its value is put aside, and tested again after the scheduler has run operations, at each end of a
- * driver call, and periodically while a host waits for what follows it, forever if the value never comes, as on a
- * device. Meanwhile other streams' work, which may write the value, is needed: one stream at a time, so that random and
- * late run no more than necessary. */
+ * A wait without its value, or a loop that has gone round many times, is put aside, and tested again after the
+ * scheduler has run operations, at each end of a driver call, and periodically while a host waits for what follows it,
+ * forever if the value never comes, as on a device. Meanwhile other streams' work, which may write the value, is
+ * needed: one stream at a time, so that random and late run no more than necessary.
+ */
 #include "order/order.h"
 
 void sim_op_watch(sim_op *op)

@@ -265,6 +265,25 @@ void sim_op_complete(sim_op *op)
     sim_op_drop(op);
 }
 
+void sim_op_begin_part(sim_op *op)
+{
+    op->references++; /* its completion drops one */
+    op->state = SIM_OP_GATHERING;
+    op->sequence = ++sim_order.submitted;
+    sim_order.unfinished++;
+    take_place(op);
+    if (sim_hooks.check->on)
+        sim_hooks.check->submitted(op);
+    if (sim_hooks.memory->submitted)
+        sim_hooks.memory->submitted(op);
+}
+
+void sim_op_end_part(sim_op *op)
+{
+    sim_component_drop(op->chain);
+    op->chain = NULL;
+}
+
 /* An operation that never runs. The block of a free is released, too. */
 static void abandon(sim_op *op)
 {

@@ -45,6 +45,11 @@ struct strata_sim_launch {
     /* Declares atomic updates of these bytes, which the kernel accesses with `read` or `write`. The checker allows them
      * by several kernels, but not beside reads or writes. */
     bool (*declare_atomic)(strata_sim_launch *launch, CUdeviceptr address, size_t bytes);
+
+    /* What cudaGraphSetConditional does on a device: the conditional node of this launch of the graph that comes after
+     * the kernel reads the value, and a loop reads it after each round. False: there is no such handle in the kernel's
+     * context; it then counts as an illegal access. */
+    bool (*set_conditional)(strata_sim_launch *launch, CUgraphConditionalHandle handle, unsigned value);
 };
 
 typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
