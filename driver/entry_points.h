@@ -52,6 +52,7 @@
     X(REQUIRED, StreamIsCapturing, 10000, (CUstream stream, CUstreamCaptureStatus *status), (stream, status))                      \
     X(REQUIRED, ThreadExchangeStreamCaptureMode, 10010, (CUstreamCaptureMode *mode), (mode))                                       \
     X(OPTIONAL, StreamBeginCapture, 10010, (CUstream stream, CUstreamCaptureMode mode), (stream, mode))                             \
+    X(OPTIONAL, StreamBeginCaptureToGraph, 12030, (CUstream stream, CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *edges, size_t count, CUstreamCaptureMode mode), (stream, graph, dependencies, edges, count, mode)) \
     X(OPTIONAL, StreamEndCapture, 10000, (CUstream stream, CUgraph *graph), (stream, graph))                                       \
     X(OPTIONAL, StreamGetCaptureInfo, 11030, (CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph, const CUgraphNode **nodes, size_t *count), (stream, status, id, graph, nodes, count)) \
     X(OPTIONAL, StreamUpdateCaptureDependencies, 11030, (CUstream stream, CUgraphNode *nodes, size_t count, unsigned flags), (stream, nodes, count, flags)) \
@@ -72,6 +73,9 @@
     X(OPTIONAL, GraphExecMemcpyNodeSetParams, 10020, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D *copy, CUcontext context), (exec, node, copy, context)) \
     X(OPTIONAL, GraphExecMemsetNodeSetParams, 10020, (CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *fill, CUcontext context), (exec, node, fill, context)) \
     X(OPTIONAL, GraphAddChildGraphNode, 10000, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraph child), (node, graph, dependencies, count, child)) \
+    X(OPTIONAL, GraphAddNode, 12020, (CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies, size_t count, CUgraphNodeParams *parameters), (node, graph, dependencies, count, parameters)) \
+    X(OPTIONAL, GraphAddDependencies, 10000, (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, size_t count), (graph, from, to, count)) \
+    X(OPTIONAL, GraphConditionalHandleCreate, 12030, (CUgraphConditionalHandle *handle, CUgraph graph, CUcontext context, unsigned initial, unsigned flags), (handle, graph, context, initial, flags)) \
     X(OPTIONAL, GraphExecDestroy, 10000, (CUgraphExec exec), (exec))                                                               \
     X(OPTIONAL, GraphDestroy, 10000, (CUgraph graph), (graph))                                                                     \
     X(OPTIONAL, GraphDebugDotPrint, 11030, (CUgraph graph, const char *path, unsigned flags), (graph, path, flags))                \

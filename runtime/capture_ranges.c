@@ -338,6 +338,18 @@ static void join_next(strata_capture_ranges *ranges, strata_capture_range *range
     link_range(ranges, range);
 }
 
+void strata_capture_ranges_body_ended(strata_capture_ranges *ranges, cuuint64_t body, cuuint64_t around,
+                                      CUgraphNode node)
+{
+    for (strata_capture_segment *segment = ranges->segments; segment; segment = segment->next)
+        for (strata_capture_range *range = segment->first; range; range = range->next)
+            if (!range->live && range->capture == body) {
+                strata_nodes_free(&range->after);
+                strata_nodes_push(&range->after, node); /* the first needs no host memory */
+                range->capture = around;
+            }
+}
+
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture)
 {
     for (strata_capture_segment *segment = ranges->segments; segment; segment = segment->next) {

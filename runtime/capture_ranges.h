@@ -66,6 +66,10 @@ void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_cap
  */
 void strata_capture_ranges_give_barred(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture);
 
+/* The capture of a body has ended: what was freed in it is free for the capture around it, behind the body's node. */
+void strata_capture_ranges_body_ended(strata_capture_ranges *ranges, cuuint64_t body, cuuint64_t around,
+                                      CUgraphNode node);
+
 /* The capture has ended: what was freed in it is free for all. */
 void strata_capture_ranges_capture_ended(strata_capture_ranges *ranges, cuuint64_t capture);
 

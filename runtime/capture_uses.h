@@ -16,6 +16,7 @@ typedef struct strata_capture_mark {
 typedef enum strata_capture_kind {
     STRATA_CAPTURE_OUTSIDE, /* a block of the stack, which is kept */
     STRATA_CAPTURE_SEGMENT, /* of the capture's pool, or of a part's */
+    STRATA_CAPTURE_AROUND,  /* in a body: of the pool, allocated in a capture around it, which has it live */
 } strata_capture_kind;
 
 typedef struct strata_capture_use {

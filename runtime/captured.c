@@ -47,11 +47,27 @@ static strata_status note_part(strata_capture *capture, const strata_capture_use
     return STRATA_SUCCESS;
 }
 
+/* Whether the block was allocated in a capture around this one, which has it live. */
+static bool is_of_around(const strata_capture *capture, const strata_block *block)
+{
+    const strata_pool_block *own = capture->body_of ? strata_pool_block_find(capture->runtime, block->id) : NULL;
+    while (own && capture->body_of) {
+        capture = capture->body_of->around;
+        if (own->capture == capture->id)
+            return true;
+    }
+    return false;
+}
+
 /* The use of a live block, a new one if need be. */
 static strata_status note_use(strata_capture *capture, const strata_block *block, strata_capture_use **out)
 {
     strata_runtime *runtime = capture->runtime;
     *out = find_use(capture, block);
+    if (!*out && is_of_around(capture, block)) {
+        *out = strata_capture_add_use(&capture->uses, block, STRATA_CAPTURE_AROUND);
+        return *out ? STRATA_SUCCESS : strata_fail_host_memory("a block of a capture");
+    }
     if (*out)
         return strata_kept_is_freed(&runtime->captures.kept, block->id)
                    ? strata_block_refuse(runtime->table, block, STRATA_ERROR_USE_AFTER_FREE)
@@ -120,6 +136,15 @@ static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, co
     return added;
 }
 
+/* While a body in it is open, nothing is noted in a capture: the node would have no place among it. */
+static strata_status check_closed(const strata_capture *capture)
+{
+    return capture->body ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                                       "the body of a conditional node in the capture is open; close it before other "
+                                       "work of the capture")
+                         : STRATA_SUCCESS;
+}
+
 /* `before`: nodes that the use must come after, and does not. `of_part`: the part's use of it, or NULL. */
 static strata_status prepare(strata_capture *capture, const strata_block *block, const strata_capture_use *of_part,
                              strata_access access, strata_capture_place *place, strata_nodes *before)
@@ -167,7 +192,9 @@ static bool prepare_on(strata_runtime *runtime, const strata_block *block, const
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = prepare(capture, block, of_part, access, &place, &before);
+        *status = check_closed(capture);
+        if (*status == STRATA_SUCCESS)
+            *status = prepare(capture, block, of_part, access, &place, &before);
     }
     unlock(runtime, *status);
     if (capture && *status == STRATA_SUCCESS)
@@ -248,7 +275,9 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = prepare(capture, block, NULL, access, &place, &before);
+        *status = check_closed(capture);
+        if (*status == STRATA_SUCCESS)
+            *status = prepare(capture, block, NULL, access, &place, &before);
         if (*status == STRATA_SUCCESS)
             *status = finish(capture, block, access, &place);
         else
@@ -257,6 +286,107 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     unlock(runtime, *status);
     strata_nodes_free(&before); /* the work is submitted: it is too late to order it */
     return capture != NULL;
+}
+
+/* ---- bodies ---- */
+
+/* The pool's own segments need no order: their ranges have it. */
+static strata_status note_segment(strata_capture *around, const strata_capture_use *use)
+{
+    if (strata_capture_find_use(&around->uses, use->block.id))
+        return STRATA_SUCCESS;
+    strata_capture_use *whole = strata_capture_add_use(&around->uses, &use->block, STRATA_CAPTURE_SEGMENT);
+    if (!whole)
+        return strata_fail_host_memory("a segment of a capture");
+    whole->access = use->access;
+    whole->pool = use->pool;
+    return STRATA_SUCCESS;
+}
+
+static strata_status keep_of_body(strata_capture *around, const strata_capture_uses *uses)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < uses->ref_count && status == STRATA_SUCCESS; i++)
+        status = strata_capture_hold_ref(&around->uses, uses->refs[i]);
+    for (size_t i = 0; i < uses->part_count && status == STRATA_SUCCESS; i++)
+        if (uses->parts[i] != around->pool && !strata_capture_add_part(&around->uses, uses->parts[i]))
+            status = strata_fail_host_memory("a part of a capture");
+    return status;
+}
+
+static bool is_own_segment(const strata_capture *around, const strata_capture_use *use)
+{
+    return use->kind == STRATA_CAPTURE_SEGMENT && use->pool == around->pool;
+}
+
+/* The body is a part of the capture around it, at its node. */
+static strata_status prepare_body(strata_capture *around, strata_capture_uses *uses, strata_capture_place *place,
+                                  strata_nodes *before)
+{
+    strata_status status = keep_of_body(around, uses);
+    for (size_t i = 0; i < uses->count && status == STRATA_SUCCESS; i++) {
+        const strata_capture_use *use = &uses->items[i];
+        const strata_capture_use *of_part = use->kind == STRATA_CAPTURE_AROUND ? NULL : use;
+        status = is_own_segment(around, use) ? note_segment(around, use)
+                                             : prepare(around, &use->block, of_part, use->access, place, before);
+    }
+    return status;
+}
+
+static strata_status finish_body(strata_capture *around, const strata_capture_uses *uses, strata_capture_place *place)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < uses->count && status == STRATA_SUCCESS; i++)
+        if (!is_own_segment(around, &uses->items[i]))
+            status = finish(around, &uses->items[i].block, uses->items[i].access, place);
+    return status;
+}
+
+/* The node comes after these, too. */
+static strata_status add_edges(const strata_body *body, const strata_capture_front *front, const strata_nodes *before)
+{
+    strata_call_scope scope;
+    CUresult result = CUDA_SUCCESS;
+    if (!before->count)
+        return STRATA_SUCCESS;
+    const strata_status status = strata_call_scope_enter(&scope, body->around->runtime->device,
+                                                         STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    for (size_t i = 0; i < before->count && result == CUDA_SUCCESS; i++)
+        result = strata_cu.GraphAddDependencies(front->graph, &strata_nodes_items(before)[i], &body->node, 1);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuGraphAddDependencies",
+                                                       "ordering the body of a conditional node in a capture");
+}
+
+strata_status strata_captured_body(strata_capture *capture)
+{
+    const strata_body *body = capture->body_of;
+    strata_capture *around = body->around;
+    strata_runtime *runtime = capture->runtime;
+    strata_nodes before = {0};
+    strata_capture_front front;
+    strata_status status = strata_capture_ask(runtime->device, body->from, &front);
+    if (status == STRATA_SUCCESS && (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE || front.id != around->id))
+        status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture around the body was spoiled, or has ended");
+    if (status != STRATA_SUCCESS)
+        return status;
+    front.nodes = &body->node;
+    front.count = 1;
+    strata_capture_place place = place_of(around, body->from, &front);
+    lock(runtime);
+    status = prepare_body(around, &capture->uses, &place, &before);
+    unlock(runtime, status);
+    if (status == STRATA_SUCCESS)
+        status = add_edges(body, &front, &before);
+    strata_nodes_free(&before);
+    lock(runtime);
+    if (status == STRATA_SUCCESS)
+        status = finish_body(around, &capture->uses, &place);
+    unlock(runtime, status);
+    return status;
 }
 
 bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *ref, strata_status *status)
@@ -299,8 +429,10 @@ static strata_status take(strata_capture *capture, const strata_request *request
                           strata_block *out, bool *taken)
 {
     strata_capture_place place = place_of(capture, request->stream, front);
-    strata_pool_block *one;
-    strata_status status = strata_capture_pool_take(capture->pool, request, &place, &one);
+    strata_pool_block *one = NULL;
+    strata_status status = check_closed(capture);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_pool_take(capture->pool, request, &place, &one);
     *taken = one != NULL;
     if (!one)
         return status;
@@ -521,6 +653,12 @@ static strata_status free_in_capture(strata_runtime *runtime, strata_capture *ca
 {
     const CUstream origin = capture->stream;
     const cuuint64_t id = capture->id;
+    if (capture->body)
+        return strata_fail(
+            STRATA_ERROR_STREAM_CAPTURE,
+            "block 0x%llx (tag \"%s\") was allocated in the capture around an open body; free it when the "
+            "body is closed",
+            (unsigned long long)block->address, strata_tag_name(block->tag));
     if (own && one->block.stream != origin)
         return refuse_own(block);
     if (own)

@@ -88,7 +88,10 @@ static void add_capture(strata_capture *capture)
     capture->next = captures->list;
     captures->list = capture;
     atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
-    strata_object_made(STRATA_OBJECT_CAPTURE);
+    if (capture->body_of)
+        capture->body_of->around->body = capture;
+    else
+        strata_object_made(STRATA_OBJECT_CAPTURE);
     atomic_fetch_add_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);
@@ -109,7 +112,8 @@ static void remove_capture(strata_capture *capture)
         link = &(*link)->next;
     *link = capture->next;
     atomic_fetch_sub_explicit(&captures->live, 1, memory_order_release);
-    strata_object_ended(STRATA_OBJECT_CAPTURE);
+    if (!capture->body_of)
+        strata_object_ended(STRATA_OBJECT_CAPTURE);
     atomic_fetch_sub_explicit(&strata_captures_under_way, 1, memory_order_release);
     unlock(capture->runtime);
     strata_lock_take(&all_lock);
@@ -119,8 +123,7 @@ static void remove_capture(strata_capture *capture)
     strata_lock_release(&all_lock);
 }
 
-/* The capture that began on the stream, or NULL. */
-static strata_capture *capture_on(strata_runtime *runtime, CUstream stream)
+strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream)
 {
     lock(runtime);
     strata_capture *capture = runtime->captures.list;
@@ -172,7 +175,11 @@ static strata_status end_for_driver(strata_capture *capture)
     capture->ended = true;
     capture->pool->in_graphs = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);
-    strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
+    if (capture->body_of)
+        strata_capture_ranges_body_ended(&capture->pool->ranges, capture->id, capture->body_of->around->id,
+                                         capture->body_of->node);
+    else
+        strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
     unlock(runtime);
     return STRATA_SUCCESS;
 }
@@ -195,9 +202,10 @@ static strata_status restore_stream(strata_capture *capture)
     return STRATA_SUCCESS;
 }
 
+/* That of a body is its node's. */
 static void destroy_graph(strata_capture *capture)
 {
-    if (capture->graph && strata_device_is_usable(capture->runtime->device))
+    if (capture->graph && !capture->body_of && strata_device_is_usable(capture->runtime->device))
         strata_cu.GraphDestroy(capture->graph);
     capture->graph = NULL;
 }
@@ -205,7 +213,8 @@ static void destroy_graph(strata_capture *capture)
 static strata_status refuse_capture(const strata_capture *capture)
 {
     if (capture->failed != STRATA_SUCCESS)
-        return strata_fail(capture->failed, "the capture gives no graph: a use in it could not be noted (%s)",
+        return strata_fail(capture->failed, "the capture gives no graph: %s (%s)",
+                           capture->why ? capture->why : "a use in it could not be noted",
                            strata_status_text(capture->failed));
     const char *why = capture->result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED
                           ? "a stream that was forked from it was not joined"
@@ -214,25 +223,56 @@ static strata_status refuse_capture(const strata_capture *capture)
                        (int)capture->result);
 }
 
+void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why)
+{
+    lock(capture->runtime);
+    if (capture->failed == STRATA_SUCCESS) {
+        capture->failed = failed;
+        capture->why = why;
+    }
+    unlock(capture->runtime);
+}
+
+/* The capture around a body goes on; without a graph, if its node lacks a body. */
+static void leave_around(const strata_capture *capture, bool made, strata_status status)
+{
+    const strata_body *body = capture->body_of;
+    if (!made && body->node)
+        strata_capture_spoil(body->around, status == STRATA_SUCCESS ? STRATA_ERROR_STREAM_CAPTURE : status,
+                             "the body of a conditional node in it was given up");
+    lock(capture->runtime);
+    body->around->body = NULL;
+    unlock(capture->runtime);
+}
+
+static strata_status make_of(strata_capture *capture, const capture_use *to)
+{
+    if (!to->make)
+        return STRATA_SUCCESS;
+    if (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph)
+        return refuse_capture(capture);
+    return to->make(capture, to->data);
+}
+
 /* What is not taken over goes. */
 static strata_status finish_capture(strata_capture *capture, const capture_use *to)
 {
     strata_runtime *runtime = capture->runtime;
-    strata_status status = STRATA_SUCCESS;
     remove_capture(capture);
-    if (to->make && (capture->result != CUDA_SUCCESS || capture->failed != STRATA_SUCCESS || !capture->graph))
-        status = refuse_capture(capture);
-    else if (to->make)
-        status = to->make(capture, to->data);
-    if (status != STRATA_SUCCESS && to->what == STRATA_GRAPH_EVENT_CAPTURE)
+    const strata_status status = make_of(capture, to);
+    if (capture->body_of)
+        leave_around(capture, to->make && status == STRATA_SUCCESS, status);
+    else if (status != STRATA_SUCCESS && to->what == STRATA_GRAPH_EVENT_CAPTURE)
         strata_capture_tell_failure(capture, status);
     destroy_graph(capture);
+    strata_objects_ended(STRATA_OBJECT_CONDITIONAL, capture->conditionals);
     strata_ancestors_free(&capture->ancestors);
     const bool made = to->make && status == STRATA_SUCCESS;
     if (made) /* what cannot be freed now is tried again by other calls */
         strata_error_suppress_begin();
     const strata_status dropped = strata_capture_uses_drop(runtime, &capture->uses, false);
     const strata_status unheld = strata_capture_pool_unhold(capture->pool);
+    strata_host_free(capture->body_of);
     strata_host_free(capture);
     if (made)
         strata_error_suppress_end(false);
@@ -241,9 +281,12 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
 
+/* A body of it that is open is given up before. */
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
-    strata_status status = end_for_driver(capture);
+    strata_status status = capture->body ? end_capture(capture->body, &discarded) : STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
     return status == STRATA_SUCCESS ? finish_capture(capture, to) : status;
@@ -254,14 +297,41 @@ static strata_status refuse_none(const char *call)
     return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no capture of this runtime began on the stream", call);
 }
 
+/* A body that is open, or that the stream captures. */
+static strata_status check_bodies(const strata_capture *capture, const char *call)
+{
+    if (capture->body_of)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "%s: the stream captures the body of a conditional node; use strata_capture_body_close",
+                           call);
+    return capture->body
+               ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                             "%s: the body of a conditional node in the capture is open; close it before", call)
+               : STRATA_SUCCESS;
+}
+
 strata_status strata_capture_end_as(strata_runtime *runtime, CUstream stream, strata_graph_event_kind what,
                                     strata_capture_maker check, strata_capture_maker make, void *data)
 {
-    strata_capture *capture = capture_on(runtime, stream);
+    strata_capture *capture = strata_capture_on(runtime, stream);
+    const char *call = what == STRATA_GRAPH_EVENT_UPDATE ? "strata_graph_update" : "strata_capture_end";
     if (!capture)
-        return refuse_none(what == STRATA_GRAPH_EVENT_UPDATE ? "strata_graph_update" : "strata_capture_end");
-    const strata_status status = check ? check(capture, data) : STRATA_SUCCESS;
+        return refuse_none(call);
+    strata_status status = check_bodies(capture, call);
+    if (status == STRATA_SUCCESS && check)
+        status = check(capture, data);
     return status == STRATA_SUCCESS ? end_capture(capture, &(capture_use){what, make, data}) : status;
+}
+
+static strata_status join_around(strata_capture *capture, void *unused)
+{
+    (void)unused;
+    return strata_captured_body(capture);
+}
+
+strata_status strata_capture_body_leave(strata_capture *capture)
+{
+    return end_capture(capture, &(capture_use){STRATA_GRAPH_EVENT_CAPTURE, join_around, NULL});
 }
 
 static strata_status make_graph(strata_capture *capture, void *out)
@@ -285,7 +355,7 @@ strata_status strata_capture_discard(strata_runtime *runtime, CUstream stream)
     const strata_status status = runtime ? strata_check_driver() : strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture *capture = capture_on(runtime, stream);
+    strata_capture *capture = strata_capture_on(runtime, stream);
     return capture ? end_capture(capture, &discarded) : refuse_none("strata_capture_discard");
 }
 
@@ -323,11 +393,10 @@ static strata_status take_pool(strata_capture *capture, strata_capture_pool *poo
     return status;
 }
 
-/* The driver's word on a known stream that is captured already. */
-static strata_status check_idle(const strata_capture *capture)
+strata_status strata_capture_check_idle(const strata_runtime *runtime, CUstream stream)
 {
     strata_capture_front front;
-    const strata_status status = strata_capture_ask(capture->runtime->device, capture->stream, &front);
+    const strata_status status = strata_capture_ask(runtime->device, stream, &front);
     return front.status == CU_STREAM_CAPTURE_STATUS_NONE
                ? status
                : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the stream is already being captured; end that capture");
@@ -362,7 +431,30 @@ static void mark_streams(strata_runtime *runtime)
     strata_error_suppress_end(false);
 }
 
-static strata_status begin_for_driver(strata_capture *capture)
+strata_status strata_capture_enter(strata_capture *capture)
+{
+    add_capture(capture); /* ended, until it has begun: whatever fails from here on is undone as by an end */
+    const strata_status status = leave_known(capture);
+    if (status == STRATA_SUCCESS)
+        mark_streams(capture->runtime);
+    return status;
+}
+
+void strata_capture_give_up(strata_capture *capture)
+{
+    strata_error_suppress_begin();
+    end_capture(capture, &discarded);
+    strata_error_suppress_end(false);
+}
+
+static CUresult begin_now(const strata_capture *capture, CUstreamCaptureMode mode)
+{
+    const strata_body *body = capture->body_of;
+    return body ? strata_cu.StreamBeginCaptureToGraph(capture->stream, body->graphs[body->index], NULL, NULL, 0, mode)
+                : strata_cu.StreamBeginCapture(capture->stream, mode);
+}
+
+strata_status strata_capture_begin_for_driver(strata_capture *capture)
 {
     static const CUstreamCaptureMode modes[] = {
         [STRATA_CAPTURE_GLOBAL] = CU_STREAM_CAPTURE_MODE_GLOBAL,
@@ -375,10 +467,12 @@ static strata_status begin_for_driver(strata_capture *capture)
     strata_status status = strata_call_scope_enter(&scope, device, strata_call_scope_for(capture->stream));
     if (status != STRATA_SUCCESS)
         return status;
-    const CUresult result = strata_cu.StreamBeginCapture(capture->stream, modes[capture->mode]);
+    const CUresult result = begin_now(capture, modes[capture->mode]);
     strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
-        return strata_fail_driver(result, "cuStreamBeginCapture", "beginning a capture%s", strata_stream_hint(result));
+        return strata_fail_driver(
+            result, capture->body_of ? "cuStreamBeginCaptureToGraph" : "cuStreamBeginCapture", "beginning a %s%s",
+            capture->body_of ? "capture of the body of a conditional node" : "capture", strata_stream_hint(result));
     status = strata_capture_ask(device, capture->stream, &front);
     lock(capture->runtime);
     capture->id = front.id;
@@ -398,7 +492,7 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
         return strata_fail_host_memory("a capture");
     *capture =
         (strata_capture){.runtime = runtime, .stream = stream, .mode = mode, .thread = pthread_self(), .ended = true};
-    status = check_idle(capture);
+    status = strata_capture_check_idle(runtime, stream);
     if (status == STRATA_SUCCESS)
         status = take_pool(capture, pool);
     if (status == STRATA_SUCCESS)
@@ -407,17 +501,11 @@ strata_status strata_capture_begin(strata_runtime *runtime, CUstream stream, str
         strata_host_free(capture);
         return status;
     }
-    add_capture(capture); /* ended, until it has begun: whatever fails from here on is undone as by an end */
-    status = leave_known(capture);
+    status = strata_capture_enter(capture);
     if (status == STRATA_SUCCESS)
-        mark_streams(runtime);
-    if (status == STRATA_SUCCESS)
-        status = begin_for_driver(capture);
-    if (status == STRATA_SUCCESS)
-        return STRATA_SUCCESS;
-    strata_error_suppress_begin();
-    end_capture(capture, &discarded);
-    strata_error_suppress_end(false);
+        status = strata_capture_begin_for_driver(capture);
+    if (status != STRATA_SUCCESS)
+        strata_capture_give_up(capture);
     return status;
 }
 
@@ -429,8 +517,8 @@ strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, 
     strata_status status = strata_check_runtime(runtime);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture *capture = capture_on(runtime, stream);
-    if (!capture)
+    strata_capture *capture = strata_capture_on(runtime, stream);
+    if (!capture || capture->body_of)
         return refuse_none("strata_capture_set_name");
     status = strata_tag_intern(name, &tag);
     if (status != STRATA_SUCCESS)
@@ -479,7 +567,7 @@ void strata_captures_destroy(strata_runtime *runtime)
 
 strata_status strata_captures_leave_stream(strata_runtime *runtime, CUstream stream)
 {
-    strata_capture *capture = strata_captures_any(runtime) ? capture_on(runtime, stream) : NULL;
+    strata_capture *capture = strata_captures_any(runtime) ? strata_capture_on(runtime, stream) : NULL;
     return capture ? end_capture(capture, &discarded) : STRATA_SUCCESS;
 }
 

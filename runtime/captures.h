@@ -11,6 +11,17 @@
 #include "runtime/capture_uses.h"
 #include "runtime/graph_ancestors.h"
 
+struct strata_capture;
+
+/* Where a captured body belongs. */
+typedef struct strata_body {
+    struct strata_capture *around;
+    CUstream from;         /* of that capture, at whose point the node was added */
+    CUgraphNode node;      /* the conditional one; NULL: not added yet */
+    const CUgraph *graphs; /* of all bodies of the node, whose they are */
+    unsigned index, count;
+} strata_body;
+
 typedef struct strata_capture {
     struct strata_capture *next;     /* of the runtime */
     struct strata_capture *all_next; /* of the process; guarded by the list's lock (captures.c) */
@@ -18,15 +29,19 @@ typedef struct strata_capture {
     CUstream stream;
     strata_capture_mode mode;
     cuuint64_t id;
-    strata_tag name;           /* of its graph; guarded by the captures' lock */
-    strata_capture_pool *pool; /* held */
-    bool made_pool;            /* for this capture */
-    pthread_t thread;          /* that began it */
-    bool known;                /* the stream is to be made known again */
-    bool ended;                /* for the driver, or not begun */
-    CUresult result;           /* of the end */
-    CUgraph graph;             /* then, or NULL */
-    strata_status failed;      /* what was not noted: the capture gives no graph */
+    strata_tag name;             /* of its graph; guarded by the captures' lock */
+    strata_capture_pool *pool;   /* held */
+    bool made_pool;              /* for this capture */
+    pthread_t thread;            /* that began it */
+    bool known;                  /* the stream is to be made known again */
+    bool ended;                  /* for the driver, or not begun */
+    CUresult result;             /* of the end */
+    CUgraph graph;               /* then, or NULL */
+    strata_status failed;        /* the capture gives no graph, and why */
+    const char *why;             /* static; NULL: a use was not noted */
+    size_t conditionals;         /* nodes of its graph, and of bodies in it */
+    strata_body *body_of;        /* what it is the body of; NULL: its graph is its own. Owned, constant */
+    struct strata_capture *body; /* a body of this one that is captured now, or NULL; guarded by the captures' lock */
     strata_capture_uses uses;
     strata_ancestors *ancestors; /* of its streams, as they are asked for */
 } strata_capture;
@@ -34,6 +49,24 @@ typedef struct strata_capture {
 /* Initializes and ends a runtime's part. */
 void strata_captures_init(strata_runtime *runtime);
 void strata_captures_destroy(strata_runtime *runtime);
+
+/* The capture that began on the stream, or NULL. */
+strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream);
+
+/* Lists a new capture, whose pool is held, and leaves its stream to it; then begins it for the driver. What fails is
+ * undone by strata_capture_give_up, which takes the capture. */
+strata_status strata_capture_enter(strata_capture *capture);
+strata_status strata_capture_begin_for_driver(strata_capture *capture);
+void strata_capture_give_up(strata_capture *capture);
+
+/* Ends a body, and notes in the capture around it what it did. */
+strata_status strata_capture_body_leave(strata_capture *capture);
+
+/* The driver's word on a known stream that is captured already. */
+strata_status strata_capture_check_idle(const strata_runtime *runtime, CUstream stream);
+
+/* The capture gives no graph: `failed`, if nothing has failed before. */
+void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why);
 
 /* Discards all captures, and frees what pools left. Errors: STREAM_MISUSE (a capture belongs to another thread), BUSY
  * (graphs or pools exist). */
@@ -88,6 +121,10 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
  * False: go on as without captures. */
 bool strata_captured_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own,
                           strata_status *status);
+
+/* Notes in the capture around a body that has ended what the body used: the node comes after all that conflicts with
+ * it. */
+strata_status strata_captured_body(strata_capture *body);
 
 /* Holds a reference until the graph of the stream's capture is gone. False: in no capture, or *status is an error. */
 bool strata_captured_hold(strata_runtime *runtime, CUstream stream, struct strata_ref *ref, strata_status *status);

@@ -87,12 +87,24 @@ static void take_graph(strata_graph *graph, strata_capture *capture)
     capture->graph = NULL;
 }
 
+/* Which of its conditions the executable graph would read then, no document says. */
+static strata_status check_conditionals(const strata_graph *graph, const strata_capture *capture)
+{
+    return graph->conditionals || capture->conditionals
+               ? strata_fail(STRATA_ERROR_UNSUPPORTED,
+                             "strata_graph_update: the %s has conditional nodes; make a new graph of the capture",
+                             graph->conditionals ? "graph" : "capture")
+               : STRATA_SUCCESS;
+}
+
 static strata_status put(strata_capture *capture, void *data)
 {
     update *self = data;
     strata_graph *graph = self->graph;
     strata_lock_take(&graph->pool->launches);
-    const strata_status status = replace(self, capture->graph);
+    strata_status status = check_conditionals(graph, capture);
+    if (status == STRATA_SUCCESS)
+        status = replace(self, capture->graph);
     const bool refusing = graph->refusing;
     strata_capture_uses old = graph->uses;
     if (status == STRATA_SUCCESS) {

@@ -20,6 +20,11 @@ static strata_status check_child(const strata_graph *graph, const strata_capture
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_graph_launch: the graph has memory of the pool of this capture, in which the "
                            "capture's own blocks would lie; give one of them another pool");
+    if (graph->conditionals)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "strata_graph_launch: the graph has %zu conditional nodes, and cannot be a part of another "
+                           "one; capture its work there",
+                           graph->conditionals);
     return graph->changed ? strata_fail(STRATA_ERROR_UNSUPPORTED,
                                         "strata_graph_launch: nodes of the graph were changed one by one since its "
                                         "capture, which a part of another graph would not show; update it instead")

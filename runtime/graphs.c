@@ -13,6 +13,7 @@
 #include "runtime/graph_frees.h"
 #include "runtime/references.h"
 
+#include <strata/conditional.h>
 #include <strata/launch.h>
 
 #include <stdio.h>
@@ -62,9 +63,12 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
         result = strata_cu.GraphInstantiateWithParams(&made->exec, graph, &parameters);
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuGraphInstantiateWithParams",
-                                    "making a graph of %zu nodes (result %d, node %p, type %s)", made->nodes,
+                                    "making a graph of %zu nodes (result %d, node %p, type %s)%s", made->nodes,
                                     (int)parameters.result_out, (void *)parameters.hErrNode_out,
-                                    strata_graph_node_type(parameters.hErrNode_out));
+                                    strata_graph_node_type(parameters.hErrNode_out),
+                                    parameters.result_out == CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED
+                                        ? "; a condition was made for no node"
+                                        : "");
     strata_call_scope_leave(&scope);
     return status;
 }
@@ -105,6 +109,8 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out)
     }
     graph->graph = graph->latest = capture->graph;
     capture->graph = NULL;
+    graph->conditionals = capture->conditionals;
+    capture->conditionals = 0;
     strata_graph_take_uses(graph, &capture->uses);
     graph->pool = capture->pool;
     strata_capture_pool_hold(graph->pool);
@@ -142,6 +148,8 @@ static void count_launch(strata_graph *graph)
 {
     atomic_fetch_add_explicit(&graph->replays, 1, memory_order_relaxed);
     strata_object_made(STRATA_OBJECT_LAUNCH);
+    if (graph->conditionals)
+        strata_objects_made(STRATA_OBJECT_CONDITIONAL_LAUNCH, graph->conditionals);
 }
 
 /* A capture of the stream would be spoiled. */
@@ -395,6 +403,11 @@ size_t strata_graph_node_count(const strata_graph *graph)
     return graph ? graph->nodes : 0;
 }
 
+size_t strata_graph_conditional_count(const strata_graph *graph)
+{
+    return graph ? graph->conditionals : 0;
+}
+
 const char *strata_graph_name(const strata_graph *graph)
 {
     return graph ? strata_tag_name(graph->name) : NULL;
@@ -440,6 +453,7 @@ strata_status strata_graph_dot(const strata_graph *graph, const char *path)
 void strata_graph_print(const strata_graph *graph, strata_write_callback write, void *data)
 {
     char text[768]; /* two names of 255 bytes fit */
+    char conditional[48] = "";
     size_t outside = 0;
     strata_capture_pool_usage usage;
     if (!graph || !write)
@@ -449,12 +463,15 @@ void strata_graph_print(const strata_graph *graph, strata_write_callback write, 
         outside += graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE;
     strata_lock_release(&graph->pool->launches);
     strata_capture_pool_get_usage(graph->pool, &usage);
+    if (graph->conditionals)
+        snprintf(conditional, sizeof conditional, " (%zu conditional with bodies)", graph->conditionals);
     int length = snprintf(text, sizeof text,
-                          "graph \"%s\" of %zu nodes, generation %llu: %zu blocks from outside, pool \"%s\" of %s, "
+                          "graph \"%s\" of %zu nodes%s, generation %llu: %zu blocks from outside, pool \"%s\" of %s, "
                           "%llu launches",
-                          strata_graph_name(graph), graph->nodes, (unsigned long long)strata_graph_generation(graph),
-                          outside, strata_tag_name(strata_capture_pool_tag(graph->pool)),
-                          strata_size_text(usage.reserved).text, (unsigned long long)strata_graph_num_replays(graph));
+                          strata_graph_name(graph), graph->nodes, conditional,
+                          (unsigned long long)strata_graph_generation(graph), outside,
+                          strata_tag_name(strata_capture_pool_tag(graph->pool)), strata_size_text(usage.reserved).text,
+                          (unsigned long long)strata_graph_num_replays(graph));
     if (length >= (int)sizeof text)
         length = (int)sizeof text - 1;
     write(text, (size_t)length, data);
@@ -516,6 +533,7 @@ strata_status strata_graph_destroy(strata_graph *graph)
     strata_status status = strata_capture_uses_drop(runtime, &graph->uses, graph->refusing);
     const strata_status unheld = strata_capture_pool_unhold(graph->pool);
     strata_graph_uses_free(&graph->listed);
+    strata_objects_ended(STRATA_OBJECT_CONDITIONAL, graph->conditionals);
     strata_host_free(graph);
     count_graph(runtime, false);
     return status == STRATA_SUCCESS ? unheld : status;

@@ -10,6 +10,7 @@ struct strata_graph {
     strata_device_record *record; /* held by the runtime's state */
     uint64_t word;                /* of the record when the graph was made */
     size_t nodes;
+    size_t conditionals; /* nodes, those in bodies too */
     strata_tag name;
     CUgraph graph; /* from which the executable was made: its nodes are the handles */
     CUgraphExec exec;

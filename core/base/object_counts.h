@@ -12,6 +12,8 @@ typedef enum strata_object_kind {
     STRATA_OBJECT_GRAPH,
     STRATA_OBJECT_LAUNCH, /* of graphs; they are over when they are made */
     STRATA_OBJECT_EVENT,  /* of the driver, that Strata keeps for use records and fences */
+    STRATA_OBJECT_CONDITIONAL,
+    STRATA_OBJECT_CONDITIONAL_LAUNCH, /* of a conditional node, with its graph */
     STRATA_OBJECT_KINDS,
 } strata_object_kind;
 
@@ -22,14 +24,24 @@ typedef struct strata_objects {
 
 extern strata_objects strata_object_counts[STRATA_OBJECT_KINDS];
 
+static inline void strata_objects_made(strata_object_kind kind, uint64_t count)
+{
+    atomic_fetch_add_explicit(&strata_object_counts[kind].made, count, memory_order_relaxed);
+}
+
 static inline void strata_object_made(strata_object_kind kind)
 {
-    atomic_fetch_add_explicit(&strata_object_counts[kind].made, 1, memory_order_relaxed);
+    strata_objects_made(kind, 1);
+}
+
+static inline void strata_objects_ended(strata_object_kind kind, uint64_t count)
+{
+    atomic_fetch_add_explicit(&strata_object_counts[kind].ended, count, memory_order_relaxed);
 }
 
 static inline void strata_object_ended(strata_object_kind kind)
 {
-    atomic_fetch_add_explicit(&strata_object_counts[kind].ended, 1, memory_order_relaxed);
+    strata_objects_ended(kind, 1);
 }
 
 typedef enum strata_object_count {

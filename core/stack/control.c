@@ -84,7 +84,7 @@ static strata_status get_pending_value(strata_stack *stack, size_t index, size_t
     return status;
 }
 
-/* By strata_object_count, and launches behind those of graphs. */
+/* By strata_object_count, and launches behind those of graphs and conditional nodes. */
 static const strata_value capture_values[] = {
     {"made", STRATA_VALUE_COUNT, true, "captures begun; 0 sets it back"},
     {"live", STRATA_VALUE_COUNT, false, "captures under way"},
@@ -95,6 +95,12 @@ static const strata_value graph_values[] = {
     {"live", STRATA_VALUE_COUNT, false, "graphs not yet destroyed"},
     {"ended", STRATA_VALUE_COUNT, true, "graphs destroyed; 0 sets it back"},
     {"launches", STRATA_VALUE_COUNT, true, "launches of graphs; 0 sets it back"},
+};
+static const strata_value conditional_values[] = {
+    {"made", STRATA_VALUE_COUNT, true, "conditional nodes made in captures; 0 sets it back"},
+    {"live", STRATA_VALUE_COUNT, false, "of these, in captures under way and in graphs"},
+    {"ended", STRATA_VALUE_COUNT, true, "of these, gone with their capture or graph; 0 sets it back"},
+    {"launches", STRATA_VALUE_COUNT, true, "conditional nodes launched with their graphs; 0 sets it back"},
 };
 static const strata_value event_values[] = {
     {"made", STRATA_VALUE_COUNT, true, "events of the driver made for uses and fences; 0 sets it back"},
@@ -108,6 +114,7 @@ static const value_group value_groups[] = {
     {"host", host_values, HOST_VALUES, get_host_value, STRATA_OBJECT_KINDS, false},
     {"captures", capture_values, COUNT_OF(capture_values), NULL, STRATA_OBJECT_CAPTURE, false},
     {"graphs", graph_values, COUNT_OF(graph_values), NULL, STRATA_OBJECT_GRAPH, false},
+    {"conditionals", conditional_values, COUNT_OF(conditional_values), NULL, STRATA_OBJECT_CONDITIONAL, false},
     {"events", event_values, COUNT_OF(event_values), NULL, STRATA_OBJECT_EVENT, false},
     {"pending", pending_values, PENDING_VALUES, get_pending_value, STRATA_OBJECT_KINDS, true},
 };
@@ -117,7 +124,9 @@ static strata_object_kind kind_of(const value_group *group, size_t which, strata
 {
     const bool launches = which > STRATA_OBJECTS_ENDED;
     *count = launches ? STRATA_OBJECTS_MADE : (strata_object_count)which;
-    return launches ? STRATA_OBJECT_LAUNCH : group->objects;
+    if (!launches)
+        return group->objects;
+    return group->objects == STRATA_OBJECT_GRAPH ? STRATA_OBJECT_LAUNCH : STRATA_OBJECT_CONDITIONAL_LAUNCH;
 }
 
 static strata_status get_of_group(const value_group *group, strata_stack *stack, size_t index, size_t which,

@@ -4,9 +4,10 @@
  * Sizes are bytes, durations nanoseconds, switches 0 or 1. Every stack without a layer called "host" also has
  * values of the process (docs/host-memory.md): host.bytes, host memory that Strata has in use, and host.resident, pages
  * of its arena with caches and metadata, UNSUPPORTED where host memory comes from the C library's heap. Likewise
- * captures.made, .live and .ended, graphs.made, .live, .ended and .launches, events.made, .live and .ended: of all
- * runtimes; all but the live ones can be set to 0. Of the stack itself, what strata_stack_visit_frees tells:
- * pending.streams, .frees and .bytes, or of one stream, by its stream_id, "pending[65539].bytes". */
+ * captures.made, .live and .ended, graphs.made, .live, .ended and .launches, conditionals (nodes: conditional.h)
+ * likewise, events.made, .live and .ended: of all runtimes; all but the live ones can be set to 0. Of the stack itself,
+ * what strata_stack_visit_frees tells: pending.streams, .frees and .bytes, or of one stream, by its stream_id,
+ * "pending[65539].bytes". */
 #ifndef STRATA_CONTROL_H
 #define STRATA_CONTROL_H
 

@@ -9,6 +9,7 @@
 #include <strata/block.h>
 #include <strata/budget.h>
 #include <strata/callback.h>
+#include <strata/conditional.h>
 #include <strata/control.h>
 #include <strata/device_state.h>
 #include <strata/direct.h>

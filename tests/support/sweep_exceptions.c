@@ -55,6 +55,7 @@ static const struct {
     {"a_block_of_a_capture_is_found_by_address", "", noted},
     {"a_block_of_a_capture_outlives_its_graph", "", awaited},
     {"what_cannot_be_captured_is_refused", "", noted},
+    {"a_body_that_is_given_up_leaves_no_graph_and_nothing_else", "", noted},
     {"a_block_that_is_freed_on_a_forked_stream_goes_with_the_graph", "[async", noted},
     {"a_handle_that_comes_back_is_another_stream", "[direct", awaited},
     {"an_update_that_was_made_reports_no_error_of_what_it_let_go", "[direct", noted}, /* no launch has used it */

@@ -1,0 +1,298 @@
+/* Conditional nodes in captures: conditions, and the beginning and the end of bodies.
+ *
+ *     capture of `stream`      a ---- node ---- b
+ *                                      |
+ *     capture of `body`                c ---- d       a graph of the node's; a capture with the same pool
+ */
+#include <strata/conditional.h>
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/object_counts.h"
+#include "runtime/capture_blocks.h"
+#include "runtime/captures.h"
+
+/* PTDS programs see macros of these names. */
+#undef strata_capture_condition
+#undef strata_capture_if
+#undef strata_capture_if_else
+#undef strata_capture_while
+#undef strata_capture_switch
+#undef strata_capture_body_next
+#undef strata_capture_body_close
+
+static void lock(strata_runtime *runtime)
+{
+    strata_spin_take(&runtime->captures.lock);
+}
+
+static void unlock(strata_runtime *runtime)
+{
+    strata_spin_release(&runtime->captures.lock);
+}
+
+static strata_status check_driver_has(const char *call)
+{
+    const char *missing = !strata_cu.GraphConditionalHandleCreate ? "cuGraphConditionalHandleCreate"
+                          : !strata_cu.GraphAddNode               ? "cuGraphAddNode"
+                          : !strata_cu.StreamBeginCaptureToGraph  ? "cuStreamBeginCaptureToGraph"
+                          : !strata_cu.GraphAddDependencies       ? "cuGraphAddDependencies"
+                                                                  : NULL;
+    return missing ? strata_fail(STRATA_ERROR_UNSUPPORTED,
+                                 "%s: conditional nodes need a driver of CUDA 12.3 or later; this one has no %s", call,
+                                 missing)
+                   : STRATA_SUCCESS;
+}
+
+/* The capture of the runtime that the stream is in; *front: its place there. */
+static strata_status find_around(strata_runtime *runtime, CUstream stream, const char *call,
+                                 strata_capture_front *front, strata_capture **out)
+{
+    strata_status status = strata_check_runtime(runtime);
+    if (status == STRATA_SUCCESS)
+        status = check_driver_has(call);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_ask(runtime->device, stream, front);
+    if (status != STRATA_SUCCESS)
+        return status;
+    lock(runtime);
+    strata_capture *found =
+        front->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? strata_capture_find(runtime, front->id) : NULL;
+    const bool open = found && found->body;
+    unlock(runtime);
+    *out = found;
+    if (!found)
+        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                           "%s: the stream is in no capture of this runtime, or in one that was spoiled", call);
+    return open ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                              "%s: the body of another conditional node in the capture is open; close it before", call)
+                : STRATA_SUCCESS;
+}
+
+strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream, const unsigned *initial,
+                                       CUgraphConditionalHandle *out)
+{
+    strata_capture *around;
+    strata_capture_front front;
+    strata_call_scope scope;
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_condition: out is NULL");
+    *out = 0;
+    strata_status status = find_around(runtime, stream, "strata_capture_condition", &front, &around);
+    if (status == STRATA_SUCCESS)
+        status =
+            strata_call_scope_enter(&scope, runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.GraphConditionalHandleCreate(
+        out, front.graph, runtime->device->context, initial ? *initial : 0, initial ? CU_GRAPH_COND_ASSIGN_DEFAULT : 0);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuGraphConditionalHandleCreate", "making a condition in a capture");
+}
+
+/* ---- the node ---- */
+
+static void count_node(strata_capture *capture)
+{
+    strata_object_made(STRATA_OBJECT_CONDITIONAL);
+    while (capture->body_of)
+        capture = capture->body_of->around;
+    lock(capture->runtime);
+    capture->conditionals++;
+    unlock(capture->runtime);
+}
+
+/* The stream's next work depends on the node alone, which depends on what that work would have. A node that was added
+ * stays. */
+static strata_status add_node(strata_body *body, CUgraphNodeParams *params)
+{
+    strata_capture_front front;
+    strata_call_scope scope;
+    strata_device *device = body->around->runtime->device;
+    strata_status status = strata_capture_ask(device, body->from, &front);
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUgraphNode node;
+    const char *call = "cuGraphAddNode";
+    CUresult result = strata_cu.GraphAddNode(&node, front.graph, front.nodes, front.count, params);
+    if (result == CUDA_SUCCESS) {
+        body->node = node;
+        body->graphs = params->conditional.phGraph_out;
+        call = "cuStreamUpdateCaptureDependencies";
+        result = strata_cu.StreamUpdateCaptureDependencies(body->from, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+    }
+    strata_call_scope_leave(&scope);
+    if (body->node)
+        count_node(body->around);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, call, "adding a conditional node with %u bodies to a capture", body->count);
+}
+
+/* ---- bodies ---- */
+
+/* A capture for a body, not listed yet. */
+static strata_status make_body(const strata_body *body, CUstream stream, strata_capture **out)
+{
+    strata_capture *around = body->around;
+    strata_capture *made = strata_host_zalloc(sizeof *made);
+    strata_body *of = made ? strata_host_zalloc(sizeof *of) : NULL;
+    if (!of) {
+        strata_host_free(made);
+        return strata_fail_host_memory("the body of a conditional node");
+    }
+    *of = *body;
+    *made = (strata_capture){.runtime = around->runtime,
+                             .stream = stream,
+                             .mode = around->mode,
+                             .thread = pthread_self(),
+                             .ended = true,
+                             .name = around->name,
+                             .pool = around->pool,
+                             .body_of = of};
+    strata_capture_pool_hold(made->pool);
+    *out = made;
+    return STRATA_SUCCESS;
+}
+
+/* NULL params: the node is there. */
+static strata_status begin_body(const strata_body *body, CUstream stream, CUgraphNodeParams *params)
+{
+    strata_capture *made = NULL;
+    strata_status status = make_body(body, stream, &made);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = strata_capture_enter(made);
+    if (status == STRATA_SUCCESS && params)
+        status = add_node(made->body_of, params);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_begin_for_driver(made);
+    if (status != STRATA_SUCCESS)
+        strata_capture_give_up(made);
+    return status;
+}
+
+static strata_status check_stream(const strata_runtime *runtime, CUstream stream, const char *call)
+{
+    if (strata_call_scope_for(stream) & STRATA_CALL_SCOPE_LEGACY || stream == STRATA_STREAM_GONE)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the legacy stream cannot capture a body", call);
+    return strata_capture_check_idle(runtime, stream);
+}
+
+static strata_status begin_conditional(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
+                                       CUgraphConditionalNodeType type, unsigned count, CUstream body, const char *call)
+{
+    strata_capture_front front;
+    strata_capture *around;
+    strata_status status = find_around(runtime, stream, call, &front, &around);
+    if (status == STRATA_SUCCESS)
+        status = check_stream(runtime, body, call);
+    if (status != STRATA_SUCCESS)
+        return status;
+    CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
+    params.conditional.handle = condition;
+    params.conditional.type = type;
+    params.conditional.size = count;
+    params.conditional.ctx = runtime->device->context;
+    return begin_body(&(strata_body){.around = around, .from = stream, .count = count}, body, &params);
+}
+
+strata_status strata_capture_if(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
+                                CUstream body)
+{
+    return begin_conditional(runtime, stream, condition, CU_GRAPH_COND_TYPE_IF, 1, body, "strata_capture_if");
+}
+
+strata_status strata_capture_if_else(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
+                                     CUstream body)
+{
+    return begin_conditional(runtime, stream, condition, CU_GRAPH_COND_TYPE_IF, 2, body, "strata_capture_if_else");
+}
+
+strata_status strata_capture_while(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
+                                   CUstream body)
+{
+    return begin_conditional(runtime, stream, condition, CU_GRAPH_COND_TYPE_WHILE, 1, body, "strata_capture_while");
+}
+
+strata_status strata_capture_switch(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
+                                    unsigned bodies, CUstream body)
+{
+    if (!bodies)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_switch: 0 bodies; a switch has at least one");
+    return begin_conditional(runtime, stream, condition, CU_GRAPH_COND_TYPE_SWITCH, bodies, body,
+                             "strata_capture_switch");
+}
+
+/* ---- the end of a body ---- */
+
+/* Blocks that were allocated in the body, and one of them. */
+static size_t live_blocks(const strata_capture *capture, strata_block *one)
+{
+    size_t count = 0;
+    lock(capture->runtime);
+    for (const strata_pool_block *block = capture->pool->blocks; block; block = block->next)
+        if (block->capture == capture->id) {
+            *one = block->block;
+            count++;
+        }
+    unlock(capture->runtime);
+    return count;
+}
+
+static strata_status find_body(strata_runtime *runtime, CUstream stream, const char *call, strata_capture **out)
+{
+    strata_block one;
+    const strata_status status = strata_check_runtime(runtime);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_capture *capture = strata_capture_on(runtime, stream);
+    if (!capture || !capture->body_of)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the stream captures no body of this runtime", call);
+    if (capture->body)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "%s: the body of a conditional node in this one is open; close "
+                           "it before",
+                           call);
+    const size_t live = capture->ended ? 0 : live_blocks(capture, &one);
+    if (live)
+        return strata_fail(
+            STRATA_ERROR_BLOCK_IN_USE,
+            "%s: %zu block%s that the body allocated %s not freed in it, block 0x%llx (tag \"%s\") among "
+            "them; free what a body allocates, or allocate it before",
+            call, live, live == 1 ? "" : "s", live == 1 ? "is" : "are", (unsigned long long)one.address,
+            strata_tag_name(one.tag));
+    *out = capture;
+    return STRATA_SUCCESS;
+}
+
+strata_status strata_capture_body_close(strata_runtime *runtime, CUstream body)
+{
+    strata_capture *capture;
+    const strata_status status = find_body(runtime, body, "strata_capture_body_close", &capture);
+    return status == STRATA_SUCCESS ? strata_capture_body_leave(capture) : status;
+}
+
+strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body)
+{
+    strata_capture *capture;
+    strata_status status = find_body(runtime, body, "strata_capture_body_next", &capture);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_body next = *capture->body_of;
+    if (++next.index == next.count)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "strata_capture_body_next: the node has %u bod%s, and no next one", next.count,
+                           next.count == 1 ? "y" : "ies");
+    status = strata_capture_body_leave(capture);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = begin_body(&next, body, NULL);
+    if (status != STRATA_SUCCESS)
+        strata_capture_spoil(next.around, status, "the body of a conditional node in it could not be begun");
+    return status;
+}
