@@ -1,5 +1,7 @@
 /* Conditional nodes in captures: what runs, what is ordered, waited for and kept, and the memory of bodies. Cases that
  * need a kernel which sets a condition end without it where the driver cannot link one. */
+#include <pthread.h>
+
 #include "support/graphs.h"
 #include "support/sweep.h"
 
@@ -304,6 +306,64 @@ static void a_block_that_is_freed_in_a_body_goes_with_the_graph(test_fixture *fi
     assert_int_equal(live_blocks(fixture), before - 1);
 }
 
+static strata_ref *new_reference(test_fixture *fixture, CUstream stream)
+{
+    strata_ref *ref;
+    check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_U8, BYTES, false, stream, &ref));
+    return refs[ref_count++] = ref;
+}
+
+static void release_reference(strata_ref *ref)
+{
+    ref_count--;
+    check_ok(strata_ref_release(ref));
+}
+
+/* A reference that a launch in the body names, and one that is recorded with the pool of a part. */
+static void references_of_a_body_are_held_until_the_graph_is_gone(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_capture_pool *pool = make_pool(fixture);
+    strata_launch launch;
+    strata_ref_memory memory;
+    strata_ref *recorded = new_reference(fixture, stream);
+    check_ok(strata_capture_pool_record_buffer(pool, recorded));
+    release_reference(recorded);
+    begin(fixture, stream, pool);
+    test_write(fixture, &block, 0x64, stream);
+    strata_graph *part = end(fixture, stream);
+    strata_ref *named = new_reference(fixture, stream);
+    check_ok(strata_ref_access(named, &memory));
+    const size_t before = live_blocks(fixture);
+    begin(fixture, stream, NULL);
+    begin_if(fixture, stream, 1, body);
+    check_ok(strata_graph_launch(part, body));
+    check_ok(strata_launch_begin(&launch, fixture->runtime, body, STRATA_LAUNCH_STRICT));
+    strata_status status = strata_launch_use_ref(&launch, named, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_preflight(&launch);
+    if (status == STRATA_SUCCESS) {
+        test_fill(memory.block->address, 0x65, BYTES, body);
+        status = strata_launch_commit(&launch);
+    }
+    strata_launch_end(&launch);
+    check_ok(status);
+    close_body(fixture, body);
+    strata_graph *graph = end(fixture, stream);
+    release_reference(named);
+    check_ok(destroy(part));
+    check_ok(release_pool(pool));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x64, stream);
+    check_ok(destroy(graph));
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(live_blocks(fixture), before - 2);
+    test_free_on(fixture, &block, stream);
+}
+
 /* ---- memory ---- */
 
 static void memory_of_a_body_is_used_again_behind_its_node_alone(test_fixture *fixture)
@@ -534,6 +594,40 @@ static void a_body_that_is_given_up_leaves_no_graph_and_nothing_else(test_fixtur
     test_free_on(fixture, &block, stream);
 }
 
+typedef struct leaving {
+    test_fixture *fixture;
+    CUstream stream, body;
+} leaving;
+
+static void *leave_an_open_body(void *data)
+{
+    leaving *self = data;
+    test_make_current();
+    check_ok(strata_capture_begin(self->fixture->runtime, self->stream, STRATA_CAPTURE_THREAD_LOCAL, NULL));
+    begin_if(self->fixture, self->stream, 1, self->body);
+    return NULL;
+}
+
+static void a_body_ends_with_its_thread_or_its_stream(test_fixture *fixture)
+{
+    pthread_t thread;
+    leaving self = {.fixture = fixture,
+                    .stream = test_stream(fixture, TEST_STREAM_POOL),
+                    .body = test_stream(fixture, TEST_STREAM_POOL)};
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    assert_int_equal(pthread_create(&thread, NULL, leave_an_open_body, &self), 0);
+    pthread_join(thread, NULL);
+    assert_false(strata_is_stream_capturing(fixture->runtime, self.stream));
+    assert_false(strata_is_stream_capturing(fixture->runtime, self.body));
+    begin(fixture, self.stream, NULL);
+    begin_if(fixture, self.stream, 1, self.body);
+    test_stream_close(fixture, self.body); /* its release gives the body up */
+    strata_graph *graph;
+    check_status(strata_capture_end(fixture->runtime, self.stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    forget_capture(self.stream);
+}
+
 static uint64_t count(test_fixture *fixture, const char *name)
 {
     uint64_t value;
@@ -599,6 +693,7 @@ int main(void)
         TEST_CASE(a_node_is_ordered_with_the_captures_other_streams),
         TEST_CASE(what_only_a_body_uses_is_waited_for_and_kept),
         TEST_CASE(a_block_that_is_freed_in_a_body_goes_with_the_graph),
+        TEST_CASE(references_of_a_body_are_held_until_the_graph_is_gone),
         TEST_CASE(memory_of_a_body_is_used_again_behind_its_node_alone),
         TEST_CASE(bodies_of_one_node_do_not_share_memory_with_each_other_or_what_is_freed_around_them),
         TEST_CASE(a_body_with_live_blocks_is_not_closed),
@@ -607,6 +702,7 @@ int main(void)
         TEST_CASE(a_graph_with_conditional_nodes_is_neither_updated_nor_a_part),
         TEST_CASE(a_condition_without_a_node_gives_no_graph),
         TEST_CASE(a_body_that_is_given_up_leaves_no_graph_and_nothing_else),
+        TEST_CASE(a_body_ends_with_its_thread_or_its_stream),
         TEST_CASE(conditional_nodes_and_their_launches_are_counted),
     };
     test_before_clearing = clear_away;

@@ -82,8 +82,17 @@ static world open_world(void)
     return made;
 }
 
+static uint64_t reports(void)
+{
+    uint64_t count;
+    OK(p_get_report_count(&count));
+    return count;
+}
+
+/* What the checker may report, the test has cleared. */
 static void close_world(world *one)
 {
+    assert_int_equal(reports(), 0);
     if (one->graph)
         OK(p_cuGraphDestroy(one->graph));
     OK(p_cuMemFree(one->memory));
@@ -593,7 +602,7 @@ static void changed(void)
     for (unsigned i = 0; i < 3; i++) {
         CUgraph *bodies;
         OK(p_cuGraphCreate(&graphs[i], 0));
-        const CUgraphConditionalHandle handle = new_condition(&one, graphs[i], i == 0);
+        const CUgraphConditionalHandle handle = new_condition(&one, graphs[i], 0);
         CUgraphNode node = add_kernel(&one, graphs[i], NULL, "test_look", handle, one.memory + 1 + i);
         add_conditional(&one, graphs[i], node, handle, i == 2 ? CU_GRAPH_COND_TYPE_WHILE : CU_GRAPH_COND_TYPE_IF, 1,
                         &bodies);
@@ -673,13 +682,6 @@ static void the_text_of_a_graph_shows_bodies(void **state)
 
 /* ---- the checker ---- */
 
-static uint64_t reports(void)
-{
-    uint64_t count;
-    OK(p_get_report_count(&count));
-    return count;
-}
-
 /* A fill of byte 0 in a loop of two rounds, beside a fill of the given byte: in the body, or outside of it and with no
  * order, or with the node's. */
 typedef enum beside { IN_BODY, OUTSIDE, BEFORE, BEHIND } beside;
@@ -702,9 +704,9 @@ static uint64_t races(beside where, size_t offset, bool taken)
     OK(p_clear_reports());
     run(&one, exec);
     const uint64_t found = reports();
+    OK(p_clear_reports());
     OK(p_cuGraphExecDestroy(exec));
     close_world(&one);
-    OK(p_clear_reports());
     return found;
 }
 
@@ -745,11 +747,11 @@ static uint64_t races_with_the_host(bool waits)
     OK(p_cuMemsetD8Async(one.memory, 4, 1, other));
     OK(p_cuCtxSynchronize());
     const uint64_t found = reports();
+    OK(p_clear_reports());
     OK(p_cuGraphExecDestroy(exec));
     OK(p_cuEventDestroy(event));
     OK(p_cuStreamDestroy(other));
     close_world(&one);
-    OK(p_clear_reports());
     return found;
 }
 
@@ -764,6 +766,43 @@ static void the_checker_orders_bodies_with_other_streams(void **state)
     (void)state;
     OK(p_set_check(STRATA_SIM_CHECK_ON));
     under_all_policies(judged_with_streams);
+}
+
+/* A write beside the launch, which a later one, ordered with both, has displaced before the body runs. */
+static void displaced(void)
+{
+    world one = open_world();
+    CUgraph *bodies;
+    CUstream aside = new_stream(), later = new_stream();
+    CUevent event = new_event();
+    const CUgraphConditionalHandle handle = new_condition(&one, one.graph, 1);
+    add_conditional(&one, one.graph, NULL, handle, CU_GRAPH_COND_TYPE_IF, 1, &bodies);
+    add_fill(&one, bodies[0], NULL, 0, 2);
+    CUgraphExec exec = instantiate(one.graph);
+    OK(p_clear_reports());
+    OK(p_cuGraphLaunch(exec, one.stream));
+    OK(p_cuMemsetD8Async(one.memory, 4, 1, aside));
+    CUstream both[] = {one.stream, aside};
+    for (size_t i = 0; i < 2; i++) {
+        OK(p_cuEventRecord(event, both[i]));
+        OK(p_cuStreamWaitEvent(later, event, 0));
+    }
+    OK(p_cuMemsetD8Async(one.memory, 5, 1, later));
+    OK(p_cuCtxSynchronize());
+    assert_int_equal(reports(), 1);
+    OK(p_clear_reports());
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuEventDestroy(event));
+    OK(p_cuStreamDestroy(aside));
+    OK(p_cuStreamDestroy(later));
+    close_world(&one);
+}
+
+static void the_checker_finds_a_race_of_a_body_with_a_write_that_another_one_displaced(void **state)
+{
+    (void)state;
+    OK(p_set_check(STRATA_SIM_CHECK_ON));
+    under_all_policies(displaced);
 }
 
 int main(void)
@@ -787,6 +826,7 @@ int main(void)
         cmocka_unit_test(the_text_of_a_graph_shows_bodies),
         cmocka_unit_test(the_checker_knows_what_bodies_come_after_and_before),
         cmocka_unit_test(the_checker_orders_bodies_with_other_streams),
+        cmocka_unit_test(the_checker_finds_a_race_of_a_body_with_a_write_that_another_one_displaced),
     };
     test_graph_open();
     test_sim_ask("cuGraphAddNode", 12030, &p_cuGraphAddNode);
