@@ -696,6 +696,11 @@ static uint64_t races(beside where, size_t offset, bool taken)
     node = add_conditional(&one, one.graph, before, handle, CU_GRAPH_COND_TYPE_WHILE, 1, &bodies);
     add_fill(&one, bodies[0], NULL, 0, 2);
     add_kernel(&one, bodies[0], NULL, "test_count_down", handle, one.memory + 5);
+    if (where == BEFORE) { /* a second one, on a branch of its own */
+        const CUgraphNode too = add_fill(&one, one.graph, NULL, 1, 1);
+        add_fill(&one, bodies[0], NULL, 1, 2);
+        OK(p_cuGraphAddDependencies(one.graph, &too, &node, NULL, 1));
+    }
     if (where == IN_BODY)
         add_fill(&one, bodies[0], NULL, offset, 3);
     else if (where != BEFORE)
