@@ -61,12 +61,14 @@ typedef struct run {
     size_t bytes;      /* from the start to the end of the run */
 } run;
 
+/* Of what was freed around a body, it uses what its node comes after. Of a node's bodies one runs at a time. */
 static bool may_use(const strata_capture_range *range, strata_capture_place *place)
 {
     if (range->live || !range->capture)
         return !range->live;
-    return range->capture == place->front->id && !range->barred &&
-           strata_capture_place_is_after_all(place, &range->after);
+    while (place && range->capture != place->front->id)
+        place = place->around;
+    return place && !range->barred && strata_capture_place_is_after_all(place, &range->after);
 }
 
 static CUdeviceptr align(CUdeviceptr address, size_t alignment)

@@ -23,7 +23,7 @@ typedef struct strata_capture_range {
     CUdeviceptr address;
     size_t bytes;
     bool live;
-    cuuint64_t capture; /* in which it was freed, and which alone may use it again; 0: none that is under way */
+    cuuint64_t capture; /* in which it was freed: it and bodies in it may use it again; 0: none that is under way */
     bool barred;        /* nor does that one: nothing could be learned of its uses */
     strata_nodes after; /* where it was freed in a capture: nodes to come after */
 } strata_capture_range;

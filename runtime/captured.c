@@ -424,6 +424,22 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
     return status;
 }
 
+/* With the places of the nodes whose bodies `inner` and the captures around it are, in `place` from `last` on. */
+static strata_status take_at(const strata_capture *inner, const strata_request *request, strata_capture_place *place,
+                             strata_capture_place *last, strata_pool_block **out)
+{
+    const strata_body *body = inner->body_of;
+    if (!body)
+        return strata_capture_pool_take(inner->pool, request, place, out);
+    const strata_capture_front front = {
+        .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = body->around->id, .nodes = &body->node, .count = 1};
+    strata_capture_place around = place_of(body->around, body->from, &front);
+    last->around = &around;
+    const strata_status status = take_at(body->around, request, place, &around, out);
+    last->around = NULL;
+    return status;
+}
+
 /* *taken: false if the pool has to grow. The lock is held. */
 static strata_status take(strata_capture *capture, const strata_request *request, const strata_capture_front *front,
                           strata_block *out, bool *taken)
@@ -432,7 +448,7 @@ static strata_status take(strata_capture *capture, const strata_request *request
     strata_pool_block *one = NULL;
     strata_status status = check_closed(capture);
     if (status == STRATA_SUCCESS)
-        status = strata_capture_pool_take(capture->pool, request, &place, &one);
+        status = take_at(capture, request, &place, &place, &one);
     *taken = one != NULL;
     if (!one)
         return status;

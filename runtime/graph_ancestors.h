@@ -39,6 +39,7 @@ typedef struct strata_capture_place {
     strata_ancestors **known;    /* of the capture's streams */
     strata_ancestors *ancestors; /* the stream's, walked to the front; NULL: not asked for, or not to be had */
     bool asked;
+    struct strata_capture_place *around; /* in the body of a conditional node: the node's; else NULL */
 } strata_capture_place;
 
 /* Whether that work comes after a node, or all of them. False if it cannot be learned. */

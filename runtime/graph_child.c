@@ -22,9 +22,9 @@ static strata_status check_child(const strata_graph *graph, const strata_capture
                            "capture's own blocks would lie; give one of them another pool");
     if (graph->conditionals)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
-                           "strata_graph_launch: the graph has %zu conditional nodes, and cannot be a part of another "
+                           "strata_graph_launch: the graph has %zu conditional node%s, and cannot be a part of another "
                            "one; capture its work there",
-                           graph->conditionals);
+                           graph->conditionals, graph->conditionals == 1 ? "" : "s");
     return graph->changed ? strata_fail(STRATA_ERROR_UNSUPPORTED,
                                         "strata_graph_launch: nodes of the graph were changed one by one since its "
                                         "capture, which a part of another graph would not show; update it instead")
