@@ -679,7 +679,8 @@ static strata_status free_in_capture(strata_runtime *runtime, strata_capture *ca
         return refuse_own(block);
     if (own)
         stream = one->block.stream;
-    if (!strata_uses_untouched(runtime->table, one->block.id)) {
+    const strata_entry *entry = strata_table_entry(runtime->table, one->slot);
+    if (atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
         strata_status status;
         one = order_outside_uses(runtime, one, &status);
         capture = strata_capture_find(runtime, id);

@@ -160,18 +160,6 @@ static void log_error(const strata_error *error, bool is_finding)
     in_log_callback = before;
 }
 
-void strata_error_suppress_begin(void)
-{
-    strata_thread *thread = strata_thread_self();
-    if (!thread || thread->suppress_depth++)
-        return;
-    strata_error *last = &thread->suppressed; /* not all of it: attempts are frequent, its message is long */
-    last->status = STRATA_SUCCESS;
-    last->driver_code = CUDA_SUCCESS;
-    last->driver_name = last->driver_call = NULL;
-    last->message[0] = '\0';
-}
-
 static __attribute__((cold)) void log_notices(strata_thread *thread)
 {
     for (strata_notice *notice; (notice = take_notice(thread));) {
@@ -180,17 +168,13 @@ static __attribute__((cold)) void log_notices(strata_thread *thread)
     }
 }
 
-/* A thread whose state was created after suppress_begin suppressed nothing. */
-void strata_error_suppress_end(bool say)
+void strata_error_suppression_ended(strata_thread *thread, bool say)
 {
-    strata_thread *thread = strata_thread_current;
-    if (!thread || !thread->suppress_depth || --thread->suppress_depth)
-        return;
     if (say && thread->suppressed.status != STRATA_SUCCESS) {
         thread->error = thread->suppressed;
         log_error(&thread->error, false);
     }
-    if (__builtin_expect(thread->notices != NULL, 0))
+    if (thread->notices)
         log_notices(thread);
 }
 

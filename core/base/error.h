@@ -2,8 +2,12 @@
 #ifndef STRATA_CORE_BASE_ERROR_H
 #define STRATA_CORE_BASE_ERROR_H
 
+#include "core/base/thread.h"
+
 #include <strata/resource.h>
 #include <strata/status.h>
+
+#include <stdbool.h>
 
 /* The record, cleared, with `status` set, for the caller to fill and raise. Never NULL. */
 strata_error *strata_error_begin(strata_status status);
@@ -13,10 +17,32 @@ strata_error *strata_error_begin(strata_status status);
 strata_status strata_error_raise(strata_error *error, const char *format, ...) STRATA_PRINTF(2, 3);
 strata_status strata_error_raise_finding(strata_error *error, const char *format, ...) STRATA_PRINTF(2, 3);
 
-/* For an attempt with a fallback: in between, this thread's errors are neither kept nor logged. They nest. With
- * `say`, the outermost end raises the last error. */
-void strata_error_suppress_begin(void);
-void strata_error_suppress_end(bool say);
+/* For an attempt with a fallback: in between, this thread's errors are neither kept nor logged. They nest. */
+static inline void strata_error_suppress_begin(void)
+{
+    strata_thread *thread = strata_thread_self();
+    if (!thread || thread->suppress_depth++)
+        return;
+    strata_error *last = &thread->suppressed; /* not all of it: attempts are frequent, its message is long */
+    last->status = STRATA_SUCCESS;
+    last->driver_code = CUDA_SUCCESS;
+    last->driver_name = last->driver_call = NULL;
+    last->message[0] = '\0';
+}
+
+/* What the outermost end has to do if there is something to say. */
+__attribute__((cold)) void strata_error_suppression_ended(strata_thread *thread, bool say);
+
+/* With `say`, the outermost end raises the last error. A thread whose state was created meanwhile suppressed nothing.
+ */
+static inline void strata_error_suppress_end(bool say)
+{
+    strata_thread *thread = strata_thread_current;
+    if (!thread || !thread->suppress_depth || --thread->suppress_depth)
+        return;
+    if (__builtin_expect(say || thread->notices, 0))
+        strata_error_suppression_ended(thread, say);
+}
 
 /* A finding fails no call. While errors are suppressed it is queued for the log callback, or dropped if the queue is
  * full or memory is short. */

@@ -359,7 +359,8 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
 
 strata_status strata_entry_retire_kept(strata_table *table, const strata_block *block, strata_entry **out)
 {
-    return retire(table, block, true, out);
+    *out = strata_entry_retire_fast(table, block, STRATA_WORD_KEPT);
+    return *out ? STRATA_SUCCESS : retire(table, block, true, out);
 }
 
 bool strata_entry_keep(strata_entry *entry, uint64_t generation)

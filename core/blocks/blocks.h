@@ -374,13 +374,15 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* For a live, unpinned block whose generation is not the last. NULL: take the slow path. The word is read before the
- * facts, lest they be the previous block's, and changed after them, which fails if they were the next block's. */
-static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block)
+/* For a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. NULL:
+ * take the slow path. The word is read before the facts, lest they be the previous block's, and changed after them,
+ * which fails if they were the next block's. */
+static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block,
+                                                     uint64_t mark)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
     const uint64_t generation = block->id.generation;
-    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE;
+    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
     bool valid = entry && generation < STRATA_GENERATION_LAST &&
                  atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
                  !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
@@ -392,7 +394,7 @@ static inline strata_entry *strata_entry_retire_fast(const strata_table *table, 
  * entry belongs to the caller alone. */
 static inline strata_status strata_entry_retire(strata_table *table, const strata_block *block, strata_entry **out)
 {
-    *out = strata_entry_retire_fast(table, block);
+    *out = strata_entry_retire_fast(table, block, 0);
     return __builtin_expect(*out != NULL, 1) ? STRATA_SUCCESS : strata_entry_retire_slow(table, block, out);
 }
 

@@ -16,10 +16,13 @@
  *         The rounds of a loop come one after another.
  * memory  What is allocated in a body is freed in it; strata_capture_body_close refuses to end one with live blocks of
  *         its own. It is memory that was free before the node, is not shared with work beside the node, and is used
- *         again by work behind the node and by the node's other bodies, of which one runs. A block that was allocated
- * in the capture around a body is not freed in the body: STREAM_CAPTURE. A free of any other block in it is treated as
- * one in the capture. work    The driver allows kernels, copies, fills, graphs and conditional nodes in a body, of the
- * runtime's device; a graph with other work in a body is refused when its capture ends.
+ *         again by work behind the node and by the node's other bodies, of which one runs.
+ *
+ * A block that was allocated in the capture around a body is not freed in the body: STREAM_CAPTURE. A free of any other
+ * block in it is treated as one in the capture.
+ *
+ * The driver allows kernels, copies, fills, graphs and conditional nodes in a body, of the runtime's device; a graph
+ * with other work in a body is refused when its capture ends.
  *
  * A graph with conditional nodes is neither updated by another capture nor made a part of another graph: UNSUPPORTED.
  *

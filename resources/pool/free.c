@@ -355,7 +355,7 @@ static __attribute__((noinline)) strata_status deallocate_slow(pool *self, const
 strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle)
 {
     pool *self = (pool *)resource;
-    strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block);
+    strata_entry *entry = strata_entry_retire_fast(strata_resource_table(resource), block, 0);
     if (__builtin_expect(!entry, 0))
         return deallocate_slow(self, block, handle);
     return resource->stack->completion_sink_count ? free_and_report(self, entry, block, handle)
