@@ -9,6 +9,8 @@
 #include "runtime/graph_events.h"
 #include "runtime/graph_frees.h"
 
+#include <unistd.h>
+
 /* PTDS programs see macros of these names. */
 #undef strata_capture_begin
 #undef strata_capture_status
@@ -22,9 +24,13 @@ static strata_capture *all; /* captures of all runtimes; guarded by all_lock */
 
 /* ---- the end of a thread ---- */
 
-static pthread_key_t thread_key;
-static bool has_thread_key;
-static pthread_once_t thread_key_once = PTHREAD_ONCE_INIT;
+/* glibc's, for destructors of thread-local objects: it runs before those of pthread's keys. In these the driver knows
+ * the thread no more: it ends a capture with an error, and crashes at the end of one whose conditional node has such a
+ * body (docs/measurements.md). */
+int __cxa_thread_atexit_impl(void (*run)(void *), void *data, void *library) __attribute__((weak));
+extern void *__dso_handle __attribute__((visibility("hidden")));
+
+static _Thread_local bool is_watched;
 
 /* What becomes of a capture that ends; zeroed: nothing. */
 typedef struct capture_use {
@@ -56,6 +62,9 @@ static strata_capture *left_behind(void)
 static void discard_left_behind(void *unused)
 {
     (void)unused;
+    is_watched = false;
+    if (gettid() == getpid()) /* the process ends, and what it left with it */
+        return;
     strata_capture *capture;
     strata_status status = STRATA_SUCCESS;
     strata_error_suppress_begin();
@@ -64,9 +73,10 @@ static void discard_left_behind(void *unused)
     strata_error_suppress_end(false);
 }
 
-static void make_thread_key(void)
+static void watch_thread(void)
 {
-    has_thread_key = pthread_key_create(&thread_key, discard_left_behind) == 0;
+    if (!is_watched && __cxa_thread_atexit_impl)
+        is_watched = __cxa_thread_atexit_impl(discard_left_behind, NULL, &__dso_handle) == 0;
 }
 
 /* ---- the list ---- */
@@ -98,9 +108,7 @@ static void add_capture(strata_capture *capture)
     capture->all_next = all;
     all = capture;
     strata_lock_release(&all_lock);
-    pthread_once(&thread_key_once, make_thread_key);
-    if (has_thread_key)
-        pthread_setspecific(thread_key, capture);
+    watch_thread();
 }
 
 static void remove_capture(strata_capture *capture)

@@ -257,6 +257,7 @@ static void slots_come_back_with_the_pool(test_fixture *fixture)
         for (size_t i = 0; i < BLOCKS; i++)
             check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
         check_ok(strata_capture_discard(fixture->runtime, stream));
+        forget_capture(stream);
         const uint32_t limit = strata_table_slot_limit(fixture->runtime->table);
         if (pool == 0)
             most = limit + BLOCKS; /* what threads keep of free slots may vary */
@@ -286,6 +287,7 @@ static void a_spare_block_is_not_found(test_fixture *fixture)
     assert_true(found.id.generation == second.id.generation);
     check_ok(strata_runtime_deallocate(fixture->runtime, &second));
     check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
     test_stream_close(fixture, stream);
 }
 
@@ -301,6 +303,7 @@ static void a_used_up_slot_is_not_used_again(test_fixture *fixture)
     assert_true(second.id.slot != first.id.slot);
     check_ok(strata_runtime_deallocate(fixture->runtime, &second));
     check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
     test_stream_close(fixture, stream);
 }
 

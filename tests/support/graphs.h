@@ -36,6 +36,7 @@ static inline strata_capture_pool *make_pool(test_fixture *fixture)
 {
     strata_capture_pool *pool;
     check_ok(strata_capture_pool_create(fixture->runtime, "a test's", &pool));
+    assert_true(pool_count < sizeof pools / sizeof pools[0]);
     return pools[pool_count++] = pool;
 }
 
@@ -53,6 +54,7 @@ static inline void begin(test_fixture *fixture, CUstream stream, strata_capture_
 {
     kept_runtime = fixture->runtime;
     check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_GLOBAL, pool));
+    assert_true(captured_count < sizeof captured / sizeof captured[0]);
     captured[captured_count++] = stream;
 }
 
@@ -68,6 +70,7 @@ static inline strata_graph *end(test_fixture *fixture, CUstream stream)
     strata_graph *graph;
     check_ok(strata_capture_end(fixture->runtime, stream, &graph));
     forget_capture(stream);
+    assert_true(graph_count < sizeof graphs / sizeof graphs[0]);
     return graphs[graph_count++] = graph;
 }
 
