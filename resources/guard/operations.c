@@ -444,7 +444,7 @@ static void report_refused(guard *self, const strata_block *block, strata_status
 static strata_status guard_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     guard *self = (guard *)resource;
-    guarded *taken;
+    guarded *taken = NULL;
     uint32_t freed_at = self->options.no_stacks ? 0 : strata_call_stack_capture(0);
     strata_status status = take_from_user(self, block, freed_at, &taken);
     if (status == STRATA_SUCCESS)

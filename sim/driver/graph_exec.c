@@ -41,8 +41,10 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *phGraphExec, CUgraph hGraph,
     instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
     CUgraphExec made = NULL;
     result = sim_exec_instantiate(phGraphExec ? &made : NULL, hGraph, flags & ~loads, &instantiateParams->hErrNode_out);
-    if (instantiateParams->hErrNode_out)
-        instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+    const CUgraphNode wrong = instantiateParams->hErrNode_out;
+    if (wrong)
+        instantiateParams->result_out =
+            wrong->graph == hGraph ? CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE : sim_body_fault(wrong);
     else if (result != CUDA_SUCCESS && sim_graph_valid(hGraph) && !sim_conditions_used(hGraph))
         instantiateParams->result_out = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
     if (result == CUDA_SUCCESS && loads) {

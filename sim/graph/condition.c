@@ -1,8 +1,4 @@
-/* Conditions, and the conditional nodes that read them.
- *
- * From CUDA's documentation; not compared with a device. What it leaves open: a handle without a context is of the
- * current one, a condition that no node reads fails the instantiation with INVALID_VALUE, a node that a body may not
- * have fails it with NOT_SUPPORTED, and names that node. */
+/* Conditions, and the conditional nodes that read them. Answers as an H200 gave them (tests/answers, conditional_*). */
 #include "graph/graph.h"
 #include <stdlib.h>
 
@@ -14,9 +10,7 @@ static sim_condition *condition_of(CUgraphConditionalHandle handle)
 
 static CUresult context_of(CUcontext given, sim_context **context)
 {
-    if (!given)
-        return sim_context_current(context);
-    if (!sim_context_valid(given))
+    if (!given || !sim_context_valid(given))
         return CUDA_ERROR_INVALID_CONTEXT;
     *context = given;
     return sim_context_check(given);
@@ -90,14 +84,24 @@ bool sim_condition_get(const sim_condition *condition, uint64_t launch, unsigned
 
 /* ---- nodes ---- */
 
-/* A node reads a condition of its graph, or of a graph around it. */
-static bool reaches(CUgraph graph, const sim_condition *condition)
+static bool owns(CUgraph graph, const sim_condition *condition)
 {
-    for (; graph; graph = graph->body_of ? graph->body_of->graph : NULL)
-        for (const sim_condition *one = graph->conditions; one; one = one->next)
-            if (one == condition)
+    for (const sim_condition *one = graph->conditions; one; one = one->next)
+        if (one == condition)
+            return true;
+    for (CUgraphNode node = graph->first; node; node = node->next)
+        for (unsigned i = 0; i < node->branches.count; i++)
+            if (owns(node->branches.bodies[i], condition))
                 return true;
     return false;
+}
+
+/* A node reads a condition of its graph, of a graph around it, or of any body in these. */
+static bool reaches(CUgraph graph, const sim_condition *condition)
+{
+    while (graph->body_of)
+        graph = graph->body_of->graph;
+    return owns(graph, condition);
 }
 
 static bool size_good(CUgraphConditionalNodeType type, unsigned size)
@@ -163,13 +167,21 @@ void sim_branches_free(sim_branches *branches)
 
 /* ---- what bodies may have ---- */
 
+static bool is_pageable(const sim_op *copy)
+{
+    return copy->kind == SIM_OP_COPY ? copy->work.copy.to.pageable || copy->work.copy.from.pageable
+                                     : copy->work.rows.to.place.pageable || copy->work.rows.from.place.pageable;
+}
+
 static bool node_good(CUgraphNode node, const sim_context *context, CUgraphNode *wrong)
 {
     switch (node->type) {
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return true;
-    case CU_GRAPH_NODE_TYPE_KERNEL:
     case CU_GRAPH_NODE_TYPE_MEMCPY:
+        *wrong = node;
+        return node->what.context == context && !is_pageable(&node->what);
+    case CU_GRAPH_NODE_TYPE_KERNEL:
     case CU_GRAPH_NODE_TYPE_MEMSET:
         *wrong = node;
         return node->what.context == context;
@@ -191,4 +203,17 @@ bool sim_body_good(CUgraph body, const sim_context *context, CUgraphNode *wrong)
             return false;
     *wrong = NULL;
     return true;
+}
+
+CUgraphInstantiateResult sim_body_fault(CUgraphNode wrong)
+{
+    switch (wrong->type) {
+    case CU_GRAPH_NODE_TYPE_KERNEL:
+    case CU_GRAPH_NODE_TYPE_MEMCPY:
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+    case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+        return CUDA_GRAPH_INSTANTIATE_MULTIPLE_CTXS_NOT_SUPPORTED;
+    default:
+        return CUDA_GRAPH_INSTANTIATE_NODE_OPERATION_NOT_SUPPORTED;
+    }
 }

@@ -67,7 +67,7 @@ static CUresult copy_bodies(sim_exec_node *made, const sim_branches *branches, C
         if (body->capture)
             return CUDA_ERROR_INVALID_VALUE;
         if (!sim_body_good(body, branches->condition->context, wrong))
-            return CUDA_ERROR_NOT_SUPPORTED;
+            return CUDA_ERROR_INVALID_VALUE;
         CUresult result = sim_exec_create(body, 0, &made->bodies[i], wrong);
         if (result != CUDA_SUCCESS)
             return result;
@@ -450,7 +450,7 @@ CUresult sim_exec_instantiate(CUgraphExec *exec, CUgraph graph, unsigned long lo
     *wrong = NULL;
     if (!exec || !sim_graph_valid(graph) || (flags & ~known_flags) != 0 || !sim_conditions_used(graph))
         return CUDA_ERROR_INVALID_VALUE;
-    return sim_exec_create(graph, flags, exec, wrong);
+    return graph->body_of ? CUDA_ERROR_NOT_SUPPORTED : sim_exec_create(graph, flags, exec, wrong);
 }
 
 /* Nothing to load: the upload only takes its place in the stream's order. */

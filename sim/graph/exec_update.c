@@ -157,9 +157,9 @@ static bool may_replace(node_pairs *pairs)
     for (size_t i = 0; i < pairs->exec->count; i++) {
         const sim_exec_node *old = &pairs->exec->nodes[i];
         CUgraphNode other = pairs->partner[i];
-        if (old->memory != other->memory || !branches_compatible(old, &other->branches))
-            return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
-        if (!sim_exec_compatible(&old->what, &other->what))
+        if (!branches_compatible(old, &other->branches))
+            return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, other);
+        if (old->memory != other->memory || !sim_exec_compatible(&old->what, &other->what))
             return differ(pairs, CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, other);
     }
     return true;

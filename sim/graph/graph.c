@@ -284,10 +284,10 @@ static CUresult copy_all(CUgraph graph, CUgraph clone)
     return result;
 }
 
-/* Neither a graph that allocates memory nor one with conditional nodes can be cloned. */
+/* Neither a graph that allocates memory nor one with conditional nodes nor a body of these can be cloned. */
 CUresult sim_graph_clone(CUgraph graph, CUgraph *clone)
 {
-    if (sim_graph_has_memory(graph) || sim_graph_has_conditionals(graph))
+    if (sim_graph_has_memory(graph) || sim_graph_has_conditionals(graph) || graph->body_of)
         return CUDA_ERROR_NOT_SUPPORTED;
     CUgraph made = sim_graph_create();
     if (!made)

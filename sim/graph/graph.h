@@ -130,6 +130,7 @@ void sim_branches_free(sim_branches *branches);
 
 /* Whether the body has only what a conditional node of the context can run; else *wrong is the node that it cannot. */
 bool sim_body_good(CUgraph body, const sim_context *context, CUgraphNode *wrong);
+CUgraphInstantiateResult sim_body_fault(CUgraphNode wrong); /* what its instantiation says of the wrong node */
 
 /* ---- graph.c ---- */
 

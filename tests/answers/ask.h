@@ -125,6 +125,8 @@
     X(GraphDestroy, 10000)                         \
     X(GraphClone, 10000)                           \
     X(GraphNodeFindInClone, 10000)                 \
+    X(GraphAddNode, 12020)                         \
+    X(GraphConditionalHandleCreate, 12030)         \
     X(GraphAddEmptyNode, 10000)                    \
     X(GraphAddKernelNode, 12000)                   \
     X(GraphAddMemcpyNode, 10000)                   \
@@ -370,6 +372,11 @@ void ask_graph_instantiate(void);
 void ask_graph_order(void);
 void ask_graph_update(void);
 void ask_graph_memory(void);
+void ask_conditional_handles(void);
+void ask_conditional_nodes(void);
+void ask_conditional_bodies(void);
+void ask_conditional_runs(void);
+void ask_conditional_captures(void);
 void ask_poison(void);
 void ask_vmm_properties(void);
 void ask_vmm_reserve(void);
