@@ -133,11 +133,12 @@ strata_status strata_graph_update(strata_graph *graph, CUstream stream, strata_g
                    .instead = instead};
     if (instead)
         *instead = NULL;
-    strata_status status = strata_graph_check(graph, "strata_graph_update");
-    if (status == STRATA_SUCCESS && !strata_cu.GraphExecUpdate)
-        status = strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_update: the driver has no cuGraphExecUpdate");
+    strata_status status = strata_graph_check_call(graph, "strata_graph_update", STRATA_GRAPH_EVENT_UPDATE, stream);
     if (status == STRATA_SUCCESS) {
-        status = strata_capture_end_as(graph->runtime, stream, STRATA_GRAPH_EVENT_UPDATE, check_pool, put, &self);
+        status =
+            strata_cu.GraphExecUpdate
+                ? strata_capture_end_as(graph->runtime, stream, STRATA_GRAPH_EVENT_UPDATE, check_pool, put, &self)
+                : strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_update: the driver has no cuGraphExecUpdate");
         strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPDATE, stream, status);
     }
     if (info)

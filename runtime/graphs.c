@@ -304,9 +304,18 @@ static void lock_launches(strata_graph *graph)
     }
 }
 
+strata_status strata_graph_check_call(const strata_graph *graph, const char *call, strata_graph_event_kind kind,
+                                      CUstream stream)
+{
+    const strata_status status = strata_graph_check(graph, call);
+    if (status == STRATA_ERROR_STALE)
+        strata_graph_tell(graph, kind, stream, status);
+    return status;
+}
+
 strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
 {
-    strata_status status = strata_graph_check(graph, "strata_graph_launch");
+    strata_status status = strata_graph_check_call(graph, "strata_graph_launch", STRATA_GRAPH_EVENT_LAUNCH, stream);
     if (status != STRATA_SUCCESS)
         return status;
     if (strata_captures_any(graph->runtime) && strata_captured_launch(graph, stream, &status))
@@ -319,42 +328,46 @@ strata_status strata_graph_launch(strata_graph *graph, CUstream stream)
     return status;
 }
 
-/* Once. */
-static strata_status upload_now(strata_graph *graph, CUstream stream)
+/* Once; *uploads: not yet. */
+static strata_status upload_now(strata_graph *graph, CUstream stream, bool *uploads)
 {
     CUresult result = CUDA_SUCCESS;
     strata_lock_take(&graph->pool->launches);
-    const bool uploads = !atomic_load_explicit(&graph->uploaded, memory_order_relaxed);
-    if (uploads)
+    *uploads = !atomic_load_explicit(&graph->uploaded, memory_order_relaxed);
+    if (*uploads)
         result = strata_cu.GraphUpload(graph->exec, stream);
     if (result == CUDA_SUCCESS)
         atomic_store_explicit(&graph->uploaded, true, memory_order_release);
     strata_lock_release(&graph->pool->launches);
-    const strata_status status = result == CUDA_SUCCESS
-                                     ? STRATA_SUCCESS
-                                     : strata_fail_driver(result, "cuGraphUpload", "uploading a graph of %zu nodes%s",
-                                                          graph->nodes, strata_stream_hint(result));
-    if (uploads)
-        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPLOAD, stream, status);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, "cuGraphUpload", "uploading a graph of %zu nodes%s",
+                                                       graph->nodes, strata_stream_hint(result));
+}
+
+static strata_status upload(strata_graph *graph, CUstream stream, bool *uploads)
+{
+    strata_call_scope scope;
+    if (!strata_cu.GraphUpload)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_upload: the driver has no cuGraphUpload");
+    strata_status status = check_stream(graph, stream, "strata_graph_upload");
+    if (status == STRATA_SUCCESS)
+        status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = upload_now(graph, stream, uploads);
+    strata_call_scope_leave(&scope);
     return status;
 }
 
 strata_status strata_graph_upload(strata_graph *graph, CUstream stream)
 {
-    strata_call_scope scope;
-    strata_status status = strata_graph_check(graph, "strata_graph_upload");
+    bool uploads = true;
+    strata_status status = strata_graph_check_call(graph, "strata_graph_upload", STRATA_GRAPH_EVENT_UPLOAD, stream);
     if (status != STRATA_SUCCESS || atomic_load_explicit(&graph->uploaded, memory_order_acquire))
         return status;
-    if (!strata_cu.GraphUpload)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "strata_graph_upload: the driver has no cuGraphUpload");
-    status = check_stream(graph, stream, "strata_graph_upload");
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = strata_call_scope_enter(&scope, graph->runtime->device, strata_call_scope_for(stream));
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = upload_now(graph, stream);
-    strata_call_scope_leave(&scope);
+    status = upload(graph, stream, &uploads);
+    if (uploads)
+        strata_graph_tell(graph, STRATA_GRAPH_EVENT_UPLOAD, stream, status);
     return status;
 }
 

@@ -31,6 +31,10 @@ strata_status strata_graph_make(strata_capture *capture, strata_graph **out);
 /* SUCCESS, or why `call` cannot be made: STALE after a rebuild. */
 strata_status strata_graph_check(const strata_graph *graph, const char *call);
 
+/* Of a call that layers hear of: also that it was refused for a stale graph. */
+strata_status strata_graph_check_call(const strata_graph *graph, const char *call, strata_graph_event_kind kind,
+                                      CUstream stream);
+
 /* "kernel", for messages. */
 const char *strata_graph_node_type(CUgraphNode node);
 

@@ -142,6 +142,29 @@ static void failures_are_on_record(test_fixture *fixture)
     test_free_on(fixture, &beside, stream);
 }
 
+static void calls_on_a_stale_graph_are_on_record(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    check_ok(strata_capture_set_name(fixture->runtime, stream, "old"));
+    test_write(fixture, &block, 0x21, stream);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_device_state_bump_generation(strata_runtime_device_state(fixture->runtime), NULL));
+    check_status(strata_graph_upload(graph, stream), STRATA_ERROR_STALE);
+    check_status(strata_graph_launch(graph, stream), STRATA_ERROR_STALE);
+    check_status(strata_graph_update(graph, stream, NULL, NULL), STRATA_ERROR_STALE);
+    check_status(strata_graph_launch(NULL, stream), STRATA_ERROR_INVALID_VALUE);
+
+    assert_int_equal(take(fixture), 4);
+    check_record(&records[1], STRATA_LOG_UPLOAD, STRATA_ERROR_STALE, "old", stream);
+    check_record(&records[2], STRATA_LOG_LAUNCH, STRATA_ERROR_STALE, "old", stream);
+    check_record(&records[3], STRATA_LOG_UPDATE, STRATA_ERROR_STALE, "old", stream);
+    assert_int_equal(value(fixture, "statistics.graphs.failures"), 3);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
 static bool has_tag;
 
 static void look_for_tag(const strata_block *block, void *data)
@@ -205,6 +228,7 @@ int main(void)
     static const test_case cases[] = {
         TEST_CASE(each_call_is_on_record_with_the_graphs_name),
         TEST_CASE(failures_are_on_record),
+        TEST_CASE(calls_on_a_stale_graph_are_on_record),
         TEST_CASE(the_name_is_the_tag_of_a_private_pools_memory),
     };
     static const char *const stacks[] = {"logging(format=memory), statistics, pool",
