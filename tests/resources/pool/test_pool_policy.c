@@ -19,6 +19,7 @@ typedef struct traffic {
 static void begin(traffic *all, const char *stack)
 {
     needs_granule(2 * MIB);
+    test_needs_truthful_queries();
     *all = (traffic){.seed = 7};
     check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = stack}, &all->runtime));
     check_ok(strata_runtime_stream_acquire(all->runtime, &all->stream));
