@@ -144,16 +144,17 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
         return NULL;
     const size_t alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
     strata_block_fill(&one->block, request, range->address, range->bytes, alignment);
+    strata_entry *entry = strata_table_entry(table, one->slot);
     strata_entry_publish_marked(table, one->slot, pool->timeline, true, STRATA_WORD_KEPT, &one->block);
     one->range = range;
     one->capture = 0;
     link_block(pool, one);
     if (pool->in_graphs)
         atomic_thread_fence(memory_order_seq_cst); /* see note_late_blocks in runtime/graphs.c */
-    if (strata_uses_inherit(table, &range->segment->block, &one->block))
+    if (strata_uses_inherit(table, range->segment->block.id, entry))
         return one;
     unlink_block(one);
-    strata_entry_end_life(strata_table_entry(table, one->slot));
+    strata_entry_end_life(entry);
     make_spare(one);
     return NULL;
 }

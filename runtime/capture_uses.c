@@ -171,11 +171,13 @@ static void drop_replaced(strata_capture_use *use, bool writes, strata_capture_p
 strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
     strata_nodes nodes = {0};
-    if (!strata_capture_reserve_mark(use) || !strata_nodes_add(&nodes, place->front->nodes, place->front->count)) {
+    if ((use->count == use->room && !strata_capture_reserve_mark(use)) ||
+        !strata_nodes_add(&nodes, place->front->nodes, place->front->count)) {
         strata_nodes_free(&nodes);
         return strata_fail_host_memory("a use of a block in a capture");
     }
-    drop_replaced(use, writes, place);
+    if (use->count)
+        drop_replaced(use, writes, place);
     use->marks[use->count++] = (strata_capture_mark){.writes = writes, .nodes = nodes};
     return STRATA_SUCCESS;
 }

@@ -736,7 +736,8 @@ static strata_status defer_free(strata_runtime *runtime, const strata_block *blo
 static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     lock(runtime);
-    const bool kept = strata_kept_has(&runtime->captures.kept, block->id);
+    const strata_kept_blocks *all = &runtime->captures.kept;
+    const bool kept = (all->by_slot || all->due) && strata_kept_has(all, block->id);
     strata_pool_block *one = kept ? NULL : strata_pool_block_find(runtime, block->id);
     if (one)
         return free_pool_block(runtime, one, block, stream, own);

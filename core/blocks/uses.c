@@ -579,15 +579,15 @@ static bool copy_more(const strata_more_points *more, strata_more_points **out)
     return true;
 }
 
-bool strata_uses_inherit(strata_table *table, const strata_block *from, const strata_block *to)
+bool strata_uses_inherit(const strata_table *table, strata_block_id from, strata_entry *target)
 {
-    strata_entry *source = strata_table_lookup(table, from->id), *target = strata_table_lookup(table, to->id);
-    if (!source || !target)
+    strata_entry *source = strata_table_lookup(table, from);
+    if (!source)
         return true;
     entry_points points = load_points(source);
     strata_more_points *more = NULL;
     if (__builtin_expect(points.more != NULL, 0)) {
-        if (!strata_entry_lock(source, from->id.generation))
+        if (!strata_entry_lock(source, from.generation))
             return true;
         points = load_points(source);
         const bool copied = copy_more(points.more, &more);

@@ -84,7 +84,7 @@ strata_status strata_uses_note(strata_table *table, const strata_block *block, c
 /* What comes after `to` comes after the uses of `from` so far, too: for a block that was cut out of another one and
  * that no other thread knows yet. A use of `from` that is recorded meanwhile may be missed. False without host memory.
  */
-bool strata_uses_inherit(strata_table *table, const strata_block *from, const strata_block *to);
+bool strata_uses_inherit(const strata_table *table, strata_block_id from, strata_entry *target);
 
 /* Visits each point of a retired entry until a call fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),
