@@ -137,12 +137,13 @@ static bool add_conflicts_of_parts(strata_nodes *to, strata_capture *capture, co
 }
 
 /* While a body in it is open, nothing is noted in a capture: the node would have no place among it. */
-static strata_status check_closed(const strata_capture *capture)
+strata_status strata_capture_check_closed(const strata_capture *capture)
 {
-    return capture->body ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                                       "the body of a conditional node in the capture is open; close it before other "
-                                       "work of the capture")
-                         : STRATA_SUCCESS;
+    return strata_capture_has_body(capture)
+               ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                             "the body of a conditional node in the capture is open; close it before other "
+                             "work of the capture")
+               : STRATA_SUCCESS;
 }
 
 /* `before`: nodes that the use must come after, and does not. `of_part`: the part's use of it, or NULL. */
@@ -192,7 +193,7 @@ static bool prepare_on(strata_runtime *runtime, const strata_block *block, const
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = check_closed(capture);
+        *status = strata_capture_check_closed(capture);
         if (*status == STRATA_SUCCESS)
             *status = prepare(capture, block, of_part, access, &place, &before);
     }
@@ -227,7 +228,7 @@ static strata_status finish(strata_capture *capture, const strata_block *block, 
         return STRATA_SUCCESS;
     const strata_status status = strata_capture_mark_use(use, (access & STRATA_ACCESS_WRITE) != 0, place);
     if (status != STRATA_SUCCESS)
-        capture->failed = status;
+        strata_capture_fail(capture, status, NULL);
     return status;
 }
 
@@ -238,8 +239,15 @@ static void spoil_captures(strata_runtime *runtime, const strata_block *block, b
     lock(runtime);
     for (strata_capture *capture = runtime->captures.list; capture; capture = capture->next)
         if (!capture->ended && (all || find_use(capture, block)))
-            capture->failed = status;
+            strata_capture_fail(capture, status, NULL);
     unlock(runtime, STRATA_SUCCESS);
+}
+
+/* The body would have to come after that work. */
+static bool is_behind_open_node(const strata_capture *capture, strata_capture_place *place)
+{
+    const CUgraphNode node = capture->body ? capture->body->body_of->node : NULL;
+    return node && strata_capture_place_is_after(place, node);
 }
 
 bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, CUstream stream, strata_access access,
@@ -255,6 +263,9 @@ bool strata_captured_finish(strata_runtime *runtime, const strata_block *block, 
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
+        if (access != STRATA_ACCESS_NONE && is_behind_open_node(capture, &place))
+            strata_capture_fail(capture, STRATA_ERROR_STREAM_CAPTURE,
+                                "work was submitted to it behind a conditional node whose body was open");
         *status = finish(capture, block, access, &place);
     }
     unlock(runtime, *status);
@@ -275,13 +286,13 @@ bool strata_captured_record(strata_runtime *runtime, const strata_block *block, 
     strata_capture *capture = strata_capture_find(runtime, front.id);
     if (capture) {
         strata_capture_place place = place_of(capture, stream, &front);
-        *status = check_closed(capture);
+        *status = strata_capture_check_closed(capture);
         if (*status == STRATA_SUCCESS)
             *status = prepare(capture, block, NULL, access, &place, &before);
         if (*status == STRATA_SUCCESS)
             *status = finish(capture, block, access, &place);
         else
-            capture->failed = *status; /* its graph would use what nothing keeps */
+            strata_capture_fail(capture, *status, NULL); /* its graph would use what nothing keeps */
     }
     unlock(runtime, *status);
     strata_nodes_free(&before); /* the work is submitted: it is too late to order it */
@@ -446,7 +457,7 @@ static strata_status take(strata_capture *capture, const strata_request *request
 {
     strata_capture_place place = place_of(capture, request->stream, front);
     strata_pool_block *one = NULL;
-    strata_status status = check_closed(capture);
+    strata_status status = strata_capture_check_closed(capture);
     if (status == STRATA_SUCCESS)
         status = take_at(capture, request, &place, &place, &one);
     *taken = one != NULL;
@@ -669,7 +680,7 @@ static strata_status free_in_capture(strata_runtime *runtime, strata_capture *ca
 {
     const CUstream origin = capture->stream;
     const cuuint64_t id = capture->id;
-    if (capture->body)
+    if (strata_capture_has_body(capture))
         return strata_fail(
             STRATA_ERROR_STREAM_CAPTURE,
             "block 0x%llx (tag \"%s\") was allocated in the capture around an open body; free it when the "

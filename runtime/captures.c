@@ -9,8 +9,6 @@
 #include "runtime/graph_events.h"
 #include "runtime/graph_frees.h"
 
-#include <unistd.h>
-
 /* PTDS programs see macros of these names. */
 #undef strata_capture_begin
 #undef strata_capture_status
@@ -63,13 +61,12 @@ static void discard_left_behind(void *unused)
 {
     (void)unused;
     is_watched = false;
-    if (gettid() == getpid()) /* the process ends, and what it left with it */
-        return;
-    strata_capture *capture;
-    strata_status status = STRATA_SUCCESS;
+    strata_capture *capture, *last = NULL;
     strata_error_suppress_begin();
-    while (strata_driver_is_open() && status == STRATA_SUCCESS && (capture = left_behind()))
-        status = end_capture(capture, &discarded);
+    while (strata_driver_is_open() && (capture = left_behind()) && capture != last) {
+        last = capture; /* what could not be ended comes again */
+        end_capture(capture, &discarded);
+    }
     strata_error_suppress_end(false);
 }
 
@@ -183,10 +180,10 @@ static strata_status end_for_driver(strata_capture *capture)
     capture->ended = true;
     capture->pool->in_graphs = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);
-    if (capture->body_of)
+    if (capture->body_of && capture->id) /* 0: the driver did not say which it is, so it took nothing */
         strata_capture_ranges_body_ended(&capture->pool->ranges, capture->id, capture->body_of->around->id,
                                          capture->body_of->node);
-    else
+    else if (!capture->body_of)
         strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
     unlock(runtime);
     return STRATA_SUCCESS;
@@ -231,13 +228,18 @@ static strata_status refuse_capture(const strata_capture *capture)
                        (int)capture->result);
 }
 
+void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why)
+{
+    if (capture->failed != STRATA_SUCCESS)
+        return;
+    capture->failed = failed;
+    capture->why = why;
+}
+
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why)
 {
     lock(capture->runtime);
-    if (capture->failed == STRATA_SUCCESS) {
-        capture->failed = failed;
-        capture->why = why;
-    }
+    strata_capture_fail(capture, failed, why);
     unlock(capture->runtime);
 }
 
@@ -289,15 +291,33 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
     return dropped == STRATA_SUCCESS ? unheld : dropped;
 }
 
-/* A body of it that is open is given up before. */
+/* *opening: another thread opens one. */
+static strata_capture *body_of(strata_capture *capture, bool *opening)
+{
+    lock(capture->runtime);
+    strata_capture *body = capture->body;
+    *opening = capture->opening;
+    unlock(capture->runtime);
+    return body;
+}
+
+/* A body of it that is open is given up before; if only something that it kept could not be freed, that is said at the
+ * end. */
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
-    strata_status status = capture->body ? end_capture(capture->body, &discarded) : STRATA_SUCCESS;
-    if (status == STRATA_SUCCESS)
-        status = end_for_driver(capture);
+    bool opening;
+    strata_capture *body = body_of(capture, &opening);
+    if (opening)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE, "another thread opens the body of a conditional node in it");
+    const strata_status left = body ? end_capture(body, &discarded) : STRATA_SUCCESS;
+    if (body && body_of(capture, &opening))
+        return left;
+    strata_status status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
         status = restore_stream(capture);
-    return status == STRATA_SUCCESS ? finish_capture(capture, to) : status;
+    if (status == STRATA_SUCCESS)
+        status = finish_capture(capture, to);
+    return status == STRATA_SUCCESS ? left : status;
 }
 
 static strata_status refuse_none(const char *call)
@@ -306,13 +326,14 @@ static strata_status refuse_none(const char *call)
 }
 
 /* A body that is open, or that the stream captures. */
-static strata_status check_bodies(const strata_capture *capture, const char *call)
+static strata_status check_bodies(strata_capture *capture, const char *call)
 {
+    bool opening;
     if (capture->body_of)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "%s: the stream captures the body of a conditional node; use strata_capture_body_close",
                            call);
-    return capture->body
+    return body_of(capture, &opening) || opening
                ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
                              "%s: the body of a conditional node in the capture is open; close it before", call)
                : STRATA_SUCCESS;

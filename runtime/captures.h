@@ -42,6 +42,7 @@ typedef struct strata_capture {
     size_t conditionals;         /* nodes of its graph, and of bodies in it */
     strata_body *body_of;        /* what it is the body of; NULL: its graph is its own. Owned, constant */
     struct strata_capture *body; /* a body of this one that is captured now, or NULL; guarded by the captures' lock */
+    bool opening;                /* a thread opens one: no other does, nor ends this capture; guarded likewise */
     strata_capture_uses uses;
     strata_ancestors *ancestors; /* of its streams, as they are asked for */
 } strata_capture;
@@ -65,8 +66,18 @@ strata_status strata_capture_body_leave(strata_capture *capture);
 /* The driver's word on a known stream that is captured already. */
 strata_status strata_capture_check_idle(const strata_runtime *runtime, CUstream stream);
 
-/* The capture gives no graph: `failed`, if nothing has failed before. */
+/* The capture gives no graph: `failed`, if nothing has failed before. The second is for who holds the lock. */
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why);
+void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why);
+
+/* Errors: STREAM_CAPTURE (a body of it is open). The lock is held. */
+strata_status strata_capture_check_closed(const strata_capture *capture);
+
+/* A body is open, or about to be. The lock is held. */
+static inline bool strata_capture_has_body(const strata_capture *capture)
+{
+    return capture->body || capture->opening;
+}
 
 /* Discards all captures, and frees what pools left. Errors: STREAM_MISUSE (a capture belongs to another thread), BUSY
  * (graphs or pools exist). */

@@ -44,8 +44,9 @@ static strata_status check_driver_has(const char *call)
                    : STRATA_SUCCESS;
 }
 
-/* The capture of the runtime that the stream is in; *front: its place there. */
-static strata_status find_around(strata_runtime *runtime, CUstream stream, const char *call,
+/* The capture of the runtime that the stream is in, and *front, its place there. With `opens` no other thread opens a
+ * body in it or ends it until stop_opening. */
+static strata_status find_around(strata_runtime *runtime, CUstream stream, bool opens, const char *call,
                                  strata_capture_front *front, strata_capture **out)
 {
     strata_status status = strata_check_runtime(runtime);
@@ -58,7 +59,9 @@ static strata_status find_around(strata_runtime *runtime, CUstream stream, const
     lock(runtime);
     strata_capture *found =
         front->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? strata_capture_find(runtime, front->id) : NULL;
-    const bool open = found && found->body;
+    const bool open = found && strata_capture_has_body(found);
+    if (found && !open)
+        found->opening = opens;
     unlock(runtime);
     *out = found;
     if (!found)
@@ -67,6 +70,14 @@ static strata_status find_around(strata_runtime *runtime, CUstream stream, const
     return open ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
                               "%s: the body of another conditional node in the capture is open; close it before", call)
                 : STRATA_SUCCESS;
+}
+
+static strata_status stop_opening(strata_capture *around, strata_status status)
+{
+    lock(around->runtime);
+    around->opening = false;
+    unlock(around->runtime);
+    return status;
 }
 
 strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream, const unsigned *initial,
@@ -78,7 +89,7 @@ strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream,
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_condition: out is NULL");
     *out = 0;
-    strata_status status = find_around(runtime, stream, "strata_capture_condition", &front, &around);
+    strata_status status = find_around(runtime, stream, false, "strata_capture_condition", &front, &around);
     if (status == STRATA_SUCCESS)
         status =
             strata_call_scope_enter(&scope, runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
@@ -112,6 +123,9 @@ static strata_status add_node(strata_body *body, CUgraphNodeParams *params)
     strata_call_scope scope;
     strata_device *device = body->around->runtime->device;
     strata_status status = strata_capture_ask(device, body->from, &front);
+    if (status == STRATA_SUCCESS && (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE || front.id != body->around->id))
+        status =
+            strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture of a conditional node was spoiled, or has ended");
     if (status == STRATA_SUCCESS)
         status = strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
@@ -146,6 +160,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
         return strata_fail_host_memory("the body of a conditional node");
     }
     *of = *body;
+    lock(around->runtime);
     *made = (strata_capture){.runtime = around->runtime,
                              .stream = stream,
                              .mode = around->mode,
@@ -154,6 +169,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
                              .name = around->name,
                              .pool = around->pool,
                              .body_of = of};
+    unlock(around->runtime);
     strata_capture_pool_hold(made->pool);
     *out = made;
     return STRATA_SUCCESS;
@@ -188,17 +204,19 @@ static strata_status begin_conditional(strata_runtime *runtime, CUstream stream,
 {
     strata_capture_front front;
     strata_capture *around;
-    strata_status status = find_around(runtime, stream, call, &front, &around);
-    if (status == STRATA_SUCCESS)
-        status = check_stream(runtime, body, call);
+    strata_status status = find_around(runtime, stream, true, call, &front, &around);
     if (status != STRATA_SUCCESS)
         return status;
+    status = check_stream(runtime, body, call);
+    if (status != STRATA_SUCCESS)
+        return stop_opening(around, status);
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
     params.conditional.handle = condition;
     params.conditional.type = type;
     params.conditional.size = count;
     params.conditional.ctx = runtime->device->context;
-    return begin_body(&(strata_body){.around = around, .from = stream, .count = count}, body, &params);
+    status = begin_body(&(strata_body){.around = around, .from = stream, .count = count}, body, &params);
+    return stop_opening(around, status);
 }
 
 strata_status strata_capture_if(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
@@ -253,11 +271,17 @@ static strata_status find_body(strata_runtime *runtime, CUstream stream, const c
     strata_capture *capture = strata_capture_on(runtime, stream);
     if (!capture || !capture->body_of)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: the stream captures no body of this runtime", call);
-    if (capture->body)
+    if (capture->body_of->from == CU_STREAM_PER_THREAD && !pthread_equal(capture->thread, pthread_self()))
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
-                           "%s: the body of a conditional node in this one is open; close "
-                           "it before",
+                           "%s: the node is on the per-thread stream of the thread that began the body, which has to "
+                           "end it",
                            call);
+    lock(runtime);
+    const bool open = strata_capture_has_body(capture);
+    unlock(runtime);
+    if (open)
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "%s: the body of a conditional node in this one is open; close it before", call);
     const size_t live = capture->ended ? 0 : live_blocks(capture, &one);
     if (live)
         return strata_fail(
@@ -288,11 +312,14 @@ strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_capture_body_next: the node has %u bod%s, and no next one", next.count,
                            next.count == 1 ? "y" : "ies");
+    lock(runtime);
+    next.around->opening = true;
+    unlock(runtime);
     status = strata_capture_body_leave(capture);
     if (status != STRATA_SUCCESS)
-        return status;
+        return stop_opening(next.around, status);
     status = begin_body(&next, body, NULL);
     if (status != STRATA_SUCCESS)
         strata_capture_spoil(next.around, status, "the body of a conditional node in it could not be begun");
-    return status;
+    return stop_opening(next.around, status);
 }

@@ -36,15 +36,21 @@ static strata_status keep_pools(const strata_graph *graph, CUstream stream)
 {
     strata_runtime *runtime = graph->runtime;
     strata_capture_front front;
-    const strata_status status = strata_capture_ask(runtime->device, stream, &front);
+    strata_status status = strata_capture_ask(runtime->device, stream, &front);
     if (status != STRATA_SUCCESS)
         return status;
+    strata_error_suppress_begin();
     strata_spin_take(&runtime->captures.lock);
     strata_capture *capture = strata_capture_find(runtime, front.id);
-    bool kept = capture && (graph->pool == capture->pool || strata_capture_add_part(&capture->uses, graph->pool));
+    status = capture ? strata_capture_check_closed(capture) : STRATA_SUCCESS;
+    bool kept = capture && status == STRATA_SUCCESS &&
+                (graph->pool == capture->pool || strata_capture_add_part(&capture->uses, graph->pool));
     for (size_t i = 0; i < graph->uses.part_count && kept; i++)
         kept = graph->uses.parts[i] == capture->pool || strata_capture_add_part(&capture->uses, graph->uses.parts[i]);
     strata_spin_release(&runtime->captures.lock);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    if (status != STRATA_SUCCESS)
+        return status;
     if (!capture)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a launch in it");
     return kept ? STRATA_SUCCESS : strata_fail_host_memory("a part of a capture");
@@ -71,7 +77,7 @@ static void spoil(strata_runtime *runtime, cuuint64_t id, strata_status status)
     strata_spin_take(&runtime->captures.lock);
     strata_capture *capture = strata_capture_find(runtime, id);
     if (capture)
-        capture->failed = status;
+        strata_capture_fail(capture, status, "a graph that is a part of it could not be placed");
     strata_spin_release(&runtime->captures.lock);
 }
 

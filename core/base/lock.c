@@ -1,5 +1,16 @@
-/* The check of the lock order: each thread remembers the ranks it holds. */
+/* Long waits for spinning locks, and the check of the lock order: each thread remembers the ranks it holds. */
 #include "core/base/lock.h"
+
+#include <time.h>
+
+void strata_backoff_slow(unsigned spins)
+{
+    enum { YIELDS = 1000, SLEEP_NS = 20000 };
+    if (spins < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+}
 
 #ifndef NDEBUG
 #include <stdio.h>
@@ -32,6 +43,4 @@ void strata_lock_order_leave(strata_lock_rank rank)
 {
     held[rank]--;
 }
-#else
-typedef int strata_lock_order_is_checked_without_ndebug;
 #endif

@@ -9,8 +9,9 @@
  *     ... later work on `stream` comes after the body, whether it runs or not
  *
  * A body is captured on a stream of the caller's, which belongs to it until it is closed, with the capture's mode and
- * pool. Meanwhile the runtime's calls on the streams of the capture around it are refused with STREAM_CAPTURE. The
- * graph uses, waits for and keeps what a body uses, as if it ran:
+ * pool. Meanwhile requests, uses, launches and further bodies on the streams of the capture around it are refused with
+ * STREAM_CAPTURE; work that is submitted behind the node all the same, and finished, leaves no graph. The graph uses,
+ * waits for and keeps what a body uses, as if it ran:
  *
  * order   The node comes after all work of the capture around it that conflicts with the body, and before later work.
  *         The rounds of a loop come one after another.
@@ -19,14 +20,16 @@
  *         again by work behind the node and by the node's other bodies, of which one runs.
  *
  * A block that was allocated in the capture around a body is not freed in the body: STREAM_CAPTURE. A free of any other
- * block in it is treated as one in the capture.
+ * block in it is treated as one in the capture. A reference to such a block that is released meanwhile answers
+ * STREAM_CAPTURE, too, and is freed by a later call.
  *
- * The driver allows kernels, copies, fills, graphs and conditional nodes in a body, of the runtime's device; a graph
- * with other work in a body is refused when its capture ends.
+ * The driver allows kernels, fills, copies but for those from or to pageable host memory, graphs and conditional nodes
+ * in a body, of the runtime's device; a graph with other work in a body is refused when its capture ends.
  *
  * A graph with conditional nodes is neither updated by another capture nor made a part of another graph: UNSUPPORTED.
  *
- * All calls need a driver of CUDA 12.3, else they answer UNSUPPORTED; several bodies need one of CUDA 12.8. */
+ * All calls need a driver of CUDA 12.3, else they answer UNSUPPORTED. Else and switch need one of CUDA 12.8; older ones
+ * refuse the node (DRIVER). */
 #ifndef STRATA_CONDITIONAL_H
 #define STRATA_CONDITIONAL_H
 
@@ -50,7 +53,8 @@ STRATA_API strata_status strata_capture_condition(strata_runtime *runtime, CUstr
  * Switch: the body of that number runs, from 0 on; none, if there is none. Bodies that are not begun are empty.
  *
  * Errors: as strata_capture_condition, and those of strata_capture_begin. Where the node was added and the body could
- * not be begun, the capture gives no graph. */
+ * not be begun, the capture gives no graph; if even the stream cannot be set back, strata_capture_body_close or a
+ * discard tries that again. */
 STRATA_API strata_status strata_capture_if(strata_runtime *runtime, CUstream stream, CUgraphConditionalHandle condition,
                                            CUstream body);
 STRATA_API strata_status strata_capture_if_else(strata_runtime *runtime, CUstream stream,
@@ -65,10 +69,11 @@ STRATA_API strata_status strata_capture_switch(strata_runtime *runtime, CUstream
 STRATA_API strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body);
 
 /* Ends the body that is captured on the stream, and with it the node. The thread that began it ends it, unless the mode
- * is relaxed. Errors that leave the body open: INVALID_VALUE (the stream captures none), BLOCK_IN_USE (blocks that were
- * allocated in it are not freed), STREAM_MISUSE (another thread's, or a body in it is open). After others the capture
- * around it gives no graph: STREAM_CAPTURE (it was spoiled, or a forked stream was not joined), OUT_OF_HOST_MEMORY,
- * DRIVER. strata_capture_discard ends a body too, with the same consequence. */
+ * is relaxed, and the node not on that thread's per-thread stream. Errors that leave the body open: INVALID_VALUE (the
+ * stream captures none), BLOCK_IN_USE (blocks that were allocated in it are not freed), STREAM_MISUSE (another
+ * thread's, or a body in it is open), STALE, and DRIVER if the driver goes on capturing or the stream could not be set
+ * back. After others the capture around it gives no graph: STREAM_CAPTURE (it was spoiled, or a forked stream was not
+ * joined), OUT_OF_HOST_MEMORY, DRIVER. strata_capture_discard ends a body too, with the same consequence. */
 STRATA_API strata_status strata_capture_body_close(strata_runtime *runtime, CUstream body);
 
 /* Conditional nodes of the graph, those in bodies too; 0 for NULL. */

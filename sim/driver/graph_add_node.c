@@ -1,5 +1,4 @@
-/* Entry points: nodes of any type from one struct, and conditions. From CUDA's documentation; not compared with a
- * device. */
+/* Entry points: nodes of any type from one struct, and conditions. */
 #include "driver/enter.h"
 
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *pHandle_out, CUgraph hGraph, CUcontext ctx,

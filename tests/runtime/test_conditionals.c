@@ -658,6 +658,133 @@ static void a_body_ends_with_its_thread_or_its_stream(test_fixture *fixture)
     forget_capture(self.stream);
 }
 
+/* ---- other threads, and what comes meanwhile ---- */
+
+/* Work of another thread while cuGraphAddNode is under way. */
+static struct {
+    test_fixture *fixture;
+    CUstream stream, fork, body;
+    CUgraphConditionalHandle condition;
+    strata_status opened, ended, discarded;
+    bool asked;
+} meanwhile;
+
+static CUresult (*real_add_node)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                                 CUgraphNodeParams *params);
+
+static void *try_meanwhile(void *unused)
+{
+    strata_runtime *runtime = meanwhile.fixture->runtime;
+    strata_graph *graph;
+    test_make_current();
+    meanwhile.opened = strata_capture_if(runtime, meanwhile.fork, meanwhile.condition, meanwhile.body);
+    meanwhile.ended = strata_capture_end(runtime, meanwhile.stream, &graph);
+    meanwhile.discarded = strata_capture_discard(runtime, meanwhile.stream);
+    return unused;
+}
+
+static CUresult add_node_and_try(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
+                                 CUgraphNodeParams *params)
+{
+    pthread_t thread;
+    if (!meanwhile.asked) {
+        meanwhile.asked = true;
+        assert_int_equal(pthread_create(&thread, NULL, try_meanwhile, NULL), 0);
+        pthread_join(thread, NULL);
+    }
+    return real_add_node(out, graph, after, count, params);
+}
+
+static void one_body_is_opened_at_a_time(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN),
+             body = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    if (test_is_swept())
+        return; /* the thread's failures would be another thread's */
+    kept_runtime = fixture->runtime;
+    check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_RELAXED, NULL));
+    captured[captured_count++] = stream;
+    test_write(fixture, &block, 0x41, stream);
+    test_order_after(fork, stream);
+    meanwhile.fixture = fixture;
+    meanwhile.stream = stream;
+    meanwhile.fork = fork;
+    meanwhile.body = other;
+    meanwhile.asked = false;
+    meanwhile.condition = condition_of(fixture, stream, 1);
+    const CUgraphConditionalHandle condition = condition_of(fixture, stream, 1);
+    real_add_node = strata_cu.GraphAddNode;
+    strata_cu.GraphAddNode = add_node_and_try;
+    const strata_status opened = strata_capture_if(fixture->runtime, stream, condition, body);
+    strata_cu.GraphAddNode = real_add_node;
+    check_ok(opened);
+    assert_true(meanwhile.asked);
+    assert_int_equal(meanwhile.opened, STRATA_ERROR_STREAM_CAPTURE);
+    assert_int_equal(meanwhile.ended, STRATA_ERROR_STREAM_MISUSE);
+    assert_int_equal(meanwhile.discarded, STRATA_ERROR_STREAM_MISUSE);
+    test_write(fixture, &block, 0x42, body);
+    close_body(fixture, body);
+    check_ok(strata_capture_if(fixture->runtime, fork, meanwhile.condition, other));
+    close_body(fixture, other);
+    test_order_after(stream, fork);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x42, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
+static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
+             fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
+    strata_block block = test_allocate(fixture, BYTES, stream), beside = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph;
+    for (int behind = 0; behind < 2; behind++) {
+        begin(fixture, stream, NULL);
+        test_order_after(fork, stream);
+        check_ok(
+            strata_runtime_prepare_block_use(fixture->runtime, &beside, behind ? stream : fork, STRATA_ACCESS_WRITE));
+        begin_if(fixture, stream, 1, body);
+        check_cu(test_cu()->MemsetD8Async(beside.address, 0x51, BYTES, behind ? stream : fork));
+        check_ok(
+            strata_runtime_finish_block_use(fixture->runtime, &beside, behind ? stream : fork, STRATA_ACCESS_WRITE));
+        test_write(fixture, &block, 0x52, body);
+        strata_status status = strata_capture_body_close(fixture->runtime, body);
+        test_order_after(stream, fork);
+        if (status == STRATA_SUCCESS)
+            status = strata_capture_end(fixture->runtime, stream, &graph);
+        check_status(status, behind ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS);
+        forget_capture(stream);
+        if (!behind)
+            check_ok(strata_graph_destroy(graph));
+    }
+    test_free_on(fixture, &block, stream);
+    test_free_on(fixture, &beside, stream);
+}
+
+static void a_graph_is_not_launched_around_an_open_body(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    strata_graph *part = end(fixture, stream); /* which uses no block */
+    begin(fixture, stream, NULL);
+    test_write(fixture, &block, 0x61, stream);
+    begin_if(fixture, stream, 1, body);
+    check_status(strata_graph_launch(part, stream), STRATA_ERROR_STREAM_CAPTURE);
+    test_write(fixture, &block, 0x62, body);
+    close_body(fixture, body);
+    check_ok(strata_graph_launch(part, stream));
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x62, stream);
+    check_ok(destroy(graph));
+    check_ok(destroy(part));
+    test_free_on(fixture, &block, stream);
+}
+
 static uint64_t count(test_fixture *fixture, const char *name)
 {
     uint64_t value;
@@ -734,6 +861,9 @@ int main(void)
         TEST_CASE(a_condition_without_a_node_gives_no_graph),
         TEST_CASE(a_body_that_is_given_up_leaves_no_graph_and_nothing_else),
         TEST_CASE(a_body_ends_with_its_thread_or_its_stream),
+        TEST_CASE(one_body_is_opened_at_a_time),
+        TEST_CASE(work_behind_an_open_node_leaves_no_graph),
+        TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(conditional_nodes_and_their_launches_are_counted),
     };
     test_before_clearing = clear_away;
