@@ -66,7 +66,7 @@ strata_status strata_capture_body_leave(strata_capture *capture);
 /* The driver's word on a known stream that is captured already. */
 strata_status strata_capture_check_idle(const strata_runtime *runtime, CUstream stream);
 
-/* The capture gives no graph: `failed`, if nothing has failed before. The second is for who holds the lock. */
+/* The capture gives no graph: `failed`, if nothing has failed before. The second expects the lock. */
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why);
 void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why);
 
