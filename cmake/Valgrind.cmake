@@ -31,9 +31,9 @@ set(STRATA_NOT_UNDER_VALGRIND
 # the thread sanitizer understands them.
 set(STRATA_NOT_UNDER_drd "^(busy_flag|peers|reference_threads)$")
 
-# Only with --full under memcheck: all but one policy of a test, which delays work, and tests that are too slow for a
-# stage of one minute.
-set(STRATA_LONG_UNDER_memcheck "[.](early|random)$|^(address_index|bench[.](driver_calls|every_row).*|blocks|book_costs|budget_accounts|budget_deadlock|budget_files|budget_idle|budget_killed|budget_limits|budget_peaks|budget_reuse|budget_shared|budget_slots|budget_threads|capture_memory.*|capture_order.*|captures|coming_from_cuda|command|counters|devices|dlpack.*|driver|driver_answers.*|examples[.](decode|graphs|own_layer|references|replace_cuda_malloc|stack_from_text).*|failing_calls|freeing.*|graph_changes.*|graph_ends.*|graph_model.*|graph_threads.*|graphed.*|graphs.*|guard[.].*|guard_calls.*|guard_exit|guard_faults|guard_planted[.].*|guard_reports|guard_sampling[.].*|guard_sampling_faults|guard_sampling_refused|help|host_memory|launch.*|layers|leaks|library|log_calls|log_files|log_follow|log_moments|log_places|log_reader|log_refusals|log_streams|memory|missing_events|model.*|nvtx|orderings.*|output_files|peers|per_thread|pool_borders|pool_decay.*|pool_deterministic|pool_model.*|pool_placing|pool_policy|pool_polling|pool_source.*|pool_threads|pool_trims|pool_users.*|pool_weaknesses.*|privileges|process|reference_ends|reference_threads|regions|replay|replay_faults|replay_kernels|replay_parts|resources.*|runtime|scalar.*|shim|sim_check_bugs.*|sim_check_dropped.*|sim_check_flag.*|sim_check_leaks.*|sim_check_parts.*|sim_check_reports.*|sim_check_values.*|sim_start.*|sim_traffic.*|sim_vmm_ends.*|stacks|statistics_threads|stream_handles|stream_waits.*|streams.*|timeline_calls.*|timeline_limit|timelines.*|trace)$")
+# Without --full, memcheck checks these, which take it a minute: from each folder the tests of what has memory of its own,
+# and of the simulated driver one policy, which delays work.
+set(STRATA_SHORT_UNDER_memcheck "^(aligned|binning|binning_orphans|budget|budget_calls|budget_moments|budget_quotas|budget_retired|busy_flag|call_stack|callback|capture_mempool|characters|clock|completions|control|deferred|device_state|driver_scope|emitter|escape|failure_callback|fallback|fault|foreign_headers|guard_sampling_calls|layer_stacks|layer_views|log_requests|logging|managed|null|owners|pinned|pool|pool_cache|pool_chunks|pool_fixed|pool_free_waits|pool_refusals|pool_sharing|pool_sizes|prefetch|ptds|reference_memory|size_text|stack_text|statistics|statistics_memory|status|stream_ends|stream_errors|tags|thread_sanitizer|thread_scopes|usage|(async|binning_moments|conditionals|direct|fence|foreign_memory|graph_events|graph_parts|pool_hits|pool_limit|references|stream_frees|uses|sim_(capture|check_correct|check_memory|check_nodes|conditionals|examples|faults|graphs|hooks|host_memory|kernels|memory|newer|peer|recapture|rows|streams|values|vmm))[.]late|examples[.]first_program[.]late|examples[.]graph_memory[.]late|examples[.]two_streams[.]late)$")
 
 # Without --full, DRD checks the tests whose threads share data under locks, semaphores and conditions, which it
 # understands: a part of the simulated driver and of the sources, and the counters of budget and statistics. The other tests take
@@ -80,8 +80,7 @@ function(strata_add_valgrind_tests name)
     add_test(NAME ${tool}.${name} CONFIGURATIONS ${tool} WORKING_DIRECTORY "${folder}"
       COMMAND "${STRATA_VALGRIND}" --tool=${tool} ${STRATA_VALGRIND_OPTIONS} ${STRATA_${tool}_OPTIONS} ${ARGN})
     set(labels ${tool})
-    if(tool STREQUAL "memcheck" AND NOT name MATCHES "${STRATA_LONG_UNDER_memcheck}" OR
-        tool STREQUAL "drd" AND name MATCHES "${STRATA_SHORT_UNDER_drd}")
+    if(name MATCHES "${STRATA_SHORT_UNDER_${tool}}")
       list(APPEND labels ${tool}_short)
     endif()
     set_tests_properties(${tool}.${name} PROPERTIES
