@@ -119,8 +119,9 @@ static void bench_memory(const bench *self, const char *name, size_t beside)
     scene_check(strata_capture_begin(self->late, stage.stream, STRATA_CAPTURE_GLOBAL, NULL), "strata_capture_begin");
     for (size_t i = 0; i < beside; i++)
         scene_check(strata_runtime_allocate(self->late, LENGTH, stage.stream, &others[i]), "strata_runtime_allocate");
-    bench_row(self, name, (bench_plan){.batch = 1000, .batches = 1}, (bench_side){ask_bare, NULL, &stage},
-              (bench_side){allocate_and_free, NULL, &stage}, (bench_target){REPORT_ADDS_AT_MOST, 100});
+    bench_row(self, name, (bench_plan){.batch = 1000, .batches = 1, .quiet = self->rounds >= 5},
+              (bench_side){ask_bare, NULL, &stage}, (bench_side){allocate_and_free, NULL, &stage},
+              (bench_target){REPORT_ADDS_AT_MOST, 100});
     for (size_t i = 0; i < beside; i++)
         scene_check(strata_runtime_deallocate(self->late, &others[i]), "strata_runtime_deallocate");
     scene_check(strata_capture_discard(self->late, stage.stream), "strata_capture_discard");
