@@ -16,6 +16,16 @@ static CUresult context_of(CUcontext given, sim_context **context)
     return sim_context_check(given);
 }
 
+/* Once no kernel is left that could set them. */
+static void bury(void)
+{
+    while (sim_order.unfinished == 0 && sim_graph.dead_conditions) {
+        sim_condition *condition = sim_graph.dead_conditions;
+        sim_graph.dead_conditions = condition->next;
+        sim_slab_give(&sim_graph.conditions, condition);
+    }
+}
+
 CUresult sim_condition_create(CUgraph graph, CUcontext given, unsigned initial, unsigned flags,
                               CUgraphConditionalHandle *handle)
 {
@@ -25,6 +35,7 @@ CUresult sim_condition_create(CUgraph graph, CUcontext given, unsigned initial, 
     CUresult result = context_of(given, &context);
     if (result != CUDA_SUCCESS)
         return result;
+    bury();
     sim_condition *condition = sim_slab_take(&sim_graph.conditions);
     if (!condition)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -40,8 +51,11 @@ CUresult sim_condition_create(CUgraph graph, CUcontext given, unsigned initial, 
 
 void sim_condition_drop(sim_condition *condition)
 {
-    if (condition && --condition->references == 0)
-        sim_slab_give(&sim_graph.conditions, condition);
+    if (!condition || --condition->references > 0)
+        return;
+    condition->next = sim_graph.dead_conditions;
+    sim_graph.dead_conditions = condition;
+    bury();
 }
 
 void sim_conditions_free(CUgraph graph)

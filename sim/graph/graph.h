@@ -99,7 +99,7 @@ bool sim_user_object_valid(CUuserObject object);
 typedef struct sim_condition {
     sim_handle handle;
     unsigned references;        /* graph, nodes, executable graphs, launches */
-    struct sim_condition *next; /* in its graph */
+    struct sim_condition *next; /* in its graph, or among the dead ones */
     sim_context *context;
     unsigned initial;
     bool has_initial;
@@ -339,6 +339,7 @@ CUresult sim_exec_replace_all(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 
 typedef struct sim_graph_state {
     sim_slab graphs, nodes, execs, objects, conditions;
+    sim_condition *dead_conditions; /* that kernels which were launched before may still set */
     sim_graph_pool pools[SIM_MAX_DEVICES];
     uint64_t last_id;       /* of graphs, nodes and captures */
     sim_capture *unsettled; /* whose recapture has something to settle at the end of the call; or NULL */

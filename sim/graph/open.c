@@ -33,5 +33,6 @@ void sim_graph_close(void)
     sim_slab_close(&sim_graph.nodes);
     sim_slab_close(&sim_graph.execs);
     sim_slab_close(&sim_graph.objects);
+    sim_graph.dead_conditions = NULL;
     sim_slab_close(&sim_graph.conditions);
 }

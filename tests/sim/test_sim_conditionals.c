@@ -657,6 +657,32 @@ static void what_is_launched_runs_on_without_its_graphs(void **state)
     test_sim_end();
 }
 
+static void a_kernel_behind_the_node_may_set_its_condition_after_the_graphs_end(void **state)
+{
+    (void)state;
+    test_sim_begin();
+    world one = open_world();
+    CUgraph *bodies;
+    struct gate gate;
+    const CUgraphConditionalHandle handle = new_condition(&one, one.graph, 0);
+    CUgraphNode node = add_conditional(&one, one.graph, NULL, handle, CU_GRAPH_COND_TYPE_IF, 1, &bodies);
+    add_kernel(&one, one.graph, node, "test_look", handle, one.memory + 1);
+    CUgraphExec exec = instantiate(one.graph);
+    OK(p_cuCtxSynchronize());
+    shut(&gate, one.stream);
+    OK(p_cuGraphLaunch(exec, one.stream));
+    OK(p_cuGraphExecDestroy(exec));
+    OK(p_cuGraphDestroy(one.graph));
+    OK(p_cuGraphCreate(&one.graph, 0));
+    const CUgraphConditionalHandle other = new_condition(&one, one.graph, 0);
+    assert_true(other != handle); /* lest that kernel sets it */
+    add_conditional(&one, one.graph, NULL, other, CU_GRAPH_COND_TYPE_IF, 1, &bodies);
+    let_go(&gate);
+    OK(p_cuStreamSynchronize(one.stream));
+    close_world(&one);
+    test_sim_end();
+}
+
 static void the_text_of_a_graph_shows_bodies(void **state)
 {
     (void)state;
@@ -829,6 +855,7 @@ int main(void)
         cmocka_unit_test(a_body_outlives_its_failed_capture_and_a_capture_its_graph),
         cmocka_unit_test(an_update_takes_the_nodes_of_bodies_and_their_condition),
         cmocka_unit_test(what_is_launched_runs_on_without_its_graphs),
+        cmocka_unit_test(a_kernel_behind_the_node_may_set_its_condition_after_the_graphs_end),
         cmocka_unit_test(the_text_of_a_graph_shows_bodies),
         cmocka_unit_test(the_checker_knows_what_bodies_come_after_and_before),
         cmocka_unit_test(the_checker_orders_bodies_with_other_streams),
