@@ -17,7 +17,7 @@ struct strata_capture;
 typedef struct strata_body {
     struct strata_capture *around;
     CUstream from;         /* of that capture, at whose point the node was added */
-    CUgraphNode node;      /* the conditional one; NULL: not added yet */
+    CUgraphNode node;      /* the conditional one; NULL: not added yet. Written under the captures' lock */
     const CUgraph *graphs; /* of all bodies of the node, whose they are */
     unsigned index, count;
 } strata_body;
@@ -40,7 +40,7 @@ typedef struct strata_capture {
     strata_status failed;        /* the capture gives no graph, and why */
     const char *why;             /* static; NULL: a use was not noted */
     size_t conditionals;         /* nodes of its graph, and of bodies in it */
-    strata_body *body_of;        /* what it is the body of; NULL: its graph is its own. Owned, constant */
+    strata_body *body_of;        /* if its graph is a body of a node; else NULL. Owned, constant but for the node */
     struct strata_capture *body; /* a body of this one that is captured now, or NULL; guarded by the captures' lock */
     bool opening;                /* a thread opens one: no other does, nor ends this capture; guarded likewise */
     strata_capture_uses uses;

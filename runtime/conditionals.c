@@ -134,8 +134,10 @@ static strata_status add_node(strata_body *body, CUgraphNodeParams *params)
     const char *call = "cuGraphAddNode";
     CUresult result = strata_cu.GraphAddNode(&node, front.graph, front.nodes, front.count, params);
     if (result == CUDA_SUCCESS) {
+        lock(body->around->runtime);
         body->node = node;
         body->graphs = params->conditional.phGraph_out;
+        unlock(body->around->runtime);
         call = "cuStreamUpdateCaptureDependencies";
         result = strata_cu.StreamUpdateCaptureDependencies(body->from, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     }
