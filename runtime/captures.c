@@ -228,14 +228,6 @@ static strata_status refuse_capture(const strata_capture *capture)
                        (int)capture->result);
 }
 
-void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why)
-{
-    if (capture->failed != STRATA_SUCCESS)
-        return;
-    capture->failed = failed;
-    capture->why = why;
-}
-
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why)
 {
     lock(capture->runtime);

@@ -68,7 +68,14 @@ strata_status strata_capture_check_idle(const strata_runtime *runtime, CUstream 
 
 /* The capture gives no graph: `failed`, if nothing has failed before. The second expects the lock. */
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why);
-void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why);
+
+static inline void strata_capture_fail(strata_capture *capture, strata_status failed, const char *why)
+{
+    if (capture->failed != STRATA_SUCCESS)
+        return;
+    capture->failed = failed;
+    capture->why = why;
+}
 
 /* Errors: STREAM_CAPTURE (a body of it is open). The lock is held. */
 strata_status strata_capture_check_closed(const strata_capture *capture);
