@@ -63,12 +63,12 @@ bool strata_pool_blocks_open(strata_runtime *runtime)
     strata_pool_block *none = strata_host_zalloc(sizeof *none);
     if (!none)
         return false;
-    strata_spin_take(&captures->lock);
+    strata_captures_lock(captures);
     const bool was_open = captures->pool_blocks != NULL;
     if (!was_open)
         HASH_ADD(hh, captures->pool_blocks, slot, sizeof none->slot, none);
     const bool opened = was_open || none->hh.tbl;
-    strata_spin_release(&captures->lock);
+    strata_captures_unlock(captures);
     if (was_open || !opened)
         strata_host_free(none);
     return opened;
@@ -238,9 +238,9 @@ void strata_pool_blocks_destroy(strata_capture_pool *pool)
 {
     for (strata_pool_block *one = pool->spare_blocks, *next; one; one = next) {
         next = one->next;
-        strata_spin_take(&pool->runtime->captures.lock);
+        strata_captures_lock(&pool->runtime->captures);
         take_slot_back(one, pool->runtime);
-        strata_spin_release(&pool->runtime->captures.lock);
+        strata_captures_unlock(&pool->runtime->captures);
         strata_capture_free_marks(&one->use);
         strata_host_free(one);
     }

@@ -8,16 +8,6 @@
 #include "core/streams/stream_map.h"
 #include "runtime/capture_blocks.h"
 
-static void lock(strata_runtime *runtime)
-{
-    strata_spin_take(&runtime->captures.lock);
-}
-
-static void unlock(strata_runtime *runtime)
-{
-    strata_spin_release(&runtime->captures.lock);
-}
-
 /* ---- making ---- */
 
 static strata_status check_state(const strata_device_record *record, uint64_t word, const char *what)
@@ -62,28 +52,28 @@ strata_status strata_capture_pool_make(strata_runtime *runtime, const char *name
         return status;
     }
     strata_lock_init(&pool->launches, STRATA_RANK_GRAPH_LAUNCHES);
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     pool->number = ++runtime->captures.last_number;
     pool->next = runtime->captures.pools;
     runtime->captures.pools = pool;
     atomic_store_explicit(&runtime->captures.used, true, memory_order_release);
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     *out = pool;
     return STRATA_SUCCESS;
 }
 
 void strata_capture_pool_hold(strata_capture_pool *pool)
 {
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     pool->holders++;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
 }
 
 strata_status strata_capture_pool_unhold(strata_capture_pool *pool)
 {
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     const bool last = --pool->holders == 0;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return last ? pool->runtime->captures.end_pool(pool) : STRATA_SUCCESS;
 }
 
@@ -92,7 +82,7 @@ strata_status strata_capture_pools_reap(strata_runtime *runtime)
     strata_status status = STRATA_SUCCESS;
     strata_capture_pool *pool;
     do {
-        lock(runtime);
+        strata_captures_lock(&runtime->captures);
         pool = runtime->captures.pools_left ? runtime->captures.pools : NULL;
         while (pool && !pool->left)
             pool = pool->next;
@@ -100,7 +90,7 @@ strata_status strata_capture_pools_reap(strata_runtime *runtime)
             pool->left = false;
             runtime->captures.pools_left--;
         }
-        unlock(runtime);
+        strata_captures_unlock(&runtime->captures);
         status = pool ? runtime->captures.end_pool(pool) : STRATA_SUCCESS;
     } while (pool && status == STRATA_SUCCESS);
     return status;
@@ -120,9 +110,9 @@ static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
 {
     strata_runtime *runtime = pool->runtime;
     bool gone;
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     *out = pool->stream;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     if (*out)
         return STRATA_SUCCESS;
     CUstream made;
@@ -130,14 +120,14 @@ static strata_status make_stream(strata_capture_pool *pool, CUstream *out)
         strata_internal_stream_create(runtime->device, false, "a stream of a capture pool", &made);
     if (status != STRATA_SUCCESS)
         return status;
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     const bool first = !pool->stream;
     if (first) {
         pool->stream = made;
         pool->timeline = strata_known_timeline(runtime->device, made);
     }
     *out = pool->stream;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     return first ? STRATA_SUCCESS : strata_internal_stream_destroy(runtime->device, made, &gone);
 }
 
@@ -159,11 +149,11 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     strata_block part = block; /* the ranges'; the free needs the block as it is */
     part.bytes &= ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
     strata_entry *entry = strata_table_lookup(runtime->table, block.id);
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     const bool added = strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part);
     if (added)
         pool->ranges.segments->block = block;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     if (added)
         return STRATA_SUCCESS;
     strata_entry_unkeep(entry, block.id.generation);

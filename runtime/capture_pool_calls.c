@@ -8,16 +8,6 @@
 
 #include <string.h>
 
-static void lock(strata_runtime *runtime)
-{
-    strata_spin_take(&runtime->captures.lock);
-}
-
-static void unlock(strata_runtime *runtime)
-{
-    strata_spin_release(&runtime->captures.lock);
-}
-
 /* ---- the end ---- */
 
 /* A pool without holders is the caller's alone: a search by number or address finds only what is held. */
@@ -49,20 +39,20 @@ static void release_buffers(struct strata_ref **buffers, size_t count)
 
 static void remove_pool(strata_capture_pool *pool)
 {
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     strata_capture_pool **link = &pool->runtime->captures.pools;
     while (*link != pool)
         link = &(*link)->next;
     *link = pool->next;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
 }
 
 static strata_status leave(strata_capture_pool *pool, strata_status status)
 {
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     pool->left = true;
     pool->runtime->captures.pools_left++;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return status;
 }
 
@@ -114,10 +104,10 @@ strata_status strata_capture_pool_release(strata_capture_pool *pool)
     const strata_status status = strata_check_not_forked();
     if (!pool || status != STRATA_SUCCESS)
         return status;
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     const bool has = pool->handles > 0;
     pool->handles -= has;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return has ? strata_capture_pool_unhold(pool)
                : strata_fail(STRATA_ERROR_INVALID_VALUE,
                              "strata_capture_pool_release: all handles of the pool were given back");
@@ -166,7 +156,7 @@ strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strat
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin();
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     status = check_open(pool, "strata_capture_pool_record_buffer");
     if (status == STRATA_SUCCESS)
         status = check_buffer(pool, ref);
@@ -174,7 +164,7 @@ strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strat
         status = strata_fail_host_memory("a buffer of a capture pool");
     if (status == STRATA_SUCCESS)
         pool->buffers[pool->buffer_count++] = strata_ref_clone(ref);
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
@@ -183,9 +173,9 @@ size_t strata_capture_pool_buffer_count(const strata_capture_pool *pool)
 {
     if (!pool)
         return 0;
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     const size_t count = pool->buffer_count;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return count;
 }
 
@@ -196,7 +186,7 @@ strata_status strata_capture_pool_clear_buffers(strata_capture_pool *pool)
     struct strata_ref **buffers = NULL;
     size_t count = 0;
     strata_error_suppress_begin();
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     const strata_status status = check_open(pool, "strata_capture_pool_clear_buffers");
     if (status == STRATA_SUCCESS) {
         buffers = pool->buffers;
@@ -204,7 +194,7 @@ strata_status strata_capture_pool_clear_buffers(strata_capture_pool *pool)
         pool->buffers = NULL;
         pool->buffer_count = pool->buffer_room = 0;
     }
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     release_buffers(buffers, count);
     return status;
@@ -214,9 +204,9 @@ static strata_status set_sealed(strata_capture_pool *pool, bool sealed, const ch
 {
     if (!pool)
         return refuse_null(call);
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     pool->sealed = sealed;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return STRATA_SUCCESS;
 }
 
@@ -234,9 +224,9 @@ bool strata_capture_pool_is_sealed(const strata_capture_pool *pool)
 {
     if (!pool)
         return false;
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     const bool sealed = pool->sealed;
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return sealed;
 }
 
@@ -244,10 +234,10 @@ strata_status strata_capture_pool_get_usage(const strata_capture_pool *pool, str
 {
     if (!pool || !usage)
         return refuse_null("strata_capture_pool_get_usage");
-    lock(pool->runtime);
+    strata_captures_lock(&pool->runtime->captures);
     *usage = (strata_capture_pool_usage){
         .reserved = pool->ranges.reserved, .in_use = pool->ranges.in_use, .live_blocks = pool->live_blocks};
-    unlock(pool->runtime);
+    strata_captures_unlock(&pool->runtime->captures);
     return STRATA_SUCCESS;
 }
 
@@ -275,13 +265,13 @@ strata_status strata_capture_pool_for_handle(strata_runtime *runtime, uint64_t h
 {
     if (!runtime || !out)
         return refuse_null("strata_capture_pool_for_handle");
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     strata_capture_pool *pool = *out = find_pool(runtime, handle);
     if (pool) {
         pool->holders++;
         pool->handles++;
     }
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     return pool ? STRATA_SUCCESS : refuse_handle(handle);
 }
 
@@ -289,8 +279,8 @@ strata_status strata_release_graph_pool_handle(strata_runtime *runtime, uint64_t
 {
     if (!runtime)
         return refuse_null("strata_release_graph_pool_handle");
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     strata_capture_pool *pool = find_pool(runtime, handle);
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     return pool ? strata_capture_pool_release(pool) : refuse_handle(handle);
 }

@@ -11,13 +11,13 @@
 static void lock(strata_runtime *runtime)
 {
     strata_error_suppress_begin();
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
 }
 
 /* Then raises the error of `status`. */
 static void unlock(strata_runtime *runtime, strata_status status)
 {
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     strata_error_suppress_end(status != STRATA_SUCCESS);
 }
 
@@ -766,12 +766,12 @@ static strata_capture_pool *exclude_launches(strata_runtime *runtime, const stra
 {
     if (runtime->tracks_plainly)
         return NULL;
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     const strata_pool_block *one = strata_pool_block_find(runtime, block->id);
     strata_capture_pool *pool = one ? one->pool : NULL;
     if (pool)
         pool->holders++;
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     if (pool)
         strata_lock_take(&pool->launches);
     return pool;

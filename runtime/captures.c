@@ -78,20 +78,10 @@ static void watch_thread(void)
 
 /* ---- the list ---- */
 
-static void lock(strata_runtime *runtime)
-{
-    strata_spin_take(&runtime->captures.lock);
-}
-
-static void unlock(strata_runtime *runtime)
-{
-    strata_spin_release(&runtime->captures.lock);
-}
-
 static void add_capture(strata_capture *capture)
 {
     strata_captures *captures = &capture->runtime->captures;
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     capture->next = captures->list;
     captures->list = capture;
     atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
@@ -100,7 +90,7 @@ static void add_capture(strata_capture *capture)
     else
         strata_object_made(STRATA_OBJECT_CAPTURE);
     atomic_fetch_add_explicit(&strata_captures_under_way, 1, memory_order_release);
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
     strata_lock_take(&all_lock);
     capture->all_next = all;
     all = capture;
@@ -111,7 +101,7 @@ static void add_capture(strata_capture *capture)
 static void remove_capture(strata_capture *capture)
 {
     strata_captures *captures = &capture->runtime->captures;
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     strata_capture **link = &captures->list;
     while (*link != capture)
         link = &(*link)->next;
@@ -120,7 +110,7 @@ static void remove_capture(strata_capture *capture)
     if (!capture->body_of)
         strata_object_ended(STRATA_OBJECT_CAPTURE);
     atomic_fetch_sub_explicit(&strata_captures_under_way, 1, memory_order_release);
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
     strata_lock_take(&all_lock);
     for (link = &all; *link != capture;)
         link = &(*link)->all_next;
@@ -130,11 +120,11 @@ static void remove_capture(strata_capture *capture)
 
 strata_capture *strata_capture_on(strata_runtime *runtime, CUstream stream)
 {
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     strata_capture *capture = runtime->captures.list;
     while (capture && !strata_capture_began_on(capture, stream))
         capture = capture->next;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     return capture;
 }
 
@@ -176,7 +166,7 @@ static strata_status end_for_driver(strata_capture *capture)
     if (capture->result != CUDA_SUCCESS && is_under_way(capture))
         return strata_fail_driver(capture->result, "cuStreamEndCapture",
                                   "ending a capture, which goes on; end or discard it again");
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     capture->ended = true;
     capture->pool->in_graphs = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);
@@ -185,7 +175,7 @@ static strata_status end_for_driver(strata_capture *capture)
                                          capture->body_of->node);
     else if (!capture->body_of)
         strata_capture_ranges_capture_ended(&capture->pool->ranges, capture->id);
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     return STRATA_SUCCESS;
 }
 
@@ -230,9 +220,9 @@ static strata_status refuse_capture(const strata_capture *capture)
 
 void strata_capture_spoil(strata_capture *capture, strata_status failed, const char *why)
 {
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     strata_capture_fail(capture, failed, why);
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
 }
 
 /* The capture around a body goes on; without a graph, if its node lacks a body. */
@@ -242,9 +232,9 @@ static void leave_around(const strata_capture *capture, bool made, strata_status
     if (!made && body->node)
         strata_capture_spoil(body->around, status == STRATA_SUCCESS ? STRATA_ERROR_STREAM_CAPTURE : status,
                              "the body of a conditional node in it was given up");
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     body->around->body = NULL;
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
 }
 
 static strata_status make_of(strata_capture *capture, const capture_use *to)
@@ -284,12 +274,12 @@ static strata_status finish_capture(strata_capture *capture, const capture_use *
 }
 
 /* *opening: another thread opens one. */
-static strata_capture *body_of(strata_capture *capture, bool *opening)
+static strata_capture *open_body(strata_capture *capture, bool *opening)
 {
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     strata_capture *body = capture->body;
     *opening = capture->opening;
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
     return body;
 }
 
@@ -298,11 +288,12 @@ static strata_capture *body_of(strata_capture *capture, bool *opening)
 static strata_status end_capture(strata_capture *capture, const capture_use *to)
 {
     bool opening;
-    strata_capture *body = body_of(capture, &opening);
+    strata_capture *body = open_body(capture, &opening);
     if (opening)
-        return strata_fail(STRATA_ERROR_STREAM_MISUSE, "another thread opens the body of a conditional node in it");
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "the capture cannot end while another thread opens the body of a conditional node in it");
     const strata_status left = body ? end_capture(body, &discarded) : STRATA_SUCCESS;
-    if (body && body_of(capture, &opening))
+    if (body && open_body(capture, &opening))
         return left;
     strata_status status = end_for_driver(capture);
     if (status == STRATA_SUCCESS)
@@ -325,7 +316,7 @@ static strata_status check_bodies(strata_capture *capture, const char *call)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "%s: the stream captures the body of a conditional node; use strata_capture_body_close",
                            call);
-    return body_of(capture, &opening) || opening
+    return open_body(capture, &opening) || opening
                ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
                              "%s: the body of a conditional node in the capture is open; close it before", call)
                : STRATA_SUCCESS;
@@ -495,10 +486,10 @@ strata_status strata_capture_begin_for_driver(strata_capture *capture)
             result, capture->body_of ? "cuStreamBeginCaptureToGraph" : "cuStreamBeginCapture", "beginning a %s%s",
             capture->body_of ? "capture of the body of a conditional node" : "capture", strata_stream_hint(result));
     status = strata_capture_ask(device, capture->stream, &front);
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     capture->id = front.id;
     capture->ended = false;
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
     return status;
 }
 
@@ -544,9 +535,9 @@ strata_status strata_capture_set_name(strata_runtime *runtime, CUstream stream, 
     status = strata_tag_intern(name, &tag);
     if (status != STRATA_SUCCESS)
         return status;
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     capture->name = tag;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     if (capture->made_pool)
         atomic_store_explicit(&capture->pool->tag, tag, memory_order_relaxed);
     return STRATA_SUCCESS;
@@ -602,10 +593,10 @@ strata_status strata_captures_discard(strata_runtime *runtime)
     if (status != STRATA_SUCCESS)
         return status;
     strata_graphs_free_due(runtime);
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     const unsigned long long graphs = runtime->captures.graphs;
     const bool pools = runtime->captures.pools != NULL;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     if (graphs)
         return strata_fail(STRATA_ERROR_BUSY, "the runtime still has %llu graph%s; destroy %s first", graphs,
                            graphs == 1 ? "" : "s", graphs == 1 ? "it" : "them");

@@ -21,16 +21,6 @@
 #undef strata_capture_body_next
 #undef strata_capture_body_close
 
-static void lock(strata_runtime *runtime)
-{
-    strata_spin_take(&runtime->captures.lock);
-}
-
-static void unlock(strata_runtime *runtime)
-{
-    strata_spin_release(&runtime->captures.lock);
-}
-
 static strata_status check_driver_has(const char *call)
 {
     const char *missing = !strata_cu.GraphConditionalHandleCreate ? "cuGraphConditionalHandleCreate"
@@ -56,13 +46,13 @@ static strata_status find_around(strata_runtime *runtime, CUstream stream, bool 
         status = strata_capture_ask(runtime->device, stream, front);
     if (status != STRATA_SUCCESS)
         return status;
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     strata_capture *found =
         front->status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? strata_capture_find(runtime, front->id) : NULL;
     const bool open = found && strata_capture_has_body(found);
     if (found && !open)
         found->opening = opens;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     *out = found;
     if (!found)
         return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
@@ -74,9 +64,9 @@ static strata_status find_around(strata_runtime *runtime, CUstream stream, bool 
 
 static strata_status stop_opening(strata_capture *around, strata_status status)
 {
-    lock(around->runtime);
+    strata_captures_lock(&around->runtime->captures);
     around->opening = false;
-    unlock(around->runtime);
+    strata_captures_unlock(&around->runtime->captures);
     return status;
 }
 
@@ -110,9 +100,9 @@ static void count_node(strata_capture *capture)
     strata_object_made(STRATA_OBJECT_CONDITIONAL);
     while (capture->body_of)
         capture = capture->body_of->around;
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     capture->conditionals++;
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
 }
 
 /* The stream's next work depends on the node alone, which depends on what that work would have. A node that was added
@@ -134,10 +124,10 @@ static strata_status add_node(strata_body *body, CUgraphNodeParams *params)
     const char *call = "cuGraphAddNode";
     CUresult result = strata_cu.GraphAddNode(&node, front.graph, front.nodes, front.count, params);
     if (result == CUDA_SUCCESS) {
-        lock(body->around->runtime);
+        strata_captures_lock(&body->around->runtime->captures);
         body->node = node;
         body->graphs = params->conditional.phGraph_out;
-        unlock(body->around->runtime);
+        strata_captures_unlock(&body->around->runtime->captures);
         call = "cuStreamUpdateCaptureDependencies";
         result = strata_cu.StreamUpdateCaptureDependencies(body->from, &node, 1, CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     }
@@ -162,7 +152,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
         return strata_fail_host_memory("the body of a conditional node");
     }
     *of = *body;
-    lock(around->runtime);
+    strata_captures_lock(&around->runtime->captures);
     *made = (strata_capture){.runtime = around->runtime,
                              .stream = stream,
                              .mode = around->mode,
@@ -171,7 +161,7 @@ static strata_status make_body(const strata_body *body, CUstream stream, strata_
                              .name = around->name,
                              .pool = around->pool,
                              .body_of = of};
-    unlock(around->runtime);
+    strata_captures_unlock(&around->runtime->captures);
     strata_capture_pool_hold(made->pool);
     *out = made;
     return STRATA_SUCCESS;
@@ -254,13 +244,13 @@ strata_status strata_capture_switch(strata_runtime *runtime, CUstream stream, CU
 static size_t live_blocks(const strata_capture *capture, strata_block *one)
 {
     size_t count = 0;
-    lock(capture->runtime);
+    strata_captures_lock(&capture->runtime->captures);
     for (const strata_pool_block *block = capture->pool->blocks; block; block = block->next)
         if (block->capture == capture->id) {
             *one = block->block;
             count++;
         }
-    unlock(capture->runtime);
+    strata_captures_unlock(&capture->runtime->captures);
     return count;
 }
 
@@ -278,9 +268,9 @@ static strata_status find_body(strata_runtime *runtime, CUstream stream, const c
                            "%s: the node is on the per-thread stream of the thread that began the body, which has to "
                            "end it",
                            call);
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     const bool open = strata_capture_has_body(capture);
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     if (open)
         return strata_fail(STRATA_ERROR_STREAM_MISUSE,
                            "%s: the body of a conditional node in this one is open; close it before", call);
@@ -314,9 +304,9 @@ strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_capture_body_next: the node has %u bod%s, and no next one", next.count,
                            next.count == 1 ? "y" : "ies");
-    lock(runtime);
+    strata_captures_lock(&runtime->captures);
     next.around->opening = true;
-    unlock(runtime);
+    strata_captures_unlock(&runtime->captures);
     status = strata_capture_body_leave(capture);
     if (status != STRATA_SUCCESS)
         return stop_opening(next.around, status);

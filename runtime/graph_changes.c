@@ -18,12 +18,12 @@ typedef struct update {
 static strata_status check_pool(strata_capture *capture, void *data)
 {
     const update *self = data;
-    strata_spin_take(&capture->runtime->captures.lock);
+    strata_captures_lock(&capture->runtime->captures);
     const bool differs = capture->pool != self->graph->pool;
     const bool other = differs && strata_capture_took_memory(&capture->uses, capture->pool);
     const bool kept = !differs || other || capture->made_pool || /* what is recorded with it stays for the graph */
                       strata_capture_add_part(&capture->uses, capture->pool);
-    strata_spin_release(&capture->runtime->captures.lock);
+    strata_captures_unlock(&capture->runtime->captures);
     if (!kept)
         return strata_fail_host_memory("the pool of a capture");
     return other ? strata_fail(STRATA_ERROR_INVALID_VALUE,
@@ -71,11 +71,11 @@ static strata_status replace(update *self, CUgraph graph)
 static void refuse_frees(const strata_graph *graph)
 {
     strata_captures *captures = &graph->runtime->captures;
-    strata_spin_take(&captures->lock);
+    strata_captures_lock(captures);
     for (size_t i = 0; i < graph->uses.count; i++)
         if (graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE)
             strata_kept_refuse(&captures->kept, &graph->uses.items[i].block, true);
-    strata_spin_release(&captures->lock);
+    strata_captures_unlock(captures);
 }
 
 static void take_graph(strata_graph *graph, strata_capture *capture)

@@ -5,10 +5,10 @@
 static strata_status check_child(const strata_graph *graph, const strata_capture_front *front)
 {
     strata_captures *captures = &graph->runtime->captures;
-    strata_spin_take(&captures->lock);
+    strata_captures_lock(captures);
     const strata_capture *capture = strata_capture_find(graph->runtime, front->id);
     const bool shares = capture && strata_capture_took_memory(&graph->uses, capture->pool);
-    strata_spin_release(&captures->lock);
+    strata_captures_unlock(captures);
     if (!capture || front->status != CU_STREAM_CAPTURE_STATUS_ACTIVE)
         return strata_fail(
             STRATA_ERROR_STREAM_CAPTURE,
@@ -40,14 +40,14 @@ static strata_status keep_pools(const strata_graph *graph, CUstream stream)
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin();
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     strata_capture *capture = strata_capture_find(runtime, front.id);
     status = capture ? strata_capture_check_closed(capture) : STRATA_SUCCESS;
     bool kept = capture && status == STRATA_SUCCESS &&
                 (graph->pool == capture->pool || strata_capture_add_part(&capture->uses, graph->pool));
     for (size_t i = 0; i < graph->uses.part_count && kept; i++)
         kept = graph->uses.parts[i] == capture->pool || strata_capture_add_part(&capture->uses, graph->uses.parts[i]);
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     strata_error_suppress_end(status != STRATA_SUCCESS);
     if (status != STRATA_SUCCESS)
         return status;
@@ -74,11 +74,11 @@ static strata_status prepare(const strata_graph *graph, CUstream stream)
 
 static void spoil(strata_runtime *runtime, cuuint64_t id, strata_status status)
 {
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     strata_capture *capture = strata_capture_find(runtime, id);
     if (capture)
         strata_capture_fail(capture, status, "a graph that is a part of it could not be placed");
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
 }
 
 /* The stream's next work depends on the new node alone, which depends on what the stream's work would have. */

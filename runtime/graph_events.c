@@ -6,9 +6,9 @@
 static void tell(const strata_capture_pool *pool, strata_graph_event *event)
 {
     strata_runtime *runtime = pool->runtime;
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     event->bytes = pool->ranges.reserved;
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     strata_tell_graph_event(runtime->top, event);
 }
 

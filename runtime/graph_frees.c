@@ -29,9 +29,9 @@ strata_status strata_graph_free_late(strata_runtime *runtime, const strata_block
     const strata_status status = free_now(runtime, block);
     if (is_over(status))
         return status;
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     strata_kept_add_due(&runtime->captures.kept, runtime->table, block); /* without host memory it is lost */
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     return status;
 }
 
@@ -40,9 +40,9 @@ strata_status strata_graph_free_dropped(strata_runtime *runtime, struct strata_k
     const strata_block *block = strata_kept_block_of(dropped);
     const bool waits = strata_known_timeline(runtime->device, block->stream) && strata_stream_is_forked(block->stream);
     const strata_status status = waits ? STRATA_SUCCESS : free_now(runtime, block);
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     strata_kept_settle(&runtime->captures.kept, runtime->table, dropped, !waits && is_over(status));
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
     return status;
 }
 
@@ -53,10 +53,10 @@ void strata_graphs_free_due(strata_runtime *runtime)
     uint64_t round = 0;
     strata_error_suppress_begin();
     do {
-        strata_spin_take(&captures->lock);
+        strata_captures_lock(captures);
         round = round ? round : ++captures->kept.rounds;
         dropped = strata_kept_next_due(&captures->kept, runtime->table, round);
-        strata_spin_release(&captures->lock);
+        strata_captures_unlock(captures);
         if (dropped)
             strata_graph_free_dropped(runtime, dropped);
     } while (dropped);

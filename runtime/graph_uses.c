@@ -74,14 +74,14 @@ strata_status strata_graph_uses_list(strata_graph_uses *uses, const strata_captu
     if (uses->listed && uses->changes == strata_graph_uses_changes(of, pool))
         return STRATA_SUCCESS;
     const listing to = {uses, pool->runtime->table};
-    strata_spin_take(&pool->runtime->captures.lock);
+    strata_captures_lock(&pool->runtime->captures);
     const bool reserved = reserve(uses, count_most(of, pool));
     if (reserved) {
         list(&to, of);
         uses->changes = strata_graph_uses_changes(of, pool);
         uses->listed = true;
     }
-    strata_spin_release(&pool->runtime->captures.lock);
+    strata_captures_unlock(&pool->runtime->captures);
     return reserved ? STRATA_SUCCESS : strata_fail_host_memory("the blocks of a graph");
 }
 

@@ -76,9 +76,9 @@ static strata_status instantiate(strata_graph *made, CUgraph graph)
 static void count_graph(strata_runtime *runtime, bool more)
 {
     (more ? strata_object_made : strata_object_ended)(STRATA_OBJECT_GRAPH);
-    strata_spin_take(&runtime->captures.lock);
+    strata_captures_lock(&runtime->captures);
     runtime->captures.graphs = more ? runtime->captures.graphs + 1 : runtime->captures.graphs - 1;
-    strata_spin_release(&runtime->captures.lock);
+    strata_captures_unlock(&runtime->captures);
 }
 
 void strata_graph_take_uses(strata_graph *graph, strata_capture_uses *uses)
@@ -134,11 +134,11 @@ static strata_status name_uses(strata_graph *graph, strata_launch *launch)
         if (status != STRATA_SUCCESS || use->kind != STRATA_CAPTURE_SEGMENT)
             continue;
         strata_error_suppress_begin();
-        strata_spin_take(&graph->runtime->captures.lock);
+        strata_captures_lock(&graph->runtime->captures);
         for (const strata_pool_block *one = use->pool->blocks; one && status == STRATA_SUCCESS; one = one->next)
             if (one->range->segment->block.id.slot == use->block.id.slot)
                 status = strata_launch_use(launch, &one->block, STRATA_ACCESS_WRITE);
-        strata_spin_release(&graph->runtime->captures.lock);
+        strata_captures_unlock(&graph->runtime->captures);
         strata_error_suppress_end(status != STRATA_SUCCESS);
     }
     return status;
@@ -436,12 +436,12 @@ strata_status strata_graph_refuse_frees(strata_graph *graph, bool refuse)
     if (!graph)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_graph_refuse_frees: graph is NULL");
     strata_lock_take(&graph->pool->launches);
-    strata_spin_take(&graph->runtime->captures.lock);
+    strata_captures_lock(&graph->runtime->captures);
     for (size_t i = 0; i < graph->uses.count && refuse != graph->refusing; i++)
         if (graph->uses.items[i].kind == STRATA_CAPTURE_OUTSIDE)
             strata_kept_refuse(&graph->runtime->captures.kept, &graph->uses.items[i].block, refuse);
     graph->refusing = refuse;
-    strata_spin_release(&graph->runtime->captures.lock);
+    strata_captures_unlock(&graph->runtime->captures);
     strata_lock_release(&graph->pool->launches);
     return STRATA_SUCCESS;
 }
@@ -501,11 +501,11 @@ strata_status strata_capture_uses_drop(strata_runtime *runtime, strata_capture_u
         strata_capture_free_marks(use);
         if (use->kind != STRATA_CAPTURE_OUTSIDE)
             continue;
-        strata_spin_take(&runtime->captures.lock);
+        strata_captures_lock(&runtime->captures);
         if (refusing)
             strata_kept_refuse(&runtime->captures.kept, &use->block, false);
         struct strata_kept_block *dropped = strata_kept_drop(&runtime->captures.kept, runtime->table, &use->block);
-        strata_spin_release(&runtime->captures.lock);
+        strata_captures_unlock(&runtime->captures);
         const strata_status one = dropped ? strata_graph_free_dropped(runtime, dropped) : STRATA_SUCCESS;
         status = status == STRATA_SUCCESS ? one : status;
     }

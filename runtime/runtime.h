@@ -30,6 +30,16 @@ typedef struct strata_captures {
     uint64_t last_number;                                 /* of pools */
 } strata_captures;
 
+static inline void strata_captures_lock(strata_captures *captures)
+{
+    strata_spin_take(&captures->lock);
+}
+
+static inline void strata_captures_unlock(strata_captures *captures)
+{
+    strata_spin_release(&captures->lock);
+}
+
 typedef struct strata_stream_slot {
     CUstream stream;
     bool pooled; /* created here; else the user's own */

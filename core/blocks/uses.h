@@ -81,8 +81,9 @@ static inline bool strata_uses_are_settled(const strata_entry *entry, strata_poi
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
-/* What comes after `to` comes after the uses of `from` so far, too: for a block that was cut out of another one and
- * that no other thread knows yet. A use of `from` that is recorded meanwhile may be missed. False without host memory.
+/* What comes after the target comes after the uses of `from` so far, too: for a block that was cut out of another one
+ * and that no other thread knows yet. A use of `from` that is recorded meanwhile may be missed. False without host
+ * memory.
  */
 bool strata_uses_inherit(const strata_table *table, strata_block_id from, strata_entry *target);
 
