@@ -1,14 +1,11 @@
 /* Conditional nodes in captures: what runs, what is ordered, waited for and kept, and the memory of bodies. Cases that
  * need a kernel which sets a condition end without it where the driver cannot link one. */
-#include <pthread.h>
-
-#include "support/graphs.h"
+#include "support/conditionals.h"
 #include "support/sweep.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <strata/conditional.h>
 #include <strata/launch.h>
 #include <strata/sim.h>
 #include <string.h>
@@ -77,25 +74,6 @@ static void launch_count_down(test_fixture *fixture, CUgraphConditionalHandle co
     check_cu(test_cu()->LaunchKernel(count_down, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
     check_ok(strata_launch_commit(&launch));
     strata_launch_end(&launch);
-}
-
-/* ---- helpers ---- */
-
-static CUgraphConditionalHandle condition_of(test_fixture *fixture, CUstream stream, unsigned initial)
-{
-    CUgraphConditionalHandle condition;
-    check_ok(strata_capture_condition(fixture->runtime, stream, &initial, &condition));
-    return condition;
-}
-
-static void begin_if(test_fixture *fixture, CUstream stream, unsigned initial, CUstream body)
-{
-    check_ok(strata_capture_if(fixture->runtime, stream, condition_of(fixture, stream, initial), body));
-}
-
-static void close_body(test_fixture *fixture, CUstream body)
-{
-    check_ok(strata_capture_body_close(fixture->runtime, body));
 }
 
 /* ---- what runs ---- */
@@ -577,212 +555,9 @@ static void a_condition_without_a_node_gives_no_graph(test_fixture *fixture)
     strata_graph *graph;
     begin(fixture, stream, NULL);
     condition_of(fixture, stream, 0);
-    if (!test_on_simulated_driver()) { /* another one may allow it */
-        check_ok(strata_capture_discard(fixture->runtime, stream));
-        forget_capture(stream);
-        return;
-    }
     check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_DRIVER);
     forget_capture(stream);
     check_last_error(STRATA_ERROR_DRIVER, "a condition was made for no node");
-}
-
-static void a_body_that_is_given_up_leaves_no_graph_and_nothing_else(test_fixture *fixture)
-{
-    strata_runtime *runtime = fixture->runtime;
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, stream);
-    const size_t before = live_blocks(fixture);
-    strata_graph *graph;
-    const int hows = test_on_simulated_driver() ? 3 : 2; /* what a driver makes of a spoiled body is not known */
-    for (int how = 0; how < hows; how++) {
-        begin(fixture, stream, NULL);
-        begin_if(fixture, stream, 1, body);
-        test_write(fixture, &block, 0x04, body);
-        strata_block inside = test_allocate(fixture, BYTES, body);
-        if (how == 0) {
-            check_ok(strata_capture_discard(runtime, body));
-            check_status(strata_capture_end(runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
-            check_last_error(STRATA_ERROR_STREAM_CAPTURE, "the body of a conditional node in it was given up");
-        } else if (how == 1) {
-            check_ok(strata_capture_discard(runtime, stream)); /* with the body that is open */
-            assert_false(strata_is_stream_capturing(runtime, body));
-        } else {
-            assert_int_not_equal(test_cu()->StreamQuery(body), CUDA_SUCCESS); /* spoils it */
-            check_ok(strata_runtime_deallocate(runtime, &inside));
-            check_status(strata_capture_body_close(runtime, body), STRATA_ERROR_STREAM_CAPTURE);
-            strata_capture_discard(runtime, stream);
-        }
-        forget_capture(stream);
-        if (how < 2)
-            check_ok(strata_runtime_deallocate_on(runtime, &inside, stream));
-        check_ok(strata_runtime_reap_pending(runtime));
-        assert_int_equal(live_blocks(fixture), before);
-    }
-    test_write(fixture, &block, 0x05, body);
-    check_value(fixture, &block, 0x05, stream);
-    test_free_on(fixture, &block, stream);
-}
-
-typedef struct leaving {
-    test_fixture *fixture;
-    CUstream stream, body;
-} leaving;
-
-static void *leave_an_open_body(void *data)
-{
-    leaving *self = data;
-    test_make_current();
-    check_ok(strata_capture_begin(self->fixture->runtime, self->stream, STRATA_CAPTURE_THREAD_LOCAL, NULL));
-    begin_if(self->fixture, self->stream, 1, self->body);
-    return NULL;
-}
-
-static void a_body_ends_with_its_thread_or_its_stream(test_fixture *fixture)
-{
-    pthread_t thread;
-    leaving self = {.fixture = fixture,
-                    .stream = test_stream(fixture, TEST_STREAM_POOL),
-                    .body = test_stream(fixture, TEST_STREAM_POOL)};
-    if (test_is_swept())
-        return; /* the thread's failures would be another thread's */
-    assert_int_equal(pthread_create(&thread, NULL, leave_an_open_body, &self), 0);
-    pthread_join(thread, NULL);
-    assert_false(strata_is_stream_capturing(fixture->runtime, self.stream));
-    assert_false(strata_is_stream_capturing(fixture->runtime, self.body));
-    begin(fixture, self.stream, NULL);
-    begin_if(fixture, self.stream, 1, self.body);
-    test_stream_close(fixture, self.body); /* its release gives the body up */
-    strata_graph *graph;
-    check_status(strata_capture_end(fixture->runtime, self.stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
-    forget_capture(self.stream);
-}
-
-/* ---- other threads, and what comes meanwhile ---- */
-
-/* Work of another thread while cuGraphAddNode is under way. */
-static struct {
-    test_fixture *fixture;
-    CUstream stream, fork, body;
-    CUgraphConditionalHandle condition;
-    strata_status opened, ended, discarded;
-    bool asked;
-} meanwhile;
-
-static CUresult (*real_add_node)(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
-                                 CUgraphNodeParams *params);
-
-static void *try_meanwhile(void *unused)
-{
-    strata_runtime *runtime = meanwhile.fixture->runtime;
-    strata_graph *graph;
-    test_make_current();
-    meanwhile.opened = strata_capture_if(runtime, meanwhile.fork, meanwhile.condition, meanwhile.body);
-    meanwhile.ended = strata_capture_end(runtime, meanwhile.stream, &graph);
-    meanwhile.discarded = strata_capture_discard(runtime, meanwhile.stream);
-    return unused;
-}
-
-static CUresult add_node_and_try(CUgraphNode *out, CUgraph graph, const CUgraphNode *after, size_t count,
-                                 CUgraphNodeParams *params)
-{
-    pthread_t thread;
-    if (!meanwhile.asked) {
-        meanwhile.asked = true;
-        assert_int_equal(pthread_create(&thread, NULL, try_meanwhile, NULL), 0);
-        pthread_join(thread, NULL);
-    }
-    return real_add_node(out, graph, after, count, params);
-}
-
-static void one_body_is_opened_at_a_time(test_fixture *fixture)
-{
-    if (test_is_swept())
-        return; /* the thread's failures would be another thread's */
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), fork = test_stream(fixture, TEST_STREAM_UNKNOWN),
-             body = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, stream);
-    kept_runtime = fixture->runtime;
-    check_ok(strata_capture_begin(fixture->runtime, stream, STRATA_CAPTURE_RELAXED, NULL));
-    captured[captured_count++] = stream;
-    test_write(fixture, &block, 0x41, stream);
-    test_order_after(fork, stream);
-    meanwhile.fixture = fixture;
-    meanwhile.stream = stream;
-    meanwhile.fork = fork;
-    meanwhile.body = other;
-    meanwhile.asked = false;
-    meanwhile.condition = condition_of(fixture, stream, 1);
-    const CUgraphConditionalHandle condition = condition_of(fixture, stream, 1);
-    real_add_node = strata_cu.GraphAddNode;
-    strata_cu.GraphAddNode = add_node_and_try;
-    const strata_status opened = strata_capture_if(fixture->runtime, stream, condition, body);
-    strata_cu.GraphAddNode = real_add_node;
-    check_ok(opened);
-    assert_true(meanwhile.asked);
-    assert_int_equal(meanwhile.opened, STRATA_ERROR_STREAM_CAPTURE);
-    assert_int_equal(meanwhile.ended, STRATA_ERROR_STREAM_MISUSE);
-    assert_int_equal(meanwhile.discarded, STRATA_ERROR_STREAM_MISUSE);
-    test_write(fixture, &block, 0x42, body);
-    close_body(fixture, body);
-    check_ok(strata_capture_if(fixture->runtime, fork, meanwhile.condition, other));
-    close_body(fixture, other);
-    test_order_after(stream, fork);
-    strata_graph *graph = end(fixture, stream);
-    check_ok(strata_graph_launch(graph, stream));
-    check_value(fixture, &block, 0x42, stream);
-    check_ok(destroy(graph));
-    test_free_on(fixture, &block, stream);
-}
-
-static void work_behind_an_open_node_leaves_no_graph(test_fixture *fixture)
-{
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
-             fork = test_stream(fixture, TEST_STREAM_UNKNOWN);
-    strata_block block = test_allocate(fixture, BYTES, stream), beside = test_allocate(fixture, BYTES, stream);
-    strata_graph *graph;
-    for (int behind = 0; behind < 2; behind++) {
-        begin(fixture, stream, NULL);
-        test_order_after(fork, stream);
-        check_ok(
-            strata_runtime_prepare_block_use(fixture->runtime, &beside, behind ? stream : fork, STRATA_ACCESS_WRITE));
-        begin_if(fixture, stream, 1, body);
-        check_cu(test_cu()->MemsetD8Async(beside.address, 0x51, BYTES, behind ? stream : fork));
-        check_ok(
-            strata_runtime_finish_block_use(fixture->runtime, &beside, behind ? stream : fork, STRATA_ACCESS_WRITE));
-        test_write(fixture, &block, 0x52, body);
-        strata_status status = strata_capture_body_close(fixture->runtime, body);
-        test_order_after(stream, fork);
-        if (status == STRATA_SUCCESS)
-            status = strata_capture_end(fixture->runtime, stream, &graph);
-        check_status(status, behind ? STRATA_ERROR_STREAM_CAPTURE : STRATA_SUCCESS);
-        forget_capture(stream);
-        if (!behind)
-            check_ok(strata_graph_destroy(graph));
-    }
-    test_free_on(fixture, &block, stream);
-    test_free_on(fixture, &beside, stream);
-}
-
-static void a_graph_is_not_launched_around_an_open_body(test_fixture *fixture)
-{
-    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
-    strata_block block = test_allocate(fixture, BYTES, stream);
-    begin(fixture, stream, NULL);
-    strata_graph *part = end(fixture, stream); /* which uses no block */
-    begin(fixture, stream, NULL);
-    test_write(fixture, &block, 0x61, stream);
-    begin_if(fixture, stream, 1, body);
-    check_status(strata_graph_launch(part, stream), STRATA_ERROR_STREAM_CAPTURE);
-    test_write(fixture, &block, 0x62, body);
-    close_body(fixture, body);
-    check_ok(strata_graph_launch(part, stream));
-    strata_graph *graph = end(fixture, stream);
-    check_ok(strata_graph_launch(graph, stream));
-    check_value(fixture, &block, 0x62, stream);
-    check_ok(destroy(graph));
-    check_ok(destroy(part));
-    test_free_on(fixture, &block, stream);
 }
 
 static uint64_t count(test_fixture *fixture, const char *name)
@@ -859,19 +634,12 @@ int main(void)
         TEST_CASE(a_driver_without_conditional_nodes_is_named),
         TEST_CASE(a_graph_with_conditional_nodes_is_neither_updated_nor_a_part),
         TEST_CASE(a_condition_without_a_node_gives_no_graph),
-        TEST_CASE(a_body_that_is_given_up_leaves_no_graph_and_nothing_else),
-        TEST_CASE(a_body_ends_with_its_thread_or_its_stream),
-        TEST_CASE(one_body_is_opened_at_a_time),
-        TEST_CASE(work_behind_an_open_node_leaves_no_graph),
-        TEST_CASE(a_graph_is_not_launched_around_an_open_body),
         TEST_CASE(conditional_nodes_and_their_launches_are_counted),
     };
     test_before_clearing = clear_away;
     test_open_driver();
-    if (!test_cu()->GraphConditionalHandleCreate) {
-        printf("skipped: the driver has no conditional nodes\n");
+    if (!conditionals_can_be_tested())
         return 77;
-    }
     load_kernel();
     return test_run_on(stacks, test_is_swept() ? RESOURCES : sizeof stacks / sizeof stacks[0], cases,
                        sizeof cases / sizeof cases[0]);
