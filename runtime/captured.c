@@ -372,6 +372,26 @@ static strata_status add_edges(const strata_body *body, const strata_capture_fro
                                                        "ordering the body of a conditional node in a capture");
 }
 
+/* The body's graph gets a copy of what was captured: a capture into it that fails would leave the driver with a broken
+ * one. A body with conditional nodes cannot be copied, and was captured into it. */
+static strata_status fill_body(const strata_capture *capture)
+{
+    const strata_body *body = capture->body_of;
+    strata_call_scope scope;
+    CUgraphNode node;
+    if (body->nests)
+        return STRATA_SUCCESS;
+    const strata_status status = strata_call_scope_enter(&scope, capture->runtime->device,
+                                                         STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.GraphAddChildGraphNode(&node, body->graphs[body->index], NULL, 0, capture->graph);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuGraphAddChildGraphNode", "giving a conditional node its body");
+}
+
 strata_status strata_captured_body(strata_capture *capture)
 {
     const strata_body *body = capture->body_of;
@@ -382,6 +402,8 @@ strata_status strata_captured_body(strata_capture *capture)
     strata_status status = strata_capture_ask(runtime->device, body->from, &front);
     if (status == STRATA_SUCCESS && (front.status != CU_STREAM_CAPTURE_STATUS_ACTIVE || front.id != around->id))
         status = strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture around the body was spoiled, or has ended");
+    if (status == STRATA_SUCCESS)
+        status = fill_body(capture);
     if (status != STRATA_SUCCESS)
         return status;
     front.nodes = &body->node;

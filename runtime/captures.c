@@ -148,6 +148,17 @@ static strata_status refuse_thread(void)
                        "any");
 }
 
+/* A driver destroys a graph when it fails to end a capture into it, and that of a node's body once more with its node
+ * (580.159: docs/measurements.md). */
+static void note_broken_body(strata_capture *capture)
+{
+    if (capture->result == CUDA_SUCCESS || !capture->body_of || !capture->body_of->nests)
+        return;
+    for (strata_capture *around = capture->body_of->around; around;
+         around = around->body_of ? around->body_of->around : NULL)
+        around->keeps_graph = true;
+}
+
 /* Ends it for the driver, once. Errors: STREAM_MISUSE (it is another thread's), DRIVER (it goes on). */
 static strata_status end_for_driver(strata_capture *capture)
 {
@@ -167,6 +178,7 @@ static strata_status end_for_driver(strata_capture *capture)
         return strata_fail_driver(capture->result, "cuStreamEndCapture",
                                   "ending a capture, which goes on; end or discard it again");
     strata_captures_lock(&runtime->captures);
+    note_broken_body(capture);
     capture->ended = true;
     capture->pool->in_graphs = true;
     strata_pool_blocks_leave_capture(capture->pool, capture->id);
@@ -200,7 +212,8 @@ static strata_status restore_stream(strata_capture *capture)
 /* That of a body is its node's. */
 static void destroy_graph(strata_capture *capture)
 {
-    if (capture->graph && !capture->body_of && strata_device_is_usable(capture->runtime->device))
+    const bool mine = !capture->body_of || !capture->body_of->nests;
+    if (capture->graph && mine && !capture->keeps_graph && strata_device_is_usable(capture->runtime->device))
         strata_cu.GraphDestroy(capture->graph);
     capture->graph = NULL;
 }
@@ -462,8 +475,9 @@ void strata_capture_give_up(strata_capture *capture)
 static CUresult begin_now(const strata_capture *capture, CUstreamCaptureMode mode)
 {
     const strata_body *body = capture->body_of;
-    return body ? strata_cu.StreamBeginCaptureToGraph(capture->stream, body->graphs[body->index], NULL, NULL, 0, mode)
-                : strata_cu.StreamBeginCapture(capture->stream, mode);
+    return body && body->nests
+               ? strata_cu.StreamBeginCaptureToGraph(capture->stream, body->graphs[body->index], NULL, NULL, 0, mode)
+               : strata_cu.StreamBeginCapture(capture->stream, mode);
 }
 
 strata_status strata_capture_begin_for_driver(strata_capture *capture)
@@ -483,8 +497,10 @@ strata_status strata_capture_begin_for_driver(strata_capture *capture)
     strata_call_scope_leave(&scope);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(
-            result, capture->body_of ? "cuStreamBeginCaptureToGraph" : "cuStreamBeginCapture", "beginning a %s%s",
-            capture->body_of ? "capture of the body of a conditional node" : "capture", strata_stream_hint(result));
+            result,
+            capture->body_of && capture->body_of->nests ? "cuStreamBeginCaptureToGraph" : "cuStreamBeginCapture",
+            "beginning a %s%s", capture->body_of ? "capture of the body of a conditional node" : "capture",
+            strata_stream_hint(result));
     status = strata_capture_ask(device, capture->stream, &front);
     strata_captures_lock(&capture->runtime->captures);
     capture->id = front.id;

@@ -20,6 +20,7 @@ typedef struct strata_body {
     CUgraphNode node;      /* the conditional one; NULL: not added yet. Written under the captures' lock */
     const CUgraph *graphs; /* of all bodies of the node, whose they are */
     unsigned index, count;
+    bool nests; /* it has conditional nodes of its own; under the captures' lock */
 } strata_body;
 
 typedef struct strata_capture {
@@ -40,6 +41,7 @@ typedef struct strata_capture {
     strata_status failed;        /* the capture gives no graph, and why */
     const char *why;             /* static; NULL: a use was not noted */
     size_t conditionals;         /* nodes of its graph, and of bodies in it */
+    bool keeps_graph;            /* a body of its graph is broken: whatever destroys the graph crashes */
     strata_body *body_of;        /* if its graph is a body of a node; else NULL. Owned, constant but for the node */
     struct strata_capture *body; /* a body of this one that is captured now, or NULL; guarded by the captures' lock */
     bool opening;                /* a thread opens one: no other does, nor ends this capture; guarded likewise */

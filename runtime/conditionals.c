@@ -2,7 +2,7 @@
  *
  *     capture of `stream`      a ---- node ---- b
  *                                      |
- *     capture of `body`                c ---- d       a graph of the node's; a capture with the same pool
+ *     capture of `body`                c ---- d       copied into the node; a capture with the same pool
  */
 #include <strata/conditional.h>
 
@@ -25,6 +25,7 @@ static strata_status check_driver_has(const char *call)
 {
     const char *missing = !strata_cu.GraphConditionalHandleCreate ? "cuGraphConditionalHandleCreate"
                           : !strata_cu.GraphAddNode               ? "cuGraphAddNode"
+                          : !strata_cu.GraphAddChildGraphNode     ? "cuGraphAddChildGraphNode"
                           : !strata_cu.StreamBeginCaptureToGraph  ? "cuStreamBeginCaptureToGraph"
                           : !strata_cu.GraphAddDependencies       ? "cuGraphAddDependencies"
                                                                   : NULL;
@@ -70,6 +71,56 @@ static strata_status stop_opening(strata_capture *around, strata_status status)
     return status;
 }
 
+/* Nothing was noted in the body, nor captured on its stream. */
+static bool is_empty(strata_capture *body)
+{
+    strata_capture_front front;
+    strata_captures_lock(&body->runtime->captures);
+    const bool noted = body->uses.count != 0;
+    strata_captures_unlock(&body->runtime->captures);
+    return !noted && strata_capture_ask(body->runtime->device, body->stream, &front) == STRATA_SUCCESS &&
+           front.id == body->id && front.count == 0;
+}
+
+/* A body that is to have conditional nodes is captured anew, into its node's graph: see fill_body in captured.c. */
+static strata_status make_nest(strata_capture *body, const char *call)
+{
+    strata_call_scope scope;
+    CUgraph nothing = NULL;
+    if (!body->body_of || body->body_of->nests)
+        return STRATA_SUCCESS;
+    if (!is_empty(body))
+        return strata_fail(STRATA_ERROR_STREAM_MISUSE,
+                           "%s: a body that has conditional nodes makes its first condition before its first work",
+                           call);
+    strata_status status = strata_call_scope_enter(&scope, body->runtime->device, strata_call_scope_for(body->stream));
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.StreamEndCapture(body->stream, &nothing);
+    if (nothing)
+        strata_cu.GraphDestroy(nothing);
+    strata_call_scope_leave(&scope);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuStreamEndCapture", "beginning a body with conditional nodes");
+    strata_captures_lock(&body->runtime->captures);
+    body->ended = true; /* until it has begun again */
+    body->body_of->nests = true;
+    strata_captures_unlock(&body->runtime->captures);
+    return strata_capture_begin_for_driver(body);
+}
+
+/* Where the stream stands in the capture, which may be another one for the driver now. */
+static strata_status nest(strata_capture *around, CUstream stream, const char *call, strata_capture_front *front)
+{
+    strata_status status = make_nest(around, call);
+    if (status == STRATA_SUCCESS)
+        status = strata_capture_ask(around->runtime->device, stream, front);
+    if (status == STRATA_SUCCESS && front->id != around->id)
+        status =
+            strata_fail(STRATA_ERROR_STREAM_CAPTURE, "%s: the body on the stream could not be captured anew", call);
+    return status;
+}
+
 strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream, const unsigned *initial,
                                        CUgraphConditionalHandle *out)
 {
@@ -80,6 +131,8 @@ strata_status strata_capture_condition(strata_runtime *runtime, CUstream stream,
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_capture_condition: out is NULL");
     *out = 0;
     strata_status status = find_around(runtime, stream, false, "strata_capture_condition", &front, &around);
+    if (status == STRATA_SUCCESS)
+        status = nest(around, stream, "strata_capture_condition", &front);
     if (status == STRATA_SUCCESS)
         status =
             strata_call_scope_enter(&scope, runtime->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
@@ -200,6 +253,8 @@ static strata_status begin_conditional(strata_runtime *runtime, CUstream stream,
     if (status != STRATA_SUCCESS)
         return status;
     status = check_stream(runtime, body, call);
+    if (status == STRATA_SUCCESS)
+        status = nest(around, stream, call, &front);
     if (status != STRATA_SUCCESS)
         return stop_opening(around, status);
     CUgraphNodeParams params = {.type = CU_GRAPH_NODE_TYPE_CONDITIONAL};
@@ -300,6 +355,7 @@ strata_status strata_capture_body_next(strata_runtime *runtime, CUstream body)
     if (status != STRATA_SUCCESS)
         return status;
     strata_body next = *capture->body_of;
+    next.nests = false;
     if (++next.index == next.count)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_capture_body_next: the node has %u bod%s, and no next one", next.count,

@@ -23,6 +23,10 @@
  * block in it is treated as one in the capture. A reference to such a block that is released meanwhile answers
  * STREAM_CAPTURE, too, and is freed by a later call.
  *
+ * A body that has conditional nodes of its own makes its first condition before its first work: STREAM_MISUSE. If such
+ * a body is spoiled, by a call that captures forbid or by a fork that is not joined, the graph around it stays with the
+ * driver, a few kilobytes for good; if the capture around it is spoiled, too, driver 580 crashes when that ends.
+ *
  * The driver allows kernels, fills, copies but for those from or to pageable host memory, graphs and conditional nodes
  * in a body, of the runtime's device; a graph with other work in a body is refused when its capture ends.
  *

@@ -204,6 +204,68 @@ static void a_graph_is_not_launched_around_an_open_body(test_fixture *fixture)
 
 /* ---- failures ---- */
 
+/* In global mode it spoils all captures of the thread. */
+static void a_call_that_captures_forbid_spoils_body_and_capture(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    strata_graph *graph;
+    CUdeviceptr address;
+    begin(fixture, stream, NULL);
+    begin_if(fixture, stream, 1, body);
+    test_write(fixture, &block, 0x91, body);
+    assert_int_not_equal(test_cu()->MemAlloc(&address, BYTES), CUDA_SUCCESS);
+    check_status(strata_capture_body_close(fixture->runtime, body), STRATA_ERROR_STREAM_CAPTURE);
+    check_status(strata_capture_end(fixture->runtime, stream, &graph), STRATA_ERROR_STREAM_CAPTURE);
+    forget_capture(stream);
+    test_write(fixture, &block, 0x92, body);
+    check_value(fixture, &block, 0x92, stream);
+    test_free_on(fixture, &block, stream);
+}
+
+static void a_body_makes_its_conditions_before_its_work(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
+             inner = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    CUgraphConditionalHandle condition;
+    begin(fixture, stream, NULL);
+    const CUgraphConditionalHandle around = condition_of(fixture, stream, 1);
+    begin_if(fixture, stream, 1, body);
+    test_write(fixture, &block, 0x95, body);
+    check_status(strata_capture_condition(fixture->runtime, body, NULL, &condition), STRATA_ERROR_STREAM_MISUSE);
+    check_status(strata_capture_if(fixture->runtime, body, around, inner), STRATA_ERROR_STREAM_MISUSE);
+    check_last_error(STRATA_ERROR_STREAM_MISUSE, "makes its first condition before its first work");
+    close_body(fixture, body);
+    check_ok(strata_capture_if(fixture->runtime, stream, around, body));
+    close_body(fixture, body);
+    strata_graph *graph = end(fixture, stream);
+    check_ok(strata_graph_launch(graph, stream));
+    check_value(fixture, &block, 0x95, stream);
+    check_ok(destroy(graph));
+    test_free_on(fixture, &block, stream);
+}
+
+/* The driver would crash if it destroyed the graph around it. */
+static void a_spoiled_body_with_conditional_nodes_is_left_to_the_driver(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), body = test_stream(fixture, TEST_STREAM_POOL),
+             inner = test_stream(fixture, TEST_STREAM_POOL);
+    strata_block block = test_allocate(fixture, BYTES, stream);
+    begin(fixture, stream, NULL);
+    begin_if(fixture, stream, 1, body);
+    begin_if(fixture, body, 1, inner);
+    test_write(fixture, &block, 0x98, inner);
+    close_body(fixture, inner);
+    assert_int_not_equal(test_cu()->StreamQuery(body), CUDA_SUCCESS); /* spoils it */
+    check_status(strata_capture_body_close(fixture->runtime, body), STRATA_ERROR_STREAM_CAPTURE);
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    test_write(fixture, &block, 0x99, body);
+    check_value(fixture, &block, 0x99, stream);
+    test_free_on(fixture, &block, stream);
+}
+
 static CUresult refuse_free(CUdeviceptr address, CUstream stream)
 {
     (void)address;
@@ -238,8 +300,7 @@ static void a_capture_ends_though_a_block_of_its_body_cannot_be_freed(test_fixtu
 static bool asking_fails;
 static CUresult (*real_ask)(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                             const CUgraphNode **nodes, size_t *count);
-static CUresult (*real_begin)(CUstream stream, CUgraph graph, const CUgraphNode *after, const CUgraphEdgeData *data,
-                              size_t count, CUstreamCaptureMode mode);
+static CUresult (*real_begin)(CUstream stream, CUstreamCaptureMode mode);
 
 static CUresult ask_or_fail(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id, CUgraph *graph,
                             const CUgraphNode **nodes, size_t *count)
@@ -249,11 +310,10 @@ static CUresult ask_or_fail(CUstream stream, CUstreamCaptureStatus *status, cuui
     return fails ? CUDA_ERROR_SYSTEM_NOT_READY : real_ask(stream, status, id, graph, nodes, count);
 }
 
-static CUresult begin_and_fail_then(CUstream stream, CUgraph graph, const CUgraphNode *after,
-                                    const CUgraphEdgeData *data, size_t count, CUstreamCaptureMode mode)
+static CUresult begin_and_fail_then(CUstream stream, CUstreamCaptureMode mode)
 {
     asking_fails = true;
-    return real_begin(stream, graph, after, data, count, mode);
+    return real_begin(stream, mode);
 }
 
 static size_t reserved(const strata_capture_pool *pool)
@@ -281,12 +341,12 @@ static void a_body_that_could_not_be_begun_takes_no_memory(test_fixture *fixture
     begin(fixture, other, pool);
     const CUgraphConditionalHandle condition = condition_of(fixture, stream, 1);
     real_ask = strata_cu.StreamGetCaptureInfo;
-    real_begin = strata_cu.StreamBeginCaptureToGraph;
+    real_begin = strata_cu.StreamBeginCapture;
     strata_cu.StreamGetCaptureInfo = ask_or_fail;
-    strata_cu.StreamBeginCaptureToGraph = begin_and_fail_then;
+    strata_cu.StreamBeginCapture = begin_and_fail_then;
     const strata_status begun = strata_capture_if(fixture->runtime, stream, condition, body);
     strata_cu.StreamGetCaptureInfo = real_ask;
-    strata_cu.StreamBeginCaptureToGraph = real_begin;
+    strata_cu.StreamBeginCapture = real_begin;
     assert_int_equal(begun, STRATA_ERROR_DRIVER);
     block = test_allocate(fixture, BYTES, other);
     assert_int_equal(reserved(pool), before);
@@ -344,6 +404,9 @@ int main(void)
         TEST_CASE(one_body_is_opened_at_a_time),
         TEST_CASE(work_behind_an_open_node_leaves_no_graph),
         TEST_CASE(a_graph_is_not_launched_around_an_open_body),
+        TEST_CASE(a_call_that_captures_forbid_spoils_body_and_capture),
+        TEST_CASE(a_body_makes_its_conditions_before_its_work),
+        TEST_CASE(a_spoiled_body_with_conditional_nodes_is_left_to_the_driver),
         TEST_CASE(a_capture_ends_though_a_block_of_its_body_cannot_be_freed),
         TEST_CASE(a_body_that_could_not_be_begun_takes_no_memory),
         TEST_CASE(a_node_of_a_threads_own_stream_is_closed_by_that_thread),
