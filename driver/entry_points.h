@@ -41,10 +41,12 @@
     X(REQUIRED, CtxSetCurrent, 4000, (CUcontext context), (context))                                                               \
     X(OPTIONAL, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \
     X(OPTIONAL, CtxPopCurrent, 4000, (CUcontext *context), (context))                                                              \
+    X(OPTIONAL, CtxGetStreamPriorityRange, 5050, (int *least, int *greatest), (least, greatest))                                   \
     X(OPTIONAL, CtxSynchronize, 2000, (void), ())                                                                                  \
     /* streams */                                                                                                                  \
     X(REQUIRED, StreamCreate, 2000, (CUstream *stream, unsigned flags), (stream, flags))                                           \
     X(REQUIRED, StreamDestroy, 4000, (CUstream stream), (stream))                                                                  \
+    X(OPTIONAL, StreamCreateWithPriority, 5050, (CUstream *stream, unsigned flags, int priority), (stream, flags, priority)) \
     X(REQUIRED, StreamQuery, 2000, (CUstream stream), (stream))                                                                    \
     X(REQUIRED, StreamSynchronize, 2000, (CUstream stream), (stream))                                                              \
     X(REQUIRED, StreamWaitEvent, 3020, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))                   \

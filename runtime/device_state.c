@@ -30,7 +30,7 @@ static strata_lock watches_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_WATCHES);
 
 /* ---- life ---- */
 
-strata_status strata_device_state_create(strata_device *device, strata_device_state **out)
+static strata_status create(strata_device *device, int ordinal, CUcontext context, strata_device_state **out)
 {
     strata_device_state *state = strata_host_zalloc(sizeof *state);
     strata_device_record *record = strata_host_zalloc(sizeof *record);
@@ -42,10 +42,26 @@ strata_status strata_device_state_create(strata_device *device, strata_device_st
         return strata_fail_host_memory("the state of a device");
     }
     record->device = device;
+    record->ordinal = ordinal;
     atomic_init(&record->holders, 1);
     state->record = record;
-    atomic_init(&state->context, device->context);
+    atomic_init(&state->context, context);
     return STRATA_SUCCESS;
+}
+
+strata_status strata_device_state_create(strata_device *device, strata_device_state **out)
+{
+    return create(device, device->ordinal, device->context, out);
+}
+
+strata_status strata_device_state_create_for(int ordinal, strata_device_state **out)
+{
+    return create(NULL, ordinal, NULL, out);
+}
+
+void strata_device_state_start_at(strata_device_state *state, uint64_t generation)
+{
+    atomic_store_explicit(&state->record->word, generation << STRATA_RECORD_GENERATION, memory_order_release);
 }
 
 strata_status strata_device_state_drop(strata_device_state *state, strata_status (*end)(void *abandoned),
@@ -110,7 +126,8 @@ strata_stale_reason strata_device_record_stale(const strata_device_record *recor
         return STRATA_STALE_STATE_DROPPED;
     if (now & STRATA_RECORD_SHUTTING_DOWN)
         return STRATA_STALE_SHUTTING_DOWN;
-    return now != word || strata_device_is_lost(record->device) ? STRATA_STALE_CONTEXT_REBUILT : STRATA_STALE_NOT;
+    return now != word || (record->device && strata_device_is_lost(record->device)) ? STRATA_STALE_CONTEXT_REBUILT
+                                                                                    : STRATA_STALE_NOT;
 }
 
 /* ---- public calls ---- */
@@ -135,7 +152,7 @@ static uint64_t word_of(const strata_device_state *state)
 
 int strata_device_state_device_id(const strata_device_state *state)
 {
-    return check_state(state, "strata_device_state_device_id") == STRATA_SUCCESS ? state->record->device->ordinal
+    return check_state(state, "strata_device_state_device_id") == STRATA_SUCCESS ? state->record->ordinal
                                                                                  : STRATA_DEVICE_NONE;
 }
 

@@ -23,7 +23,8 @@
 
 typedef struct strata_device_record {
     _Atomic uint64_t word;                 /* any thread; the generation changes under the watches' lock */
-    strata_device *device;                 /* constant, never freed */
+    strata_device *device;                 /* constant, never freed; NULL: a service's, in no runtime */
+    int ordinal;                           /* constant */
     _Atomic uint64_t holders;              /* the state and each reference to an allocation; any thread */
     _Atomic uint64_t blocks;               /* of the references; any thread */
     strata_status (*end)(void *abandoned); /* written before the state lets go, read by the last holder; or NULL */
@@ -31,6 +32,12 @@ typedef struct strata_device_record {
 } strata_device_record;
 
 strata_status strata_device_state_create(strata_device *device, strata_device_state **out);
+
+/* Of a device of which no memory is in this process. */
+strata_status strata_device_state_create_for(int ordinal, strata_device_state **out);
+
+/* Before there are references and watches: the generation at which it starts. */
+void strata_device_state_start_at(strata_device_state *state, uint64_t generation);
 
 /* Ends its watches and marks the record. With `end`, the last holder calls end(abandoned), also within this call, and
  * its status is returned. */
@@ -55,7 +62,7 @@ uint64_t strata_device_state_blocks(const strata_device_state *state);
 static inline bool strata_device_record_is_current(const strata_device_record *record, uint64_t word)
 {
     return atomic_load_explicit(&record->word, memory_order_acquire) == word &&
-           (__builtin_expect(strata_driver_state_now() == STRATA_DRIVER_OPEN, 1) ||
+           (__builtin_expect(strata_driver_state_now() == STRATA_DRIVER_OPEN, 1) || !record->device ||
             (strata_driver_is_open() && !strata_device_is_lost(record->device)));
 }
 

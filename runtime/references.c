@@ -354,7 +354,7 @@ strata_element strata_ref_type(const strata_ref *ref)
 int strata_ref_device_id(const strata_ref *ref)
 {
     const bool dropped = !ref || atomic_load_explicit(&ref->record->word, memory_order_acquire) & STRATA_RECORD_DROPPED;
-    return dropped ? STRATA_DEVICE_NONE : ref->record->device->ordinal;
+    return dropped ? STRATA_DEVICE_NONE : ref->record->ordinal;
 }
 
 uint64_t strata_ref_generation(const strata_ref *ref)

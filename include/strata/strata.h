@@ -20,9 +20,11 @@
 #include <strata/fault.h>
 #include <strata/fence.h>
 #include <strata/fixed.h>
+#include <strata/future.h>
 #include <strata/graph.h>
 #include <strata/graphed.h>
 #include <strata/guard.h>
+#include <strata/host_buffer.h>
 #include <strata/info.h>
 #include <strata/launch.h>
 #include <strata/logging.h>
@@ -36,6 +38,7 @@
 #include <strata/resource.h>
 #include <strata/runtime.h>
 #include <strata/scalar.h>
+#include <strata/service.h>
 #include <strata/stack.h>
 #include <strata/statistics.h>
 #include <strata/status.h>

@@ -1,0 +1,94 @@
+/* The form in which the service's thread has the context: what its files share. Used by that thread alone but for what
+ * is said. */
+#ifndef STRATA_SERVICE_IN_PROCESS_H
+#define STRATA_SERVICE_IN_PROCESS_H
+
+#include "service/service.h"
+
+enum {
+    SERVICE_HINTS = 3,
+    SERVICE_LANES = SERVICE_PRIORITIES * SERVICE_HINTS,
+};
+
+/* Requests on a stream that have begun, in order. */
+typedef struct service_lane {
+    CUstream stream; /* NULL: not made yet */
+    service_list begun;
+    _Atomic uint64_t host_calls; /* host functions that ran; any thread */
+    uint64_t host_asked;         /* that were submitted */
+    uint64_t looked_at;          /* whether its context is in error; CLOCK_MONOTONIC */
+    const service_mailbox *box;  /* to ring */
+} service_lane;
+
+typedef struct service_module {
+    struct service_module *next;
+    uint64_t number;
+    CUmodule handle;
+} service_module;
+
+/* A runtime whose context is lost, and which still has references. */
+typedef struct service_retired {
+    struct service_retired *next;
+    strata_runtime *runtime;
+} service_retired;
+
+typedef struct service_waiter service_waiter;
+
+typedef struct service_context {
+    strata_runtime *runtime; /* NULL: lost */
+    service_lane lanes[SERVICE_LANES][SERVICE_STREAMS_LIMIT];
+    uint64_t senders[SERVICE_STREAMS_LIMIT]; /* of PER_SENDER: whose lanes those of this index are; 0: none yet */
+    struct strata_fence **fences;            /* free ones */
+    size_t fence_count, fence_room;
+    service_module *modules;
+    uint64_t last_module;
+    service_retired *retired;
+    service_waiter *waiter; /* of SYNCHRONIZING, or NULL */
+} service_context;
+
+/* ---- lanes ---- */
+
+/* That of the request, with its stream. Errors: of making a stream. */
+strata_status service_lane_of(strata_service *service, const strata_future *request, service_lane **out);
+strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
+                                size_t index, service_lane **out);
+void service_lanes_close(service_context *context);
+
+/* ---- completion ---- */
+
+/* Behind the request's work on the lane. Errors: of a fence, or a host function. */
+strata_status service_mark_completion(strata_service *service, service_lane *lane, strata_future *request);
+
+/* Finishes what is complete, or has failed; of the second, returns whether work is left on the lane. */
+void service_poll_lanes(strata_service *service);
+bool service_poll_lane(strata_service *service, service_lane *lane);
+uint64_t service_lanes_patience(const strata_service *service);
+void service_fences_close(service_context *context);
+
+/* Answers all that has begun with the failure; with `finish`, it is over, too. */
+void service_fail_lanes(strata_service *service, const strata_error *why, bool finish);
+
+/* ---- the waiting thread ---- */
+
+strata_status service_waiter_open(strata_service *service, service_waiter **out);
+void service_waiter_close(service_waiter *waiter);
+
+/* It waits for the request's fence, behind those before it. */
+void service_waiter_add(service_waiter *waiter, strata_future *request);
+bool service_waiter_is_done(service_waiter *waiter, const strata_future *request);
+
+/* Until it has let go of all that was added. */
+void service_waiter_drain(service_waiter *waiter);
+
+/* ---- work ---- */
+
+/* Submits the request's work to the lane's stream; *waits: its end is on the device. */
+typedef strata_status (*service_submit)(strata_service *service, service_lane *lane, strata_future *request,
+                                        bool *waits);
+extern const service_submit service_submits[SERVICE_KINDS];
+
+strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+void service_modules_close(service_context *context, bool usable);
+
+#endif

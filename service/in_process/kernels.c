@@ -1,0 +1,141 @@
+/* Modules, and launches of their kernels with typed arguments. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "runtime/references.h"
+#include "runtime/runtime.h"
+#include "service/in_process/in_process.h"
+
+/* ---- modules ---- */
+
+static strata_status load(const strata_service *service, const strata_future *request, CUmodule *out)
+{
+    strata_call_scope scope;
+    const strata_status status = strata_call_scope_enter(&scope, service->context->runtime->device,
+                                                         STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.ModuleLoadData(out, request->image);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuModuleLoadData", "loading a module of %zu bytes", request->image_bytes);
+}
+
+strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    service_context *context = service->context;
+    service_module *module = strata_host_zalloc(sizeof *module);
+    (void)lane;
+    *waits = false;
+    if (!module)
+        return strata_fail_host_memory("a module");
+    const strata_status status = load(service, request, &module->handle);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(module);
+        return status;
+    }
+    module->number = ++context->last_module;
+    module->next = context->modules;
+    context->modules = module;
+    request->result.module = module->number;
+    return STRATA_SUCCESS;
+}
+
+void service_modules_close(service_context *context, bool usable)
+{
+    for (service_module *module = context->modules, *next; module; module = next) {
+        next = module->next;
+        if (usable)
+            strata_cu.ModuleUnload(module->handle);
+        strata_host_free(module);
+    }
+    context->modules = NULL;
+}
+
+/* ---- launches ---- */
+
+static strata_status find_function(const service_context *context, const service_launch *launch, CUfunction *out)
+{
+    const service_module *module = context->modules;
+    while (module && module->number != launch->module)
+        module = module->next;
+    if (!module)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "the service has no module %llu: it was loaded before the context was rebuilt, or never",
+                           (unsigned long long)launch->module);
+    const CUresult result = strata_cu.ModuleGetFunction(out, module->handle, launch->entry);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuModuleGetFunction", "module %llu has no kernel \"%s\"",
+                                    (unsigned long long)launch->module, launch->entry);
+}
+
+static strata_access access_of(strata_argument_kind kind)
+{
+    return kind == STRATA_ARGUMENT_READ    ? STRATA_ACCESS_READ
+           : kind == STRATA_ARGUMENT_WRITE ? STRATA_ACCESS_WRITE
+                                           : STRATA_ACCESS_READ_WRITE;
+}
+
+static strata_status use_arguments(strata_launch *recorder, const service_launch *launch)
+{
+    strata_status status = STRATA_SUCCESS;
+    for (size_t i = 0; i < launch->count && status == STRATA_SUCCESS; i++)
+        if (launch->arguments[i].kind != STRATA_ARGUMENT_VALUE)
+            status = strata_launch_use_ref(recorder, launch->arguments[i].ref, access_of(launch->arguments[i].kind));
+    return status;
+}
+
+static strata_status submit(const service_launch *launch, CUfunction function, CUstream stream)
+{
+    void *parameters[STRATA_ARGUMENT_LIMIT];
+    CUdeviceptr addresses[STRATA_ARGUMENT_LIMIT];
+    for (size_t i = 0; i < launch->count; i++) {
+        strata_argument *argument = &launch->arguments[i];
+        addresses[i] = argument->ref ? argument->ref->address : 0;
+        parameters[i] = argument->kind == STRATA_ARGUMENT_VALUE ? (void *)argument->value : (void *)&addresses[i];
+    }
+    const CUresult result =
+        strata_cu.LaunchKernel(function, launch->grid[0], launch->grid[1], launch->grid[2], launch->block[0],
+                               launch->block[1], launch->block[2], launch->shared_bytes, stream, parameters, NULL);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuLaunchKernel", "launching kernel \"%s\"", launch->entry);
+}
+
+static strata_status launch_in_context(const strata_service *service, const service_lane *lane,
+                                       const service_launch *launch)
+{
+    CUfunction function;
+    strata_launch recorder;
+    strata_status status = find_function(service->context, launch, &function);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_begin(&recorder, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = use_arguments(&recorder, launch);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_preflight(&recorder);
+    if (status == STRATA_SUCCESS) {
+        status = submit(launch, function, lane->stream);
+        if (status == STRATA_SUCCESS)
+            status = strata_launch_commit(&recorder);
+        else
+            strata_launch_cancel(&recorder);
+    }
+    const strata_status ended = strata_launch_end(&recorder);
+    return status == STRATA_SUCCESS ? ended : status;
+}
+
+strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, service->context->runtime->device, STRATA_CALL_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = launch_in_context(service, lane, &request->launch);
+    strata_call_scope_leave(&scope);
+    *waits = status == STRATA_SUCCESS;
+    return status;
+}

@@ -1,0 +1,150 @@
+/* What each kind of request submits. */
+#include "core/base/error.h"
+#include "runtime/references.h"
+#include "runtime/runtime.h"
+#include "service/in_process/in_process.h"
+
+/* ---- memory ---- */
+
+static strata_status allocate(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    *waits = false; /* the memory can be used in stream order */
+    return strata_ref_allocate(service->context->runtime, request->type, request->length, !request->raw, lane->stream,
+                               &request->result.ref);
+}
+
+static strata_status check_shared(const strata_host_buffer *buffer)
+{
+    const size_t handles = strata_host_buffer_handles(buffer);
+    return handles <= 2 ? STRATA_SUCCESS
+                        : strata_fail(STRATA_ERROR_SHARED,
+                                      "the host buffer has %zu handles beside the caller's and the request's: its "
+                                      "bytes may be read while they are written",
+                                      handles - 2);
+}
+
+static strata_status submit_copy(const strata_future *request, const strata_ref_memory *memory, CUstream stream)
+{
+    const bool to_host = request->kind == SERVICE_COPY_TO_HOST;
+    void *host = strata_host_buffer_memory(request->buffer);
+    strata_call_scope scope;
+    const strata_status status = strata_call_scope_enter(&scope, request->ref->record->device,
+                                                         strata_call_scope_for(stream) | STRATA_CALL_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = to_host ? strata_cu.MemcpyDtoHAsync(host, memory->address, memory->bytes, stream)
+                                    : strata_cu.MemcpyHtoDAsync(memory->address, host, memory->bytes, stream);
+    strata_call_scope_leave(&scope);
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS
+                                  : strata_fail_driver(result, to_host ? "cuMemcpyDtoHAsync" : "cuMemcpyHtoDAsync",
+                                                       "copying %zu bytes", memory->bytes);
+}
+
+/* Between preflight and commit, or cancel. */
+static strata_status submit_recorded(strata_launch *launch, const strata_future *request,
+                                     const strata_ref_memory *memory, CUstream stream)
+{
+    strata_status status = strata_launch_preflight(launch);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = submit_copy(request, memory, stream);
+    if (status == STRATA_SUCCESS)
+        return strata_launch_commit(launch);
+    strata_launch_cancel(launch);
+    return status;
+}
+
+static strata_status copy(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    const bool to_host = request->kind == SERVICE_COPY_TO_HOST;
+    strata_ref_memory memory;
+    strata_launch launch;
+    strata_status status = strata_ref_access(request->ref, &memory);
+    if (status == STRATA_SUCCESS && to_host)
+        status = check_shared(request->buffer);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_begin(&launch, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = strata_launch_use_ref(&launch, request->ref, to_host ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS)
+        status = submit_recorded(&launch, request, &memory, lane->stream);
+    const strata_status ended = strata_launch_end(&launch);
+    if (status == STRATA_SUCCESS)
+        status = ended;
+    *waits = status == STRATA_SUCCESS;
+    if (status == STRATA_SUCCESS)
+        atomic_fetch_add_explicit(to_host ? &service->bytes_to_host : &service->bytes_from_host, memory.bytes,
+                                  memory_order_relaxed);
+    return status;
+}
+
+/* ---- functions ---- */
+
+/* Errors of the program's function are kept, so that the answer has the record. */
+static strata_status call(const strata_service *service, const service_lane *lane, strata_future *request)
+{
+    const strata_service_operation *operation = &request->operation;
+    strata_error_aside aside;
+    strata_error failed;
+    strata_error_set_aside(&aside);
+    if (operation->before)
+        operation->before(operation, operation->data);
+    const strata_status status = operation->function(service->context->runtime, lane->stream, operation->data);
+    if (operation->enqueued)
+        operation->enqueued(operation, operation->data);
+    failed = *strata_last_error();
+    strata_error_take_back(&aside);
+    request->result.returned = status;
+    if (status == STRATA_SUCCESS)
+        return STRATA_SUCCESS;
+    return failed.status == status ? strata_error_raise_again(&failed)
+                                   : strata_fail(status, "the function of operation \"%s\" failed: %s", request->name,
+                                                 strata_status_text(status));
+}
+
+static strata_status run(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    strata_call_scope scope;
+    strata_status status =
+        strata_call_scope_enter(&scope, service->context->runtime->device, STRATA_CALL_SCOPE_CONTEXT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = call(service, lane, request);
+    strata_call_scope_leave(&scope);
+    *waits = true; /* also after a failure: it may have submitted work */
+    return status;
+}
+
+/* ---- graphs ---- */
+
+static strata_status record(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    strata_runtime *runtime = service->context->runtime;
+    bool ran;
+    *waits = false;
+    strata_status status = strata_capture_begin(runtime, lane->stream, STRATA_CAPTURE_THREAD_LOCAL, NULL);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = run(service, lane, request, &ran);
+    if (status == STRATA_SUCCESS)
+        return strata_capture_end(runtime, lane->stream, &request->result.graph);
+    const strata_error failed = *strata_error_in_force();
+    strata_capture_discard(runtime, lane->stream);
+    return strata_error_raise_again(&failed);
+}
+
+static strata_status launch_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    (void)service;
+    const strata_status status = strata_graph_launch(request->graph, lane->stream);
+    *waits = status == STRATA_SUCCESS;
+    return status;
+}
+
+const service_submit service_submits[SERVICE_KINDS] = {
+    [SERVICE_ALLOCATE] = allocate,        [SERVICE_COPY_TO_HOST] = copy,
+    [SERVICE_COPY_FROM_HOST] = copy,      [SERVICE_RUN] = run,
+    [SERVICE_LOAD] = service_load_module, [SERVICE_LAUNCH] = service_launch_kernel,
+    [SERVICE_RECORD_GRAPH] = record,      [SERVICE_LAUNCH_GRAPH] = launch_graph,
+};

@@ -1,0 +1,250 @@
+/* The life of a request: made, submitted, answered, finished. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "core/base/options.h"
+#include "runtime/device_state.h"
+#include "service/service.h"
+
+/* ---- making ---- */
+
+strata_status service_check(const strata_service *service, const char *call)
+{
+    return service ? service_check_fork(service->forks)
+                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: service is NULL", call);
+}
+
+strata_status service_refuse_stopped(strata_service *service)
+{
+    strata_lock_take(&service->lock);
+    const strata_error why = service->stopped;
+    strata_lock_release(&service->lock);
+    return strata_error_raise_again(&why);
+}
+
+strata_status service_check_open(strata_service *service)
+{
+    if (service_phase_now(service) == SERVICE_STOPPED)
+        return service_refuse_stopped(service);
+    return atomic_load_explicit(&service->shut_down, memory_order_acquire)
+               ? strata_fail(STRATA_ERROR_STALE, "the device service is shutting down, and takes no requests")
+               : STRATA_SUCCESS;
+}
+
+static strata_status read_options(const strata_send_options *given, strata_send_options *send)
+{
+    const strata_status status = strata_options_read(send, sizeof *send, given, "strata_send_options");
+    if (status != STRATA_SUCCESS)
+        return status;
+    if ((unsigned)send->priority >= SERVICE_PRIORITIES || (unsigned)send->hint > STRATA_HINT_LONG)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_send_options: there is no priority %d or hint %d",
+                           (int)send->priority, (int)send->hint);
+    return STRATA_SUCCESS;
+}
+
+static uint64_t this_thread(void)
+{
+    const strata_thread *thread = strata_thread_self();
+    return thread ? thread->serial : 0;
+}
+
+strata_status service_request_make(strata_service *service, service_request_kind kind, const strata_send_options *given,
+                                   const char *call, strata_future **out)
+{
+    strata_send_options send;
+    strata_status status = service_check(service, call);
+    if (status == STRATA_SUCCESS)
+        status = service_check_open(service);
+    if (status == STRATA_SUCCESS)
+        status = read_options(given, &send);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_future *request = service_future_make(service, kind);
+    if (!request)
+        return strata_fail_host_memory("a request");
+    request->forks = service->forks;
+    request->priority = send.priority;
+    request->hint = send.hint;
+    request->sender = send.sender ? send.sender : this_thread();
+    if (send.callback) {
+        request->callback_data = send.data;
+        atomic_store_explicit(&request->has_callback, true, memory_order_relaxed);
+        atomic_store_explicit(&request->callback, send.callback, memory_order_relaxed);
+    }
+    if (send.timeout && __builtin_add_overflow(service_clock(), send.timeout, &request->deadline))
+        request->deadline = 0;
+    *out = request;
+    return STRATA_SUCCESS;
+}
+
+/* ---- ends ---- */
+
+/* What the request held, and what its work gave and no answer took. */
+static void let_go(strata_future *request)
+{
+    strata_ref_release(request->ref);
+    strata_host_buffer_release(request->buffer);
+    service_answer_release(&request->result);
+    for (size_t i = 0; i < request->launch.count; i++)
+        strata_ref_release(request->launch.arguments[i].ref);
+    strata_host_free(request->launch.arguments);
+    strata_host_free(request->launch.entry);
+    strata_host_free(request->failed);
+    strata_host_free(request->name);
+    strata_host_free(request->image);
+    request->ref = NULL;
+    request->buffer = NULL;
+}
+
+void service_request_drop(strata_future *request)
+{
+    strata_error_suppress_begin(); /* the caller returns an error of its own */
+    let_go(request);
+    service_future_unhold(request);
+    strata_error_suppress_end(false);
+}
+
+/* Another thread that claimed it reads what the request holds until it has published. */
+static void wait_for_answer(const strata_future *request)
+{
+    unsigned spins = 0;
+    while (service_future_state(request) != SERVICE_ANSWERED)
+        strata_backoff(&spins);
+}
+
+void service_request_finish(strata_future *request)
+{
+    strata_service *service = request->service;
+    wait_for_answer(request);
+    if (request->begun_at)
+        atomic_fetch_sub_explicit(&service->in_flight, 1, memory_order_relaxed);
+    if (request->deadline)
+        service_timer_remove(&service->timer, request);
+    let_go(request);
+    service_mailbox_unreserve(&service->mailbox);
+    service_future_unhold(request);
+}
+
+/* ---- answers ---- */
+
+static void count(strata_service *service, const strata_answer *answer)
+{
+    if (answer->status == STRATA_SUCCESS) {
+        atomic_fetch_add_explicit(&service->done, 1, memory_order_relaxed);
+        return;
+    }
+    atomic_fetch_add_explicit(&service->failed, 1, memory_order_relaxed);
+    if (answer->status == STRATA_ERROR_TIMEOUT)
+        atomic_fetch_add_explicit(&service->timeouts, 1, memory_order_relaxed);
+    if (answer->status == STRATA_ERROR_CANCELLED)
+        atomic_fetch_add_explicit(&service->cancelled, 1, memory_order_relaxed);
+}
+
+/* Without host memory the answer has no record. */
+static const strata_error *copy_error(const strata_error *error)
+{
+    strata_error *copy = error ? strata_host_zalloc(sizeof *copy) : NULL;
+    if (copy)
+        *copy = *error;
+    return copy;
+}
+
+static void publish(strata_future *request, strata_answer *answer, const strata_error *error)
+{
+    strata_service *service = request->service;
+    answer->error = copy_error(error);
+    answer->failure = error ? service_classify(service, error) : STRATA_FAILURE_NONE;
+    answer->generation = strata_device_state_generation(service->state);
+    count(service, answer);
+    service_future_publish(request, answer);
+}
+
+void service_request_succeed(strata_future *request)
+{
+    if (!service_future_claim(request))
+        return;
+    strata_answer answer = request->result;
+    request->result = (strata_answer){0};
+    if (!answer.buffer) {
+        answer.buffer = request->buffer;
+        request->buffer = NULL;
+    }
+    answer.status = STRATA_SUCCESS;
+    publish(request, &answer, NULL);
+}
+
+void service_request_fail(strata_future *request, const strata_error *error)
+{
+    if (!service_future_claim(request))
+        return;
+    strata_answer answer = {.status = error->status, .returned = request->result.returned, .buffer = request->buffer};
+    request->buffer = NULL;
+    publish(request, &answer, error);
+}
+
+void service_request_note_failure(strata_future *request, const strata_error *error)
+{
+    request->failed = (strata_error *)(uintptr_t)copy_error(error);
+    if (!request->failed)
+        service_request_fail(request, error); /* before its turn: there is no memory to wait with */
+}
+
+/* The work of one that has begun goes on, with the buffer. */
+void service_request_give_up(strata_future *request, const strata_error *error)
+{
+    const bool queued = service_future_claim_queued(request);
+    if (!queued && !service_future_claim(request))
+        return;
+    strata_answer answer = {.status = error->status,
+                            .buffer = queued ? strata_host_buffer_clone(request->buffer) : NULL};
+    publish(request, &answer, error);
+}
+
+void service_request_expire(strata_future *request)
+{
+    const strata_error error = {
+        .status = STRATA_ERROR_TIMEOUT,
+        .message = "the request reached its time limit; what it began goes on, and its result is dropped"};
+    service_request_give_up(request, &error);
+}
+
+strata_status strata_future_cancel(strata_future *future)
+{
+    if (!future)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_future_cancel: future is NULL");
+    const strata_status status = service_check_fork(future->forks);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!service_future_claim_queued(future))
+        return strata_fail(STRATA_ERROR_BUSY, "the request has begun, or is answered; wait for its answer");
+    strata_service *service = future->service; /* exists: the request is not finished before it is answered */
+    const strata_error error = {.status = STRATA_ERROR_CANCELLED, .message = "the request was cancelled"};
+    strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = strata_host_buffer_clone(future->buffer)};
+    service_mailbox_wake(&service->mailbox);
+    publish(future, &answer, &error);
+    return STRATA_SUCCESS;
+}
+
+/* ---- submission ---- */
+
+strata_status service_request_submit(strata_future *request, strata_future **out)
+{
+    strata_service *service = request->service;
+    if (out)
+        service_future_hold(request);
+    strata_status status = service_mailbox_reserve(&service->mailbox);
+    const bool reserved = status == STRATA_SUCCESS;
+    if (reserved && request->deadline)
+        status = service_timer_add(&service->timer, request);
+    if (status == STRATA_SUCCESS) {
+        if (out)
+            *out = request; /* the answer may come before this call returns */
+        service_mailbox_put(&service->mailbox, request);
+        return STRATA_SUCCESS;
+    }
+    if (reserved)
+        service_mailbox_unreserve(&service->mailbox);
+    if (out)
+        service_future_unhold(request);
+    service_request_drop(request);
+    return status;
+}

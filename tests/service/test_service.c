@@ -1,0 +1,665 @@
+/* The device service, in process: requests and answers, their order, limits and ends. */
+#include <poll.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/service.h"
+
+static strata_service *service;
+
+static int make_service(void **state)
+{
+    (void)state;
+    service = test_service_make(NULL);
+    return 0;
+}
+
+static int destroy_service(void **state)
+{
+    (void)state;
+    return strata_service_destroy(service) == STRATA_SUCCESS ? 0 : -1;
+}
+
+/* ---- memory ---- */
+
+static void what_is_allocated_is_zero_and_keeps_what_is_copied(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *out = test_buffer(1000, 0x5a), *in = test_buffer(1000, 1);
+    assert_true(test_ref_has(service, ref, 0));
+    check_ok(test_copy(service, ref, out, false));
+    check_ok(test_copy(service, ref, in, true));
+    assert_true(test_buffer_has(in, 0x5a));
+    assert_int_equal(strata_host_buffer_handles(in), 1);
+    strata_host_buffer_release(in);
+    strata_host_buffer_release(out);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_length_that_does_not_match_is_refused_at_once(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *buffer = test_buffer(999, 0);
+    check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_SIZE_MISMATCH);
+    check_last_error(STRATA_ERROR_SIZE_MISMATCH, "1000 bytes, the host buffer 999");
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_buffer_that_others_may_read_is_not_written(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 7), *reader = strata_host_buffer_clone(buffer);
+    check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_SHARED);
+    assert_true(test_buffer_has(buffer, 7));
+    check_ok(test_copy(service, ref, buffer, false));
+    strata_host_buffer_release(reader);
+    check_ok(test_copy(service, ref, buffer, true));
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static int ends;
+
+static void count_end(void *memory, size_t bytes, void *data)
+{
+    (void)memory;
+    (void)bytes;
+    (void)data;
+    ends++;
+}
+
+static void a_wrapped_buffer_goes_back_where_it_came_from(void **state)
+{
+    (void)state;
+    static unsigned char memory[64];
+    strata_host_buffer *buffer;
+    strata_future *future;
+    strata_ref *ref = test_service_allocate(service, sizeof memory);
+    ends = 0;
+    check_ok(strata_host_buffer_wrap(memory, sizeof memory, count_end, NULL, &buffer));
+    check_ok(strata_service_copy_from_host(service, buffer, ref, NULL, &future));
+    strata_host_buffer_release(buffer);
+    const strata_answer answer = test_take(future);
+    assert_int_equal(ends, 0);
+    strata_host_buffer_release(answer.buffer);
+    assert_int_equal(ends, 1);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_buffer_of_the_service_is_page_locked(void **state)
+{
+    (void)state;
+    strata_host_buffer *buffer;
+    CUmemorytype type = (CUmemorytype)0;
+    check_ok(strata_service_buffer_create(service, 4096, &buffer));
+    check_cu(strata_cu.PointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                           (CUdeviceptr)(uintptr_t)strata_host_buffer_memory(buffer)));
+    assert_int_equal(type, CU_MEMORYTYPE_HOST);
+    strata_host_buffer_release(buffer);
+    check_status(strata_service_buffer_create(service, 0, &buffer), STRATA_ERROR_INVALID_VALUE);
+}
+
+static void too_much_memory_fails_the_request_alone(void **state)
+{
+    (void)state;
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_F64, (size_t)1 << 45, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_OUT_OF_MEMORY);
+    strata_answer answer;
+    check_ok(strata_future_take(future, &answer));
+    assert_int_equal(answer.failure, STRATA_FAILURE_OUT_OF_MEMORY);
+    assert_non_null(answer.error);
+    assert_null(answer.ref);
+    strata_future_release(future);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    check_status(strata_service_allocate(service, STRATA_ELEMENT_F64, SIZE_MAX / 4, NULL, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+/* ---- futures ---- */
+
+static void an_answer_is_taken_once(void **state)
+{
+    (void)state;
+    strata_future *future;
+    strata_answer answer;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_F32, 4, NULL, &future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_take(future, &answer));
+    check_status(strata_future_take(future, &answer), STRATA_ERROR_INVALID_VALUE);
+    assert_null(answer.ref);
+    strata_future_release(future);
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_true(stats.done >= 1);
+}
+
+static void what_is_not_taken_is_released(void **state)
+{
+    (void)state;
+    strata_future *future;
+    strata_host_buffer *buffer = test_buffer(64, 0);
+    strata_ref *ref = test_service_allocate(service, 64);
+    check_ok(strata_service_copy_to_host(service, ref, buffer, NULL, &future));
+    strata_future_wait(future);
+    strata_future_release(future);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, NULL));
+    check_ok(strata_service_copy_to_host(service, ref, buffer, NULL, &future));
+    test_gate gate;
+    strata_future *held = test_close_gate(service, &gate);
+    test_open_gate(&gate, held);
+    strata_host_buffer_release(test_take(future).buffer);
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void count_call(strata_future *future, void *data)
+{
+    assert_true(strata_future_poll(future));
+    sem_post(data);
+}
+
+static void a_callback_comes_once_before_or_after_the_answer(void **state)
+{
+    (void)state;
+    sem_t called;
+    strata_future *future;
+    sem_init(&called, 0, 0);
+    const strata_send_options send = {.callback = count_call, .data = &called};
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, NULL));
+    sem_wait(&called);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_on_answer(future, count_call, &called));
+    assert_int_equal(sem_trywait(&called), 0);
+    check_status(strata_future_on_answer(future, count_call, &called), STRATA_ERROR_INVALID_VALUE);
+    strata_future_release(future);
+    assert_int_not_equal(sem_trywait(&called), 0);
+    sem_destroy(&called);
+}
+
+static void a_descriptor_is_readable_with_the_answer(void **state)
+{
+    (void)state;
+    test_gate gate;
+    strata_future *future, *held = test_close_gate(service, &gate);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    struct pollfd watched = {.fd = strata_future_fd(future), .events = POLLIN};
+    assert_int_equal(poll(&watched, 1, 20), 0);
+    check_status(strata_future_wait_for(future, 1000), STRATA_ERROR_NOT_READY);
+    assert_false(strata_future_poll(future));
+    test_open_gate(&gate, held);
+    assert_int_equal(poll(&watched, 1, 10000), 1);
+    assert_int_equal(strata_future_fd(future), watched.fd);
+    strata_future_release(future);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_ok(strata_future_wait(future));
+    watched.fd = strata_future_fd(future);
+    assert_int_equal(poll(&watched, 1, 0), 1);
+    strata_future_release(future);
+}
+
+/* ---- limits ---- */
+
+static void a_request_that_has_not_begun_can_be_cancelled(void **state)
+{
+    (void)state;
+    test_gate gate;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 3);
+    strata_future *future, *held = test_close_gate(service, &gate);
+    check_status(strata_future_cancel(held), STRATA_ERROR_BUSY);
+    check_ok(strata_service_copy_to_host(service, ref, buffer, NULL, &future));
+    check_ok(strata_future_cancel(future));
+    check_status(strata_future_cancel(future), STRATA_ERROR_BUSY);
+    const strata_answer answer = test_take(future);
+    assert_int_equal(answer.status, STRATA_ERROR_CANCELLED);
+    assert_ptr_equal(answer.buffer, buffer);
+    strata_host_buffer_release(answer.buffer);
+    test_open_gate(&gate, held);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    assert_true(test_buffer_has(buffer, 3));
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_request_answers_timeout_at_its_limit_though_the_thread_is_busy(void **state)
+{
+    (void)state;
+    test_gate gate;
+    strata_future *queued, *begun, *held;
+    const strata_send_options send = {.timeout = 20000000};
+    const strata_service_operation operation = {.function = test_wait_at_gate, .data = &gate};
+    sem_init(&gate.reached, 0, 0);
+    sem_init(&gate.open, 0, 0);
+    check_ok(strata_service_run(service, &operation, &send, &begun));
+    sem_wait(&gate.reached);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &queued));
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &held));
+    check_status(strata_future_wait(begun), STRATA_ERROR_TIMEOUT);
+    check_status(strata_future_wait(queued), STRATA_ERROR_TIMEOUT);
+    assert_false(strata_future_poll(held));
+    assert_int_equal(test_take(queued).failure, STRATA_FAILURE_TIMEOUT);
+    strata_future_release(begun);
+    sem_post(&gate.open);
+    const strata_answer answer = test_take(held);
+    assert_int_equal(answer.status, STRATA_SUCCESS);
+    check_ok(strata_ref_release(answer.ref));
+    sem_destroy(&gate.reached);
+    sem_destroy(&gate.open);
+}
+
+static void a_full_queue_refuses_at_once(void **state)
+{
+    (void)state;
+    strata_service *small = test_service_make(&(strata_service_options){.queue_capacity = 3});
+    test_gate gate;
+    strata_future *first, *second, *third, *held = test_close_gate(small, &gate);
+    check_ok(strata_service_allocate(small, STRATA_ELEMENT_U8, 64, NULL, &first));
+    check_ok(strata_service_allocate(small, STRATA_ELEMENT_U8, 64, NULL, &second));
+    check_status(strata_service_allocate(small, STRATA_ELEMENT_U8, 64, NULL, &third), STRATA_ERROR_QUEUE_FULL);
+    assert_null(third);
+    check_last_error(STRATA_ERROR_QUEUE_FULL, "3 unanswered requests");
+    test_open_gate(&gate, held);
+    check_ok(strata_ref_release(test_take(first).ref));
+    check_ok(strata_ref_release(test_take(second).ref));
+    check_ok(strata_service_destroy(small));
+}
+
+/* ---- order ---- */
+
+enum { MANY = 300 };
+
+static int order[MANY];
+static int answered;
+
+static void note_order(strata_future *future, void *data)
+{
+    (void)future;
+    order[answered++] = (int)(intptr_t)data;
+}
+
+static void high_priority_begins_first_and_each_keeps_its_order(void **state)
+{
+    (void)state;
+    test_gate gate;
+    strata_future *last[3], *held = test_close_gate(service, &gate);
+    answered = 0;
+    for (int i = 0; i < MANY; i++) {
+        const strata_send_options send = {
+            .priority = (strata_priority)(i % 3), .callback = note_order, .data = (void *)(intptr_t)i};
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &last[i % 3]));
+        if (i < MANY - 3)
+            strata_future_release(last[i % 3]);
+    }
+    test_open_gate(&gate, held);
+    for (int i = 0; i < 3; i++)
+        check_ok(strata_ref_release(test_take(last[i]).ref));
+    assert_int_equal(answered, MANY);
+    for (int i = 0; i < MANY / 3; i++) {
+        assert_int_equal(order[i] % 3, STRATA_PRIORITY_HIGH);
+        assert_int_equal(order[MANY - 1 - i] % 3, STRATA_PRIORITY_LOW);
+    }
+    for (int i = 1; i < MANY; i++)
+        assert_true(order[i] % 3 != order[i - 1] % 3 || order[i] == order[i - 1] + 3);
+}
+
+/* ---- functions, kernels, graphs ---- */
+
+typedef struct told {
+    int before, function, enqueued, complete;
+    strata_status status;
+    strata_ref *ref;
+    unsigned char value;
+} told;
+
+static void before(const strata_service_operation *operation, void *data)
+{
+    assert_string_equal(operation->name, "fill");
+    assert_int_equal(operation->type, STRATA_ELEMENT_U8);
+    ((told *)data)->before++;
+}
+
+static void enqueued(const strata_service_operation *operation, void *data)
+{
+    told *seen = data;
+    (void)operation;
+    assert_int_equal(seen->function, 1);
+    seen->enqueued++;
+}
+
+static void complete(const strata_service_operation *operation, strata_status status, void *data)
+{
+    told *seen = data;
+    (void)operation;
+    seen->complete++;
+    seen->status = status;
+}
+
+static strata_status fill(strata_runtime *runtime, CUstream stream, void *data)
+{
+    told *seen = data;
+    strata_launch launch;
+    strata_ref_memory memory;
+    CUcontext context = NULL;
+    seen->function++;
+    if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return STRATA_ERROR_INVALID_VALUE;
+    strata_status status = strata_ref_access(seen->ref, &memory);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_begin(&launch, runtime, stream, STRATA_LAUNCH_STRICT);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = strata_launch_use_ref(&launch, seen->ref, STRATA_ACCESS_WRITE);
+    if (status == STRATA_SUCCESS)
+        status = strata_launch_preflight(&launch);
+    if (status == STRATA_SUCCESS) {
+        strata_cu.MemsetD8Async(memory.address, seen->value, memory.bytes, stream);
+        status = strata_launch_commit(&launch);
+    }
+    strata_launch_end(&launch);
+    return status;
+}
+
+static const strata_service_operation fill_operation = {.name = "fill",
+                                                        .type = STRATA_ELEMENT_U8,
+                                                        .function = fill,
+                                                        .before = before,
+                                                        .enqueued = enqueued,
+                                                        .complete = complete};
+
+static void a_function_runs_with_the_context_current_between_its_hooks(void **state)
+{
+    (void)state;
+    told seen = {.ref = test_service_allocate(service, 256), .value = 0x77};
+    strata_service_operation operation = fill_operation;
+    strata_future *future;
+    operation.data = &seen;
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    const strata_answer answer = test_take(future);
+    assert_int_equal(answer.status, STRATA_SUCCESS);
+    assert_int_equal(seen.before + seen.enqueued + seen.complete, 3);
+    assert_int_equal(seen.status, STRATA_SUCCESS);
+    assert_true(test_ref_has(service, seen.ref, 0x77));
+    check_ok(strata_ref_release(seen.ref));
+}
+
+static strata_status fail_on_purpose(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)stream;
+    (void)data;
+    strata_block block;
+    return strata_runtime_allocate(runtime, SIZE_MAX / 2, NULL, &block);
+}
+
+static void a_function_that_fails_answers_its_status_and_its_record(void **state)
+{
+    (void)state;
+    const strata_service_operation operation = {.function = fail_on_purpose};
+    strata_future *future;
+    strata_answer answer;
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "8.00 EiB");
+    check_ok(strata_future_take(future, &answer));
+    assert_int_equal(answer.returned, STRATA_ERROR_OUT_OF_BUDGET);
+    assert_int_equal(answer.failure, STRATA_FAILURE_OUT_OF_MEMORY);
+    assert_non_null(answer.error);
+    assert_int_equal(answer.error->requested, SIZE_MAX / 2);
+    strata_future_release(future);
+    check_status(strata_service_run(service, &(strata_service_operation){.name = "none"}, NULL, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
+{
+    (void)state;
+    strata_ref *one = test_service_allocate(service, 4096), *other = test_service_allocate(service, 4096);
+    strata_host_buffer *a = test_buffer(4096, 0), *b = test_buffer(4096, 0);
+    strata_argument arguments[] = {{.kind = STRATA_ARGUMENT_WRITE, .ref = one}, test_value(4096), test_value(5)};
+    strata_kernel kernel = {
+        .module = test_load_fill(service), .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    strata_future *future;
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    arguments[0].ref = other;
+    check_ok(strata_service_launch(service, &kernel, NULL, NULL));
+    check_ok(test_copy(service, one, a, true));
+    check_ok(test_copy(service, other, b, true));
+    assert_memory_equal(strata_host_buffer_memory(a), strata_host_buffer_memory(b), 4096);
+    assert_false(test_buffer_has(a, 0));
+
+    kernel.entry = "no_such_kernel";
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_not_equal(test_take(future).status, STRATA_SUCCESS);
+    kernel.module = 999;
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_ERROR_INVALID_VALUE);
+    arguments[1].bytes = 3;
+    check_status(strata_service_launch(service, &kernel, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    strata_host_buffer_release(a);
+    strata_host_buffer_release(b);
+    check_ok(strata_ref_release(one));
+    check_ok(strata_ref_release(other));
+}
+
+static void a_graph_is_recorded_and_launched_again_and_again(void **state)
+{
+    (void)state;
+    told seen = {.ref = test_service_allocate(service, 256), .value = 0x31};
+    strata_service_operation operation = fill_operation;
+    strata_future *future;
+    strata_host_buffer *zeros = test_buffer(256, 0);
+    operation.data = &seen;
+    check_ok(strata_service_record_graph(service, &operation, NULL, &future));
+    const strata_answer answer = test_take(future);
+    assert_int_equal(answer.status, STRATA_SUCCESS);
+    assert_true(test_ref_has(service, seen.ref, 0));
+    for (int i = 0; i < 3; i++) {
+        check_ok(test_copy(service, seen.ref, zeros, false));
+        check_ok(strata_service_launch_graph(service, answer.graph, NULL, &future));
+        assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+        assert_true(test_ref_has(service, seen.ref, 0x31));
+    }
+    assert_int_equal(strata_graph_num_replays(answer.graph), 3);
+    check_status(strata_service_launch_graph(service, NULL, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_graph_destroy(answer.graph));
+    strata_host_buffer_release(zeros);
+    check_ok(strata_ref_release(seen.ref));
+}
+
+/* ---- facts ---- */
+
+static void a_snapshot_has_the_context_and_the_primary_stream(void **state)
+{
+    (void)state;
+    strata_service_snapshot snapshot;
+    check_ok(strata_service_get_snapshot(service, &snapshot));
+    assert_true(snapshot.ready);
+    assert_non_null(snapshot.context);
+    assert_non_null(snapshot.runtime);
+    assert_ptr_equal(snapshot.context, strata_device_state_current_context(strata_service_device_state(service)));
+    assert_int_equal(strata_device_state_device_id(strata_service_device_state(service)), 0);
+    check_cu(strata_cu.StreamQuery(snapshot.stream));
+}
+
+static void statistics_count_what_was_done(void **state)
+{
+    (void)state;
+    strata_service_stats before_it, stats;
+    check_ok(strata_service_get_stats(service, &before_it));
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *buffer = test_buffer(1000, 1);
+    check_ok(test_copy(service, ref, buffer, false));
+    check_ok(test_copy(service, ref, buffer, true));
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_true(stats.ready);
+    assert_int_equal(stats.done - before_it.done, 3);
+    assert_int_equal(stats.bytes_from_host - before_it.bytes_from_host, 1000);
+    assert_int_equal(stats.bytes_to_host - before_it.bytes_to_host, 1000);
+    assert_true(stats.total_bytes >= stats.free_bytes && stats.free_bytes > 0);
+    assert_true(stats.compute_major > 0);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+/* ---- ends ---- */
+
+static void shutting_down_answers_what_has_not_begun(void **state)
+{
+    (void)state;
+    strata_service *ending = test_service_make(NULL);
+    test_gate gate;
+    strata_future *future, *held = test_close_gate(ending, &gate);
+    check_ok(strata_service_allocate(ending, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_ok(strata_service_shut_down(ending, UINT64_MAX));
+    check_status(strata_service_allocate(ending, STRATA_ELEMENT_U8, 64, NULL, NULL), STRATA_ERROR_STALE);
+    check_last_error(STRATA_ERROR_STALE, "shutting down");
+    check_status(strata_service_wait_ready(ending, 0), STRATA_ERROR_STALE);
+    assert_false(strata_device_state_accepting_ops(strata_service_device_state(ending)));
+    test_open_gate(&gate, held);
+    check_status(strata_future_wait(future), STRATA_ERROR_STALE);
+    check_last_error(STRATA_ERROR_STALE, "shutting down");
+    strata_future_release(future);
+    check_ok(strata_service_destroy(ending));
+}
+
+static void references_outlive_their_service(void **state)
+{
+    (void)state;
+    strata_service *ending = test_service_make(NULL);
+    strata_ref *ref = test_service_allocate(ending, 64);
+    strata_ref_memory memory;
+    check_ok(strata_service_destroy(ending));
+    check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    assert_int_equal(memory.stale, STRATA_STALE_STATE_DROPPED);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_graph_that_lives_on_keeps_its_service(void **state)
+{
+    (void)state;
+    strata_service *ending = test_service_make(NULL);
+    told seen = {.ref = test_service_allocate(ending, 256), .value = 1};
+    strata_service_operation operation = fill_operation;
+    strata_future *future;
+    operation.data = &seen;
+    check_ok(strata_service_record_graph(ending, &operation, NULL, &future));
+    const strata_answer answer = test_take(future);
+    check_status(strata_service_destroy(ending), STRATA_ERROR_BUSY);
+    check_ok(strata_graph_destroy(answer.graph));
+    check_ok(strata_ref_release(seen.ref));
+    check_ok(strata_service_destroy(ending));
+}
+
+static void a_forked_child_is_told_so(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        strata_service_stats stats;
+        const bool right = strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, NULL) == STRATA_ERROR_FORKED &&
+                           strata_service_get_stats(service, &stats) == STRATA_ERROR_FORKED &&
+                           strata_service_shut_down(service, 0) == STRATA_ERROR_FORKED &&
+                           strata_service_destroy(service) == STRATA_ERROR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
+static void bad_options_are_refused_with_their_name(void **state)
+{
+    (void)state;
+    strata_service *made;
+    check_status(strata_service_create(&(strata_service_options){.device = -1}, &made), STRATA_ERROR_INVALID_VALUE);
+    assert_null(made);
+    check_status(strata_service_create(&(strata_service_options){.stream_count = 1000}, &made),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "stream_count");
+    check_status(strata_service_create(NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_service_destroy(NULL));
+    check_status(strata_service_allocate(service, STRATA_ELEMENT_U8, 1,
+                                         &(strata_send_options){.priority = (strata_priority)7}, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **state)
+{
+    (void)state;
+    strata_service *none;
+    check_ok(strata_service_create(&(strata_service_options){.device = 63}, &none));
+    check_status(strata_service_wait_ready(none, 20ull * TEST_SECOND), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_stopped(none), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_allocate(none, STRATA_ELEMENT_U8, 1, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_service_destroy(none));
+}
+
+static void the_least_loaded_service_is_chosen(void **state)
+{
+    (void)state;
+    strata_service *other = test_service_make(NULL), *chosen, *services[] = {service, other};
+    test_gate gate;
+    strata_future *held = test_close_gate(service, &gate);
+    check_ok(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED, NULL, &chosen));
+    assert_ptr_equal(chosen, other);
+    test_open_gate(&gate, held);
+    strata_service *first, *second;
+    check_ok(strata_services_place(services, 2, STRATA_PLACEMENT_ROUND_ROBIN, NULL, &first));
+    check_ok(strata_services_place(services, 2, STRATA_PLACEMENT_ROUND_ROBIN, NULL, &second));
+    assert_ptr_not_equal(first, second);
+    check_status(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED,
+                                       &(strata_placement_conditions){.free_bytes = SIZE_MAX}, &chosen),
+                 STRATA_ERROR_NOT_READY);
+    check_status(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED,
+                                       &(strata_placement_conditions){.compute_major = 99}, &chosen),
+                 STRATA_ERROR_NOT_READY);
+    check_ok(strata_service_destroy(other));
+}
+
+int main(void)
+{
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_allocated_is_zero_and_keeps_what_is_copied),
+        cmocka_unit_test(a_length_that_does_not_match_is_refused_at_once),
+        cmocka_unit_test(a_buffer_that_others_may_read_is_not_written),
+        cmocka_unit_test(a_wrapped_buffer_goes_back_where_it_came_from),
+        cmocka_unit_test(a_buffer_of_the_service_is_page_locked),
+        cmocka_unit_test(too_much_memory_fails_the_request_alone),
+        cmocka_unit_test(an_answer_is_taken_once),
+        cmocka_unit_test(what_is_not_taken_is_released),
+        cmocka_unit_test(a_callback_comes_once_before_or_after_the_answer),
+        cmocka_unit_test(a_descriptor_is_readable_with_the_answer),
+        cmocka_unit_test(a_request_that_has_not_begun_can_be_cancelled),
+        cmocka_unit_test(a_request_answers_timeout_at_its_limit_though_the_thread_is_busy),
+        cmocka_unit_test(a_full_queue_refuses_at_once),
+        cmocka_unit_test(high_priority_begins_first_and_each_keeps_its_order),
+        cmocka_unit_test(a_function_runs_with_the_context_current_between_its_hooks),
+        cmocka_unit_test(a_function_that_fails_answers_its_status_and_its_record),
+        cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),
+        cmocka_unit_test(a_graph_is_recorded_and_launched_again_and_again),
+        cmocka_unit_test(a_snapshot_has_the_context_and_the_primary_stream),
+        cmocka_unit_test(statistics_count_what_was_done),
+        cmocka_unit_test(shutting_down_answers_what_has_not_begun),
+        cmocka_unit_test(references_outlive_their_service),
+        cmocka_unit_test(a_graph_that_lives_on_keeps_its_service),
+        cmocka_unit_test(a_forked_child_is_told_so),
+        cmocka_unit_test(bad_options_are_refused_with_their_name),
+        cmocka_unit_test(a_device_that_does_not_exist_stops_the_service_and_says_so),
+        cmocka_unit_test(the_least_loaded_service_is_chosen),
+    };
+    return cmocka_run_group_tests(tests, make_service, destroy_service);
+}
