@@ -43,6 +43,7 @@
     X(MemsetD8Async, 3020)               \
     X(MemsetD32Async, 3020)              \
     X(MemcpyDtoHAsync, 3020)             \
+    X(MemcpyHtoDAsync, 3020)             \
     X(MemHostAlloc, 2020)                \
     X(MemFreeHost, 2000)                 \
     X(CtxSynchronize, 2000)              \

@@ -75,10 +75,17 @@ static bool has_both(const report_times *row)
     return row->bare >= 0 && row->strata >= 0;
 }
 
+/* What the target limits. */
+static double figure_of(const report_times *row)
+{
+    return row->kind == REPORT_ADDS_AT_MOST    ? difference_of(row)
+           : row->kind == REPORT_TIMES_AT_MOST ? row->strata / row->bare
+                                               : row->strata;
+}
+
 static bool times_met(const report_times *row)
 {
-    double figure = row->kind == REPORT_ADDS_AT_MOST ? difference_of(row) : row->strata;
-    return figure <= row->target;
+    return figure_of(row) <= row->target;
 }
 
 static void print_figure(FILE *out, double figure, bool applies)
@@ -97,8 +104,8 @@ static void print_times(report *self, const report_times *row)
     print_figure(self->out, row->strata, row->strata >= 0);
     print_figure(self->out, difference_of(row), has_both(row));
     if (row->kind != REPORT_NO_TARGET)
-        fprintf(self->out, "  %s at most %g: %s", row->kind == REPORT_ADDS_AT_MOST ? "adds" : "takes", row->target,
-                times_met(row) ? "met" : "MISSED");
+        fprintf(self->out, "  %s at most %.5g%s: %s", row->kind == REPORT_ADDS_AT_MOST ? "adds" : "takes", row->target,
+                row->kind == REPORT_TIMES_AT_MOST ? " times" : "", times_met(row) ? "met" : "MISSED");
     fputc('\n', self->out);
     fflush(self->out);
 }
@@ -120,7 +127,10 @@ void report_add_times(report *self, const report_times *row)
     put(object, "strata", figure_or_null(row->strata, row->strata >= 0));
     put(object, "difference", figure_or_null(difference_of(row), has_both(row)));
     put(object, "target_for",
-        targeted ? json_string(row->kind == REPORT_ADDS_AT_MOST ? "difference" : "strata") : json_null());
+        targeted ? json_string(row->kind == REPORT_ADDS_AT_MOST    ? "difference"
+                               : row->kind == REPORT_TIMES_AT_MOST ? "ratio"
+                                                                   : "strata")
+                 : json_null());
     put(object, "target", figure_or_null(row->target, targeted));
     put(object, "met", targeted ? json_boolean(times_met(row)) : json_null());
     if (!self->json)

@@ -11,6 +11,7 @@ typedef enum report_target {
     REPORT_NO_TARGET = 0,
     REPORT_ADDS_AT_MOST,  /* limit of Strata's figure less the bare driver's */
     REPORT_TAKES_AT_MOST, /* limit of Strata's figure */
+    REPORT_TIMES_AT_MOST, /* limit of its ratio to the bare driver's figure */
 } report_target;
 
 enum { REPORT_NAME_SIZE = 96, REPORT_CALLS = 12, REPORT_CALL_SIZE = 40 };

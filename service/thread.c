@@ -144,7 +144,7 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
 {
     const service_phase phase = service_phase_now(service);
     uint64_t time = UINT64_MAX;
-    if (phase == SERVICE_RUNNING && has_queued(service))
+    if (phase != SERVICE_STARTING && has_queued(service))
         return;
     if (phase == SERVICE_STARTING && !shuts_down)
         time = until(later);

@@ -1,0 +1,264 @@
+/* Failures of the device and the context, as the service treats them. Each scenario has a process of its own. */
+#include <stdio.h>
+#include <time.h>
+
+#include "support/child.h"
+#include "support/service.h"
+
+static double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static strata_service *make(const strata_service_options *options)
+{
+    strata_service *service;
+    child_ok(strata_service_create(options, &service));
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    return service;
+}
+
+static strata_answer take(strata_future *future)
+{
+    strata_answer answer;
+    strata_future_wait(future);
+    child_ok(strata_future_take(future, &answer));
+    strata_future_release(future);
+    return answer;
+}
+
+static strata_ref *allocate(strata_service *service, size_t bytes)
+{
+    strata_future *future;
+    child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, bytes, NULL, &future));
+    const strata_answer answer = take(future);
+    child_status(answer.status, STRATA_SUCCESS);
+    return answer.ref;
+}
+
+/* ---- poison ---- */
+
+/* What is under way and what waits is answered at once, in each way of completion; the service then stops. */
+static void meet_poison(strata_completion_mode mode)
+{
+    strata_service *service = make(&(strata_service_options){.completion = mode});
+    strata_ref *ref = allocate(service, 64);
+    strata_host_buffer *buffer;
+    strata_future *load, *bad, *behind[20];
+    child_ok(strata_host_buffer_create(64, &buffer));
+    child_ok(strata_service_load(service, test_fill_ptx, 0, NULL, &load));
+    const strata_argument arguments[] = {test_value(16), test_value(4096), test_value(1)};
+    const strata_kernel kernel = {
+        .module = take(load).module, .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    const double before = seconds();
+    child_ok(strata_service_launch(service, &kernel, NULL, &bad));
+    for (size_t i = 0; i < 20; i++)
+        if (strata_service_copy_from_host(service, buffer, ref, NULL, &behind[i]) != STRATA_SUCCESS)
+            behind[i] = NULL;
+    const strata_answer answer = take(bad);
+    child_check(answer.status != STRATA_SUCCESS);
+    child_check(answer.failure == STRATA_FAILURE_UNRECOVERABLE);
+    for (size_t i = 0; i < 20; i++)
+        if (behind[i])
+            strata_host_buffer_release(take(behind[i]).buffer);
+    child_check(seconds() - before < 0.1 + (test_on_simulated_driver() ? 1.0 : 0.0));
+    child_check(strata_service_wait_ready(service, 0) != STRATA_SUCCESS);
+    child_check(strata_service_stopped(service) != STRATA_SUCCESS);
+    child_check(strata_service_allocate(service, STRATA_ELEMENT_U8, 1, NULL, NULL) != STRATA_SUCCESS);
+    strata_ref_memory memory;
+    child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    child_check(strata_host_buffer_handles(buffer) == 1);
+    strata_host_buffer_release(buffer);
+    strata_ref_release(ref);
+    child_ok(strata_service_destroy(service));
+}
+
+static void poison_while_polling(void)
+{
+    test_open_driver_quietly();
+    meet_poison(STRATA_COMPLETION_POLLING);
+}
+
+static void poison_with_host_functions(void)
+{
+    test_open_driver_quietly();
+    meet_poison(STRATA_COMPLETION_HOST_FUNCTION);
+}
+
+static void poison_while_synchronizing(void)
+{
+    test_open_driver_quietly();
+    meet_poison(STRATA_COMPLETION_SYNCHRONIZING);
+}
+
+/* ---- a reset ---- */
+
+static int ready, lost;
+
+static void count_notices(strata_service *service, strata_service_event event, uint64_t generation, void *data)
+{
+    (void)service;
+    (void)generation;
+    (void)data;
+    ready += event == STRATA_SERVICE_READY;
+    lost += event == STRATA_SERVICE_LOST;
+}
+
+/* The primary context is made anew: references are stale, the generation has moved on, requests go on. */
+static void reset(void)
+{
+    test_open_driver_quietly();
+    strata_service *service = make(&(strata_service_options){.notice = count_notices});
+    strata_ref *ref = allocate(service, 64);
+    strata_device_state *state = strata_service_device_state(service);
+    strata_generation_watch *watch;
+    strata_ref_memory memory;
+    strata_future *future;
+    uint64_t changes;
+    child_ok(strata_generation_watch_create(state, NULL, NULL, &watch));
+    child_check(strata_ref_generation(ref) == 0);
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        exit(77);
+    strata_device_check(0);
+    child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    child_check(take(future).failure == STRATA_FAILURE_POISONED);
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    strata_ref *anew = allocate(service, 64);
+    child_check(strata_ref_generation(anew) == 1);
+    child_ok(strata_ref_access(anew, &memory));
+    child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    child_check(memory.stale == STRATA_STALE_CONTEXT_REBUILT);
+    child_check(strata_device_state_generation(state) == 1);
+    child_ok(strata_generation_watch_take(watch, &changes));
+    child_check(changes == 1);
+    strata_service_stats stats;
+    child_ok(strata_service_get_stats(service, &stats));
+    child_check(stats.rebuilds == 1 && stats.generation == 1);
+    child_check(ready == 2 && lost == 1);
+    child_ok(strata_generation_watch_destroy(watch));
+    child_ok(strata_ref_release(ref));
+    child_ok(strata_ref_release(anew));
+    child_ok(strata_service_destroy(service));
+}
+
+static void a_service_that_is_reset_too_often_stops(void)
+{
+    test_open_driver_quietly();
+    strata_service *service = make(&(strata_service_options){.rebuild_limit = 2});
+    strata_future *future;
+    for (int i = 0; i < 3; i++) {
+        if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+            exit(77);
+        strata_device_check(0);
+        child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+        child_check(take(future).status != STRATA_SUCCESS);
+        if (i < 2)
+            child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    }
+    child_status(strata_service_wait_ready(service, 20ull * TEST_SECOND), STRATA_ERROR_DEVICE_RESET);
+    child_check(strstr(strata_last_error()->message, "rebuilt 2 times within 60 s") != NULL);
+    child_ok(strata_service_destroy(service));
+}
+
+/* ---- the handler ---- */
+
+static int asked;
+
+static strata_escalation go_on(strata_service *service, const strata_error *error, void *data)
+{
+    (void)service;
+    asked++;
+    child_check(error->status == STRATA_ERROR_CORRUPTED);
+    return *(strata_escalation *)data;
+}
+
+static strata_status corrupt(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    (void)data;
+    return STRATA_ERROR_CORRUPTED;
+}
+
+static void other_failures_ask_the_handler(void)
+{
+    test_open_driver_quietly();
+    strata_escalation answer = STRATA_ESCALATION_GO_ON;
+    strata_service *service = make(&(strata_service_options){.escalate = go_on, .escalate_data = &answer});
+    const strata_service_operation operation = {.function = corrupt};
+    strata_future *future;
+    child_ok(strata_service_run(service, &operation, NULL, &future));
+    child_check(take(future).failure == STRATA_FAILURE_OTHER);
+    child_check(asked == 1);
+    strata_ref *ref = allocate(service, 64);
+
+    answer = STRATA_ESCALATION_REBUILD;
+    child_ok(strata_service_run(service, &operation, NULL, &future));
+    child_check(take(future).status == STRATA_ERROR_CORRUPTED);
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    strata_ref *anew = allocate(service, 64);
+    child_check(strata_ref_generation(anew) == 1);
+    child_ok(strata_ref_release(anew));
+    child_ok(strata_ref_release(ref));
+
+    answer = STRATA_ESCALATION_STOP;
+    child_ok(strata_service_run(service, &operation, NULL, &future));
+    take(future);
+    while (strata_service_stopped(service) == STRATA_SUCCESS)
+        ;
+    child_status(strata_service_stopped(service), STRATA_ERROR_CORRUPTED);
+    child_ok(strata_service_destroy(service));
+}
+
+/* ---- tests ---- */
+
+static const test_scenario scenarios[] = {
+    TEST_SCENARIO(poison_while_polling),
+    TEST_SCENARIO(poison_with_host_functions),
+    TEST_SCENARIO(poison_while_synchronizing),
+    TEST_SCENARIO(reset),
+    TEST_SCENARIO(a_service_that_is_reset_too_often_stops),
+    TEST_SCENARIO(other_failures_ask_the_handler),
+};
+
+static void a_poisoned_context_answers_all_that_is_pending(void **state)
+{
+    (void)state;
+    static const char *const planted[] = {"STRATA_SIM_CHECK", NULL}; /* else the checker reports it */
+    test_child_run("poison_while_polling", planted);
+    test_child_run("poison_with_host_functions", planted);
+    test_child_run("poison_while_synchronizing", planted);
+}
+
+static void a_reset_context_is_rebuilt(void **state)
+{
+    (void)state;
+    test_child_run("reset", NULL);
+}
+
+static void rebuilds_are_limited(void **state)
+{
+    (void)state;
+    test_child_run("a_service_that_is_reset_too_often_stops", NULL);
+}
+
+static void the_handler_decides_about_other_failures(void **state)
+{
+    (void)state;
+    test_child_run("other_failures_ask_the_handler", NULL);
+}
+
+int main(int count, char **arguments)
+{
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_poisoned_context_answers_all_that_is_pending),
+        cmocka_unit_test(a_reset_context_is_rebuilt),
+        cmocka_unit_test(rebuilds_are_limited),
+        cmocka_unit_test(the_handler_decides_about_other_failures),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
