@@ -150,7 +150,8 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     part.bytes &= ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
     strata_entry *entry = strata_table_lookup(runtime->table, block.id);
     strata_captures_lock(&runtime->captures);
-    const bool added = strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part);
+    const bool added =
+        strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part, entry);
     if (added)
         pool->ranges.segments->block = block;
     strata_captures_unlock(&runtime->captures);
@@ -189,7 +190,7 @@ static strata_status check_take(const strata_capture_pool *pool, const strata_re
 }
 
 strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
-                                       strata_capture_place *place, strata_pool_block **out)
+                                       strata_capture_place *place, strata_block *block, strata_pool_block **out)
 {
     bool failed;
     *out = NULL;
@@ -199,7 +200,7 @@ strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_r
     strata_capture_range *range =
         strata_capture_ranges_take(&pool->ranges, bytes_of(request), alignment_of(request), place, &failed);
     if (range) {
-        *out = strata_pool_block_publish(pool, range, request);
+        *out = strata_pool_block_publish(pool, range, request, block);
         failed = !*out;
     }
     if (range && failed)

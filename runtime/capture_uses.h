@@ -61,7 +61,14 @@ bool strata_capture_reserve_mark(strata_capture_use *use);
 
 /* Notes work whose nodes are the place's front. Errors: OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place);
-void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
+
+static inline void strata_capture_clear_marks(strata_capture_use *use) /* keeps their room */
+{
+    for (size_t i = 0; i < use->count; i++)
+        strata_nodes_free(&use->marks[i].nodes);
+    use->count = 0;
+}
+
 void strata_capture_free_marks(strata_capture_use *use);
 
 /* Frees the arrays; marks, references and pools are the caller's. */

@@ -400,21 +400,20 @@ static void memory_is_found_if_there_is_any(void **state)
             .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7 + i / 2, .nodes = &nodes[i], .count = 1};
     for (size_t i = 0; i < SEGMENTS; i++)
         assert_true(strata_capture_ranges_add(
-            &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}));
+            &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}, NULL));
     for (size_t round = 0; round < ROUNDS; round++) {
         const size_t which = next_random(&random, LIVE), at = next_random(&random, PLACES);
         const strata_capture_front *front = &fronts[at];
         strata_ancestors *known = NULL;
         strata_capture_place place = {.stream = (CUstream)(0x10 + at), .front = front, .known = &known};
         if (live[which]) {
-            strata_nodes after = {.few = {front->nodes[0]}, .count = 1};
             const size_t how = next_random(&random, 40);
             if (how == 0)
                 strata_capture_ranges_give_barred(&ranges, live[which], front->id);
             else if (how % 2)
                 strata_capture_ranges_give(&ranges, live[which]);
-            else
-                strata_capture_ranges_give_within(&ranges, live[which], front->id, &after, &place);
+            else if (strata_nodes_add(&live[which]->after, front->nodes, 1))
+                strata_capture_ranges_give_within(&ranges, live[which], front->id, &place);
             live[which] = NULL;
         } else {
             const size_t bytes = STRATA_CAPTURE_GRAIN * (1 + next_random(&random, next_random(&random, 4) ? 8 : 40));
