@@ -251,20 +251,29 @@ static strata_capture_range *take_best(strata_capture_ranges *ranges, size_t byt
     return range;
 }
 
+static inline strata_capture_range *begin_use(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    range->live = true;
+    range->segment->live++;
+    ranges->in_use += range->bytes;
+    forget_order(range);
+    return range;
+}
+
+/* Out of the way of most takes. */
+static __attribute__((noinline)) strata_capture_range *
+take_other(strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place, bool *failed)
+{
+    strata_capture_range *range = take_best(ranges, bytes, alignment, place, failed);
+    return range ? begin_use(ranges, range) : NULL;
+}
+
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                                  strata_capture_place *place, bool *failed)
 {
     *failed = false;
     strata_capture_range *range = take_latest(ranges, bytes, alignment, place);
-    if (!range)
-        range = take_best(ranges, bytes, alignment, place, failed);
-    if (!range)
-        return NULL;
-    forget_order(range);
-    range->live = true;
-    range->segment->live++;
-    ranges->in_use += bytes;
-    return range;
+    return range ? begin_use(ranges, range) : take_other(ranges, bytes, alignment, place, failed);
 }
 
 bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block, strata_entry *entry)

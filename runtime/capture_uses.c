@@ -161,7 +161,7 @@ static void drop_replaced(strata_capture_use *use, bool writes, strata_capture_p
     use->count = kept;
 }
 
-strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place)
+strata_status strata_capture_mark_use_slow(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
     const size_t count = use->count;
     if (count == use->room && !strata_capture_reserve_mark(use))

@@ -97,7 +97,7 @@ static strata_capture_place place_of(strata_capture *capture, CUstream stream, c
 }
 
 /* Adds the nodes that the place does not come after anyhow. */
-static bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
+static inline bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
 {
     bool added = true;
     for (size_t i = 0; i < nodes->count && added; i++) {
@@ -474,8 +474,9 @@ static strata_status take_at(const strata_capture *inner, const strata_request *
 }
 
 /* *taken: false if the pool has to grow. The lock is held. */
-static inline strata_status take(strata_capture *capture, const strata_request *request,
-                                 const strata_capture_front *front, strata_block *out, bool *taken)
+static inline __attribute__((always_inline)) strata_status take(strata_capture *capture, const strata_request *request,
+                                                                const strata_capture_front *front, strata_block *out,
+                                                                bool *taken)
 {
     strata_capture_place place = place_of(capture, request->stream, front);
     strata_pool_block *one = NULL;
@@ -543,7 +544,7 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
 /* ---- frees ---- */
 
 /* All work that used the block, and the front of the free's stream. */
-static bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
+static inline bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
 {
     bool added = strata_nodes_add(after, place->front->nodes, place->front->count);
     for (size_t i = 0; i < use->count && added; i++)
@@ -561,17 +562,16 @@ static __attribute__((cold)) strata_status refuse_own(const strata_block *block)
 
 /* The free of a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream
  * that is not in that capture has no place in it. The lock is held. */
-static inline strata_status free_within(strata_capture *capture, strata_pool_block *one, const strata_block *block,
-                                        CUstream stream)
+static inline __attribute__((always_inline)) strata_status free_within(strata_capture *capture, strata_pool_block *one,
+                                                                       const strata_block *block, CUstream stream)
 {
-    strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    strata_capture_front front;
     strata_nodes *after = &one->range->after;
-    strata_status status = STRATA_SUCCESS;
-    if (stream != STRATA_STREAM_GONE)
-        status = strata_capture_ask(capture->runtime->device, stream, &front);
+    const bool gone = stream == STRATA_STREAM_GONE;
+    strata_status status = gone ? STRATA_SUCCESS : strata_capture_ask(capture->runtime->device, stream, &front);
     if (status != STRATA_SUCCESS)
         return status;
-    if (front.id != one->capture)
+    if (gone || front.id != one->capture)
         front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
     strata_capture_place place = place_of(capture, stream, &front);
     status = gather_uses(&one->use, &place, after) ? strata_pool_block_free_within(one, block, &place)
