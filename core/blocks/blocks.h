@@ -198,8 +198,8 @@ uint32_t strata_table_slot_limit(strata_table *table);
  * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
-/* Marks a live block as kept; false if its generation is not live. Its next free is strata_entry_retire_kept_slow, or
- * comes after strata_entry_unkeep. */
+/* Marks a live block as kept; false if its generation is not live. Its next free retires it as a kept one, or comes
+ * after strata_entry_unkeep. */
 bool strata_entry_keep(strata_entry *entry, uint64_t generation);
 void strata_entry_unkeep(strata_entry *entry, uint64_t generation);
 
