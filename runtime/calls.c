@@ -41,9 +41,11 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
-    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0) ||
-        strata_captures_any(runtime))
+    strata_status status;
+    if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_runtime_allocate_request(runtime, &request, out);
+    if (strata_captures_any(runtime) && strata_captured_allocate(runtime, &request, out, &status))
+        return status;
     return strata_allocate_from_top(runtime->top, &request, out);
 }
 
@@ -101,17 +103,16 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
 
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
-    strata_thread *thread = strata_thread_current;
-    const bool fast = runtime && block && block->address && thread && strata_driver_state_now() == STRATA_DRIVER_OPEN;
     strata_status captured;
-    if (runtime && block && strata_runtime_keeps(runtime, block))
+    if (__builtin_expect(!runtime || !block, 0))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
+    if (strata_runtime_keeps(runtime, block))
         return strata_kept_block_free(runtime, block, NULL, true);
-    if (runtime && block && strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
+    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
         return captured;
-    if (__builtin_expect(!fast, 0))
-        return runtime && block
-                   ? strata_free_from_top_on_own_stream(runtime->top, block)
-                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
+    strata_thread *thread = strata_thread_current;
+    if (__builtin_expect(!block->address || !thread || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+        return strata_free_from_top_on_own_stream(runtime->top, block);
     const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
     return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
 }

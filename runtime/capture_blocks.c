@@ -1,13 +1,7 @@
 /* Identities of the memory that captures take. */
-#include "core/base/host_memory.h"
-
-#define uthash_malloc(bytes)                 strata_host_zalloc(bytes)
-#define uthash_free(memory, bytes)           strata_host_free(memory)
-#define HASH_NONFATAL_OOM                    1
-#define HASH_FUNCTION(key, bytes, hash_code) ((hash_code) = *(const uint32_t *)(key)) /* slots are dense */
-
 #include "runtime/capture_blocks.h"
 
+#include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
 /* ---- the list of a pool ---- */
@@ -31,7 +25,7 @@ static void link_block(strata_capture_pool *pool, strata_pool_block *one)
     count_change(pool);
 }
 
-static void unlink_block(strata_pool_block *one)
+static inline void unlink_block(strata_pool_block *one)
 {
     strata_capture_pool *pool = one->pool;
     if (one->next)
@@ -56,47 +50,81 @@ static void make_spare(strata_pool_block *one)
 
 /* ---- the map ---- */
 
-/* The map frees its table with its last block, and makes it with the next: one block stays, of no slot. */
+enum { BUCKETS = 64 }; /* at first */
+
+/* Slots are dense, so they need no hash. */
+static void add_to_map(strata_pool_block_map *map, strata_pool_block *one)
+{
+    strata_pool_block **bucket = &map->buckets[one->slot & map->mask];
+    one->same_bucket = *bucket;
+    *bucket = one;
+}
+
+/* Twice the buckets; without host memory they get fuller. */
+static void grow_map(strata_pool_block_map *map)
+{
+    strata_pool_block_map larger = {.mask = 2 * map->mask + 1, .count = map->count};
+    larger.buckets = strata_host_zalloc(((size_t)larger.mask + 1) * sizeof(strata_pool_block *));
+    if (!larger.buckets)
+        return;
+    for (size_t i = 0; i <= map->mask; i++)
+        for (strata_pool_block *one = map->buckets[i], *next; one; one = next) {
+            next = one->same_bucket;
+            add_to_map(&larger, one);
+        }
+    strata_host_free(map->buckets);
+    *map = larger;
+}
+
+static void enter(strata_pool_block_map *map, strata_pool_block *one)
+{
+    if (++map->count > map->mask)
+        grow_map(map);
+    add_to_map(map, one);
+}
+
+static void leave(strata_pool_block_map *map, strata_pool_block *one)
+{
+    strata_pool_block **link = &map->buckets[one->slot & map->mask];
+    while (*link != one)
+        link = &(*link)->same_bucket;
+    *link = one->same_bucket;
+    map->count--;
+}
+
 bool strata_pool_blocks_open(strata_runtime *runtime)
 {
     strata_captures *captures = &runtime->captures;
-    strata_pool_block *none = strata_host_zalloc(sizeof *none);
-    if (!none)
+    strata_pool_block **buckets = strata_host_zalloc(BUCKETS * sizeof(strata_pool_block *));
+    if (!buckets)
         return false;
     strata_captures_lock(captures);
-    const bool was_open = captures->pool_blocks != NULL;
+    const bool was_open = captures->pool_blocks.buckets != NULL;
     if (!was_open)
-        HASH_ADD(hh, captures->pool_blocks, slot, sizeof none->slot, none);
-    const bool opened = was_open || none->hh.tbl;
+        captures->pool_blocks = (strata_pool_block_map){.buckets = buckets, .mask = BUCKETS - 1};
     strata_captures_unlock(captures);
-    if (was_open || !opened)
-        strata_host_free(none);
-    return opened;
+    if (was_open)
+        strata_host_free(buckets);
+    return true;
 }
 
 void strata_pool_blocks_close(strata_runtime *runtime)
 {
-    strata_pool_block *none = runtime->captures.pool_blocks;
-    if (!none)
-        return;
-    HASH_DEL(runtime->captures.pool_blocks, none);
-    strata_host_free(none);
+    strata_host_free(runtime->captures.pool_blocks.buckets);
+    runtime->captures.pool_blocks = (strata_pool_block_map){0};
 }
 
 /* ---- spare blocks ---- */
 
-/* A slot of the table, and a place in the map. False without host memory, or slots. */
+/* A slot of the table, and a place in the map. False without slots. */
 static bool give_slot(strata_pool_block *one, strata_runtime *runtime)
 {
     one->slot = strata_table_take_slot(runtime->table);
     if (!one->slot)
         return false;
-    HASH_ADD(hh, runtime->captures.pool_blocks, slot, sizeof one->slot, one);
-    if (one->hh.tbl)
-        return true;
-    strata_table_give_slot(runtime->table, one->slot);
-    one->slot = 0;
-    return false;
+    one->entry = strata_table_entry(runtime->table, one->slot);
+    enter(&runtime->captures.pool_blocks, one);
+    return true;
 }
 
 /* Its generations may be used up: then the slot is not used again. */
@@ -104,54 +132,60 @@ static void take_slot_back(strata_pool_block *one, strata_runtime *runtime)
 {
     if (!one->slot)
         return;
-    HASH_DEL(runtime->captures.pool_blocks, one);
-    if (strata_entry_is_renewable(strata_table_entry(runtime->table, one->slot)))
+    leave(&runtime->captures.pool_blocks, one);
+    if (strata_entry_is_renewable(one->entry))
         strata_table_give_slot(runtime->table, one->slot);
     one->slot = 0;
 }
 
-/* One with a slot, of which no layer knows anything. NULL without host memory. */
-static strata_pool_block *take_spare(strata_capture_pool *pool)
+/* `one` with another slot, or NULL: a new one. NULL without host memory. */
+static __attribute__((noinline)) strata_pool_block *renew_spare(strata_capture_pool *pool, strata_pool_block *one)
 {
-    strata_runtime *runtime = pool->runtime;
-    strata_pool_block *one = pool->spare_blocks;
-    if (one) {
-        pool->spare_blocks = one->next;
-    } else if (!(one = strata_host_zalloc(sizeof *one))) {
+    if (!one && !(one = strata_host_zalloc(sizeof *one)))
         return NULL;
-    }
     one->pool = pool;
-    strata_entry *entry = one->slot ? strata_table_entry(runtime->table, one->slot) : NULL;
-    if (entry && strata_entry_is_renewable(entry)) {
-        strata_entry_zero_layers(entry, (const char *)entry + runtime->table->stride);
-        return one;
-    }
-    take_slot_back(one, runtime);
-    if (give_slot(one, runtime))
+    take_slot_back(one, pool->runtime);
+    if (give_slot(one, pool->runtime))
         return one;
     make_spare(one);
     return NULL;
 }
 
+/* One with a slot, of which no layer knows anything. NULL without host memory. */
+static strata_pool_block *take_spare(strata_capture_pool *pool)
+{
+    strata_pool_block *one = pool->spare_blocks;
+    if (one)
+        pool->spare_blocks = one->next;
+    if (!one || !one->slot || !strata_entry_is_renewable(one->entry))
+        return renew_spare(pool, one);
+    strata_entry_zero_layers(one->entry, (const char *)one->entry + pool->runtime->table->stride);
+    return one;
+}
+
 /* ---- calls ---- */
 
 strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_capture_range *range,
-                                             const strata_request *request)
+                                             const strata_request *request, strata_block *block)
 {
-    strata_table *table = pool->runtime->table;
+    const strata_table *table = pool->runtime->table;
+    const strata_capture_segment *segment = range->segment;
     strata_pool_block *one = take_spare(pool);
+    strata_block made; /* in registers: to read a block that was just written would stall */
     if (!one)
         return NULL;
     const size_t alignment = request->alignment > STRATA_CAPTURE_GRAIN ? request->alignment : STRATA_CAPTURE_GRAIN;
-    strata_block_fill(&one->block, request, range->address, range->bytes, alignment);
-    strata_entry *entry = strata_table_entry(table, one->slot);
-    strata_entry_publish_marked(table, one->slot, pool->timeline, true, STRATA_WORD_KEPT, &one->block);
+    strata_block_fill(&made, request, range->address, range->bytes, alignment);
+    strata_entry *entry = one->entry;
+    strata_entry_publish_marked(table, entry, one->slot, pool->timeline, true, STRATA_WORD_KEPT, &made);
+    *block = made;
+    one->block = made;
     one->range = range;
     one->capture = 0;
     link_block(pool, one);
     if (pool->in_graphs)
         atomic_thread_fence(memory_order_seq_cst); /* see note_late_blocks in runtime/graphs.c */
-    if (strata_uses_inherit(table, range->segment->block.id, entry))
+    if (strata_uses_inherit(segment->entry, segment->block.id.generation, entry))
         return one;
     unlink_block(one);
     strata_entry_end_life(entry);
@@ -159,32 +193,26 @@ strata_pool_block *strata_pool_block_publish(strata_capture_pool *pool, strata_c
     return NULL;
 }
 
-strata_pool_block *strata_pool_block_find(const strata_runtime *runtime, strata_block_id id)
-{
-    strata_pool_block *one;
-    HASH_FIND(hh, runtime->captures.pool_blocks, &id.slot, sizeof id.slot, one);
-    return one && one->range && one->block.id.generation == id.generation && one->block.id.table == id.table ? one
-                                                                                                             : NULL;
-}
-
 strata_pool_block *strata_pool_block_at(const strata_runtime *runtime, CUdeviceptr address)
 {
-    strata_pool_block *one = runtime->captures.pool_blocks;
-    while (one && (!one->range || address - one->block.address >= one->block.bytes))
-        one = one->hh.next;
-    return one;
+    for (const strata_capture_pool *pool = runtime->captures.pools; pool; pool = pool->next)
+        for (strata_pool_block *one = pool->blocks; one; one = one->next)
+            if (address - one->block.address < one->block.bytes)
+                return one;
+    return NULL;
 }
 
 /* The identity ends. The range is still live. */
-static strata_status end_block(strata_pool_block *one, const strata_block *block)
+static inline __attribute__((always_inline)) strata_status end_block(strata_pool_block *one, const strata_block *block)
 {
     strata_table *table = one->pool->runtime->table;
-    strata_entry *entry;
-    const strata_status status = strata_entry_retire_kept(table, block, &entry);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_entry_end_life(entry);
-    return STRATA_SUCCESS;
+    strata_entry *entry = one->entry;
+    strata_status status = STRATA_SUCCESS;
+    if (__builtin_expect(!strata_entry_retire_found(table, entry, block, STRATA_WORD_KEPT), 0))
+        status = strata_entry_retire_kept_slow(table, block, &entry);
+    if (status == STRATA_SUCCESS)
+        strata_entry_end_life(entry);
+    return status;
 }
 
 static void forget_block(strata_pool_block *one)
@@ -206,13 +234,13 @@ strata_status strata_pool_block_free(strata_pool_block *one, const strata_block 
     return STRATA_SUCCESS;
 }
 
-strata_status strata_pool_block_free_within(strata_pool_block *one, const strata_block *block, strata_nodes *after,
+strata_status strata_pool_block_free_within(strata_pool_block *one, const strata_block *block,
                                             strata_capture_place *place)
 {
     const strata_status status = end_block(one, block);
     if (status != STRATA_SUCCESS)
         return status;
-    strata_capture_ranges_give_within(&one->pool->ranges, one->range, one->capture, after, place);
+    strata_capture_ranges_give_within(&one->pool->ranges, one->range, one->capture, place);
     forget_block(one);
     return STRATA_SUCCESS;
 }

@@ -150,7 +150,8 @@ static strata_status add_segment(strata_capture_pool *pool, size_t bytes, size_t
     part.bytes &= ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
     strata_entry *entry = strata_table_lookup(runtime->table, block.id);
     strata_captures_lock(&runtime->captures);
-    const bool added = strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part);
+    const bool added =
+        strata_entry_keep(entry, block.id.generation) && strata_capture_ranges_add(&pool->ranges, &part, entry);
     if (added)
         pool->ranges.segments->block = block;
     strata_captures_unlock(&runtime->captures);
@@ -171,7 +172,7 @@ static size_t bytes_of(const strata_request *request)
     return (request->bytes + STRATA_CAPTURE_GRAIN - 1) & ~(size_t)(STRATA_CAPTURE_GRAIN - 1);
 }
 
-static strata_status check_take(const strata_capture_pool *pool, const strata_request *request)
+static __attribute__((cold)) strata_status refuse_take(const strata_capture_pool *pool, const strata_request *request)
 {
     const strata_status status = strata_capture_pool_check(pool);
     if (status != STRATA_SUCCESS)
@@ -182,24 +183,27 @@ static strata_status check_take(const strata_capture_pool *pool, const strata_re
     if (request->bytes > SIZE_MAX / 2)
         return strata_fail(STRATA_ERROR_OUT_OF_MEMORY, "%s is more than any device has",
                            strata_size_text(request->bytes).text);
-    return pool->sealed
-               ? strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
-                             strata_tag_name(strata_capture_pool_tag(pool)))
-               : STRATA_SUCCESS;
+    return strata_fail(STRATA_ERROR_SEALED, "the capture pool \"%s\" is sealed; unseal it to allocate from it",
+                       strata_tag_name(strata_capture_pool_tag(pool)));
+}
+
+static inline bool may_take(const strata_capture_pool *pool, const strata_request *request)
+{
+    return strata_device_record_is_current(pool->record, pool->word) &&
+           !(request->alignment & (request->alignment - 1)) && request->bytes <= SIZE_MAX / 2 && !pool->sealed;
 }
 
 strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
-                                       strata_capture_place *place, strata_pool_block **out)
+                                       strata_capture_place *place, strata_block *block, strata_pool_block **out)
 {
     bool failed;
     *out = NULL;
-    const strata_status status = check_take(pool, request);
-    if (status != STRATA_SUCCESS)
-        return status;
+    if (__builtin_expect(!may_take(pool, request), 0))
+        return refuse_take(pool, request);
     strata_capture_range *range =
         strata_capture_ranges_take(&pool->ranges, bytes_of(request), alignment_of(request), place, &failed);
     if (range) {
-        *out = strata_pool_block_publish(pool, range, request);
+        *out = strata_pool_block_publish(pool, range, request, block);
         failed = !*out;
     }
     if (range && failed)

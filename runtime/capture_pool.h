@@ -60,10 +60,11 @@ strata_status strata_capture_pools_reap(strata_runtime *runtime);
 /* STALE after a rebuild. */
 strata_status strata_capture_pool_check(const strata_capture_pool *pool);
 
-/* A block for work at a place of a capture; *out is NULL if no memory fits: then the pool has to grow. The lock is
- * held. Errors: STALE, SEALED, INVALID_VALUE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
+/* A block for work at a place of a capture, also in *block; *out is NULL if no memory fits: then the pool has to grow.
+ * The lock is held. Errors: STALE, SEALED, INVALID_VALUE, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY. */
 strata_status strata_capture_pool_take(strata_capture_pool *pool, const strata_request *request,
-                                       strata_capture_place *place, struct strata_pool_block **out);
+                                       strata_capture_place *place, strata_block *block,
+                                       struct strata_pool_block **out);
 
 /* Adds a segment that the request fits into. The lock is not held. Errors: those of a request to the stack. */
 strata_status strata_capture_pool_grow(strata_capture_pool *pool, const strata_request *request);

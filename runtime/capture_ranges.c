@@ -16,9 +16,10 @@ static size_t size_of(size_t bytes)
     return size < STRATA_CAPTURE_SIZES ? size : STRATA_CAPTURE_SIZES - 1;
 }
 
-static void link_range(strata_capture_ranges *ranges, strata_capture_range *range)
+static inline void link_range(strata_capture_ranges *ranges, strata_capture_range *range)
 {
     const size_t size = size_of(range->bytes);
+    range->size = (uint16_t)size;
     range->same_previous = NULL;
     range->same_next = ranges->free_by_size[size];
     if (range->same_next)
@@ -30,12 +31,23 @@ static void link_range(strata_capture_ranges *ranges, strata_capture_range *rang
 
 static void unlink_range(strata_capture_ranges *ranges, strata_capture_range *range)
 {
-    const size_t size = size_of(range->bytes);
+    const size_t size = range->size;
     if (range->same_next)
         range->same_next->same_previous = range->same_previous;
     if (range->same_previous)
         range->same_previous->same_next = range->same_next;
     else if (!(ranges->free_by_size[size] = range->same_next))
+        ranges->sizes[size / 64] &= ~(UINT64_C(1) << size % 64);
+    range->segment->free_bytes -= range->bytes;
+}
+
+/* The same, of the latest of a size. */
+static inline void unlink_first(strata_capture_ranges *ranges, const strata_capture_range *range, size_t size)
+{
+    ranges->free_by_size[size] = range->same_next;
+    if (range->same_next)
+        range->same_next->same_previous = NULL;
+    else
         ranges->sizes[size / 64] &= ~(UINT64_C(1) << size % 64);
     range->segment->free_bytes -= range->bytes;
 }
@@ -62,7 +74,7 @@ typedef struct run {
 } run;
 
 /* Of what was freed around a body, it uses what its node comes after. Of a node's bodies one runs at a time. */
-static bool may_use(const strata_capture_range *range, strata_capture_place *place)
+static inline bool may_use(const strata_capture_range *range, strata_capture_place *place)
 {
     if (range->live || !range->capture)
         return !range->live;
@@ -206,10 +218,11 @@ static bool end_run(strata_capture_ranges *ranges, strata_capture_range *range, 
 static strata_capture_range *take_latest(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                          strata_capture_place *place)
 {
-    strata_capture_range *range = ranges->free_by_size[size_of(bytes)];
+    const size_t size = size_of(bytes);
+    strata_capture_range *range = ranges->free_by_size[size];
     if (!range || range->bytes != bytes || range->address & (alignment - 1) || !may_use(range, place))
         return NULL;
-    unlink_range(ranges, range);
+    unlink_first(ranges, range, size);
     return range;
 }
 
@@ -238,23 +251,32 @@ static strata_capture_range *take_best(strata_capture_ranges *ranges, size_t byt
     return range;
 }
 
+static inline strata_capture_range *begin_use(strata_capture_ranges *ranges, strata_capture_range *range)
+{
+    range->live = true;
+    range->segment->live++;
+    ranges->in_use += range->bytes;
+    forget_order(range);
+    return range;
+}
+
+/* Out of the way of most takes. */
+static __attribute__((noinline)) strata_capture_range *
+take_other(strata_capture_ranges *ranges, size_t bytes, size_t alignment, strata_capture_place *place, bool *failed)
+{
+    strata_capture_range *range = take_best(ranges, bytes, alignment, place, failed);
+    return range ? begin_use(ranges, range) : NULL;
+}
+
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                                  strata_capture_place *place, bool *failed)
 {
     *failed = false;
     strata_capture_range *range = take_latest(ranges, bytes, alignment, place);
-    if (!range)
-        range = take_best(ranges, bytes, alignment, place, failed);
-    if (!range)
-        return NULL;
-    forget_order(range);
-    range->live = true;
-    range->segment->live++;
-    ranges->in_use += bytes;
-    return range;
+    return range ? begin_use(ranges, range) : take_other(ranges, bytes, alignment, place, failed);
 }
 
-bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block)
+bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block, strata_entry *entry)
 {
     strata_capture_segment *segment = strata_host_zalloc(sizeof *segment);
     strata_capture_range *range = segment ? strata_host_zalloc(sizeof *range) : NULL;
@@ -263,7 +285,7 @@ bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block
         return false;
     }
     *range = (strata_capture_range){.segment = segment, .address = block->address, .bytes = block->bytes};
-    *segment = (strata_capture_segment){.next = ranges->segments, .block = *block, .first = range};
+    *segment = (strata_capture_segment){.next = ranges->segments, .block = *block, .entry = entry, .first = range};
     ranges->segments = segment;
     link_range(ranges, range);
     ranges->reserved += block->bytes;
@@ -271,8 +293,8 @@ bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block
 }
 
 /* Whether what waits for the range, which was freed at the place, waits for its neighbour too. */
-static bool covers(const strata_capture_range *range, const strata_capture_range *neighbour,
-                   strata_capture_place *place)
+static inline bool covers(const strata_capture_range *range, const strata_capture_range *neighbour,
+                          strata_capture_place *place)
 {
     if (!neighbour || neighbour->live || neighbour->capture != range->capture)
         return false;
@@ -310,12 +332,10 @@ void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_ra
 }
 
 void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
-                                       strata_nodes *after, strata_capture_place *place)
+                                       strata_capture_place *place)
 {
     range->capture = capture;
     range->barred = false;
-    range->after = *after;
-    *after = (strata_nodes){0};
     free_range(ranges, range, place);
 }
 

@@ -22,15 +22,17 @@ typedef struct strata_capture_range {
     struct strata_capture_segment *segment;
     CUdeviceptr address;
     size_t bytes;
+    uint16_t size; /* while it is free: in which list of free ones */
     bool live;
     cuuint64_t capture; /* in which it was freed: it and bodies in it may use it again; 0: none that is under way */
     bool barred;        /* nor does that one: nothing could be learned of its uses */
-    strata_nodes after; /* where it was freed in a capture: nodes to come after */
+    strata_nodes after; /* where it was freed in a capture: nodes to come after; live: those of a free under way */
 } strata_capture_range;
 
 typedef struct strata_capture_segment {
     struct strata_capture_segment *next;
     strata_block block; /* of the stack */
+    strata_entry *entry;
     strata_capture_range *first;
     size_t live; /* ranges */
     size_t free_bytes;
@@ -51,16 +53,15 @@ typedef struct strata_capture_ranges {
 strata_capture_range *strata_capture_ranges_take(strata_capture_ranges *ranges, size_t bytes, size_t alignment,
                                                  strata_capture_place *place, bool *failed);
 
-/* Adds a block of the stack as a free segment. False without host memory. */
-bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block);
+/* Adds a block of the stack, of that entry, as a free segment. False without host memory. */
+bool strata_capture_ranges_add(strata_capture_ranges *ranges, const strata_block *block, strata_entry *entry);
 
 /* Frees a live range outside of captures. */
 void strata_capture_ranges_give(strata_capture_ranges *ranges, strata_capture_range *range);
 
-/* Frees it in a capture, with the nodes to come after, which are taken over: the place's front, and what else used it.
- * NULL place: the free has none. */
+/* Frees it in a capture. Its `after` has the place's front, and what else used it. NULL place: the free has none. */
 void strata_capture_ranges_give_within(strata_capture_ranges *ranges, strata_capture_range *range, cuuint64_t capture,
-                                       strata_nodes *after, strata_capture_place *place);
+                                       strata_capture_place *place);
 
 /* Gives back what was taken in vain: of the order that it had nothing is left, so that capture does not use it again.
  */

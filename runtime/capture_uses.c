@@ -131,13 +131,6 @@ bool strata_capture_add_part(strata_capture_uses *uses, strata_capture_pool *poo
 
 /* ---- marks ---- */
 
-void strata_capture_clear_marks(strata_capture_use *use)
-{
-    for (size_t i = 0; i < use->count; i++)
-        strata_nodes_free(&use->marks[i].nodes);
-    use->count = 0;
-}
-
 void strata_capture_free_marks(strata_capture_use *use)
 {
     strata_capture_clear_marks(use);
@@ -168,17 +161,24 @@ static void drop_replaced(strata_capture_use *use, bool writes, strata_capture_p
     use->count = kept;
 }
 
-strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place)
+strata_status strata_capture_mark_use_slow(strata_capture_use *use, bool writes, strata_capture_place *place)
 {
-    strata_nodes nodes = {0};
-    if ((use->count == use->room && !strata_capture_reserve_mark(use)) ||
-        !strata_nodes_add(&nodes, place->front->nodes, place->front->count)) {
-        strata_nodes_free(&nodes);
+    const size_t count = use->count;
+    if (count == use->room && !strata_capture_reserve_mark(use))
+        return strata_fail_host_memory("a use of a block in a capture");
+    strata_capture_mark *mark = &use->marks[count];
+    mark->writes = writes;
+    mark->nodes.items = NULL; /* what was there has moved, or was freed */
+    mark->nodes.count = 0;
+    if (!strata_nodes_add(&mark->nodes, place->front->nodes, place->front->count)) {
+        strata_nodes_free(&mark->nodes);
         return strata_fail_host_memory("a use of a block in a capture");
     }
-    if (use->count)
+    if (count)
         drop_replaced(use, writes, place);
-    use->marks[use->count++] = (strata_capture_mark){.writes = writes, .nodes = nodes};
+    if (use->count != count)
+        use->marks[use->count] = *mark;
+    use->count++;
     return STRATA_SUCCESS;
 }
 

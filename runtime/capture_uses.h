@@ -60,8 +60,29 @@ bool strata_capture_add_part(strata_capture_uses *uses, strata_capture_pool *poo
 bool strata_capture_reserve_mark(strata_capture_use *use);
 
 /* Notes work whose nodes are the place's front. Errors: OUT_OF_HOST_MEMORY. */
-strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place);
-void strata_capture_clear_marks(strata_capture_use *use); /* keeps their room */
+strata_status strata_capture_mark_use_slow(strata_capture_use *use, bool writes, strata_capture_place *place);
+static inline strata_status strata_capture_mark_use(strata_capture_use *use, bool writes, strata_capture_place *place)
+{
+    const strata_capture_front *front = place->front;
+    if (use->count || !use->room || front->count > 1)
+        return strata_capture_mark_use_slow(use, writes, place);
+    strata_capture_mark *mark = use->marks; /* the first, of a node at most, needs no host memory */
+    mark->writes = writes;
+    mark->nodes.items = NULL; /* what was there has moved, or was freed */
+    mark->nodes.count = front->count;
+    if (front->count)
+        mark->nodes.few[0] = front->nodes[0];
+    use->count = 1;
+    return STRATA_SUCCESS;
+}
+
+static inline void strata_capture_clear_marks(strata_capture_use *use) /* keeps their room */
+{
+    for (size_t i = 0; i < use->count; i++)
+        strata_nodes_free(&use->marks[i].nodes);
+    use->count = 0;
+}
+
 void strata_capture_free_marks(strata_capture_use *use);
 
 /* Frees the arrays; marks, references and pools are the caller's. */

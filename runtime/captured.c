@@ -8,14 +8,14 @@
 #include "runtime/captures.h"
 
 /* The log callback is the program's: errors are suppressed while the lock is held. */
-static void lock(strata_runtime *runtime)
+static inline void lock(strata_runtime *runtime)
 {
     strata_error_suppress_begin();
     strata_captures_lock(&runtime->captures);
 }
 
 /* Then raises the error of `status`. */
-static void unlock(strata_runtime *runtime, strata_status status)
+static inline void unlock(strata_runtime *runtime, strata_status status)
 {
     strata_captures_unlock(&runtime->captures);
     strata_error_suppress_end(status != STRATA_SUCCESS);
@@ -97,7 +97,7 @@ static strata_capture_place place_of(strata_capture *capture, CUstream stream, c
 }
 
 /* Adds the nodes that the place does not come after anyhow. */
-static bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
+static inline bool add_missing(strata_nodes *to, const strata_nodes *nodes, strata_capture_place *place)
 {
     bool added = true;
     for (size_t i = 0; i < nodes->count && added; i++) {
@@ -440,7 +440,7 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, strata_ref *
 /* ---- memory ---- */
 
 /* A new block's, and once its segment's. */
-static strata_status note_block(strata_capture *capture, strata_pool_block *one, strata_capture_place *place)
+static inline strata_status note_block(strata_capture *capture, strata_pool_block *one, strata_capture_place *place)
 {
     strata_capture_segment *segment = one->range->segment;
     if (segment->within != capture->id && !strata_capture_find_use(&capture->uses, segment->block.id)) {
@@ -459,33 +459,34 @@ static strata_status note_block(strata_capture *capture, strata_pool_block *one,
 
 /* With the places of the nodes whose bodies `inner` and the captures around it are, in `place` from `last` on. */
 static strata_status take_at(const strata_capture *inner, const strata_request *request, strata_capture_place *place,
-                             strata_capture_place *last, strata_pool_block **out)
+                             strata_capture_place *last, strata_block *block, strata_pool_block **out)
 {
     const strata_body *body = inner->body_of;
     if (!body)
-        return strata_capture_pool_take(inner->pool, request, place, out);
+        return strata_capture_pool_take(inner->pool, request, place, block, out);
     const strata_capture_front front = {
         .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = body->around->id, .nodes = &body->node, .count = 1};
     strata_capture_place around = place_of(body->around, body->from, &front);
     last->around = &around;
-    const strata_status status = take_at(body->around, request, place, &around, out);
+    const strata_status status = take_at(body->around, request, place, &around, block, out);
     last->around = NULL;
     return status;
 }
 
 /* *taken: false if the pool has to grow. The lock is held. */
-static strata_status take(strata_capture *capture, const strata_request *request, const strata_capture_front *front,
-                          strata_block *out, bool *taken)
+static inline __attribute__((always_inline)) strata_status take(strata_capture *capture, const strata_request *request,
+                                                                const strata_capture_front *front, strata_block *out,
+                                                                bool *taken)
 {
     strata_capture_place place = place_of(capture, request->stream, front);
     strata_pool_block *one = NULL;
     strata_status status = strata_capture_check_closed(capture);
     if (status == STRATA_SUCCESS)
-        status = take_at(capture, request, &place, &place, &one);
+        status = capture->body_of ? take_at(capture, request, &place, &place, out, &one)
+                                  : strata_capture_pool_take(capture->pool, request, &place, out, &one);
     *taken = one != NULL;
     if (!one)
         return status;
-    *out = one->block;
     status = note_block(capture, one, &place);
     if (status != STRATA_SUCCESS)
         strata_pool_block_take_back(one, out, capture->id);
@@ -543,7 +544,7 @@ bool strata_captured_allocate(strata_runtime *runtime, const strata_request *req
 /* ---- frees ---- */
 
 /* All work that used the block, and the front of the free's stream. */
-static bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
+static inline bool gather_uses(const strata_capture_use *use, strata_capture_place *place, strata_nodes *after)
 {
     bool added = strata_nodes_add(after, place->front->nodes, place->front->count);
     for (size_t i = 0; i < use->count && added; i++)
@@ -551,7 +552,7 @@ static bool gather_uses(const strata_capture_use *use, strata_capture_place *pla
     return added;
 }
 
-static strata_status refuse_own(const strata_block *block)
+static __attribute__((cold)) strata_status refuse_own(const strata_block *block)
 {
     return strata_fail(STRATA_ERROR_STREAM_MISUSE,
                        "block 0x%llx (tag \"%s\") was allocated in a capture on a stream that the program forked; free "
@@ -561,22 +562,22 @@ static strata_status refuse_own(const strata_block *block)
 
 /* The free of a block whose capture is under way, on `stream`, or with STRATA_STREAM_GONE behind its uses. A stream
  * that is not in that capture has no place in it. The lock is held. */
-static strata_status free_within(strata_capture *capture, strata_pool_block *one, const strata_block *block,
-                                 CUstream stream)
+static inline __attribute__((always_inline)) strata_status free_within(strata_capture *capture, strata_pool_block *one,
+                                                                       const strata_block *block, CUstream stream)
 {
-    strata_capture_front front = {.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    strata_nodes after = {0};
-    strata_status status = STRATA_SUCCESS;
-    if (stream != STRATA_STREAM_GONE)
-        status = strata_capture_ask(one->pool->runtime->device, stream, &front);
-    if (front.id != one->capture)
+    strata_capture_front front;
+    strata_nodes *after = &one->range->after;
+    const bool gone = stream == STRATA_STREAM_GONE;
+    strata_status status = gone ? STRATA_SUCCESS : strata_capture_ask(capture->runtime->device, stream, &front);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (gone || front.id != one->capture)
         front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
     strata_capture_place place = place_of(capture, stream, &front);
-    if (status == STRATA_SUCCESS && !gather_uses(&one->use, &place, &after))
-        status = strata_fail_host_memory("a free in a capture");
-    if (status == STRATA_SUCCESS)
-        status = strata_pool_block_free_within(one, block, &after, &place);
-    strata_nodes_free(&after);
+    status = gather_uses(&one->use, &place, after) ? strata_pool_block_free_within(one, block, &place)
+                                                   : strata_fail_host_memory("a free in a capture");
+    if (status != STRATA_SUCCESS)
+        strata_nodes_free(after);
     return status;
 }
 
@@ -697,48 +698,48 @@ static strata_pool_block *order_outside_uses(strata_runtime *runtime, strata_poo
     return strata_pool_block_find(runtime, mine.id);
 }
 
+static __attribute__((noinline)) strata_status
+free_touched(strata_runtime *runtime, cuuint64_t id, strata_pool_block *one, const strata_block *block, CUstream stream)
+{
+    strata_status status;
+    one = order_outside_uses(runtime, one, &status);
+    strata_capture *capture = strata_capture_find(runtime, id);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!one)
+        return strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
+    return capture ? free_within(capture, one, block, stream)
+                   : strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a free in it");
+}
+
+static __attribute__((cold)) strata_status refuse_around(const strata_block *block)
+{
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "block 0x%llx (tag \"%s\") was allocated in the capture around an open body; free it when the "
+                       "body is closed",
+                       (unsigned long long)block->address, strata_tag_name(block->tag));
+}
+
 static strata_status free_in_capture(strata_runtime *runtime, strata_capture *capture, strata_pool_block *one,
                                      const strata_block *block, CUstream stream, bool own)
 {
-    const CUstream origin = capture->stream;
-    const cuuint64_t id = capture->id;
-    if (strata_capture_has_body(capture))
-        return strata_fail(
-            STRATA_ERROR_STREAM_CAPTURE,
-            "block 0x%llx (tag \"%s\") was allocated in the capture around an open body; free it when the "
-            "body is closed",
-            (unsigned long long)block->address, strata_tag_name(block->tag));
-    if (own && one->block.stream != origin)
-        return refuse_own(block);
+    if (__builtin_expect(strata_capture_has_body(capture), 0))
+        return refuse_around(block);
     if (own)
         stream = one->block.stream;
-    const strata_entry *entry = strata_table_entry(runtime->table, one->slot);
-    if (atomic_load_explicit(&entry->touched, memory_order_relaxed)) {
-        strata_status status;
-        one = order_outside_uses(runtime, one, &status);
-        capture = strata_capture_find(runtime, id);
-        if (status != STRATA_SUCCESS)
-            return status;
-        if (!one)
-            return strata_block_refuse(runtime->table, block, STRATA_ERROR_DOUBLE_FREE);
-        if (!capture)
-            return strata_fail(STRATA_ERROR_STREAM_CAPTURE, "the capture ended during a free in it");
-    }
+    if (__builtin_expect(own && stream != capture->stream, 0))
+        return refuse_own(block);
+    if (__builtin_expect(atomic_load_explicit(&one->entry->touched, memory_order_relaxed), 0))
+        return free_touched(runtime, capture->id, one, block, stream);
     return free_within(capture, one, block, stream);
 }
 
-/* The free of a pool's block. The lock is held, and released. */
-static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
-                                     CUstream stream, bool own)
+/* The free of a pool's block whose capture has ended, or whose device is lost. The lock is held, and released. */
+static __attribute__((noinline)) strata_status free_outside(strata_runtime *runtime, strata_pool_block *one,
+                                                            const strata_block *block, CUstream stream, bool own)
 {
-    strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
     const bool usable = strata_device_is_usable(runtime->device);
     strata_status status = STRATA_SUCCESS;
-    if (capture && usable) {
-        status = free_in_capture(runtime, capture, one, block, stream, own);
-        unlock(runtime, status);
-        return status;
-    }
     const strata_block mine = one->block, segment = one->range->segment->block;
     bool kept = false;
     stream = stream_of_free(one, stream, own);
@@ -766,6 +767,18 @@ static strata_status defer_free(strata_runtime *runtime, const strata_block *blo
     return found ? status : free_kept(runtime, block, stream, own); /* its last keeper has gone meanwhile */
 }
 
+/* The free of a pool's block. The lock is held, and released. */
+static strata_status free_pool_block(strata_runtime *runtime, strata_pool_block *one, const strata_block *block,
+                                     CUstream stream, bool own)
+{
+    strata_capture *capture = one->capture ? strata_capture_find(runtime, one->capture) : NULL;
+    if (!capture || !strata_device_is_usable(runtime->device))
+        return free_outside(runtime, one, block, stream, own);
+    const strata_status status = free_in_capture(runtime, capture, one, block, stream, own);
+    unlock(runtime, status);
+    return status;
+}
+
 static strata_status free_kept(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
 {
     lock(runtime);
@@ -786,8 +799,6 @@ static strata_status free_kept(strata_runtime *runtime, const strata_block *bloc
  * held and locked. */
 static strata_capture_pool *exclude_launches(strata_runtime *runtime, const strata_block *block)
 {
-    if (runtime->tracks_plainly)
-        return NULL;
     strata_captures_lock(&runtime->captures);
     const strata_pool_block *one = strata_pool_block_find(runtime, block->id);
     strata_capture_pool *pool = one ? one->pool : NULL;
@@ -799,7 +810,8 @@ static strata_capture_pool *exclude_launches(strata_runtime *runtime, const stra
     return pool;
 }
 
-strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+static __attribute__((noinline)) strata_status free_between_launches(strata_runtime *runtime, const strata_block *block,
+                                                                     CUstream stream, bool own)
 {
     strata_capture_pool *pool = exclude_launches(runtime, block);
     const strata_status status = free_kept(runtime, block, stream, own);
@@ -808,6 +820,12 @@ strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block
     strata_lock_release(&pool->launches);
     const strata_status unheld = strata_capture_pool_unhold(pool);
     return status == STRATA_SUCCESS ? unheld : status;
+}
+
+strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+{
+    return runtime->tracks_plainly ? free_kept(runtime, block, stream, own)
+                                   : free_between_launches(runtime, block, stream, own);
 }
 
 bool strata_kept_block_is_freed(strata_runtime *runtime, const strata_block *block)

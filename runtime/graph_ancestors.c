@@ -163,7 +163,7 @@ static const strata_ancestors *ancestors_at(strata_capture_place *place)
     return place->ancestors;
 }
 
-bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node)
+bool strata_capture_place_is_after_slow(strata_capture_place *place, CUgraphNode node)
 {
     const strata_capture_front *front = place->front;
     for (size_t i = 0; i < front->count; i++)
@@ -171,12 +171,4 @@ bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node
             return true;
     const strata_ancestors *ancestors = front->count ? ancestors_at(place) : NULL;
     return ancestors && strata_ancestors_have(ancestors, node);
-}
-
-bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes)
-{
-    for (size_t i = 0; i < nodes->count; i++)
-        if (!strata_capture_place_is_after(place, strata_nodes_items(nodes)[i]))
-            return false;
-    return true;
 }

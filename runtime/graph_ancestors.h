@@ -43,7 +43,20 @@ typedef struct strata_capture_place {
 } strata_capture_place;
 
 /* Whether that work comes after a node, or all of them. False if it cannot be learned. */
-bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node);
-bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes);
+bool strata_capture_place_is_after_slow(strata_capture_place *place, CUgraphNode node);
+static inline bool strata_capture_place_is_after(strata_capture_place *place, CUgraphNode node)
+{
+    const strata_capture_front *front = place->front;
+    return (front->count && front->nodes[0] == node) || strata_capture_place_is_after_slow(place, node);
+}
+
+static inline bool strata_capture_place_is_after_all(strata_capture_place *place, const strata_nodes *nodes)
+{
+    const CUgraphNode *items = strata_nodes_items(nodes);
+    for (size_t i = 0; i < nodes->count; i++)
+        if (!strata_capture_place_is_after(place, items[i]))
+            return false;
+    return true;
+}
 
 #endif

@@ -42,7 +42,7 @@ bool strata_nodes_push(strata_nodes *nodes, CUgraphNode node)
     return true;
 }
 
-bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count)
+bool strata_nodes_add_missing(strata_nodes *nodes, const CUgraphNode *added, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         if (!strata_nodes_has(nodes, added[i]) && !strata_nodes_push(nodes, added[i]))
@@ -59,11 +59,19 @@ void strata_nodes_free_items(strata_nodes *nodes)
 
 /* ---- fronts ---- */
 
-strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front)
+static strata_status refuse_ask(CUresult result, strata_capture_front *front)
 {
     *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
+    return strata_fail_driver(result, "cuStreamGetCaptureInfo", "looking for a stream's capture%s",
+                              strata_stream_hint(result));
+}
+
+/* The calling thread's default stream: it needs the context. */
+static __attribute__((noinline)) strata_status ask_default(strata_device *device, CUstream stream,
+                                                           strata_capture_front *front)
+{
     const unsigned needs = strata_call_scope_for(stream);
-    if (!strata_cu.StreamGetCaptureInfo || needs & STRATA_CALL_SCOPE_LEGACY)
+    if (needs & STRATA_CALL_SCOPE_LEGACY)
         return STRATA_SUCCESS; /* the legacy stream is never captured */
     strata_call_scope scope;
     const strata_status status = strata_call_scope_enter(&scope, device, needs);
@@ -72,9 +80,17 @@ strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_
     const CUresult result =
         strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &front->graph, &front->nodes, &front->count);
     strata_call_scope_leave(&scope);
-    if (result == CUDA_SUCCESS)
-        return STRATA_SUCCESS;
+    return result == CUDA_SUCCESS ? STRATA_SUCCESS : refuse_ask(result, front);
+}
+
+strata_status strata_capture_ask(strata_device *device, CUstream stream, strata_capture_front *front)
+{
     *front = (strata_capture_front){.status = CU_STREAM_CAPTURE_STATUS_NONE};
-    return strata_fail_driver(result, "cuStreamGetCaptureInfo", "looking for a stream's capture%s",
-                              strata_stream_hint(result));
+    if (!strata_cu.StreamGetCaptureInfo)
+        return STRATA_SUCCESS;
+    if (strata_call_scope_for(stream))
+        return ask_default(device, stream, front);
+    const CUresult result =
+        strata_cu.StreamGetCaptureInfo(stream, &front->status, &front->id, &front->graph, &front->nodes, &front->count);
+    return __builtin_expect(result == CUDA_SUCCESS, 1) ? STRATA_SUCCESS : refuse_ask(result, front);
 }

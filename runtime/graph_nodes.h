@@ -22,7 +22,17 @@ bool strata_nodes_has(const strata_nodes *nodes, CUgraphNode node);
 bool strata_nodes_push(strata_nodes *nodes, CUgraphNode node);
 
 /* Adds those that are missing. False without host memory: some may be added. */
-bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count);
+bool strata_nodes_add_missing(strata_nodes *nodes, const CUgraphNode *added, size_t count);
+static inline bool strata_nodes_add(strata_nodes *nodes, const CUgraphNode *added, size_t count)
+{
+    if (count > 1 || (count && nodes->count))
+        return strata_nodes_add_missing(nodes, added, count);
+    if (count) /* few[0] is the first of an empty set */
+        *(nodes->items ? nodes->items : nodes->few) = *added;
+    nodes->count += count;
+    return true;
+}
+
 void strata_nodes_free_items(strata_nodes *nodes);
 
 static inline void strata_nodes_free(strata_nodes *nodes)

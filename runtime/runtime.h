@@ -15,6 +15,12 @@
 struct strata_ref;
 struct strata_capture;
 
+/* Of all capture pools, by slot: see runtime/capture_blocks.h. */
+typedef struct strata_pool_block_map {
+    struct strata_pool_block **buckets; /* a power of two; NULL before the first pool */
+    uint32_t mask, count;
+} strata_pool_block_map;
+
 /* See runtime/captures.h. */
 typedef struct strata_captures {
     strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
@@ -22,7 +28,7 @@ typedef struct strata_captures {
     _Atomic bool used;     /* a pool was made; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
-    struct strata_pool_block *pool_blocks; /* of all pools, by slot */
+    strata_pool_block_map pool_blocks;
     strata_kept_blocks kept;
     strata_status (*end_pool)(strata_capture_pool *pool); /* constant: called when its last holder is gone */
     uint64_t graphs;                                      /* that exist */

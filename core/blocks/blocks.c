@@ -357,10 +357,9 @@ strata_status strata_entry_retire_slow(strata_table *table, const strata_block *
     return retire(table, block, false, out);
 }
 
-strata_status strata_entry_retire_kept(strata_table *table, const strata_block *block, strata_entry **out)
+strata_status strata_entry_retire_kept_slow(strata_table *table, const strata_block *block, strata_entry **out)
 {
-    *out = strata_entry_retire_fast(table, block, STRATA_WORD_KEPT);
-    return *out ? STRATA_SUCCESS : retire(table, block, true, out);
+    return retire(table, block, true, out);
 }
 
 bool strata_entry_keep(strata_entry *entry, uint64_t generation)

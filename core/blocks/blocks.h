@@ -198,13 +198,13 @@ uint32_t strata_table_slot_limit(strata_table *table);
  * caller soon releases it. Advances *slot. NULL: none. */
 strata_entry *strata_table_lock_next(const strata_table *table, uint32_t *slot, uint32_t end);
 
-/* Marks a live block as kept; false if its generation is not live. Its next free is strata_entry_retire_kept, or comes
+/* Marks a live block as kept; false if its generation is not live. Its next free retires it as a kept one, or comes
  * after strata_entry_unkeep. */
 bool strata_entry_keep(strata_entry *entry, uint64_t generation);
 void strata_entry_unkeep(strata_entry *entry, uint64_t generation);
 
-/* As strata_entry_retire, of a kept block. */
-strata_status strata_entry_retire_kept(strata_table *table, const strata_block *block, strata_entry **out);
+/* As strata_entry_retire, of a kept block, where strata_entry_retire_found has not retired it. */
+strata_status strata_entry_retire_kept_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
 /* Undoes strata_entry_retire: the free failed. */
 void strata_entry_revive(strata_entry *entry);
@@ -283,12 +283,10 @@ void strata_entry_unlock(strata_entry *entry);
 /* ---- the fast paths of owners ---- */
 
 /* `mark`: 0, or STRATA_WORD_KEPT for a block that its creator keeps. */
-static inline __attribute__((always_inline)) void strata_entry_publish_marked(strata_table *table, uint32_t slot,
-                                                                              strata_timeline *alloc_timeline,
-                                                                              bool alloc_known, uint64_t mark,
-                                                                              strata_block *block)
+static inline __attribute__((always_inline)) void
+strata_entry_publish_marked(const strata_table *table, strata_entry *entry, uint32_t slot,
+                            strata_timeline *alloc_timeline, bool alloc_known, uint64_t mark, strata_block *block)
 {
-    strata_entry *entry = strata_table_entry(table, slot);
     const strata_thread *thread = strata_thread_current;
     strata_point first = strata_timeline_now(alloc_timeline);
     uint64_t generation = (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
@@ -306,7 +304,7 @@ static inline __attribute__((always_inline)) void strata_entry_publish_marked(st
         strata_timeline_add_block(alloc_timeline);
     atomic_store_explicit(&entry->last_write, first | STRATA_POINT_WRITE, memory_order_relaxed);
     atomic_store_explicit(&entry->last_read, 0, memory_order_relaxed);
-    block->device = table->device->ordinal;
+    block->device = table->ordinal;
     block->id.table = strata_table_id(table);
     block->id.slot = slot;
     block->id.generation = generation;
@@ -319,7 +317,7 @@ static inline __attribute__((always_inline)) void strata_entry_publish(strata_ta
                                                                        strata_timeline *alloc_timeline,
                                                                        bool alloc_known, strata_block *block)
 {
-    strata_entry_publish_marked(table, slot, alloc_timeline, alloc_known, 0, block);
+    strata_entry_publish_marked(table, strata_table_entry(table, slot), slot, alloc_timeline, alloc_known, 0, block);
 }
 
 /* For an entry that keeps its address and size. The caller has stored the first point; *block gets all facts. `origin`
@@ -374,20 +372,26 @@ static inline bool strata_entry_try_retire(strata_entry *entry, uint64_t *word)
 
 strata_status strata_entry_retire_slow(strata_table *table, const strata_block *block, strata_entry **out);
 
-/* For a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. NULL:
- * take the slow path. The word is read before the facts, lest they be the previous block's, and changed after them,
- * which fails if they were the next block's. */
+/* For a live, unpinned block whose generation is not the last, and whose mark is `mark`: 0 or STRATA_WORD_KEPT. The
+ * entry is its slot's. False: take the slow path. The word is read before the facts, lest they be the previous block's,
+ * and changed after them, which fails if they were the next block's. */
+static inline bool strata_entry_retire_found(const strata_table *table, strata_entry *entry, const strata_block *block,
+                                             uint64_t mark)
+{
+    const uint64_t generation = block->id.generation;
+    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
+    return generation < STRATA_GENERATION_LAST && atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
+           !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
+           strata_entry_try_retire(entry, &word);
+}
+
+/* As above, of a block whose entry is to be found. NULL: take the slow path. */
 static inline strata_entry *strata_entry_retire_fast(const strata_table *table, const strata_block *block,
                                                      uint64_t mark)
 {
     strata_entry *entry = strata_table_lookup(table, block->id);
-    const uint64_t generation = block->id.generation;
-    uint64_t word = generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE | mark;
-    bool valid = entry && generation < STRATA_GENERATION_LAST &&
-                 atomic_load_explicit(&entry->word, memory_order_acquire) == word &&
-                 !strata_entry_own_pins(entry, generation) && strata_entry_has_facts(table, entry, block) &&
-                 strata_entry_try_retire(entry, &word);
-    return __builtin_expect(valid, 1) ? entry : NULL;
+    const bool retired = entry && strata_entry_retire_found(table, entry, block, mark);
+    return __builtin_expect(retired, 1) ? entry : NULL;
 }
 
 /* Turns LIVE or QUARANTINED into RETIRED, for exactly one free. Checks identity, facts, device and pins. Afterwards the

@@ -579,22 +579,16 @@ static bool copy_more(const strata_more_points *more, strata_more_points **out)
     return true;
 }
 
-bool strata_uses_inherit(const strata_table *table, strata_block_id from, strata_entry *target)
+bool strata_uses_inherit_slow(strata_entry *source, uint64_t generation, strata_entry *target)
 {
-    strata_entry *source = strata_table_lookup(table, from);
-    if (!source)
+    strata_more_points *more;
+    if (!strata_entry_lock(source, generation))
         return true;
-    entry_points points = load_points(source);
-    strata_more_points *more = NULL;
-    if (__builtin_expect(points.more != NULL, 0)) {
-        if (!strata_entry_lock(source, from.generation))
-            return true;
-        points = load_points(source);
-        const bool copied = copy_more(points.more, &more);
-        strata_entry_unlock(source);
-        if (!copied)
-            return false;
-    }
+    const entry_points points = load_points(source);
+    const bool copied = copy_more(points.more, &more);
+    strata_entry_unlock(source);
+    if (!copied)
+        return false;
     atomic_store_explicit(&target->last_write, points.write, memory_order_relaxed);
     atomic_store_explicit(&target->last_read, points.read, memory_order_relaxed);
     atomic_store_explicit(&target->more, more, memory_order_relaxed);

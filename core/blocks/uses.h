@@ -81,11 +81,21 @@ static inline bool strata_uses_are_settled(const strata_entry *entry, strata_poi
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
-/* What comes after the target comes after the uses of `from` so far, too: for a block that was cut out of another one
- * and that no other thread knows yet. A use of `from` that is recorded meanwhile may be missed. False without host
- * memory.
- */
-bool strata_uses_inherit(const strata_table *table, strata_block_id from, strata_entry *target);
+/* What comes after the target comes after the uses of `source` so far, too, a live block of that generation: for a
+ * block that was cut out of it and that no other thread knows yet. A use of the source that is recorded meanwhile may
+ * be missed. False without host memory. */
+bool strata_uses_inherit_slow(strata_entry *source, uint64_t generation, strata_entry *target);
+static inline bool strata_uses_inherit(strata_entry *source, uint64_t generation, strata_entry *target)
+{
+    const strata_point write = atomic_load_explicit(&source->last_write, memory_order_relaxed);
+    const strata_point read = atomic_load_explicit(&source->last_read, memory_order_relaxed);
+    if (__builtin_expect(atomic_load_explicit(&source->more, memory_order_relaxed) != NULL, 0))
+        return strata_uses_inherit_slow(source, generation, target);
+    atomic_store_explicit(&target->last_write, write, memory_order_relaxed);
+    atomic_store_explicit(&target->last_read, read, memory_order_relaxed);
+    atomic_store_explicit(&target->more, NULL, memory_order_relaxed);
+    return true;
+}
 
 /* Visits each point of a retired entry until a call fails. */
 strata_status strata_uses_visit(const strata_entry *entry, strata_status (*visit)(strata_point point, void *data),

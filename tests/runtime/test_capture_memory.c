@@ -9,13 +9,14 @@
 #include <string.h>
 
 static _Thread_local size_t countdown; /* of allocations of host memory to the one that fails; 0: none */
+static _Thread_local size_t refused;   /* bytes of allocations that all fail; 0: none */
 
 void *__real_strata_host_zalloc(size_t bytes);
 void *__wrap_strata_host_zalloc(size_t bytes);
 
 void *__wrap_strata_host_zalloc(size_t bytes)
 {
-    return countdown && --countdown == 0 ? NULL : __real_strata_host_zalloc(bytes);
+    return (countdown && --countdown == 0) || (refused && bytes == refused) ? NULL : __real_strata_host_zalloc(bytes);
 }
 
 /* ---- walks ---- */
@@ -307,6 +308,45 @@ static void a_used_up_slot_is_not_used_again(test_fixture *fixture)
     test_stream_close(fixture, stream);
 }
 
+/* More blocks than the map of blocks has buckets, while it cannot grow, and then as many again. */
+static void blocks_are_found_in_a_map_that_is_too_full(test_fixture *fixture)
+{
+    enum { BLOCKS = 1000 };
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    static strata_block blocks[BLOCKS];
+    strata_block found;
+    if (test_is_swept())
+        return;
+    begin(fixture, stream, NULL);
+    const strata_pool_block_map *map = &fixture->runtime->captures.pool_blocks;
+    const size_t buckets = (size_t)map->mask + 1, count = 3 * buckets;
+    assert_true(count <= BLOCKS);
+    refused = 2 * buckets * sizeof(struct strata_pool_block *);
+    for (size_t i = 0; i < count; i++) {
+        if (i == 2 * buckets) {
+            assert_true(map->mask + 1 == buckets);
+            refused = 0;
+        }
+        blocks[i] = test_allocate(fixture, 1, stream);
+    }
+    assert_true(map->mask + 1 > buckets && map->count == count);
+    for (size_t i = 0; i < count; i++) {
+        check_ok(strata_runtime_find(fixture->runtime, blocks[i].address, &found));
+        assert_true(found.id.slot == blocks[i].id.slot && found.id.generation == blocks[i].id.generation);
+    }
+    for (size_t i = 0; i < count; i += 2)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(strata_runtime_find(fixture->runtime, blocks[i].address, &found),
+                         i % 2 ? STRATA_SUCCESS : STRATA_ERROR_FOREIGN_POINTER);
+    for (size_t i = 1; i < count; i += 2)
+        check_ok(strata_runtime_deallocate(fixture->runtime, &blocks[i]));
+    check_ok(strata_capture_discard(fixture->runtime, stream));
+    forget_capture(stream);
+    assert_int_equal(map->count, 0);
+    test_stream_close(fixture, stream);
+}
+
 /* ---- ranges ---- */
 
 enum { SEGMENTS = 3, SEGMENT = 64 * STRATA_CAPTURE_GRAIN, LIVE = 64, ROUNDS = 20000 };
@@ -400,21 +440,20 @@ static void memory_is_found_if_there_is_any(void **state)
             .status = CU_STREAM_CAPTURE_STATUS_ACTIVE, .id = 7 + i / 2, .nodes = &nodes[i], .count = 1};
     for (size_t i = 0; i < SEGMENTS; i++)
         assert_true(strata_capture_ranges_add(
-            &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}));
+            &ranges, &(strata_block){.address = base + 2 * i * SEGMENT, .bytes = SEGMENT >> i}, NULL));
     for (size_t round = 0; round < ROUNDS; round++) {
         const size_t which = next_random(&random, LIVE), at = next_random(&random, PLACES);
         const strata_capture_front *front = &fronts[at];
         strata_ancestors *known = NULL;
         strata_capture_place place = {.stream = (CUstream)(0x10 + at), .front = front, .known = &known};
         if (live[which]) {
-            strata_nodes after = {.few = {front->nodes[0]}, .count = 1};
             const size_t how = next_random(&random, 40);
             if (how == 0)
                 strata_capture_ranges_give_barred(&ranges, live[which], front->id);
             else if (how % 2)
                 strata_capture_ranges_give(&ranges, live[which]);
-            else
-                strata_capture_ranges_give_within(&ranges, live[which], front->id, &after, &place);
+            else if (strata_nodes_add(&live[which]->after, front->nodes, 1))
+                strata_capture_ranges_give_within(&ranges, live[which], front->id, &place);
             live[which] = NULL;
         } else {
             const size_t bytes = STRATA_CAPTURE_GRAIN * (1 + next_random(&random, next_random(&random, 4) ? 8 : 40));
@@ -457,6 +496,7 @@ int main(void)
                                       TEST_CASE(a_capture_asks_for_each_node_once_a_stream),
                                       TEST_CASE(a_graph_has_each_of_many_blocks_once),
                                       TEST_CASE(a_request_without_host_memory_gives_back_what_it_took_in_order),
+                                      TEST_CASE(blocks_are_found_in_a_map_that_is_too_full),
                                       TEST_CASE(a_spare_block_is_not_found),
                                       TEST_CASE(a_used_up_slot_is_not_used_again),
                                       TEST_CASE(slots_come_back_with_the_pool),
