@@ -54,6 +54,9 @@ strata_status strata_check_device_now(strata_device *device);
 bool strata_device_has_its_context(const strata_device *device);
 bool strata_devices_look(void);
 
+/* Treats the context as reset: a fault has ended it, so that no call in it succeeds and nothing of it can be ended. */
+void strata_device_abandon(strata_device *device);
+
 /* By ordinal; replaced after a reset. Written under a lock of device.c; never freed. */
 extern _Atomic(strata_device *) strata_devices[STRATA_DEVICE_LIMIT] __attribute__((visibility("hidden")));
 

@@ -32,6 +32,12 @@ bool strata_device_has_its_context(const strata_device *device)
            strata_cu.DevicePrimaryCtxGetState(device->handle, &flags, &active) != CUDA_SUCCESS || active;
 }
 
+void strata_device_abandon(strata_device *device)
+{
+    atomic_store_explicit(&device->lost, true, memory_order_release);
+    strata_driver_set_reset();
+}
+
 bool strata_devices_look(void)
 {
     bool found = false;
@@ -39,8 +45,7 @@ bool strata_devices_look(void)
         strata_device *device = strata_device_if_open(ordinal);
         if (!device || strata_device_is_lost(device) || strata_device_has_its_context(device))
             continue;
-        atomic_store_explicit(&device->lost, true, memory_order_release);
-        strata_driver_set_reset();
+        strata_device_abandon(device);
         found = true;
     }
     return found;

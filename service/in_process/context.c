@@ -143,18 +143,23 @@ static void begin(strata_service *service, strata_future *request)
 
 /* ---- the end ---- */
 
-/* BUSY goes back to the caller; what a lost context refuses to end is left. */
-static strata_status end_runtime(strata_runtime *runtime, bool may_wait)
+/* In a context that a fault has ended, the driver refuses to end anything: then it is ended without the driver. Errors:
+ * BUSY. */
+static strata_status end_runtime(strata_runtime *runtime)
 {
+    strata_device *device = runtime->device;
     const strata_status status = strata_runtime_abandon(runtime);
-    return status == STRATA_ERROR_BUSY && may_wait ? status : STRATA_SUCCESS;
+    if (status != STRATA_ERROR_DRIVER || strata_device_is_lost(device))
+        return status;
+    strata_device_abandon(device);
+    return strata_runtime_abandon(runtime);
 }
 
 static strata_status end_retired(service_context *context)
 {
     while (context->retired) {
         service_retired *retired = context->retired;
-        const strata_status status = end_runtime(retired->runtime, true);
+        const strata_status status = end_runtime(retired->runtime);
         if (status != STRATA_SUCCESS)
             return status;
         context->retired = retired->next;
@@ -175,7 +180,7 @@ static strata_status close_in_process(strata_service *service)
         service_fences_close(context);
         service_modules_close(context, is_usable(context));
         service_lanes_close(context);
-        const strata_status status = end_runtime(context->runtime, true);
+        const strata_status status = end_runtime(context->runtime);
         if (status != STRATA_SUCCESS)
             return status;
         context->runtime = NULL;

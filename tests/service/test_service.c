@@ -128,13 +128,14 @@ static void an_answer_is_taken_once(void **state)
 {
     (void)state;
     strata_future *future;
-    strata_answer answer;
+    strata_answer answer, again;
     check_ok(strata_service_allocate(service, STRATA_ELEMENT_F32, 4, NULL, &future));
     check_ok(strata_future_wait(future));
     check_ok(strata_future_wait(future));
     check_ok(strata_future_take(future, &answer));
-    check_status(strata_future_take(future, &answer), STRATA_ERROR_INVALID_VALUE);
-    assert_null(answer.ref);
+    check_status(strata_future_take(future, &again), STRATA_ERROR_INVALID_VALUE);
+    assert_null(again.ref);
+    check_ok(strata_ref_release(answer.ref));
     strata_future_release(future);
     strata_service_stats stats;
     check_ok(strata_service_get_stats(service, &stats));
