@@ -6,7 +6,6 @@
 
 #include "core/base/host_memory.h"
 #include "core/streams/call_scope.h"
-#include "core/streams/stream_map.h"
 
 /* PTDS programs see a macro of this name. */
 #undef strata_blas_batch_create
@@ -140,10 +139,9 @@ strata_status strata_blas_batch_create(strata_blas *blas, const strata_blas_oper
         return status;
     if (!operands || !count || count > SIZE_MAX / sizeof *batch->blocks)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_blas_batch_create: there is no operand, or too many");
-    if (strata_stream_is_capturing(blas->runtime->device, stream, false))
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "a batch is made on a stream that is being captured; make it before the capture");
-    status = make(blas, count, &batch);
+    status = blas_check_not_captured(blas->runtime, stream, "a batch of matrices is made");
+    if (status == STRATA_SUCCESS)
+        status = make(blas, count, &batch);
     if (status == STRATA_SUCCESS)
         status = fill(blas, operands, count, stream, batch);
     if (status == STRATA_SUCCESS) {

@@ -67,16 +67,26 @@ strata_status blas_check_order(strata_blas_order order, const char *name)
                        "%s: the order of the matrices is not said: STRATA_BLAS_ROWS or STRATA_BLAS_COLUMNS", name);
 }
 
+strata_status blas_check_not_captured(const strata_runtime *runtime, CUstream stream, const char *what)
+{
+    if (!strata_stream_is_capturing(runtime->device, stream, true))
+        return STRATA_SUCCESS;
+    if (!strata_stream_is_capturing(runtime->device, stream, false))
+        return strata_fail(STRATA_ERROR_DRIVER, "%s, and the driver does not say whether its stream is being captured",
+                           what);
+    return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                       "%s on a stream that is being captured; do it before the capture, or on another stream", what);
+}
+
 /* ---- the handle ---- */
 
 static strata_status allocate_workspace(strata_blas *blas, CUstream stream)
 {
     strata_block block;
     strata_request request = {.bytes = blas->workspace_bytes, .stream = stream};
-    if (strata_stream_is_capturing(blas->runtime->device, stream, false))
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "a BLAS handle is made on a stream that is being captured; make it before the capture");
-    strata_status status = strata_tag_intern(workspace_tag, &request.tag);
+    strata_status status = blas_check_not_captured(blas->runtime, stream, "a BLAS handle is made");
+    if (status == STRATA_SUCCESS)
+        status = strata_tag_intern(workspace_tag, &request.tag);
     if (status == STRATA_SUCCESS)
         status = strata_runtime_allocate_request(blas->runtime, &request, &block);
     if (status != STRATA_SUCCESS)

@@ -82,6 +82,10 @@ strata_status blas_submit(strata_blas *blas, const blas_work *work, CUstream str
 strata_status blas_check(const strata_blas *blas, const char *call);
 strata_status blas_read_call(const strata_blas *blas, const char *name, const void *given, void *into, size_t known);
 
+/* STREAM_CAPTURE if the stream is being captured, by Strata or another; `what` begins the message, as "a batch is
+ * made". DRIVER if the driver does not say. */
+strata_status blas_check_not_captured(const strata_runtime *runtime, CUstream stream, const char *what);
+
 strata_status blas_check_order(strata_blas_order order, const char *name);
 
 /* LIBRARY, with the library's own text. */

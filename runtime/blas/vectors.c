@@ -2,7 +2,6 @@
 #include "runtime/blas/internal.h"
 
 #include "core/streams/call_scope.h"
-#include "core/streams/stream_map.h"
 
 /* PTDS programs see macros of these names. */
 #undef strata_blas_axpy
@@ -163,11 +162,9 @@ static strata_status value_of(strata_blas *blas, size_t n, const strata_blas_ope
 {
     blas_memory memory;
     strata_block block;
-    if (strata_stream_is_capturing(blas->runtime->device, stream, false))
-        return strata_fail(STRATA_ERROR_STREAM_CAPTURE,
-                           "a value for the host is wanted on a stream that is being captured; let the result stay on "
-                           "the device, by strata_blas_dot or strata_blas_nrm2");
-    strata_status status = blas_operand_resolve_real(x, "x", STRATA_ELEMENT_NONE, &memory);
+    strata_status status = blas_check_not_captured(blas->runtime, stream, "a result is wanted on the host");
+    if (status == STRATA_SUCCESS)
+        status = blas_operand_resolve_real(x, "x", STRATA_ELEMENT_NONE, &memory);
     if (status == STRATA_SUCCESS)
         status = strata_runtime_allocate(blas->runtime, sizeof(double), stream, &block);
     if (status != STRATA_SUCCESS)

@@ -21,11 +21,14 @@ static strata_ref *blas_refs[TEST_BLAS_ROOM];
 static size_t blas_ref_count;
 static strata_blas_batch *blas_batches[8];
 static size_t blas_batch_count;
+static strata_launch blas_launch;
 static void (*blas_also_clear)(void);
 
 static inline void blas_clear(void)
 {
     strata_error_suppress_begin();
+    if (blas_launch.runtime)
+        strata_launch_end(&blas_launch);
     if (blas_also_clear)
         blas_also_clear();
     while (blas_batch_count)
@@ -145,18 +148,17 @@ static inline void blas_write(test_fixture *fixture, strata_ref *ref, const doub
     const strata_element type = strata_ref_type(ref);
     const size_t bytes = strata_element_bytes(type), count = strata_ref_len(ref);
     static unsigned char staged[TEST_BLAS_VALUES * sizeof(double)];
-    strata_launch launch;
     CUdeviceptr address;
     assert_true(count <= TEST_BLAS_VALUES);
     for (size_t i = 0; i < count; i++)
         blas_encode(type, values[i], staged + i * bytes);
     check_ok(strata_ref_raw_device_ptr(ref, &address));
-    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
-    check_ok(strata_launch_use_ref(&launch, ref, STRATA_ACCESS_WRITE));
-    check_ok(strata_launch_preflight(&launch));
+    check_ok(strata_launch_begin(&blas_launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    check_ok(strata_launch_use_ref(&blas_launch, ref, STRATA_ACCESS_WRITE));
+    check_ok(strata_launch_preflight(&blas_launch));
     check_cu(test_cu()->MemcpyHtoDAsync(address, staged, count * bytes, stream));
-    check_ok(strata_launch_commit(&launch));
-    check_ok(strata_launch_end(&launch));
+    check_ok(strata_launch_commit(&blas_launch));
+    check_ok(strata_launch_end(&blas_launch));
 }
 
 static inline strata_ref *blas_ref(test_fixture *fixture, strata_element type, const double *values, size_t count,
@@ -184,15 +186,14 @@ static inline void blas_drop(strata_ref *ref)
 /* Submits a copy of the values to pinned memory, as a launch. */
 static inline const unsigned char *blas_copy(test_fixture *fixture, strata_ref *ref, CUstream stream)
 {
-    strata_launch launch;
     strata_ref_memory memory;
     check_ok(strata_ref_access(ref, &memory));
-    check_ok(strata_launch_begin(&launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
-    check_ok(strata_launch_use_ref(&launch, ref, STRATA_ACCESS_READ));
-    check_ok(strata_launch_preflight(&launch));
+    check_ok(strata_launch_begin(&blas_launch, fixture->runtime, stream, STRATA_LAUNCH_STRICT));
+    check_ok(strata_launch_use_ref(&blas_launch, ref, STRATA_ACCESS_READ));
+    check_ok(strata_launch_preflight(&blas_launch));
     const unsigned char *seen = test_copy_back(fixture, memory.address, memory.bytes, stream);
-    check_ok(strata_launch_commit(&launch));
-    check_ok(strata_launch_end(&launch));
+    check_ok(strata_launch_commit(&blas_launch));
+    check_ok(strata_launch_end(&blas_launch));
     return seen;
 }
 
