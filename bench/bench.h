@@ -43,5 +43,6 @@ void bench_threads(const bench *self);
 void bench_layers(const bench *self);
 void bench_references(const bench *self);
 void bench_graphs(const bench *self);
+void bench_blas(const bench *self);
 
 #endif

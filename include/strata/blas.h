@@ -69,24 +69,20 @@ typedef struct strata_blas_operand {
 
 static inline strata_blas_operand strata_blas_of_ref(strata_ref *ref)
 {
-    strata_blas_operand operand = {0};
-    operand.ref = ref;
+    const strata_blas_operand operand = {ref, NULL, NULL, STRATA_ELEMENT_NONE, 0, 0, 0, 0};
     return operand;
 }
 
 /* The block's facts are read during the call alone. */
 static inline strata_blas_operand strata_blas_of_block(const strata_block *block, strata_element type)
 {
-    strata_blas_operand operand = {0};
-    operand.block = block;
-    operand.type = type;
+    const strata_blas_operand operand = {NULL, block, NULL, type, 0, 0, 0, 0};
     return operand;
 }
 
 static inline strata_blas_operand strata_blas_of_batch(const strata_blas_batch *batch)
 {
-    strata_blas_operand operand = {0};
-    operand.batch = batch;
+    const strata_blas_operand operand = {NULL, NULL, batch, STRATA_ELEMENT_NONE, 0, 0, 0, 0};
     return operand;
 }
 

@@ -28,7 +28,7 @@ strata_status blas_fail(const strata_blas *blas, int status, const char *functio
 {
     const strata_blas_library *library = blas->library;
     const char *name = library->call.status_name(status), *text = library->call.status_text(status);
-    return strata_fail(STRATA_ERROR_LIBRARY, "cuBLAS %s (%.120s): %s returned %s: %.200s", library->version,
+    return strata_fail(STRATA_ERROR_LIBRARY, "cuBLAS %s (%.120s): %s returned %s: %.280s", library->version,
                        library->path, function, name ? name : "an unknown status", text ? text : "no description");
 }
 

@@ -56,10 +56,11 @@ static bool open_locked(void)
     const char *name = given && *given ? given : "libopenblas.so.0";
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (!library) {
-        snprintf(missing, sizeof missing,
-                 "the simulated driver's cuBLAS computes with OpenBLAS, which cannot be opened (%.100s); install it "
-                 "(package libopenblas0-pthread), or name a CPU BLAS in STRATA_SIM_CPU_BLAS",
-                 dlerror());
+        snprintf(
+            missing, sizeof missing,
+            "install OpenBLAS (package libopenblas0-pthread), with which the simulated driver's cuBLAS computes, or "
+            "name a CPU BLAS in STRATA_SIM_CPU_BLAS: %.120s",
+            dlerror());
         return false;
     }
     if (!fill(library, name)) {
