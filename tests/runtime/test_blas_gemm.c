@@ -102,23 +102,28 @@ static void with_beta_zero_a_nan_in_c_is_not_read(test_fixture *fixture)
     blas_end();
 }
 
+/* With beta 0 it writes zeros, and does not read C. */
 static void a_sum_of_no_products_scales_c(test_fixture *fixture)
 {
     const CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     blas_begin(fixture, stream);
-    for (size_t type = 0; type < sizeof types / sizeof types[0]; type++) {
-        double c[M * N];
-        strata_blas_gemm_call call = form(STRATA_BLAS_ROWS, false, false, 0);
-        call.k = 0;
-        call.a = strata_blas_of_ref(blas_ref(fixture, types[type][0], NULL, 0, stream));
-        call.b = strata_blas_of_ref(blas_ref(fixture, types[type][0], NULL, 0, stream));
-        blas_fill(c, M * N, 3);
-        call.c.ref = blas_ref(fixture, types[type][1], c, M * N, stream);
-        check_ok(strata_blas_gemm(blas, &call, stream));
-        for (size_t i = 0; i < M * N; i++)
-            c[i] *= 0.5;
-        check_values(fixture, call.c.ref, c, 0, stream);
-    }
+    for (size_t type = 0; type < sizeof types / sizeof types[0]; type++)
+        for (int times = 0; times < 2; times++) {
+            double c[M * N];
+            strata_blas_gemm_call call = form(STRATA_BLAS_ROWS, false, false, 0);
+            call.k = 0;
+            call.beta = times ? 0.5 : 0;
+            call.a = strata_blas_of_ref(blas_ref(fixture, types[type][0], NULL, 0, stream));
+            call.b = strata_blas_of_ref(blas_ref(fixture, types[type][0], NULL, 0, stream));
+            blas_fill(c, M * N, 3);
+            for (size_t i = 0; i < M * N && !times; i++)
+                c[i] = NAN;
+            call.c.ref = blas_ref(fixture, types[type][1], c, M * N, stream);
+            check_ok(strata_blas_gemm(blas, &call, stream));
+            for (size_t i = 0; i < M * N; i++)
+                c[i] = times ? c[i] * 0.5 : 0;
+            check_values(fixture, call.c.ref, c, 0, stream);
+        }
     blas_end();
 }
 
@@ -139,6 +144,37 @@ static void a_product_of_no_rows_or_columns_does_nothing(test_fixture *fixture)
     call.c.leading = 0;
     check_ok(strata_blas_gemm(blas, &call, stream));
     assert_int_equal(test_calls_total(&calls), 0);
+    blas_end();
+}
+
+/* Ties go to the even one; small numbers keep what f16 has of them. One product each: alpha is the result. */
+static void results_in_narrow_types_are_rounded_to_the_nearest(test_fixture *fixture)
+{
+    static const struct rounding {
+        strata_element type;
+        double result, rounded;
+    } roundings[] = {
+        {STRATA_ELEMENT_F16, 1 + 0x1p-11, 1},
+        {STRATA_ELEMENT_F16, 1 + 3 * 0x1p-11, 1 + 0x1p-9},
+        {STRATA_ELEMENT_F16, 1 + 0x1.2p-11, 1 + 0x1p-10},
+        {STRATA_ELEMENT_F16, -65519, -65504},
+        {STRATA_ELEMENT_F16, 0x1p-14, 0x1p-14},
+        {STRATA_ELEMENT_F16, 2047.5, 2048},
+        {STRATA_ELEMENT_BF16, 1 + 0x1p-8, 1},
+        {STRATA_ELEMENT_BF16, 1 + 3 * 0x1p-8, 1 + 0x1p-6},
+        {STRATA_ELEMENT_BF16, -0x1p-100, -0x1p-100},
+        {STRATA_ELEMENT_BF16, 255.75, 256},
+    };
+    const CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const double one = 1;
+    blas_begin(fixture, stream);
+    for (size_t i = 0; i < sizeof roundings / sizeof roundings[0]; i++) {
+        strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS, .m = 1, .n = 1, .k = 1, .alpha = roundings[i].result};
+        call.a.ref = call.b.ref = blas_ref(fixture, roundings[i].type, &one, 1, stream);
+        call.c.ref = blas_ref(fixture, roundings[i].type, NULL, 1, stream);
+        check_ok(strata_blas_gemm(blas, &call, stream));
+        check_values(fixture, call.c.ref, &roundings[i].rounded, 0, stream);
+    }
     blas_end();
 }
 
@@ -293,6 +329,7 @@ int main(void)
         TEST_CASE(with_beta_zero_a_nan_in_c_is_not_read),
         TEST_CASE(a_sum_of_no_products_scales_c),
         TEST_CASE(a_product_of_no_rows_or_columns_does_nothing),
+        TEST_CASE(results_in_narrow_types_are_rounded_to_the_nearest),
         TEST_CASE(matrices_at_strides_are_multiplied_each_for_itself),
         TEST_CASE(matrices_of_batches_are_multiplied_each_for_itself),
         TEST_CASE(products_of_f8_are_those_of_plain_loops),
