@@ -52,10 +52,26 @@ static inline void blas_end(void)
     check_ok(strata_blas_destroy(gone));
 }
 
+/* On a GPU, cuBLAS loads a kernel at its first call, which may wait for the device: not behind a stall. */
+static inline void blas_load_kernels(test_fixture *fixture, CUstream stream)
+{
+    strata_ref *ref;
+    strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS, .m = 8, .n = 8, .k = 8, .alpha = 1, .beta = 1};
+    check_ok(strata_ref_allocate(fixture->runtime, STRATA_ELEMENT_F32, 3 * 64, true, stream, &ref));
+    call.a.ref = call.b.ref = call.c.ref = ref;
+    call.b.offset = 64;
+    call.c.offset = 128;
+    check_ok(strata_blas_gemm(blas, &call, stream));
+    check_ok(strata_ref_release(ref));
+    test_synchronize(stream);
+}
+
 static inline void blas_begin(test_fixture *fixture, CUstream stream)
 {
     const strata_blas_options options = {.workspace_bytes = TEST_BLAS_WORKSPACE};
     check_ok(strata_blas_create(fixture->runtime, stream, &options, &blas));
+    if (!test_on_simulated_driver())
+        blas_load_kernels(fixture, stream);
 }
 
 /* Opens the driver; skips the program where there is no cuBLAS, or nothing to stand in for it. */
