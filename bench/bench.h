@@ -43,6 +43,7 @@ void bench_threads(const bench *self);
 void bench_layers(const bench *self);
 void bench_references(const bench *self);
 void bench_graphs(const bench *self);
+void bench_blas(const bench *self);
 void bench_service(const bench *self);
 
 #endif

@@ -88,6 +88,7 @@ int main(int argc, char **argv)
     bench_layers(&self);
     bench_references(&self);
     bench_graphs(&self);
+    bench_blas(&self);
     bench_service(&self);
     close_bench(&self);
 

@@ -21,7 +21,7 @@ typedef struct bench_plan {
     size_t batches;
     /* For several threads. NULL: wall time. */
     void (*ready)(void *state, size_t operations); /* wakes the threads before each run, not timed */
-    double (*spent)(void *state);                  /* mean nanoseconds of a thread in the last run */
+    double (*spent)(void *state); /* nanoseconds of the last run: of a thread, the mean, or of the GPU */
     /* Nanoseconds for a side's rounds; a slower side runs fewer. If its warm-up takes longer, that is its only round.
      * 0: no limit. */
     double limit;

@@ -16,6 +16,9 @@ install(TARGETS strata EXPORT strata-targets
   INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 if(TARGET strata_sim)
   install(TARGETS strata_sim LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT sim NAMELINK_COMPONENT sim)
+  # Its stand-in for cuBLAS, if it was built: the target strata_sim does not build it.
+  install(TARGETS strata_sim_blas
+    LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" OPTIONAL COMPONENT sim NAMELINK_COMPONENT sim)
   install(FILES "${PROJECT_SOURCE_DIR}/include/strata/sim.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/strata"
     COMPONENT sim)
   install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata/sim" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/strata"

@@ -23,9 +23,9 @@ endif()
 # Not under Valgrind: debuggers runs Valgrind itself; the tests of tests/install run compilers; sim_check_cost measures
 # a ratio of times; find_an_overrun and reports have bugs that Valgrind finds; asymmetric tests unordered stores and
 # loads of two threads; last_threads needs pidfd_open, which Valgrind 3.19 lacks; what a reset takes
-# (resets) stays in tables that memcheck cannot follow; give_back, neighbours and pool_neighbours need addresses for several pools.
+# (resets) stays in tables that memcheck cannot follow; blas, blas_*, libraries and sim_blas run OpenBLAS, whose kernels Valgrind may not know; give_back, neighbours and pool_neighbours need addresses for several pools.
 set(STRATA_NOT_UNDER_VALGRIND
-  "^(asymmetric|debuggers|give_back|last_threads|neighbours|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
+  "^(asymmetric|(sim_)?blas.*|libraries|debuggers|give_back|last_threads|neighbours|pool_neighbours|reports|resets|an_outside_program.*|sim_check_cost[.].*|examples[.]find_an_overrun[.].*)$")
 
 # Not under DRD: the threads of busy_flag, peers and reference_threads synchronize with atomics only, so that DRD reports all their accesses;
 # the thread sanitizer understands them.

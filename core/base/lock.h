@@ -28,6 +28,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_EXIT_LOOKS,       /* guards checked at process exit; held during the check */
     STRATA_RANK_ACTIVE_POOL,      /* the device's current pool, while a capture pool is active */
     STRATA_RANK_GRAPHED_CALLS,    /* calls of one function that is a graph */
+    STRATA_RANK_BLAS,             /* one cuBLAS handle; held from a call's waits to its record */
     STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
     STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */
     STRATA_RANK_CAPTURE_LIST,     /* the process's captures */
@@ -65,6 +66,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_EXIT_FINDINGS,    /* what guards found at process exit */
     STRATA_RANK_STACK_ENDS,       /* whether a stack may be destroyed */
     STRATA_RANK_ACCOUNT_COUNTS,   /* what is in use in an account at once */
+    STRATA_RANK_LIBRARIES,        /* the handles of a set of libraries; held for moments */
+    STRATA_RANK_LIBRARY_KINDS,    /* the kinds of libraries; held for moments */
     STRATA_RANK_LEAF,             /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;

@@ -6,6 +6,7 @@
 #include <strata/arrow.h>
 #include <strata/async.h>
 #include <strata/binning.h>
+#include <strata/blas.h>
 #include <strata/block.h>
 #include <strata/budget.h>
 #include <strata/callback.h>
@@ -27,6 +28,7 @@
 #include <strata/host_buffer.h>
 #include <strata/info.h>
 #include <strata/launch.h>
+#include <strata/libraries.h>
 #include <strata/logging.h>
 #include <strata/managed.h>
 #include <strata/null.h>

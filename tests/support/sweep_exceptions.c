@@ -61,6 +61,7 @@ static const struct {
     {"an_update_that_was_made_reports_no_error_of_what_it_let_go", "[direct", noted}, /* no launch has used it */
     {"a_pool_does_not_keep_its_own_memory", "[async", untaken},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
+    {"a_reference_may_go_while_its_product_is_under_way", "[async", awaited}, /* the workspace */
     {"random_captures_do_what_the_model_does", "[pool", chance},
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */
     {"launches_wait_for_uses_of_the_blocks_that_live_in_the_pool", "[pool", untaken},

@@ -1,0 +1,230 @@
+/* The choice of the cuBLAS library, and libraries that cannot be used. Each choice is a process of its own. */
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/child.h"
+
+/* ---- in children ---- */
+
+static strata_runtime *runtime;
+static strata_blas *blas;
+
+static void open_runtime(void)
+{
+    child_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "pool"}, &runtime));
+}
+
+static void check_refused(strata_status want, const char *words)
+{
+    open_runtime();
+    blas = (strata_blas *)&blas;
+    child_status(strata_blas_create(runtime, NULL, NULL, &blas), want);
+    child_check(!blas);
+    child_check_words(words);
+    child_ok(strata_runtime_destroy(runtime)); /* nothing of the handle is left */
+}
+
+static void path_that_leads_nowhere(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "/nowhere/libcublas.so.13");
+    child_check_words("set by STRATA_BLAS");
+}
+
+static void word_without_a_slash(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "STRATA_BLAS is \"cublas\": expected auto, or the path of a library");
+}
+
+static void library_that_is_no_blas(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "lacks cublasGetProperty; Strata needs cuBLAS of CUDA 12 or 13");
+}
+
+static void stand_in_that_is_not_beside_its_driver(void)
+{
+    check_refused(STRATA_ERROR_UNSUPPORTED, "libstrata-sim-blas.so.0");
+    child_check_words("install it beside the simulated driver");
+}
+
+static void stand_in_without_a_cpu_blas(void)
+{
+    check_refused(STRATA_ERROR_LIBRARY, "cublasCreate returned CUBLAS_STATUS_NOT_INITIALIZED");
+    child_check_words("/nowhere/libopenblas.so.0");
+    child_check_words("package libopenblas0-pthread");
+}
+
+static void stand_in_with_a_library_that_is_no_cpu_blas(void)
+{
+    check_refused(STRATA_ERROR_LIBRARY, "lacks cblas_sgemm");
+}
+
+/* Skips where there is no BLAS to compute with. */
+static void multiply_once(void)
+{
+    strata_ref *refs[3];
+    const CUstream stream = NULL;
+    strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS, .m = 4, .n = 4, .k = 4, .alpha = 1};
+    for (int i = 0; i < 3; i++)
+        child_ok(strata_ref_allocate(runtime, STRATA_ELEMENT_F32, 16, true, stream, &refs[i]));
+    call.a = strata_blas_of_ref(refs[0]);
+    call.b = strata_blas_of_ref(refs[1]);
+    call.c = strata_blas_of_ref(refs[2]);
+    child_ok(strata_blas_gemm(blas, &call, stream));
+    child_ok(strata_runtime_stream_synchronize(runtime, stream));
+    for (int i = 0; i < 3; i++)
+        child_ok(strata_ref_release(refs[i]));
+}
+
+static void check_opened(const char *path)
+{
+    strata_blas_info info;
+    open_runtime();
+    if (strata_blas_create(runtime, NULL, NULL, &blas) != STRATA_SUCCESS) {
+        printf("skipped: %s\n", strata_last_error()->message);
+        test_child_leave(77);
+    }
+    child_ok(strata_blas_get_info(blas, &info));
+    child_check(strstr(info.library, path) != NULL);
+    multiply_once();
+    child_ok(strata_blas_destroy(blas));
+    child_ok(strata_runtime_destroy(runtime));
+}
+
+static void stand_in_is_found(void)
+{
+    check_opened("/libstrata-sim-blas.so.0");
+}
+
+static void path_is_opened(void)
+{
+    check_opened(getenv("STRATA_BLAS"));
+}
+
+/* A library that is not found may be there at the next call. */
+static void next_call_tries_again(void)
+{
+    open_runtime();
+    child_status(strata_blas_create(runtime, NULL, NULL, &blas), STRATA_ERROR_UNSUPPORTED);
+    unsetenv("STRATA_BLAS");
+    child_ok(strata_runtime_destroy(runtime));
+    check_opened("/libstrata-sim-blas.so.0");
+}
+
+/* ---- in the parent ---- */
+
+static const char *sim_library(void)
+{
+    const char *path = getenv("STRATA_SIM_LIBRARY");
+    if (!path || access(path, R_OK) != 0)
+        skip();
+    return path;
+}
+
+static void run(const char *scenario, const char *choice, const char *other)
+{
+    sim_library();
+    const char *const changes[] = {"STRATA_DRIVER=sim", choice, other, NULL};
+    test_child_run(scenario, changes);
+}
+
+static void a_path_that_leads_nowhere_is_named_with_its_variable(void **state)
+{
+    (void)state;
+    run("path_that_leads_nowhere", "STRATA_BLAS=/nowhere/libcublas.so.13", NULL);
+}
+
+static void a_word_without_a_slash_is_refused(void **state)
+{
+    (void)state;
+    run("word_without_a_slash", "STRATA_BLAS=cublas", NULL);
+}
+
+static void a_library_that_is_no_blas_is_refused(void **state)
+{
+    char choice[4200];
+    (void)state;
+    snprintf(choice, sizeof choice, "STRATA_BLAS=%s", sim_library());
+    run("library_that_is_no_blas", choice, NULL);
+}
+
+static void a_stand_in_is_looked_for_beside_the_simulated_driver(void **state)
+{
+    (void)state;
+    run("stand_in_is_found", "STRATA_BLAS", NULL);
+    run("stand_in_is_found", "STRATA_BLAS=auto", NULL);
+}
+
+static void a_simulated_driver_without_its_stand_in_says_what_is_missing(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/strata-blas-XXXXXX", link[64], choice[128];
+    char *const full = realpath(sim_library(), NULL);
+    assert_non_null(full);
+    assert_non_null(mkdtemp(folder));
+    snprintf(link, sizeof link, "%s/libstrata-sim.so.0", folder);
+    snprintf(choice, sizeof choice, "STRATA_SIM_LIBRARY=%s", link);
+    assert_int_equal(symlink(full, link), 0);
+    const char *const changes[] = {"STRATA_DRIVER=sim", "STRATA_BLAS", choice, NULL};
+    const int status = test_child_status("stand_in_that_is_not_beside_its_driver", changes);
+    unlink(link);
+    rmdir(folder);
+    free(full);
+    assert_int_equal(status, 0);
+}
+
+static void a_stand_in_without_a_cpu_blas_says_what_to_install(void **state)
+{
+    (void)state;
+    run("stand_in_without_a_cpu_blas", "STRATA_BLAS", "STRATA_SIM_CPU_BLAS=/nowhere/libopenblas.so.0");
+}
+
+static void a_library_that_is_no_cpu_blas_is_refused(void **state)
+{
+    char choice[4200];
+    (void)state;
+    snprintf(choice, sizeof choice, "STRATA_SIM_CPU_BLAS=%s", sim_library());
+    run("stand_in_with_a_library_that_is_no_cpu_blas", "STRATA_BLAS", choice);
+}
+
+static void a_blas_is_chosen_by_its_path(void **state)
+{
+    char choice[4200];
+    (void)state;
+    char *const folder = strdup(sim_library());
+    snprintf(choice, sizeof choice, "STRATA_BLAS=%s/libstrata-sim-blas.so.0", dirname(folder));
+    free(folder);
+    run("path_is_opened", choice, NULL);
+}
+
+static void after_a_failure_a_call_tries_again(void **state)
+{
+    (void)state;
+    run("next_call_tries_again", "STRATA_BLAS=/nowhere/libcublas.so.13", NULL);
+}
+
+int main(int count, char **arguments)
+{
+    static const test_scenario scenarios[] = {
+        TEST_SCENARIO(path_that_leads_nowhere),     TEST_SCENARIO(word_without_a_slash),
+        TEST_SCENARIO(library_that_is_no_blas),     TEST_SCENARIO(stand_in_that_is_not_beside_its_driver),
+        TEST_SCENARIO(stand_in_without_a_cpu_blas), TEST_SCENARIO(stand_in_with_a_library_that_is_no_cpu_blas),
+        TEST_SCENARIO(stand_in_is_found),           TEST_SCENARIO(path_is_opened),
+        TEST_SCENARIO(next_call_tries_again),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_path_that_leads_nowhere_is_named_with_its_variable),
+        cmocka_unit_test(a_word_without_a_slash_is_refused),
+        cmocka_unit_test(a_library_that_is_no_blas_is_refused),
+        cmocka_unit_test(a_stand_in_is_looked_for_beside_the_simulated_driver),
+        cmocka_unit_test(a_simulated_driver_without_its_stand_in_says_what_is_missing),
+        cmocka_unit_test(a_stand_in_without_a_cpu_blas_says_what_to_install),
+        cmocka_unit_test(a_library_that_is_no_cpu_blas_is_refused),
+        cmocka_unit_test(a_blas_is_chosen_by_its_path),
+        cmocka_unit_test(after_a_failure_a_call_tries_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
