@@ -4,6 +4,7 @@
 
 #include <strata/future.h>
 #include <strata/service.h>
+#include <strata/service_blas.h>
 
 #include <stdatomic.h>
 
@@ -16,6 +17,7 @@ typedef enum service_request_kind {
     SERVICE_LAUNCH,
     SERVICE_RECORD_GRAPH,
     SERVICE_LAUNCH_GRAPH,
+    SERVICE_BLAS,
     SERVICE_KINDS,
 } service_request_kind;
 
@@ -76,6 +78,7 @@ struct strata_future {
     void *image;
     size_t image_bytes;
     service_launch launch;
+    strata_service_blas_call *blas; /* a copy, whose references are held */
 };
 
 /* How often the process was forked above this one; FORKED if it was since. */

@@ -86,6 +86,7 @@ static void let_go(strata_future *request)
     service_answer_release(&request->result);
     for (size_t i = 0; i < request->launch.count; i++)
         strata_ref_release(request->launch.arguments[i].ref);
+    service_blas_drop(request->blas);
     strata_host_free(request->launch.arguments);
     strata_host_free(request->launch.entry);
     strata_host_free(request->failed);

@@ -70,7 +70,8 @@ static strata_status open_parts(strata_service *service)
 {
     strata_service_options *options = &service->options;
     if (!copy_text(options->stack_text, &service->stack_text, &options->stack_text) ||
-        !copy_text(options->worker, &service->worker, &options->worker))
+        !copy_text(options->worker, &service->worker, &options->worker) ||
+        !copy_text(options->libraries, &service->libraries_text, &options->libraries))
         return strata_fail_host_memory("a device service");
     const strata_status status = strata_device_state_create_for(options->device, &service->state);
     return status == STRATA_SUCCESS ? service_mailbox_open(&service->mailbox) : status;
@@ -91,6 +92,7 @@ static void free_parts(strata_service *service)
 {
     strata_host_free(service->stack_text);
     strata_host_free(service->worker);
+    strata_host_free(service->libraries_text);
     strata_host_free(service);
 }
 

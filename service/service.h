@@ -126,8 +126,8 @@ const service_backend *service_backend_of(strata_service_form form);
 extern const service_backend service_in_process;
 
 struct strata_service {
-    strata_service_options options; /* constant, with defaults filled in; as are the next five */
-    char *stack_text, *worker;      /* copies */
+    strata_service_options options;             /* constant, with defaults filled in; as are the next five */
+    char *stack_text, *worker, *libraries_text; /* copies */
     const service_backend *backend;
     unsigned forks; /* of the process, when it was made */
     pthread_t thread;
@@ -162,8 +162,9 @@ struct strata_service {
     _Atomic uint32_t compute_major, compute_minor, active_streams;
     _Atomic int worker_process;
 
-    /* Guarded by `lock`: the snapshot, zero without a context. */
+    /* Written by the service's thread under `lock`: the snapshot, zero without a context, and open libraries. */
     strata_service_snapshot snapshot;
+    strata_libraries *libraries; /* or NULL */
 };
 
 static inline service_phase service_phase_now(const strata_service *service)
@@ -173,6 +174,10 @@ static inline service_phase service_phase_now(const strata_service *service)
 
 /* SUCCESS, or INVALID_VALUE, FORKED. */
 strata_status service_check(const strata_service *service, const char *call);
+
+/* The operands of a call, and how many; releases them, and frees the call. */
+size_t service_blas_operands(strata_service_blas_call *call, strata_blas_operand *operands[3]);
+void service_blas_drop(strata_service_blas_call *call);
 
 /* ---- requests ---- */
 

@@ -99,6 +99,8 @@ typedef struct strata_service_options {
     bool no_rebuild;                    /* the service stops instead */
     strata_escalation_handler escalate; /* NULL: STOP */
     void *escalate_data;
+    const char *libraries;        /* names, separated by commas, that are opened with the context: libraries.h. NULL:
+                                     "blas", with the first request that needs it */
     strata_service_notice notice; /* may be NULL */
     void *notice_data;
     const char *worker; /* isolated: path of the worker's program; NULL: STRATA_WORKER, else strata-worker beside the

@@ -41,6 +41,7 @@
 #include <strata/runtime.h>
 #include <strata/scalar.h>
 #include <strata/service.h>
+#include <strata/service_blas.h>
 #include <strata/stack.h>
 #include <strata/statistics.h>
 #include <strata/status.h>

@@ -32,7 +32,9 @@ static strata_status show(strata_service *service)
                                                   .stream = primary->stream,
                                                   .runtime = context->runtime};
     strata_lock_release(&service->lock);
-    return STRATA_SUCCESS;
+    return service->options.libraries && service->options.libraries[0]
+               ? service_libraries_open(service, service->options.libraries)
+               : STRATA_SUCCESS;
 }
 
 static void close_runtime(strata_service *service);
@@ -83,6 +85,7 @@ static void retire(service_context *context)
 static void close_runtime(strata_service *service)
 {
     service_context *context = service->context;
+    service_libraries_close(service);
     service_fences_close(context);
     service_modules_close(context, false); /* they go with the context */
     service_lanes_close(context);
@@ -177,6 +180,7 @@ static strata_status close_in_process(strata_service *service)
         service_waiter_close(context->waiter);
     context->waiter = NULL;
     if (context->runtime) {
+        service_libraries_close(service);
         service_fences_close(context);
         service_modules_close(context, is_usable(context));
         service_lanes_close(context);

@@ -89,6 +89,12 @@ extern const service_submit service_submits[SERVICE_KINDS];
 
 strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+strata_status service_compute(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+
+/* Opens what the names list; nothing is open. The second also if nothing is. */
+strata_status service_libraries_open(strata_service *service, const char *names);
+void service_libraries_close(strata_service *service);
+
 void service_modules_close(service_context *context, bool usable);
 
 #endif

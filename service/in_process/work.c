@@ -147,4 +147,5 @@ const service_submit service_submits[SERVICE_KINDS] = {
     [SERVICE_COPY_FROM_HOST] = copy,      [SERVICE_RUN] = run,
     [SERVICE_LOAD] = service_load_module, [SERVICE_LAUNCH] = service_launch_kernel,
     [SERVICE_RECORD_GRAPH] = record,      [SERVICE_LAUNCH_GRAPH] = launch_graph,
+    [SERVICE_BLAS] = service_compute,
 };
