@@ -27,6 +27,11 @@ static void host_and_device_find_the_same_bytes_at_the_same_address(test_fixture
     test_stream_close(fixture, stream);
 }
 
+static bool is_single(const test_fixture *fixture)
+{
+    return strstr(fixture->stack, "single") != NULL;
+}
+
 static void a_free_comes_after_uses_on_every_stream(test_fixture *fixture)
 {
     CUstream alloc_stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_UNKNOWN);
@@ -34,7 +39,11 @@ static void a_free_comes_after_uses_on_every_stream(test_fixture *fixture)
     test_write(fixture, &block, 0x11, user);
     const unsigned char *seen = test_read(fixture, &block, alloc_stream);
     test_free_on(fixture, &block, alloc_stream);
-    check_bytes(seen, 0x11, 4096); /* the host waited for it */
+    if (is_single(fixture))
+        check_bytes(seen, 0x11, 4096); /* the host waited for it */
+    else
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+    check_bytes(seen, 0x11, 4096);
     check_status(strata_runtime_deallocate_on(fixture->runtime, &block, alloc_stream), STRATA_ERROR_DOUBLE_FREE);
     assert_true(test_usage(fixture).live_blocks == 0 && test_usage(fixture).bytes_outstanding == 0);
     test_stream_close(fixture, alloc_stream);
@@ -44,10 +53,13 @@ static void a_free_comes_after_uses_on_every_stream(test_fixture *fixture)
 static void it_claims_no_device_memory(test_fixture *fixture)
 {
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
-    assert_int_equal(strata_resource_capabilities(top), STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND);
+    const unsigned ordered = is_single(fixture) ? 0 : STRATA_CAPABILITY_STREAM_ORDERED;
+    assert_int_equal(strata_resource_capabilities(top),
+                     STRATA_CAPABILITY_USE_TRACKING | STRATA_CAPABILITY_FIND | ordered);
     strata_block block;
+    const size_t too_much = is_single(fixture) ? 512 : (size_t)4 << 20;
     check_status(
-        strata_runtime_allocate_request(fixture->runtime, &(strata_request){.bytes = 1, .alignment = 512}, &block),
+        strata_runtime_allocate_request(fixture->runtime, &(strata_request){.bytes = 1, .alignment = too_much}, &block),
         STRATA_ERROR_UNSUPPORTED);
 }
 
@@ -80,6 +92,7 @@ static void the_options_are_the_drivers_flags(test_fixture *fixture)
         unsigned flags;
     } stacks[] = {
         {"pinned", 0},
+        {"pinned(single=on, mapped=on)", CU_MEMHOSTALLOC_DEVICEMAP},
         {"pinned(portable=on)", CU_MEMHOSTALLOC_PORTABLE},
         {"pinned(mapped=on)", CU_MEMHOSTALLOC_DEVICEMAP},
         {"pinned(write_combined=on, portable=on, mapped=off)",
@@ -100,6 +113,20 @@ static void the_options_are_the_drivers_flags(test_fixture *fixture)
     }
 }
 
+static void in_sanitizer_mode_each_block_is_an_allocation_of_the_driver(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_runtime *runtime;
+    check_ok(strata_set_mode(STRATA_MODE_SANITIZER));
+    const strata_status status =
+        strata_runtime_create(&(strata_runtime_config){.stack_text = "pinned(slab=8MiB)"}, &runtime);
+    check_ok(strata_set_mode(STRATA_MODE_NORMAL));
+    check_ok(status);
+    assert_false(strata_resource_capabilities(strata_stack_top(strata_runtime_stack(runtime))) &
+                 STRATA_CAPABILITY_STREAM_ORDERED);
+    check_ok(strata_runtime_destroy(runtime));
+}
+
 static void it_is_refused_without_a_place_or_a_device(test_fixture *fixture)
 {
     (void)fixture;
@@ -107,6 +134,15 @@ static void it_is_refused_without_a_place_or_a_device(test_fixture *fixture)
     check_status(strata_pinned_create(0, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_pinned_create(0, &(strata_pinned_options){.size = 77}, &resource), STRATA_ERROR_INVALID_VALUE);
     check_status(strata_pinned_create(1000, NULL, &resource), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_pinned_create(0, &(strata_pinned_options){.slab = 4095 * KIB}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "give 4 MiB to 1 TiB");
+    check_status(strata_pinned_create(0, &(strata_pinned_options){.slab = 8 << 20, .single = true}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_pinned_create(0, &(strata_pinned_options){.numa = 1000}, &resource),
+                 STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "the kernel refuses memory on NUMA node 999");
+    check_status(strata_pinned_create(0, &(strata_pinned_options){.numa = -1}, &resource), STRATA_ERROR_INVALID_VALUE);
     assert_null(resource);
 }
 
@@ -118,9 +154,10 @@ int main(void)
         TEST_CASE(it_claims_no_device_memory),
         TEST_CASE(what_the_host_does_not_have_is_refused_with_what_is_in_use),
         TEST_CASE(the_options_are_the_drivers_flags),
+        TEST_CASE(in_sanitizer_mode_each_block_is_an_allocation_of_the_driver),
         TEST_CASE(it_is_refused_without_a_place_or_a_device),
     };
-    static const char *const stacks[] = {"pinned"};
+    static const char *const stacks[] = {"pinned", "pinned(single=on)"};
     test_open_driver();
-    return test_run_on(stacks, 1, cases, sizeof cases / sizeof cases[0]);
+    return test_run_on(stacks, 2, cases, sizeof cases / sizeof cases[0]);
 }
