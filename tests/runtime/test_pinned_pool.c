@@ -237,6 +237,37 @@ static void device_memory_is_no_staging_memory(test_fixture *fixture)
     check_ok(strata_pinned_buffer_release(NULL));
 }
 
+/* A runtime of its own, whose budget has room for two buffers. */
+static void memory_that_is_refused_is_an_error_at_once(test_fixture *fixture)
+{
+    (void)fixture;
+    strata_runtime *small;
+    const strata_runtime_config config = {.stack_text = "budget(limit=128KiB), pinned(slab=4MiB)"};
+    strata_pinned_pool_options options = {.capacity = CAPACITY, .initial = 3};
+    strata_pinned_buffer *buffers[3] = {NULL};
+    strata_pinned_pool *pool;
+    check_ok(strata_runtime_create(&config, &small));
+    const strata_status refused = strata_pinned_pool_create(small, &options, &pool);
+    strata_usage left = {.live_bytes = 1};
+    const strata_status told = strata_runtime_usage(small, &left);
+    options.initial = 1;
+    strata_status status = strata_pinned_pool_create(small, &options, &pool);
+    for (size_t i = 0; i < 2 && status == STRATA_SUCCESS; i++)
+        status = strata_pinned_pool_acquire(pool, 1, 0, &buffers[i]);
+    const strata_status third =
+        status == STRATA_SUCCESS ? strata_pinned_pool_acquire(pool, 1, STRATA_NEVER, &buffers[2]) : status;
+    for (size_t i = 0; i < 3; i++)
+        strata_pinned_buffer_release(buffers[i]);
+    for (int i = 0; i < 3 && strata_pinned_pool_destroy(pool) != STRATA_SUCCESS; i++)
+        ;
+    check_ok(strata_runtime_destroy(small));
+    check_ok(told);
+    assert_int_equal(left.live_bytes, 0);
+    check_status(refused, STRATA_ERROR_OUT_OF_BUDGET);
+    check_ok(status);
+    check_status(third, STRATA_ERROR_OUT_OF_BUDGET);
+}
+
 /* ---- threads ---- */
 
 enum { THREADS = 16, BUFFERS = 3 };
@@ -324,6 +355,7 @@ int main(void)
         TEST_CASE(a_pool_that_ends_waits_for_copies),
         TEST_CASE(buffers_from_before_a_rebuild_are_not_kept),
         TEST_CASE(device_memory_is_no_staging_memory),
+        TEST_CASE(memory_that_is_refused_is_an_error_at_once),
         TEST_CASE(a_thread_that_waits_is_woken_by_a_release),
         TEST_CASE(sixteen_threads_share_three_buffers),
     };

@@ -1,6 +1,9 @@
 /* pinned: page-locked host memory at one address for host and device. */
 #include <string.h>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include "support/fixture.h"
 
 enum { KIB = 1024 };
@@ -113,6 +116,44 @@ static void the_options_are_the_drivers_flags(test_fixture *fixture)
     }
 }
 
+/* The policy of the calling thread during the driver's call decides where the pages are. */
+static int policy_in_call;
+static unsigned long nodes_in_call[16];
+
+static CUresult CUDAAPI see_policy(void **address, size_t bytes, unsigned flags)
+{
+    if (syscall(SYS_get_mempolicy, &policy_in_call, nodes_in_call, 1024ul, NULL, 0ul) != 0)
+        policy_in_call = -1;
+    return real_allocate(address, bytes, flags);
+}
+
+static void the_driver_allocates_on_the_node_that_was_chosen(test_fixture *fixture)
+{
+    static const char *const texts[] = {"pinned(numa_node=0)", "pinned(numa_node=0, single=on)"};
+    (void)fixture;
+    for (size_t i = 0; i < 2; i++) {
+        strata_runtime *runtime;
+        strata_block block;
+        const strata_status made = strata_runtime_create(&(strata_runtime_config){.stack_text = texts[i]}, &runtime);
+        if (made == STRATA_ERROR_UNSUPPORTED) {
+            print_message("the kernel lets no program place memory here\n");
+            return;
+        }
+        check_ok(made);
+        real_allocate = strata_cu.MemHostAlloc;
+        strata_cu.MemHostAlloc = see_policy;
+        const strata_status status = strata_runtime_allocate(runtime, 100, NULL, &block);
+        strata_cu.MemHostAlloc = real_allocate;
+        check_ok(status);
+        assert_true(policy_in_call == 2 && nodes_in_call[0] == 1); /* MPOL_BIND */
+        int after = -1;
+        assert_int_equal(syscall(SYS_get_mempolicy, &after, NULL, 0ul, NULL, 0ul), 0);
+        assert_int_equal(after, 0);
+        check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+        check_ok(strata_runtime_destroy(runtime));
+    }
+}
+
 static void in_sanitizer_mode_each_block_is_an_allocation_of_the_driver(test_fixture *fixture)
 {
     (void)fixture;
@@ -154,6 +195,7 @@ int main(void)
         TEST_CASE(it_claims_no_device_memory),
         TEST_CASE(what_the_host_does_not_have_is_refused_with_what_is_in_use),
         TEST_CASE(the_options_are_the_drivers_flags),
+        TEST_CASE(the_driver_allocates_on_the_node_that_was_chosen),
         TEST_CASE(in_sanitizer_mode_each_block_is_an_allocation_of_the_driver),
         TEST_CASE(it_is_refused_without_a_place_or_a_device),
     };
