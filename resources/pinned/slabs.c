@@ -154,55 +154,67 @@ static pinned_slab *unlink_free_slab(pinned_slabs *self, size_t keep, bool own_o
     return slab;
 }
 
-static strata_status alloc_slab(pinned_slabs *self, pinned_slab *slab, CUresult *result)
+static strata_status alloc_memory(const pinned_slabs *self, size_t bytes, void **memory, CUresult *result)
 {
-    void *memory;
     strata_call_scope scope;
-    strata_status status =
+    const strata_status status =
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    *result = pinned_host_alloc(&memory, slab->bytes, self->flags, self->numa);
+    *result = pinned_host_alloc(memory, bytes, self->flags, self->numa);
     strata_call_scope_leave(&scope);
-    slab->address = (CUdeviceptr)(uintptr_t)memory;
     return STRATA_SUCCESS;
 }
 
-strata_status pinned_slabs_grow(pinned_slabs *self, size_t bytes, CUresult *result)
-{
-    if (bytes > SIZE_MAX / 2) {
-        *result = CUDA_ERROR_OUT_OF_MEMORY;
-        return STRATA_SUCCESS;
-    }
-    const size_t wanted = bytes > self->slab_bytes ? units_of(bytes) * PINNED_UNIT : self->slab_bytes;
-    const size_t units = wanted / PINNED_UNIT;
-    pinned_slab *slab = strata_host_zalloc(sizeof *slab + (units + WORD - 1) / WORD * sizeof slab->taken[0]);
-    if (!slab)
-        return strata_fail_host_memory("a slab of pinned memory");
-    slab->bytes = wanted;
-    slab->units = units;
-    const strata_status status = alloc_slab(self, slab, result);
-    if (status != STRATA_SUCCESS || *result != CUDA_SUCCESS) {
-        strata_host_free(slab);
-        return status;
-    }
-    atomic_fetch_add_explicit(&self->made, 1, memory_order_relaxed);
-    link_slab(self, slab);
-    return STRATA_SUCCESS;
-}
-
-static strata_status free_slab(pinned_slabs *self, const pinned_slab *slab)
+static strata_status free_memory(const pinned_slabs *self, void *memory, size_t bytes)
 {
     strata_call_scope scope;
-    strata_status status =
+    const strata_status status =
         strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    const CUresult result = strata_cu.MemFreeHost((void *)(uintptr_t)slab->address);
+    const CUresult result = strata_cu.MemFreeHost(memory);
     strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS ? STRATA_SUCCESS
                                   : strata_fail_driver(result, "cuMemFreeHost", "giving %s of pinned memory back",
-                                                       strata_size_text(slab->bytes).text);
+                                                       strata_size_text(bytes).text);
+}
+
+static strata_status free_slab(const pinned_slabs *self, const pinned_slab *slab)
+{
+    return free_memory(self, (void *)(uintptr_t)slab->address, slab->bytes);
+}
+
+/* For what has no later opportunity. */
+static void free_at_last(const pinned_slabs *self, void *memory, size_t bytes)
+{
+    enum { TRIES = 3 };
+    strata_error_suppress_begin();
+    for (int i = 0; i < TRIES && free_memory(self, memory, bytes) != STRATA_SUCCESS; i++)
+        ;
+    strata_error_suppress_end(false);
+}
+
+/* The driver refuses sizes for whose bits there would be no host memory. */
+strata_status pinned_slabs_grow(pinned_slabs *self, size_t bytes, CUresult *result)
+{
+    void *memory;
+    const size_t wanted = bytes > self->slab_bytes ? units_of(bytes) * PINNED_UNIT : self->slab_bytes;
+    const size_t units = wanted / PINNED_UNIT;
+    const strata_status status = alloc_memory(self, wanted, &memory, result);
+    if (status != STRATA_SUCCESS || *result != CUDA_SUCCESS)
+        return status;
+    pinned_slab *slab = strata_host_zalloc(sizeof *slab + (units + WORD - 1) / WORD * sizeof slab->taken[0]);
+    if (!slab) {
+        free_at_last(self, memory, wanted);
+        return strata_fail_host_memory("a slab of pinned memory");
+    }
+    slab->address = (CUdeviceptr)(uintptr_t)memory;
+    slab->bytes = wanted;
+    slab->units = units;
+    atomic_fetch_add_explicit(&self->made, 1, memory_order_relaxed);
+    link_slab(self, slab);
+    return STRATA_SUCCESS;
 }
 
 strata_status pinned_slabs_release(pinned_slabs *self, size_t keep, bool own_only, size_t *freed)
@@ -222,16 +234,12 @@ strata_status pinned_slabs_release(pinned_slabs *self, size_t keep, bool own_onl
 
 void pinned_slabs_destroy(pinned_slabs *self)
 {
-    enum { TRIES = 3 }; /* there is no later opportunity */
-    strata_error_suppress_begin();
     for (pinned_slab *slab = self->list, *next; slab; slab = next) {
         next = slab->next;
         if (strata_device_is_usable(self->device))
-            for (int i = 0; i < TRIES && free_slab(self, slab) != STRATA_SUCCESS; i++)
-                ;
+            free_at_last(self, (void *)(uintptr_t)slab->address, slab->bytes);
         strata_host_free(slab);
     }
-    strata_error_suppress_end(false);
     self->list = NULL;
 }
 
