@@ -97,7 +97,9 @@ typedef struct pinned_lane {
     uint32_t first, last;            /* pending frees, oldest first; guarded by lock, as the rest */
     uint32_t pending;                /* their number */
     uint32_t since_poll;             /* frees */
-    uint64_t bytes_since;            /* their bytes */
+    bool of_one;                     /* all pending ones wait for one stream alone */
+    strata_point newest;             /* of that stream: what they wait for at most */
+    uint64_t bytes_since;            /* of the frees since the last poll */
     uint64_t cached_bytes;           /* in `cached` */
     uint32_t cached[PINNED_CLASSES]; /* complete blocks, ended, each with its memory and index entry */
 } pinned_lane;

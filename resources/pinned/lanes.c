@@ -52,7 +52,9 @@ static void collect(pinned *self, pinned_lane *lane, strata_pending_points *foun
     strata_spin_take(&lane->lock);
     lane->since_poll = 0;
     lane->bytes_since = 0;
-    for (uint32_t slot = lane->first, next; slot; slot = next) {
+    if (lane->of_one && lane->first)
+        strata_pending_points_add(found, lane->newest);
+    for (uint32_t slot = lane->of_one ? 0 : lane->first, next; slot; slot = next) {
         strata_entry *entry = pinned_entry(self, slot);
         const pinned_bytes *bytes = pinned_bytes_of(self, entry);
         next = bytes->next;
@@ -98,13 +100,14 @@ static void keep_or_drop(pinned *self, pinned_lane *lane, strata_entry *entry, u
 static size_t sweep(pinned *self, pinned_lane *lane, uint32_t *leaving)
 {
     const bool reports = self->resource.stack->completion_sink_count != 0;
+    const bool all = lane->of_one && strata_point_seen_complete(lane->newest);
     size_t freed = 0;
     uint32_t kept = 0;
     for (uint32_t slot = lane->first, next; slot; slot = next) {
         strata_entry *entry = pinned_entry(self, slot);
         pinned_bytes *bytes = pinned_bytes_of(self, entry);
         next = bytes->next;
-        if (!is_complete(entry, bytes)) {
+        if (!all && !is_complete(entry, bytes)) {
             kept = slot;
             continue;
         }
@@ -217,6 +220,20 @@ static bool is_time_to_poll(const pinned *self, const pinned_lane *lane)
            lane->since_poll >= lane->pending / 4;
 }
 
+/* The lock is held. Threads of a lane may add points of one stream in another order. */
+static void note_point(pinned_lane *lane, const strata_entry *entry, const pinned_bytes *bytes)
+{
+    const bool alone = waits_for_one(entry, bytes);
+    if (!lane->first) {
+        lane->newest = bytes->point;
+        lane->of_one = alone;
+    } else if (!alone || strata_point_timeline(bytes->point) != strata_point_timeline(lane->newest)) {
+        lane->of_one = false;
+    } else if (bytes->point > lane->newest) {
+        lane->newest = bytes->point;
+    }
+}
+
 void pinned_lane_add(pinned *self, strata_entry *entry, uint32_t slot, strata_point point)
 {
     pinned_lane *lane = pinned_lane_self(self);
@@ -224,6 +241,7 @@ void pinned_lane_add(pinned *self, strata_entry *entry, uint32_t slot, strata_po
     bytes->point = point;
     bytes->next = 0;
     strata_spin_take(&lane->lock);
+    note_point(lane, entry, bytes);
     if (lane->first)
         pinned_bytes_of(self, pinned_entry(self, lane->last))->next = slot;
     else
