@@ -99,8 +99,9 @@ typedef struct pinned_lane {
     uint32_t since_poll;             /* frees */
     bool of_one;                     /* all pending ones wait for one stream alone */
     strata_point newest;             /* of that stream: what they wait for at most */
-    uint64_t bytes_since;            /* of the frees since the last poll */
+    uint64_t bytes_since;            /* of the frees since the last poll: lanes.c */
     uint64_t cached_bytes;           /* in `cached` */
+    uint64_t wanted;                 /* classes that were asked for since the last sweep; a bit each */
     uint32_t cached[PINNED_CLASSES]; /* complete blocks, ended, each with its memory and index entry */
 } pinned_lane;
 

@@ -11,9 +11,9 @@
 #include "resources/pinned/internal.h"
 
 enum {
-    POLL_FREES = 128, /* between polls, or this share of a slab */
-    POLL_OF_SLAB = 4,
+    POLL_FREES = 128,             /* between polls, or as many bytes as a cache holds */
     CACHE_OF_SLAB = PINNED_LANES, /* a lane's cache: all lanes have a slab's bytes */
+    PASSING = 4,                  /* bytes that no cache takes count this much less: they are polled for less often */
 };
 
 /* ---- points ---- */
@@ -96,6 +96,28 @@ static void keep_or_drop(pinned *self, pinned_lane *lane, strata_entry *entry, u
     *list = slot;
 }
 
+/* The blocks of a class leave the cache. */
+static void drop_class(pinned *self, pinned_lane *lane, unsigned class, uint32_t *leaving)
+{
+    for (uint32_t slot; (slot = lane->cached[class]);) {
+        pinned_bytes *bytes = pinned_bytes_of(self, pinned_entry(self, slot));
+        lane->cached[class] = bytes->next;
+        lane->cached_bytes -= pinned_class_bytes(class);
+        bytes->next = *leaving;
+        *leaving = slot;
+    }
+}
+
+/* Room for what the threads use now, once the cache is half full. */
+static void drop_unwanted(pinned *self, pinned_lane *lane, uint32_t *leaving)
+{
+    if (lane->cached_bytes > self->slabs.slab_bytes / CACHE_OF_SLAB / 2)
+        for (unsigned class = 0; class < PINNED_CLASSES; class ++)
+            if (!(lane->wanted >> class & 1))
+                drop_class(self, lane, class, leaving);
+    lane->wanted = 0;
+}
+
 /* Returns the bytes of frees that are complete, and their slots that leave the lane. */
 static size_t sweep(pinned *self, pinned_lane *lane, uint32_t *leaving)
 {
@@ -103,6 +125,7 @@ static size_t sweep(pinned *self, pinned_lane *lane, uint32_t *leaving)
     const bool all = lane->of_one && strata_point_seen_complete(lane->newest);
     size_t freed = 0;
     uint32_t kept = 0;
+    drop_unwanted(self, lane, leaving);
     for (uint32_t slot = lane->first, next; slot; slot = next) {
         strata_entry *entry = pinned_entry(self, slot);
         pinned_bytes *bytes = pinned_bytes_of(self, entry);
@@ -204,6 +227,7 @@ uint32_t pinned_lane_take(pinned *self, unsigned class)
 {
     pinned_lane *lane = pinned_lane_self(self);
     strata_spin_take(&lane->lock);
+    lane->wanted |= UINT64_C(1) << class;
     const uint32_t slot = lane->cached[class];
     if (__builtin_expect(slot != 0, 1)) {
         lane->cached[class] = pinned_bytes_of(self, pinned_entry(self, slot))->next;
@@ -216,7 +240,7 @@ uint32_t pinned_lane_take(pinned *self, unsigned class)
 /* Also with many frees that wait for long: the walk over them is then rare. */
 static bool is_time_to_poll(const pinned *self, const pinned_lane *lane)
 {
-    return (lane->since_poll >= POLL_FREES || lane->bytes_since >= self->slabs.slab_bytes / POLL_OF_SLAB) &&
+    return (lane->since_poll >= POLL_FREES || lane->bytes_since >= self->slabs.slab_bytes / CACHE_OF_SLAB) &&
            lane->since_poll >= lane->pending / 4;
 }
 
@@ -249,7 +273,8 @@ void pinned_lane_add(pinned *self, strata_entry *entry, uint32_t slot, strata_po
     lane->last = slot;
     lane->pending++;
     lane->since_poll++;
-    lane->bytes_since += atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    lane->bytes_since +=
+        atomic_load_explicit(&entry->bytes, memory_order_relaxed) / (bytes->class == PINNED_NO_CLASS ? PASSING : 1);
     const bool poll = is_time_to_poll(self, lane);
     strata_spin_release(&lane->lock);
     size_t freed = 0;
@@ -261,15 +286,12 @@ void pinned_lane_add(pinned *self, strata_entry *entry, uint32_t slot, strata_po
 
 static void flush_lane(pinned *self, pinned_lane *lane)
 {
-    for (unsigned class = 0; class < PINNED_CLASSES; class ++) {
-        strata_spin_take(&lane->lock);
-        const uint32_t list = lane->cached[class];
-        lane->cached[class] = 0;
-        for (uint32_t slot = list; slot; slot = pinned_bytes_of(self, pinned_entry(self, slot))->next)
-            lane->cached_bytes -= pinned_class_bytes(class);
-        strata_spin_release(&lane->lock);
-        give_list(self, list);
-    }
+    uint32_t leaving = 0;
+    strata_spin_take(&lane->lock);
+    for (unsigned class = 0; class < PINNED_CLASSES; class ++)
+        drop_class(self, lane, class, &leaving);
+    strata_spin_release(&lane->lock);
+    give_list(self, leaving);
 }
 
 void pinned_lanes_flush(pinned *self)

@@ -125,6 +125,32 @@ static void complete_memory_is_used_again_without_a_driver_allocation(test_fixtu
     test_stream_close(fixture, stream);
 }
 
+/* A lane's cache has a sixteenth of a slab; all blocks in it are of the size that is used. */
+static void sizes_that_are_not_used_any_more_leave_the_caches(test_fixture *fixture)
+{
+    enum { CACHE = SLAB / 16 };
+    static const size_t sizes[] = {8 * KIB, 16 * KIB, 32 * KIB};
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    for (size_t size = 0; size < 3; size++) {
+        strata_block blocks[CACHE / (8 * KIB)];
+        size_t count = 0;
+        for (size_t i = 0; i < 300; i++) {
+            blocks[0] = test_allocate(fixture, sizes[size], stream);
+            test_free_on(fixture, &blocks[0], stream);
+        }
+        check_ok(strata_runtime_reap_pending(fixture->runtime));
+        const uint64_t cached = value(fixture, "pinned.cached_bytes");
+        assert_true(cached > CACHE / 2 && cached <= CACHE);
+        for (; count < cached / sizes[size]; count++)
+            blocks[count] = test_allocate(fixture, sizes[size], stream);
+        const uint64_t left = value(fixture, "pinned.cached_bytes");
+        while (count)
+            test_free_on(fixture, &blocks[--count], stream);
+        assert_true(left < cached / 2);
+    }
+    test_stream_close(fixture, stream);
+}
+
 /* ---- blocks ---- */
 
 static size_t size_of(size_t i)
@@ -295,6 +321,7 @@ int main(void)
         TEST_CASE(the_memory_waits_for_uses_on_other_streams),
         TEST_CASE(a_freed_block_is_not_written_before_its_copy_is_complete),
         TEST_CASE(complete_memory_is_used_again_without_a_driver_allocation),
+        TEST_CASE(sizes_that_are_not_used_any_more_leave_the_caches),
         TEST_CASE(blocks_of_all_sizes_and_alignments_have_memory_of_their_own),
         TEST_CASE(a_larger_request_has_a_slab_of_its_own),
         TEST_CASE(a_trim_gives_back_all_that_is_free),
