@@ -5,8 +5,10 @@
  *     STRATA_HOST_MEMORY=libc strata_bench_host
  *                                  the library's functions over the C library's heap
  *     strata_bench_host blocks [COUNT]
- *                                  host memory of a live block: bench/host_blocks.h */
+ *                                  host memory of a live block: bench/host_blocks.h
+ *     strata_bench_host pinned     page-locked memory: bench/host_pinned.h */
 #include "host_blocks.h"
+#include "host_pinned.h"
 
 #include "core/base/host_memory.h"
 #include "core/base/thread.h"
@@ -118,7 +120,7 @@ static void report(size_t live, size_t threads)
 
 static int refuse(void)
 {
-    fprintf(stderr, "usage: strata_bench_host [blocks [COUNT]]\nCOUNT: live blocks, %d to 1000000\n",
+    fprintf(stderr, "usage: strata_bench_host [blocks [COUNT] | pinned]\nCOUNT: live blocks, %d to 1000000\n",
             HOST_BLOCKS_LEAST);
     return 2;
 }
@@ -144,9 +146,10 @@ static int measure_pairs(void)
 
 int main(int argc, char **argv)
 {
-    if (argc > 3 || (argc > 1 && strcmp(argv[1], "blocks") != 0))
+    const bool pinned = argc == 2 && strcmp(argv[1], "pinned") == 0;
+    if (argc > 3 || (argc > 1 && !pinned && strcmp(argv[1], "blocks") != 0))
         return refuse();
-    const int status = argc > 1 ? measure_blocks(argv[2]) : measure_pairs();
+    const int status = pinned ? host_pinned_measure() : argc > 1 ? measure_blocks(argv[2]) : measure_pairs();
     if (fflush(stdout) == 0 && !ferror(stdout))
         return status;
     perror("strata_bench_host: the output could not be written");

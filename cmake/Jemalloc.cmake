@@ -2,7 +2,8 @@
 #
 #   STRATA_JEMALLOC=AUTO   jemalloc if its source is there and the build has no sanitizer and no fuzz targets, which
 #                          must see each allocation; else the C library's allocator   (the default)
-#   STRATA_JEMALLOC=ON     jemalloc; an error if it cannot be built
+#   STRATA_JEMALLOC=ON     jemalloc; an error if it cannot be built. With the address sanitizer it is built in, and used
+#                          where STRATA_HOST_MEMORY=arena: the sanitizer does not see those allocations
 #   STRATA_JEMALLOC=OFF    the C library's allocator
 #
 # scripts/setup puts the source into build/third-party/jemalloc/source; another release from 5.3.0 on can be unpacked
@@ -15,6 +16,8 @@
 #     libraries opened with dlopen (1.6 kB); else dlopen fails with "cannot allocate memory in static TLS block".
 #   * narenas:1, for jemalloc's own data: Strata's memory comes from an arena that core/base/arena.c creates. No
 #     automatic thread caches, no sbrk (it belongs to the C library), no background thread.
+#   * Not cache-oblivious: large blocks begin at a page, and take no page more. Pinned blocks need multiples of 256
+#     bytes; with an alignment that is asked for, jemalloc would pass its caches by.
 #   * The largest page size that kernels of the architecture have: jemalloc stops if the kernel's pages are larger.
 set(STRATA_JEMALLOC "AUTO" CACHE STRING "Host memory from a private jemalloc: AUTO, ON or OFF")
 set_property(CACHE STRATA_JEMALLOC PROPERTY STRINGS AUTO ON OFF)
@@ -45,7 +48,7 @@ function(strata_jemalloc_obstacle out)
     set(${out} "there is no make to build it with" PARENT_SCOPE)
   elseif(CMAKE_CROSSCOMPILING)
     set(${out} "it is not built for another kind of machine" PARENT_SCOPE)
-  elseif(STRATA_SANITIZE OR STRATA_FUZZ)
+  elseif(STRATA_FUZZ OR STRATA_SANITIZE MATCHES "thread" OR (STRATA_SANITIZE AND NOT STRATA_JEMALLOC STREQUAL "ON"))
     set(${out} "sanitizers are to see each allocation" PARENT_SCOPE)
   endif()
 endfunction()
@@ -72,7 +75,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|amd64|AMD64|i.86)$")
   set(strata_jemalloc_page 12)
 endif()
 set(strata_jemalloc_options --with-jemalloc-prefix=strata_je_ --with-private-namespace=strata_ --without-export
-  --disable-initial-exec-tls --disable-cxx --disable-doc --disable-shared
+  --disable-initial-exec-tls --disable-cxx --disable-doc --disable-shared --disable-cache-oblivious
   --with-lg-page=${strata_jemalloc_page} --with-lg-hugepage=21
   --with-malloc-conf=narenas:1,tcache:false,oversize_threshold:0,dss:disabled)
 string(SHA256 strata_jemalloc_key "${strata_jemalloc_version} ${strata_jemalloc_options} ${CMAKE_SYSTEM_PROCESSOR}")

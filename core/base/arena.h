@@ -2,7 +2,7 @@
  * jemalloc lock; then it gets a cache (docs/host-memory.md has times).
  *
  * Forks: jemalloc registers its fork handlers when the library is loaded, before Strata's, so its locks rank after all
- * of Strata's. It calls nothing of Strata.
+ * of Strata's. It calls nothing of Strata, but for the sources of core/base/extent_arena.h.
  *
  * Thread ends: jemalloc destroys its data of a thread in no order with Strata's; a later allocation creates it again.
  */

@@ -71,7 +71,7 @@ static const char *why_not_the_arena(void)
     if (RUNNING_ON_VALGRIND)
         return "under Valgrind";
 #endif
-    if (__lsan_do_leak_check)
+    if (__lsan_do_leak_check && !(wanted && strcmp(wanted, "arena") == 0))
         return "under a leak sanitizer";
     if (__tsan_init)
         return "under the thread sanitizer";

@@ -32,6 +32,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_GRAPH_LAUNCHES,   /* launches of graphs that share memory; held from the wait to the record */
     STRATA_RANK_CAPTURES,         /* a runtime's captures, their pools, and the blocks that graphs keep */
     STRATA_RANK_CAPTURE_LIST,     /* the process's captures */
+    STRATA_RANK_PINNED_POOL,      /* the buffers of a pinned pool; nothing is called under it */
     STRATA_RANK_STREAMS,          /* the runtime's stream pool and registered streams */
     STRATA_RANK_ACCOUNTS,         /* a budget's list of accounts */
     STRATA_RANK_BUDGET_WAITERS,   /* requests that wait for live bytes */
@@ -41,6 +42,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_STACKS,           /* the process's stacks; held for moments */
     STRATA_RANK_POOL_OOM,         /* a pool that waits for memory to complete */
     STRATA_RANK_POOL_MAP,         /* a pool that maps, moves or releases memory */
+    STRATA_RANK_PINNED_GROW,      /* a pinned resource that takes a slab */
     STRATA_RANK_DEVICES,          /* opening a device */
     STRATA_RANK_LAYERS,           /* names of layers */
     STRATA_RANK_STREAM_MAP,       /* known streams; creation and removal of timelines */

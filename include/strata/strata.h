@@ -34,6 +34,7 @@
 #include <strata/null.h>
 #include <strata/nvtx.h>
 #include <strata/pinned.h>
+#include <strata/pinned_pool.h>
 #include <strata/pool.h>
 #include <strata/prefetch.h>
 #include <strata/ref.h>

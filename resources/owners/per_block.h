@@ -1,4 +1,4 @@
-/* Owners with one driver allocation a block: direct, managed, pinned, callback.
+/* Owners with one driver allocation a block: direct, managed, callback, pinned(single=on).
  *
  * Shared: the index of live blocks, counts, waits of frees, and frees in a capture. An owner embeds strata_per_block as
  * its first member, takes and gives memory through strata_per_block_source, and puts the functions below into its ops

@@ -48,7 +48,7 @@ static const struct {
     {"launching_with_many_blocks", "", covered},
     {"reading_on_many_streams", "", covered}, /* without memory for a clock, a record covered by a write is kept */
 
-    {"a_free_comes_after_uses_on_every_stream", "[pinned", covered},
+    {"a_free_comes_after_uses_on_every_stream", "[pinned(single", covered},
     {"a_free_never_waits_for_a_stream", "[pool", awaited},
     {"frees_never_fail_for_want_of_memory", "[pool", reused},
 

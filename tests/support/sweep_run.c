@@ -268,7 +268,7 @@ static bool reports_no_error(const test_driver_hook_seen *seen)
 /* Whether the owner in a case's stack returns memory itself after the host has waited. */
 static bool waits_on_host(const char *name)
 {
-    static const char *const owners[] = {"[direct", "[managed", ", managed", "[pinned", ", pinned"};
+    static const char *const owners[] = {"[direct", "[managed", ", managed", "[pinned(single"};
     for (size_t i = 0; i < sizeof owners / sizeof owners[0]; i++)
         if (strstr(name, owners[i]))
             return true;

@@ -786,6 +786,35 @@ static void a_group_stands_in_a_text_too(test_fixture *fixture)
     assert_true(found);
 }
 
+/* Host bytes have a budget of their own, and count beside those of the device in one that both stacks share. */
+static void host_and_device_memory_stand_in_one_account(test_fixture *fixture)
+{
+    strata_budget_account *both = use_stack(fixture, "budget(limit=64MiB, shared=one, wait=none), async");
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    strata_runtime *host;
+    strata_block device, more, staged, refused;
+    const strata_runtime_config config = {
+        .stack_text = "budget(limit=16MiB, name=host, wait=none), budget(limit=64MiB, shared=one, wait=none), pinned"};
+    check_ok(strata_runtime_create(&config, &host));
+    strata_budget_account *own = strata_budget_base(strata_stack_top(strata_runtime_stack(host)));
+    device = test_allocate(fixture, 40 << 20, stream);
+    check_ok(strata_runtime_allocate(host, 16 << 20, stream, &staged));
+    assert_true(usage_of(own).in_use == 16 << 20 && usage_of(both).in_use == 56 << 20);
+    check_status(strata_runtime_allocate(host, 1, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"host\"");
+    check_status(try_allocate(fixture, 16 << 20, stream, &refused),
+                 STRATA_ERROR_OUT_OF_BUDGET); /* of both: 8 MiB left */
+    check_ok(strata_runtime_deallocate_on(host, &staged, stream));
+    check_ok(strata_runtime_reap_pending(host));
+    assert_true(usage_of(own).in_use == 0 && usage_of(both).in_use == 40 << 20);
+    more = test_allocate(fixture, 16 << 20, stream);
+    check_status(strata_runtime_allocate(host, 12 << 20, stream, &refused), STRATA_ERROR_OUT_OF_BUDGET);
+    check_last_error(STRATA_ERROR_OUT_OF_BUDGET, "\"one\"");
+    test_free_on(fixture, &more, stream);
+    test_free_on(fixture, &device, stream);
+    check_ok(strata_runtime_destroy(host));
+}
+
 /* Processes that share a limit are in test_budget_shared.c. */
 static void stacks_that_give_the_same_name_share_one_limit(test_fixture *fixture)
 {
@@ -911,6 +940,7 @@ int main(void)
         TEST_CASE(what_goes_wrong_in_a_marks_callback_is_heard_under_a_layer_that_tries),
         TEST_CASE(a_mark_without_a_callback_changes_nothing),
         TEST_CASE(a_group_stands_in_a_text_too),
+        TEST_CASE(host_and_device_memory_stand_in_one_account),
         TEST_CASE(stacks_that_give_the_same_name_share_one_limit),
         TEST_CASE(a_request_of_a_shared_limit_whose_file_was_removed_is_told_so),
         TEST_CASE(a_request_of_a_shared_limit_whose_file_the_program_closed_is_told_so),
