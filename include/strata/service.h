@@ -101,6 +101,8 @@ typedef struct strata_service_options {
     void *escalate_data;
     const char *libraries;        /* names, separated by commas, that are opened with the context: libraries.h. NULL:
                                      "blas", with the first request that needs it */
+    bool nvtx;                    /* NVTX ranges on the service's thread around what each request submits, named for
+                                     its operation or kernel; nothing in a build without NVTX */
     strata_service_notice notice; /* may be NULL */
     void *notice_data;
     const char *worker; /* isolated: path of the worker's program; NULL: STRATA_WORKER, else strata-worker beside the

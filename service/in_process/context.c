@@ -123,9 +123,11 @@ static void begin(strata_service *service, strata_future *request)
 {
     service_lane *lane = NULL;
     bool waits = false;
+    service_range_begin(service, request);
     strata_status status = service_lane_of(service, request, &lane);
     if (status == STRATA_SUCCESS)
         status = service_submits[request->kind](service, lane, request, &waits);
+    service_range_end(service);
     const strata_error failed = status == STRATA_SUCCESS ? (strata_error){0} : *strata_error_in_force();
     if (waits && service_mark_completion(service, lane, request) != STRATA_SUCCESS && status == STRATA_SUCCESS) {
         service_judge(service, strata_error_in_force());

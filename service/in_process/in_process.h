@@ -80,6 +80,12 @@ bool service_waiter_is_done(service_waiter *waiter, const strata_future *request
 /* Until it has let go of all that was added. */
 void service_waiter_drain(service_waiter *waiter);
 
+/* ---- ranges ---- */
+
+/* Around what a request submits, if the options ask for ranges. */
+void service_range_begin(const strata_service *service, const strata_future *request);
+void service_range_end(const strata_service *service);
+
 /* ---- work ---- */
 
 /* Submits the request's work to the lane's stream; *waits: its end is on the device. */

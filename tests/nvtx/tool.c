@@ -127,6 +127,45 @@ static void NVTX_API regions_name(nvtxDomainHandle_t domain, const nvtxMemRegion
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- ranges ---- */
+
+static int NVTX_API range_push(nvtxDomainHandle_t domain, const nvtxEventAttributes_t *attributes)
+{
+    (void)domain;
+    begin_call();
+    state.wrong += attributes->messageType != NVTX_MESSAGE_TYPE_ASCII;
+    snprintf(state.last_range, sizeof state.last_range, "%s", attributes->message.ascii);
+    state.pushed++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+static int NVTX_API range_pop(nvtxDomainHandle_t domain)
+{
+    (void)domain;
+    begin_call();
+    state.popped++;
+    pthread_mutex_unlock(&lock);
+    return 0;
+}
+
+int NVTX_API InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table);
+
+int NVTX_API InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table)
+{
+    NvtxFunctionTable table = NULL;
+    unsigned size = 0;
+    const NvtxExportTableCallbacks *callbacks = get_table(NVTX_ETID_CALLBACKS);
+    if (!callbacks || !callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE2, &table, &size) ||
+        size <= NVTX_CBID_CORE2_DomainRangePop)
+        return 0;
+    *table[NVTX_CBID_CORE2_DomainRangePushEx] = (NvtxFunctionPointer)range_push;
+    *table[NVTX_CBID_CORE2_DomainRangePop] = (NvtxFunctionPointer)range_pop;
+    return 1;
+}
+
+/* ---- loading ---- */
+
 int NVTX_API InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module);
 
 int NVTX_API InitializeInjectionNvtxExtension(nvtxExtModuleInfo_t *module)

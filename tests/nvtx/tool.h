@@ -20,7 +20,9 @@ typedef struct nvtx_tool_state {
     nvtx_tool_range heaps[NVTX_TOOL_ROOM];
     nvtx_tool_range regions[NVTX_TOOL_ROOM];
     nvtx_tool_range names[NVTX_TOOL_ROOM]; /* of memory that is no region; the newest name of an address */
-    size_t told;                           /* calls */
+    char last_range[NVTX_TOOL_NAME];       /* name of the last range that was pushed */
+    size_t pushed, popped;
+    size_t told;  /* calls */
     size_t wrong; /* calls that make no sense: a region outside of its heap or without one, a second begin, an end
                      without a begin, a thread without a context */
 } nvtx_tool_state;
