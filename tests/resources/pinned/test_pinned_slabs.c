@@ -115,6 +115,7 @@ static void a_freed_block_is_not_written_before_its_copy_is_complete(test_fixtur
 
 static void complete_memory_is_used_again_without_a_driver_allocation(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
     for (size_t i = 0; i < 3000; i++) {
         strata_block block = test_allocate(fixture, (i % 7 + 1) * 40 * KIB, stream);
@@ -128,6 +129,7 @@ static void complete_memory_is_used_again_without_a_driver_allocation(test_fixtu
 /* A lane's cache has a sixteenth of a slab; all blocks in it are of the size that is used. */
 static void sizes_that_are_not_used_any_more_leave_the_caches(test_fixture *fixture)
 {
+    test_needs_truthful_queries();
     enum { CACHE = SLAB / 16 };
     static const size_t sizes[] = {8 * KIB, 16 * KIB, 32 * KIB};
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
