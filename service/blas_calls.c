@@ -8,7 +8,7 @@
 
 /* ---- operands ---- */
 
-static strata_status check_operand(const strata_service *service, const strata_blas_operand *operand)
+static strata_status check_operand(strata_service *service, const strata_blas_operand *operand)
 {
     strata_ref_memory memory;
     if (!operand->ref || operand->block || operand->batch)
@@ -28,6 +28,9 @@ static strata_status take_call(strata_future *request, const strata_service_blas
     if (status == STRATA_SUCCESS && (unsigned)call->routine > STRATA_BLAS_NRM2)
         status =
             strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_blas: there is no routine %d", (int)call->routine);
+    call->size = 0; /* as this library knows them */
+    if (call->routine <= STRATA_BLAS_TRSM)
+        call->call.gemm.size = 0;
     const size_t count = status == STRATA_SUCCESS ? service_blas_operands(call, operands) : 0;
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
         status = check_operand(request->service, operands[i]);
@@ -69,6 +72,7 @@ strata_status strata_service_sgemm(strata_service *service, const strata_blas_ge
     const strata_status status =
         call ? strata_options_read(&whole.call.gemm, sizeof whole.call.gemm, call, "strata_blas_gemm_call")
              : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_sgemm: call is NULL");
+    whole.call.gemm.size = 0;
     if (status != STRATA_SUCCESS)
         return status;
     if (strata_ref_type(whole.call.gemm.a.ref) != STRATA_ELEMENT_F32 ||

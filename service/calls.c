@@ -24,7 +24,7 @@ static char *copy_text(const char *text)
 }
 
 /* Whose memory it is: another service's, or another device's, is of no use here. */
-static strata_status check_ref(const strata_service *service, const strata_ref *ref, const char *call)
+static strata_status check_ref(strata_service *service, const strata_ref *ref, const char *call)
 {
     strata_ref_memory memory;
     if (!ref)
@@ -206,7 +206,7 @@ strata_status strata_service_load(strata_service *service, const void *image, si
     return service_request_submit(request, out);
 }
 
-static strata_status check_argument(const strata_service *service, const strata_argument *argument, size_t number)
+static strata_status check_argument(strata_service *service, const strata_argument *argument, size_t number)
 {
     if ((unsigned)argument->kind > STRATA_ARGUMENT_READ_WRITE)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "argument %zu of the kernel has no kind %d", number,
@@ -224,7 +224,7 @@ static strata_status check_argument(const strata_service *service, const strata_
                              "argument %zu of the kernel has %u bytes; values have 1, 2, 4 or 8", number, bytes);
 }
 
-static strata_status check_kernel(const strata_service *service, const strata_kernel *kernel)
+static strata_status check_kernel(strata_service *service, const strata_kernel *kernel)
 {
     if (!kernel || !kernel->entry || (kernel->argument_count && !kernel->arguments))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,

@@ -79,7 +79,12 @@ bool service_future_claim(strata_future *future)
 
 bool service_future_begin(strata_future *future)
 {
-    return change(future, SERVICE_QUEUED, SERVICE_BEGUN);
+    return change(future, SERVICE_QUEUED, future->kind == SERVICE_LAUNCH_GRAPH ? SERVICE_STARTING : SERVICE_BEGUN);
+}
+
+void service_future_submitted(strata_future *future)
+{
+    change(future, SERVICE_STARTING, SERVICE_BEGUN);
 }
 
 static void ring(const strata_future *future)
@@ -92,12 +97,16 @@ static void ring(const strata_future *future)
 /* The callback is taken by the thread that finds both it and the answer. */
 static void call_back(strata_future *future)
 {
+    strata_error_aside aside;
     const strata_future_callback callback =
         service_future_state(future) == SERVICE_ANSWERED
             ? atomic_exchange_explicit(&future->callback, NULL, memory_order_acq_rel)
             : NULL;
-    if (callback)
-        callback(future, future->callback_data);
+    if (!callback)
+        return;
+    strata_error_set_aside(&aside);
+    callback(future, future->callback_data);
+    strata_error_take_back(&aside);
 }
 
 void service_future_publish(strata_future *future, const strata_answer *answer)
@@ -150,6 +159,8 @@ static bool comes_soon(const strata_future *future)
 
 static bool wait_until(strata_future *future, uint64_t until)
 {
+    if (strata_future_poll(future) || (until && service_clock() >= until))
+        return strata_future_poll(future);
     if (comes_soon(future))
         return true;
     atomic_fetch_add_explicit(&future->sleepers, 1, memory_order_seq_cst);
@@ -219,6 +230,7 @@ strata_status strata_future_on_answer(strata_future *future, strata_future_callb
                            callback ? "the future has a callback" : "callback is NULL");
     future->callback_data = data;
     atomic_store_explicit(&future->callback, callback, memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* see service_future_publish */
     call_back(future);
     return STRATA_SUCCESS;
 }
@@ -239,6 +251,7 @@ int strata_future_fd(strata_future *future)
         close(made);
         return fd;
     }
+    atomic_thread_fence(memory_order_seq_cst); /* see service_future_publish */
     if (strata_future_poll(future))
         ring(future);
     return made;

@@ -23,6 +23,7 @@ typedef enum service_request_kind {
 
 typedef enum service_request_state {
     SERVICE_QUEUED = 0,
+    SERVICE_STARTING, /* a graph is being launched: the program may destroy it once there is an answer */
     SERVICE_BEGUN,
     SERVICE_CLAIMED, /* one thread writes the answer */
     SERVICE_ANSWERED,
@@ -96,8 +97,9 @@ void service_future_unhold(strata_future *future);
 bool service_future_claim(strata_future *future);
 bool service_future_claim_queued(strata_future *future);
 
-/* QUEUED becomes BEGUN; false: it was claimed. */
+/* QUEUED becomes BEGUN, or STARTING until it is submitted; false: it was claimed. */
 bool service_future_begin(strata_future *future);
+void service_future_submitted(strata_future *future);
 
 /* Publishes the answer of a claimed one: waiters, descriptor, callback. */
 void service_future_publish(strata_future *future, const strata_answer *answer);

@@ -22,6 +22,7 @@ strata_status strata_services_create(const strata_service_options *options, stra
     if (status == STRATA_SUCCESS && *count > room)
         status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_services_create: %zu devices, and room for %zu",
                              *count, room);
+    one.size = 0; /* as this library knows it */
     size_t made = 0;
     for (; made < *count && status == STRATA_SUCCESS; made++) {
         one.device = (int)made;
@@ -32,8 +33,10 @@ strata_status strata_services_create(const strata_service_options *options, stra
     if (status == STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin(); /* the failure is what counts */
-    while (made--)
+    while (made--) {
         strata_service_destroy(services[made]);
+        services[made] = NULL;
+    }
     strata_error_suppress_end(false);
     return status;
 }

@@ -190,22 +190,30 @@ void service_request_note_failure(strata_future *request, const strata_error *er
 }
 
 /* The work of one that has begun goes on, with the buffer. */
-void service_request_give_up(strata_future *request, const strata_error *error)
+static void answer_unfinished(strata_future *request, const strata_error *of_queued, const strata_error *of_begun)
 {
     const bool queued = service_future_claim_queued(request);
     if (!queued && !service_future_claim(request))
         return;
+    const strata_error *error = queued ? of_queued : of_begun;
     strata_answer answer = {.status = error->status,
                             .buffer = queued ? strata_host_buffer_clone(request->buffer) : NULL};
     publish(request, &answer, error);
 }
 
+void service_request_give_up(strata_future *request, const strata_error *error)
+{
+    answer_unfinished(request, error, error);
+}
+
 void service_request_expire(strata_future *request)
 {
-    const strata_error error = {
+    static const strata_error of_queued = {.status = STRATA_ERROR_TIMEOUT,
+                                           .message = "the request reached its time limit before it began"};
+    static const strata_error of_begun = {
         .status = STRATA_ERROR_TIMEOUT,
         .message = "the request reached its time limit; what it began goes on, and its result is dropped"};
-    service_request_give_up(request, &error);
+    answer_unfinished(request, &of_queued, &of_begun);
 }
 
 strata_status strata_future_cancel(strata_future *future)
@@ -220,8 +228,10 @@ strata_status strata_future_cancel(strata_future *future)
     strata_service *service = future->service; /* exists: the request is not finished before it is answered */
     const strata_error error = {.status = STRATA_ERROR_CANCELLED, .message = "the request was cancelled"};
     strata_answer answer = {.status = STRATA_ERROR_CANCELLED, .buffer = strata_host_buffer_clone(future->buffer)};
+    service_future_hold(future); /* another thread may release it as soon as it is answered */
     service_mailbox_wake(&service->mailbox);
     publish(future, &answer, &error);
+    service_future_unhold(future);
     return STRATA_SUCCESS;
 }
 

@@ -212,10 +212,10 @@ strata_status strata_service_wait_ready(strata_service *service, uint64_t nanose
     const struct timespec time = {.tv_sec = (time_t)(until / 1000000000), .tv_nsec = (long)(until % 1000000000)};
     bool over = false;
     strata_lock_take(&service->lock);
-    while (service_phase_now(service) == SERVICE_STARTING &&
+    while (service_phase_now(service) == SERVICE_OPENING &&
            !atomic_load_explicit(&service->shut_down, memory_order_relaxed) && !over)
         over = pthread_cond_timedwait(&service->ready, &service->lock.mutex, &time) != 0 && service_clock() >= until;
-    const bool starting = service_phase_now(service) == SERVICE_STARTING;
+    const bool starting = service_phase_now(service) == SERVICE_OPENING;
     strata_lock_release(&service->lock);
     status = service_check_open(service);
     return status == STRATA_SUCCESS && starting

@@ -87,7 +87,7 @@ void service_timer_remove(service_timer *timer, strata_future *request);
 /* ---- the service ---- */
 
 typedef enum service_phase {
-    SERVICE_STARTING = 0, /* there is no context yet, or it is rebuilt */
+    SERVICE_OPENING = 0, /* there is no context yet, or it is rebuilt */
     SERVICE_RUNNING,
     SERVICE_STOPPED, /* for good: `stopped` says why */
 } service_phase;
@@ -117,7 +117,7 @@ typedef struct service_backend {
     /* The device's bytes, of a service that is ready; zero if they are not known. Any thread. */
     void (*tell_memory)(strata_service *service, strata_service_stats *stats);
     /* Whether the memory can be used here. Errors: WRONG_DEVICE, UNSUPPORTED. Any thread. */
-    strata_status (*check_ref)(const strata_service *service, const strata_ref *ref);
+    strata_status (*check_ref)(strata_service *service, const strata_ref *ref);
     /* Any thread. */
     strata_status (*make_buffer)(strata_service *service, size_t bytes, strata_host_buffer **out);
 } service_backend;
@@ -150,6 +150,7 @@ struct strata_service {
     service_list queued[SERVICE_PRIORITIES];
     uint64_t rebuilds_at[SERVICE_REBUILDS_LIMIT]; /* the last ones */
     unsigned rebuild_count;                       /* of all */
+    uint64_t failing_since;                       /* the first failed attempt of those under way; 0: none */
     bool was_open;                                /* a context was there before */
     bool gave_up;                                 /* the deadline of shutting down is over */
     bool rebuild_wanted;                          /* by the program's handler */
@@ -214,6 +215,9 @@ static inline bool service_is_open(const strata_service *service)
 }
 
 /* ---- supervision ---- */
+
+/* After such a result no call in the context succeeds. */
+bool service_is_sticky(CUresult code);
 
 strata_failure_class service_classify(const strata_service *service, const strata_error *error);
 

@@ -6,11 +6,13 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { TRY_AGAIN = 100000000 }; /* ns */
+
 /* ---- classes ---- */
 
 /* After these no call in the context succeeds (CUDA Driver API, "CUresult": "leaves the process in an inconsistent
  * state", and what a lost device gives). */
-static bool is_sticky(CUresult code)
+bool service_is_sticky(CUresult code)
 {
     switch (code) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:
@@ -47,8 +49,6 @@ static bool is_of_arguments(CUresult code)
     case CUDA_ERROR_NOT_FOUND:
     case CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES:
     case CUDA_ERROR_NOT_SUPPORTED:
-    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
-    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
         return true;
     default:
         return false;
@@ -58,7 +58,7 @@ static bool is_of_arguments(CUresult code)
 static bool is_poisoned(const strata_error *error)
 {
     return error->status == STRATA_ERROR_POISONED || error->status == STRATA_ERROR_DEVICE_RESET ||
-           (error->status == STRATA_ERROR_DRIVER && is_sticky(error->driver_code));
+           (error->status == STRATA_ERROR_DRIVER && service_is_sticky(error->driver_code));
 }
 
 static bool is_of_request(const strata_error *error)
@@ -153,17 +153,36 @@ static bool is_too_often(strata_service *service, uint64_t now)
     if (service->rebuild_count >= limit && now - before < service->options.rebuild_window)
         return true;
     service->rebuilds_at[service->rebuild_count++ % limit] = now;
-    atomic_fetch_add_explicit(&service->rebuilds, 1, memory_order_relaxed);
     return false;
+}
+
+static double seconds(uint64_t nanoseconds)
+{
+    return 1e-9 * (double)nanoseconds;
 }
 
 static void stop_rebuilding(strata_service *service, const strata_error *why)
 {
     strata_error stopped = *why;
     snprintf(stopped.message, sizeof stopped.message,
-             "the context was rebuilt %u times within %llu s, and is lost again; the service has stopped. Last: %.300s",
-             service->options.rebuild_limit, (unsigned long long)(service->options.rebuild_window / 1000000000),
-             why->message);
+             "the context was rebuilt %u times within %g s, and is lost again; the service has stopped. Last: %.300s",
+             service->options.rebuild_limit, seconds(service->options.rebuild_window), why->message);
+    service_stop(service, &stopped);
+}
+
+/* Another process may hold the memory for a while. */
+static void try_again_later(strata_service *service, const strata_error *why, uint64_t *later)
+{
+    const uint64_t now = service_clock();
+    if (!service->failing_since)
+        service->failing_since = now;
+    *later = now + TRY_AGAIN;
+    if (now - service->failing_since < service->options.rebuild_window)
+        return;
+    strata_error stopped = *why;
+    snprintf(stopped.message, sizeof stopped.message,
+             "no context could be made for %g s; the service has stopped. Last: %.300s",
+             seconds(service->options.rebuild_window), why->message);
     service_stop(service, &stopped);
 }
 
@@ -171,19 +190,19 @@ void service_try_open(strata_service *service, uint64_t *later)
 {
     const strata_status status = service->backend->open(service);
     if (status == STRATA_SUCCESS) {
+        if (service->was_open)
+            atomic_fetch_add_explicit(&service->rebuilds, 1, memory_order_relaxed);
         service->was_open = true;
+        service->failing_since = 0;
         change_phase(service, SERVICE_RUNNING);
         tell(service, STRATA_SERVICE_READY);
         return;
     }
     const strata_error why = *strata_error_in_force();
-    const uint64_t now = service_clock();
     if (!service->was_open || service_classify(service, &why) == STRATA_FAILURE_UNRECOVERABLE)
         service_stop(service, &why);
-    else if (is_too_often(service, now))
-        stop_rebuilding(service, &why);
     else
-        *later = now + 100000000;
+        try_again_later(service, &why, later);
 }
 
 void service_judge(strata_service *service, const strata_error *error)
@@ -219,7 +238,7 @@ void service_handle_loss(strata_service *service)
     const strata_failure_class class = service_classify(service, &why);
     const bool rebuild = class == STRATA_FAILURE_POISONED || (class == STRATA_FAILURE_OTHER && service->rebuild_wanted);
     service->lost = service->rebuild_wanted = false;
-    change_phase(service, SERVICE_STARTING);
+    change_phase(service, SERVICE_OPENING);
     strata_device_state_clear_context(service->state);
     strata_device_state_bump_generation(service->state, NULL); /* before the answers: they have the new one */
     service->backend->lose(service, &why);

@@ -101,10 +101,6 @@ static void shut_down(strata_service *service)
         return;
     service->gave_up = true;
     service->backend->give_up(service, &shutting_down);
-    tell_outcome(service, STRATA_ERROR_BUSY,
-                 &(strata_error){.status = STRATA_ERROR_BUSY,
-                                 .message = "work of the device service has not ended by its deadline; the service "
-                                            "ends when it has: destroy it then"});
 }
 
 /* ---- the loop ---- */
@@ -123,7 +119,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 static void go_on(strata_service *service, bool shuts_down, uint64_t *later)
 {
     switch (service_phase_now(service)) {
-    case SERVICE_STARTING:
+    case SERVICE_OPENING:
         if (!shuts_down && service_clock() >= *later)
             service_try_open(service, later);
         drop_answered(service);
@@ -144,9 +140,9 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
 {
     const service_phase phase = service_phase_now(service);
     uint64_t time = UINT64_MAX;
-    if (phase != SERVICE_STARTING && has_queued(service))
+    if (phase != SERVICE_OPENING && has_queued(service))
         return;
-    if (phase == SERVICE_STARTING && !shuts_down)
+    if (phase == SERVICE_OPENING && !shuts_down)
         time = until(later);
     if (phase == SERVICE_RUNNING)
         time = service->backend->patience(service);
@@ -166,6 +162,22 @@ static bool close_all(strata_service *service)
     return status == STRATA_SUCCESS;
 }
 
+/* False: not yet, and strata_service_destroy is told why if it would wait for the device. */
+static bool end(strata_service *service)
+{
+    static const strata_error busy = {.status = STRATA_ERROR_BUSY,
+                                      .message =
+                                          "work of the device service has not ended by its deadline; its requests "
+                                          "are answered, and it can be destroyed when that work has ended"};
+    if (atomic_load_explicit(&service->mailbox.held, memory_order_acquire) == 0)
+        return close_all(service);
+    if (service->gave_up) {
+        atomic_store_explicit(&service->ending, false, memory_order_release);
+        tell_outcome(service, STRATA_ERROR_BUSY, &busy);
+    }
+    return false;
+}
+
 /* All that the service's calls fail with goes into answers. */
 void *service_thread_run(void *data)
 {
@@ -181,7 +193,7 @@ void *service_thread_run(void *data)
         if (shuts_down)
             shut_down(service);
         go_on(service, shuts_down, &later);
-        if (ending && atomic_load_explicit(&service->mailbox.held, memory_order_acquire) == 0 && close_all(service))
+        if (ending && end(service))
             break;
         sleep_a_while(service, shuts_down, later);
     }

@@ -37,7 +37,7 @@ typedef struct strata_answer {
     uint64_t generation;        /* of the device's state when the request was answered */
     const strata_error *error;  /* the whole record of a failure; NULL after success; valid as long as the future */
     strata_ref *ref;            /* allocate: the caller's, to be released */
-    strata_host_buffer *buffer; /* copies: the handle that the request had, to be released */
+    strata_host_buffer *buffer; /* copies: the handle that the request had, to be released; NULL if the copy goes on */
     struct strata_graph *graph; /* graph record: the caller's, to be destroyed */
     uint64_t module;            /* load: of strata_service_launch */
     strata_status returned;     /* run: what the function returned */

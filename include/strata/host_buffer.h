@@ -1,7 +1,12 @@
 /* Host buffers: counted memory of the host that requests to a device service (service.h) copy from and to.
  *
- * A request holds a handle of its own while it uses the buffer, and gives that back with its answer. Handles may be
- * passed between threads; the bytes belong to the request from its submission to its answer. */
+ * A request holds a handle of its own while it uses the buffer, and gives that back with its answer. If it is answered
+ * while its copy goes on (at a time limit, or at the deadline of a shutdown), it keeps the handle until the copy has
+ * ended, and the bytes are not to be used while the buffer has handles beside the caller's. Handles may be passed
+ * between threads; the bytes belong to the request from its submission to its answer.
+ *
+ * Copies from and to plain memory make the service's thread wait, as they do in the driver (CUDA Driver API, "API
+ * synchronization behavior"): use page-locked memory, as of strata_service_buffer_create, where requests are many. */
 #ifndef STRATA_HOST_BUFFER_H
 #define STRATA_HOST_BUFFER_H
 

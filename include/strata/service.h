@@ -13,11 +13,14 @@
  * There an address means nothing to the caller: strata_ref_access validates and gives none; strata_ref_raw_device_ptr,
  * DLPack, the launch recorder, functions of the program and snapshots of handles answer UNSUPPORTED.
  *
- * order   The requests of a sender with one priority and hint begin, and are answered, in the order of their
- * submission, except for those that are cancelled or reach their time limit. A sender is a thread, unless the request
- * names one. bounds  Unanswered requests are limited, and more strictly while there is no context: a request beyond
- * that answers QUEUE_FULL at once. ends    A fork's child gets FORKED from every call. Any thread may call anything,
- * except where it is said. */
+ * Order: the requests of a sender with one priority and hint begin, and are answered, in the order of their submission,
+ * except for those that are cancelled or reach their time limit, and at a shutdown those that have not begun. A sender
+ * is a thread, unless the request names one.
+ *
+ * Bounds: unanswered requests are limited, and more strictly while there is no context: a request beyond that answers
+ * QUEUE_FULL at once.
+ *
+ * A fork's child gets FORKED from every call. Any thread may call anything, except where it is said. */
 #ifndef STRATA_SERVICE_H
 #define STRATA_SERVICE_H
 
@@ -40,7 +43,8 @@ typedef enum strata_service_form {
 typedef enum strata_completion_mode {
     STRATA_COMPLETION_POLLING = 0,   /* asks the driver every poll_interval */
     STRATA_COMPLETION_HOST_FUNCTION, /* the driver calls; a context in error does not, and is asked now and then */
-    STRATA_COMPLETION_SYNCHRONIZING, /* a second thread waits */
+    STRATA_COMPLETION_SYNCHRONIZING, /* a second thread waits, for one request after the other, but not for SHORT ones
+                                      */
 } strata_completion_mode;
 
 typedef enum strata_service_streams {
@@ -127,7 +131,9 @@ STRATA_API strata_status strata_service_shut_down(strata_service *service, uint6
 
 /* Shuts down without a deadline unless that was done, waits until every request is answered, and ends the service. Its
  * state is dropped: references are stale, and their memory goes with the last of each. Not on the service's thread.
- * NULL is ignored. Errors: FORKED, without effect. */
+ * NULL is ignored. Errors: FORKED, INVALID_VALUE (on the service's thread), without effect; BUSY (graphs of the service
+ * exist, or blocks that its functions allocated; or work did not end by the deadline), DRIVER: destroy it again later.
+ */
 STRATA_API strata_status strata_service_destroy(strata_service *service);
 
 /* Waits until there is a context, for at most `nanoseconds`. Errors: TIMEOUT, STALE (shutting down), and why the
@@ -148,8 +154,9 @@ typedef struct strata_send_options {
 } strata_send_options;
 
 /* Every request: returns SUCCESS and *out (NULL: the answer is dropped), which is then answered, or an error at once:
- * QUEUE_FULL, STALE (shutting down, or the reference is stale), INVALID_VALUE, OUT_OF_HOST_MEMORY, UNSUPPORTED, FORKED,
- * or, after the service has stopped, why. References and buffers that a request names are held until it ends. */
+ * QUEUE_FULL, STALE (shutting down, or the reference is stale), WRONG_DEVICE (a reference to memory of another
+ * service), SIZE_MISMATCH (of a copy), INVALID_VALUE, OUT_OF_HOST_MEMORY, UNSUPPORTED, FORKED, or, after the service
+ * has stopped, why. References and buffers that a request names are held until it ends. */
 
 /* `length` elements, zeroed. Answer: ref. */
 STRATA_API strata_status strata_service_allocate(strata_service *service, strata_element type, size_t length,
@@ -167,7 +174,8 @@ STRATA_API strata_status strata_service_copy_from_host(strata_service *service, 
                                                        strata_future **out);
 
 /* A buffer that the service's device copies from and to at full speed: page-locked; isolated, memory that the worker
- * shares. It outlives the service. Errors: INVALID_VALUE, NOT_READY (no context yet), OUT_OF_MEMORY, IO. */
+ * shares. It outlives the service; after a reset of the context it is plain memory. Errors: INVALID_VALUE, NOT_READY
+ * (no context yet), OUT_OF_MEMORY, IO. */
 STRATA_API strata_status strata_service_buffer_create(strata_service *service, size_t bytes, strata_host_buffer **out);
 
 /* A function of the program, in process. */
@@ -180,9 +188,9 @@ typedef struct strata_service_operation {
     strata_status (*function)(strata_runtime *runtime, CUstream stream, void *data);
     void (*before)(const struct strata_service_operation *operation, void *data);   /* before the function; or NULL */
     void (*enqueued)(const struct strata_service_operation *operation, void *data); /* after it returned */
-    void (*complete)(const struct strata_service_operation *operation, strata_status status,
-                     void *data); /* before the answer; always called if `before` was */
-    void *data;
+    /* Before the answer, but for one that comes at a time limit; always called if `before` was. */
+    void (*complete)(const struct strata_service_operation *operation, strata_status status, void *data);
+    void *data; /* used until `complete` */
 } strata_service_operation;
 
 /* Answer: returned. The answer comes when the work is complete. A function that fails answers its status. */
@@ -241,7 +249,7 @@ typedef struct strata_service_snapshot {
     bool ready; /* else the rest is zero: "none" */
     uint64_t generation;
     CUcontext context;
-    CUstream stream; /* the primary one: of requests without a sender of their own */
+    CUstream stream; /* the primary one: the first of normal priority */
     strata_runtime *runtime;
 } strata_service_snapshot;
 

@@ -6,7 +6,10 @@
 
 #include <string.h>
 
-enum { LOOK_FOR_ERRORS = 20000000 }; /* ns: a context in error runs no host function */
+enum {
+    LOOK_FOR_ERRORS = 20000000, /* ns: a context in error runs no host function */
+    LOOK_FOR_LATE = 500000000,  /* ns: requests beyond poll_limit */
+};
 
 /* ---- fences ---- */
 
@@ -62,8 +65,10 @@ void service_fences_close(service_context *context)
 static void CUDA_CB end_on_host(void *data)
 {
     service_lane *lane = data;
+    atomic_fetch_add_explicit(&lane->host_entered, 1, memory_order_acq_rel);
     atomic_fetch_add_explicit(&lane->host_calls, 1, memory_order_release);
     service_mailbox_ring(lane->box);
+    atomic_fetch_add_explicit(&lane->host_left, 1, memory_order_release); /* the lane may end from here on */
 }
 
 static strata_status ask_host_function(const service_context *context, service_lane *lane, strata_future *request)
@@ -96,7 +101,7 @@ strata_status service_mark_completion(strata_service *service, service_lane *lan
         status = strata_fence_record(request->fence, lane->stream);
     if (status != STRATA_SUCCESS)
         give_fence(context, request);
-    else if (context->waiter)
+    else if (context->waiter && request->hint != STRATA_HINT_SHORT) /* that thread may be behind long work */
         service_waiter_add(context->waiter, request);
     return status;
 }
@@ -132,7 +137,7 @@ static strata_status look(strata_service *service, service_lane *lane, const str
                    : look_for_error(context, lane);
     if (!request->fence)
         return STRATA_SUCCESS;
-    if (context->waiter && !service_waiter_is_done(context->waiter, request))
+    if (context->waiter && request->hint != STRATA_HINT_SHORT && !service_waiter_is_done(context->waiter, request))
         return STRATA_ERROR_NOT_READY;
     return strata_fence_query(request->fence);
 }
@@ -151,6 +156,8 @@ static void tell_complete(const strata_future *request, strata_status status)
 static void end(strata_service *service, service_lane *lane, const strata_error *failed)
 {
     strata_future *request = service_list_take(&lane->begun);
+    if (lane->late == request)
+        lane->late = NULL;
     if (request->failed)
         failed = request->failed;
     tell_complete(request, failed ? failed->status : STRATA_SUCCESS);
@@ -162,13 +169,15 @@ static void end(strata_service *service, service_lane *lane, const strata_error 
     service_request_finish(request);
 }
 
-/* The device may go on for ever. */
+/* The device may go on for ever. The oldest come first, and each is given up once. */
 static void give_up_late(const strata_service *service, service_lane *lane)
 {
     const uint64_t now = service_clock();
-    for (strata_future *request = lane->begun.first; request; request = request->next)
-        if (now - request->begun_at >= service->options.poll_limit)
-            service_request_expire(request);
+    strata_future *request = lane->late ? lane->late->next : lane->begun.first;
+    for (; request && now - request->begun_at >= service->options.poll_limit; request = request->next) {
+        service_request_expire(request);
+        lane->late = request;
+    }
 }
 
 /* Returns whether work is left on it. */
@@ -177,8 +186,7 @@ bool service_poll_lane(strata_service *service, service_lane *lane)
     for (strata_future *request; (request = lane->begun.first) && !service->lost;) {
         const strata_status status = look(service, lane, request);
         if (status == STRATA_ERROR_NOT_READY) {
-            if (service->options.completion == STRATA_COMPLETION_POLLING)
-                give_up_late(service, lane);
+            give_up_late(service, lane);
             return true;
         }
         const strata_error failed = *strata_error_in_force();
@@ -217,10 +225,10 @@ uint64_t service_lanes_patience(const strata_service *service)
 {
     if (!atomic_load_explicit(&service->active_streams, memory_order_relaxed))
         return UINT64_MAX;
-    if (service->options.completion == STRATA_COMPLETION_SYNCHRONIZING)
-        return UINT64_MAX; /* the waiting thread rings */
     if (has_short_work(service->context))
         return 0;
+    if (service->options.completion == STRATA_COMPLETION_SYNCHRONIZING) /* the waiting thread rings */
+        return service->options.poll_limit < LOOK_FOR_LATE ? service->options.poll_limit : LOOK_FOR_LATE;
     return uses_host_functions(service) ? LOOK_FOR_ERRORS : service->options.poll_interval;
 }
 

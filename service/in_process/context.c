@@ -6,9 +6,17 @@
 #include "runtime/runtime.h"
 #include "service/in_process/in_process.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <strata/info.h>
 
 /* ---- making ---- */
+
+static bool is_usable(const service_context *context)
+{
+    return context->runtime && strata_device_is_usable(context->runtime->device);
+}
 
 /* The first lane is the primary one. */
 static strata_status show(strata_service *service)
@@ -39,6 +47,19 @@ static strata_status show(strata_service *service)
 
 static void close_runtime(strata_service *service);
 
+/* Retired runtimes whose references have gone. */
+static void end_unused(service_context *context)
+{
+    for (service_retired **link = &context->retired, *retired; (retired = *link);) {
+        if (strata_runtime_destroy(retired->runtime) != STRATA_SUCCESS) {
+            link = &retired->next;
+            continue;
+        }
+        *link = retired->next;
+        strata_host_free(retired);
+    }
+}
+
 static strata_status open_in_process(strata_service *service)
 {
     if (!service->context)
@@ -46,6 +67,7 @@ static strata_status open_in_process(strata_service *service)
     if (!service->context)
         return strata_fail_host_memory("the context of a device service");
     service_context *context = service->context;
+    end_unused(context);
     const strata_runtime_config config = {.device = service->options.device, .stack_text = service->options.stack_text};
     strata_status status = STRATA_SUCCESS;
     if (service->options.completion == STRATA_COMPLETION_SYNCHRONIZING && !context->waiter)
@@ -65,16 +87,10 @@ static strata_status open_in_process(strata_service *service)
 
 /* ---- losing ---- */
 
-static bool is_usable(const service_context *context)
-{
-    return context->runtime && strata_device_is_usable(context->runtime->device);
-}
-
 /* References to it live on; it is destroyed when they have gone. Without host memory it is left for good. */
 static void retire(service_context *context)
 {
     service_retired *retired = strata_host_zalloc(sizeof *retired);
-    strata_device_state_bump_generation(context->runtime->state, NULL);
     if (retired) {
         *retired = (service_retired){.next = context->retired, .runtime = context->runtime};
         context->retired = retired;
@@ -82,17 +98,31 @@ static void retire(service_context *context)
     context->runtime = NULL;
 }
 
-static void close_runtime(strata_service *service)
+/* Handles are shown no more before they end. */
+static void hide(strata_service *service)
 {
-    service_context *context = service->context;
-    service_libraries_close(service);
-    service_fences_close(context);
-    service_modules_close(context, false); /* they go with the context */
-    service_lanes_close(context);
-    retire(context);
+    strata_lock_take(&service->lock);
+    service->snapshot = (strata_service_snapshot){0};
+    strata_lock_release(&service->lock);
 }
 
-/* Work that goes on in a sound context is waited for: it uses host buffers. */
+static strata_status close_handles(strata_service *service, bool leave)
+{
+    service_context *context = service->context;
+    hide(service);
+    service_libraries_close(service);
+    service_fences_close(context);
+    service_modules_close(context, is_usable(context)); /* else they have gone with the context */
+    return service_lanes_close(context, leave);
+}
+
+static void close_runtime(strata_service *service)
+{
+    close_handles(service, true);
+    retire(service->context);
+}
+
+/* Work that goes on in a sound context is waited for: it uses host buffers. One in error answers at once. */
 static void settle(service_context *context)
 {
     for (size_t i = 0; i < SERVICE_LANES; i++)
@@ -104,7 +134,8 @@ static void settle(service_context *context)
 static void lose(strata_service *service, const strata_error *why)
 {
     service_context *context = service->context;
-    if (service_classify(service, why) == STRATA_FAILURE_OTHER)
+    strata_device_state_bump_generation(context->runtime->state, NULL);
+    if (is_usable(context))
         settle(context);
     service_fail_lanes(service, why, true);
     close_runtime(service);
@@ -118,6 +149,18 @@ static bool survives(const strata_error *error)
 
 /* ---- requests ---- */
 
+/* Without a mark its end is waited for here. Returns the first failure, and its record. */
+static strata_status wait_instead(strata_service *service, service_lane *lane, strata_status status,
+                                  strata_error *failed)
+{
+    service_judge(service, strata_error_in_force());
+    const strata_status waited = strata_runtime_stream_synchronize(service->context->runtime, lane->stream);
+    if (status != STRATA_SUCCESS || waited == STRATA_SUCCESS)
+        return status;
+    *failed = *strata_error_in_force();
+    return waited;
+}
+
 /* A request whose work ends on the host is answered at once, unless its lane has others before it. */
 static void begin(strata_service *service, strata_future *request)
 {
@@ -128,33 +171,32 @@ static void begin(strata_service *service, strata_future *request)
     if (status == STRATA_SUCCESS)
         status = service_submits[request->kind](service, lane, request, &waits);
     service_range_end(service);
-    const strata_error failed = status == STRATA_SUCCESS ? (strata_error){0} : *strata_error_in_force();
-    if (waits && service_mark_completion(service, lane, request) != STRATA_SUCCESS && status == STRATA_SUCCESS) {
-        service_judge(service, strata_error_in_force());
-        strata_runtime_stream_synchronize(service->context->runtime, lane->stream); /* it is complete then, or failed */
-    }
+    strata_error failed = status == STRATA_SUCCESS ? (strata_error){0} : *strata_error_in_force();
+    if (failed.status != status) /* the thread's record is of another failure */
+        failed = (strata_error){.status = status};
+    service_future_submitted(request);
+    if (request->deadline && service_clock() >= request->deadline) /* the timer may have come too early */
+        service_request_expire(request);
+    if (waits && service_mark_completion(service, lane, request) != STRATA_SUCCESS)
+        status = wait_instead(service, lane, status, &failed);
     if (status != STRATA_SUCCESS) {
         service_judge(service, &failed);
         service_request_note_failure(request, &failed);
     }
-    if (lane) {
-        service_list_add(&lane->begun, request);
-        service_poll_lane(service, lane);
-    } else {
-        service_request_fail(request, &failed);
-        service_request_finish(request);
-    }
+    service_list_add(&lane->begun, request);
+    service_poll_lane(service, lane);
 }
 
 /* ---- the end ---- */
 
 /* In a context that a fault has ended, the driver refuses to end anything: then it is ended without the driver. Errors:
- * BUSY. */
+ * BUSY; DRIVER, and the next call goes on. */
 static strata_status end_runtime(strata_runtime *runtime)
 {
     strata_device *device = runtime->device;
     const strata_status status = strata_runtime_abandon(runtime);
-    if (status != STRATA_ERROR_DRIVER || strata_device_is_lost(device))
+    if (status != STRATA_ERROR_DRIVER || strata_device_is_lost(device) ||
+        !service_is_sticky(strata_error_in_force()->driver_code))
         return status;
     strata_device_abandon(device);
     return strata_runtime_abandon(runtime);
@@ -182,11 +224,11 @@ static strata_status close_in_process(strata_service *service)
         service_waiter_close(context->waiter);
     context->waiter = NULL;
     if (context->runtime) {
-        service_libraries_close(service);
-        service_fences_close(context);
-        service_modules_close(context, is_usable(context));
-        service_lanes_close(context);
-        const strata_status status = end_runtime(context->runtime);
+        strata_status status = close_handles(service, !is_usable(context));
+        if (status == STRATA_ERROR_DRIVER && service_is_sticky(strata_error_in_force()->driver_code))
+            status = close_handles(service, true);
+        if (status == STRATA_SUCCESS)
+            status = end_runtime(context->runtime);
         if (status != STRATA_SUCCESS)
             return status;
         context->runtime = NULL;
@@ -226,61 +268,97 @@ static void tell_memory(strata_service *service, strata_service_stats *stats)
     strata_error_suppress_end(false);
 }
 
-static strata_status check_ref(const strata_service *service, const strata_ref *ref)
+/* While there is no context the reference is stale, which is checked before. */
+static strata_status check_ref(strata_service *service, const strata_ref *ref)
 {
-    if (ref->record->device && ref->record->device->ordinal == service->options.device)
-        return STRATA_SUCCESS;
-    return strata_fail(STRATA_ERROR_WRONG_DEVICE,
-                       "the reference is to memory of another device or worker, not of the service's device %d",
-                       service->options.device);
+    strata_lock_take(&service->lock);
+    const strata_runtime *runtime = service->snapshot.runtime;
+    strata_lock_release(&service->lock);
+    return ref->runtime == runtime || !runtime
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_WRONG_DEVICE,
+                             "the reference is to memory of another runtime or service, which device %d's service "
+                             "cannot use",
+                             service->options.device);
 }
 
 /* ---- buffers ---- */
 
-static void free_pinned(void *memory, size_t bytes, void *data)
+/* Page-locked for the device, and plain memory again after a reset of its context. */
+typedef struct locked_buffer {
+    strata_device *device;
+    size_t mapped;
+} locked_buffer;
+
+static size_t in_pages(size_t bytes)
 {
-    strata_device *device = data;
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+static void free_locked(void *memory, size_t bytes, void *data)
+{
+    locked_buffer *locked = data;
     strata_call_scope scope;
     (void)bytes;
     strata_error_suppress_begin();
-    if (strata_device_is_usable(device) &&
-        strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
+    if (strata_device_is_usable(locked->device) &&
+        strata_call_scope_enter(&scope, locked->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) ==
             STRATA_SUCCESS) {
-        strata_cu.MemFreeHost(memory);
+        strata_cu.MemHostUnregister(memory);
         strata_call_scope_leave(&scope);
     }
     strata_error_suppress_end(false);
+    munmap(memory, locked->mapped);
+    strata_host_free(locked);
 }
 
-static strata_status make_pinned(strata_device *device, size_t bytes, void **out)
+static strata_status lock_pages(strata_device *device, void *memory, size_t bytes)
 {
     strata_call_scope scope;
+    if (!strata_cu.MemHostRegister || !strata_cu.MemHostUnregister)
+        return strata_fail(STRATA_ERROR_UNSUPPORTED, "the driver has no cuMemHostRegister");
     const strata_status status =
         strata_call_scope_enter(&scope, device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
         return status;
-    const CUresult result = strata_cu.MemHostAlloc(out, bytes, CU_MEMHOSTALLOC_PORTABLE);
+    const CUresult result = strata_cu.MemHostRegister(memory, bytes, CU_MEMHOSTREGISTER_PORTABLE);
     strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS
                ? STRATA_SUCCESS
-               : strata_fail_driver(result, "cuMemHostAlloc", "making a host buffer of %zu bytes", bytes);
+               : strata_fail_driver(result, "cuMemHostRegister", "making a host buffer of %zu bytes", bytes);
+}
+
+static strata_status make_locked(strata_device *device, size_t bytes, strata_host_buffer **out)
+{
+    const size_t mapped = bytes <= SIZE_MAX / 2 ? in_pages(bytes) : 0;
+    void *memory = mapped ? mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    locked_buffer *locked = memory == MAP_FAILED ? NULL : strata_host_zalloc(sizeof *locked);
+    if (!locked) {
+        if (memory != MAP_FAILED)
+            munmap(memory, mapped);
+        return strata_fail_host_memory("the bytes of a host buffer");
+    }
+    *locked = (locked_buffer){.device = device, .mapped = mapped};
+    strata_status status = lock_pages(device, memory, mapped);
+    if (status != STRATA_SUCCESS) {
+        munmap(memory, mapped);
+        strata_host_free(locked);
+        return status;
+    }
+    status = strata_host_buffer_wrap(memory, bytes, free_locked, locked, out);
+    if (status != STRATA_SUCCESS)
+        free_locked(memory, bytes, locked);
+    return status;
 }
 
 static strata_status make_buffer(strata_service *service, size_t bytes, strata_host_buffer **out)
 {
     strata_device *device;
-    void *memory;
     if (service_phase_now(service) != SERVICE_RUNNING)
         return strata_fail(STRATA_ERROR_NOT_READY, "the device service has no context yet; wait until it is ready");
-    strata_status status = strata_device_get(service->options.device, &device);
-    if (status == STRATA_SUCCESS)
-        status = make_pinned(device, bytes, &memory);
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = strata_host_buffer_wrap(memory, bytes, free_pinned, device, out);
-    if (status != STRATA_SUCCESS)
-        free_pinned(memory, bytes, device);
-    return status;
+    const strata_status status = strata_device_get(service->options.device, &device);
+    return status == STRATA_SUCCESS ? make_locked(device, bytes, out) : status;
 }
 
 const service_backend service_in_process = {

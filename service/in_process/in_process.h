@@ -14,10 +14,12 @@ enum {
 typedef struct service_lane {
     CUstream stream; /* NULL: not made yet */
     service_list begun;
-    _Atomic uint64_t host_calls; /* host functions that ran; any thread */
-    uint64_t host_asked;         /* that were submitted */
-    uint64_t looked_at;          /* whether its context is in error; CLOCK_MONOTONIC */
-    const service_mailbox *box;  /* to ring */
+    _Atomic uint64_t host_entered, host_calls,
+        host_left;              /* host functions of the driver: begun, told, over; any thread */
+    uint64_t host_asked;        /* that were submitted */
+    strata_future *late;        /* the last that was given up for its duration, and those before it; or NULL */
+    uint64_t looked_at;         /* whether its context is in error; CLOCK_MONOTONIC */
+    const service_mailbox *box; /* to ring */
 } service_lane;
 
 typedef struct service_module {
@@ -52,7 +54,10 @@ typedef struct service_context {
 strata_status service_lane_of(strata_service *service, const strata_future *request, service_lane **out);
 strata_status service_lane_open(strata_service *service, strata_priority priority, strata_service_hint hint,
                                 size_t index, service_lane **out);
-void service_lanes_close(service_context *context);
+
+/* With `leave`, streams that the driver refuses to end are the runtime's from then on. Errors: the first one; the next
+ * call goes on. */
+strata_status service_lanes_close(service_context *context, bool leave);
 
 /* ---- completion ---- */
 
@@ -92,6 +97,10 @@ void service_range_end(const strata_service *service);
 typedef strata_status (*service_submit)(strata_service *service, service_lane *lane, strata_future *request,
                                         bool *waits);
 extern const service_submit service_submits[SERVICE_KINDS];
+
+/* Commits a prepared launch whose work was submitted, or cancels it, and ends the recorder. Returns the first failure,
+ * whose record is then the thread's. */
+strata_status service_end_recorder(strata_launch *recorder, strata_status status, bool prepared);
 
 strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits);

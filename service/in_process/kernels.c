@@ -43,13 +43,20 @@ strata_status service_load_module(strata_service *service, service_lane *lane, s
 
 void service_modules_close(service_context *context, bool usable)
 {
+    strata_call_scope scope;
+    const bool entered =
+        usable && context->modules &&
+        strata_call_scope_enter(&scope, context->runtime->device,
+                                STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED) == STRATA_SUCCESS;
     for (service_module *module = context->modules, *next; module; module = next) {
         next = module->next;
-        if (usable)
+        if (entered)
             strata_cu.ModuleUnload(module->handle);
         strata_host_free(module);
     }
     context->modules = NULL;
+    if (entered)
+        strata_call_scope_leave(&scope);
 }
 
 /* ---- launches ---- */
@@ -116,15 +123,10 @@ static strata_status launch_in_context(const strata_service *service, const serv
     status = use_arguments(&recorder, launch);
     if (status == STRATA_SUCCESS)
         status = strata_launch_preflight(&recorder);
-    if (status == STRATA_SUCCESS) {
+    const bool prepared = status == STRATA_SUCCESS;
+    if (prepared)
         status = submit(launch, function, lane->stream);
-        if (status == STRATA_SUCCESS)
-            status = strata_launch_commit(&recorder);
-        else
-            strata_launch_cancel(&recorder);
-    }
-    const strata_status ended = strata_launch_end(&recorder);
-    return status == STRATA_SUCCESS ? ended : status;
+    return service_end_recorder(&recorder, status, prepared);
 }
 
 strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits)

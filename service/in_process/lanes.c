@@ -64,20 +64,45 @@ strata_status service_lane_open(strata_service *service, strata_priority priorit
     return STRATA_SUCCESS;
 }
 
-/* What is not known to be complete is waited for first: its stream ends with it. */
-void service_lanes_close(service_context *context)
+/* The driver's host functions name the lane. A context in error begins none; one that it has begun goes on. */
+static void await_host_functions(const service_context *context, const service_lane *lane)
 {
+    unsigned spins = 0;
+    if (!lane->host_asked)
+        return;
+    strata_runtime_stream_synchronize(context->runtime, lane->stream);
+    while (atomic_load_explicit(&lane->host_left, memory_order_acquire) !=
+           atomic_load_explicit(&lane->host_entered, memory_order_acquire))
+        strata_backoff(&spins);
+}
+
+/* A stream that is registered is not destroyed: its runtime would use a dead handle. */
+static strata_status close_lane(const service_context *context, const service_lane *lane)
+{
+    await_host_functions(context, lane);
+    const strata_status status = strata_runtime_unregister_stream(context->runtime, lane->stream);
+    if (status == STRATA_SUCCESS)
+        destroy_stream(context->runtime, lane->stream);
+    return status;
+}
+
+strata_status service_lanes_close(service_context *context, bool leave)
+{
+    strata_status first = STRATA_SUCCESS;
     for (size_t i = 0; i < SERVICE_LANES; i++)
-        for (size_t j = 0; j < SERVICE_STREAMS_LIMIT; j++) {
+        for (size_t j = 0; j < SERVICE_STREAMS_LIMIT && first == STRATA_SUCCESS; j++) {
             service_lane *lane = &context->lanes[i][j];
             if (!lane->stream)
                 continue;
-            strata_runtime_unregister_stream(context->runtime, lane->stream);
-            destroy_stream(context->runtime, lane->stream);
-            *lane = (service_lane){0};
+            const strata_status status = close_lane(context, lane);
+            if (!leave)
+                first = status;
+            if (first == STRATA_SUCCESS)
+                *lane = (service_lane){0};
         }
-    for (size_t i = 0; i < SERVICE_STREAMS_LIMIT; i++)
+    for (size_t i = 0; i < SERVICE_STREAMS_LIMIT && first == STRATA_SUCCESS; i++)
         context->senders[i] = 0;
+    return first;
 }
 
 /* ---- senders ---- */

@@ -40,39 +40,40 @@ static strata_status submit_copy(const strata_future *request, const strata_ref_
                                                        "copying %zu bytes", memory->bytes);
 }
 
-/* Between preflight and commit, or cancel. */
-static strata_status submit_recorded(strata_launch *launch, const strata_future *request,
-                                     const strata_ref_memory *memory, CUstream stream)
+strata_status service_end_recorder(strata_launch *recorder, strata_status status, bool prepared)
 {
-    strata_status status = strata_launch_preflight(launch);
-    if (status != STRATA_SUCCESS)
-        return status;
-    status = submit_copy(request, memory, stream);
+    strata_error failed;
     if (status == STRATA_SUCCESS)
-        return strata_launch_commit(launch);
-    strata_launch_cancel(launch);
-    return status;
+        status = strata_launch_commit(recorder);
+    if (status != STRATA_SUCCESS) {
+        failed = *strata_error_in_force();
+        if (prepared)
+            strata_launch_cancel(recorder);
+    }
+    const strata_status ended = strata_launch_end(recorder);
+    return status == STRATA_SUCCESS ? ended : strata_error_raise_again(&failed);
 }
 
 static strata_status copy(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
     const bool to_host = request->kind == SERVICE_COPY_TO_HOST;
     strata_ref_memory memory;
-    strata_launch launch;
+    strata_launch recorder;
     strata_status status = strata_ref_access(request->ref, &memory);
     if (status == STRATA_SUCCESS && to_host)
         status = check_shared(request->buffer);
     if (status == STRATA_SUCCESS)
-        status = strata_launch_begin(&launch, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
+        status = strata_launch_begin(&recorder, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
     if (status != STRATA_SUCCESS)
         return status;
-    status = strata_launch_use_ref(&launch, request->ref, to_host ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE);
+    status = strata_launch_use_ref(&recorder, request->ref, to_host ? STRATA_ACCESS_READ : STRATA_ACCESS_WRITE);
     if (status == STRATA_SUCCESS)
-        status = submit_recorded(&launch, request, &memory, lane->stream);
-    const strata_status ended = strata_launch_end(&launch);
-    if (status == STRATA_SUCCESS)
-        status = ended;
-    *waits = status == STRATA_SUCCESS;
+        status = strata_launch_preflight(&recorder);
+    const bool prepared = status == STRATA_SUCCESS;
+    if (prepared)
+        status = submit_copy(request, &memory, lane->stream);
+    *waits = prepared; /* also after a failure: the copy may have begun */
+    status = service_end_recorder(&recorder, status, prepared);
     if (status == STRATA_SUCCESS)
         atomic_fetch_add_explicit(to_host ? &service->bytes_to_host : &service->bytes_from_host, memory.bytes,
                                   memory_order_relaxed);
@@ -91,9 +92,9 @@ static strata_status call(const strata_service *service, const service_lane *lan
     if (operation->before)
         operation->before(operation, operation->data);
     const strata_status status = operation->function(service->context->runtime, lane->stream, operation->data);
+    failed = *strata_last_error();
     if (operation->enqueued)
         operation->enqueued(operation, operation->data);
-    failed = *strata_last_error();
     strata_error_take_back(&aside);
     request->result.returned = status;
     if (status == STRATA_SUCCESS)
@@ -101,6 +102,21 @@ static strata_status call(const strata_service *service, const service_lane *lan
     return failed.status == status ? strata_error_raise_again(&failed)
                                    : strata_fail(status, "the function of operation \"%s\" failed: %s", request->name,
                                                  strata_status_text(status));
+}
+
+/* A capture that the function left open would take the lane's later work. */
+static strata_status end_capture(CUstream stream, strata_status status)
+{
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUgraph graph = NULL;
+    if (strata_cu.StreamIsCapturing(stream, &capture) != CUDA_SUCCESS || capture == CU_STREAM_CAPTURE_STATUS_NONE)
+        return status;
+    strata_cu.StreamEndCapture(stream, &graph);
+    if (graph)
+        strata_cu.GraphDestroy(graph);
+    return status == STRATA_SUCCESS ? strata_fail(STRATA_ERROR_STREAM_CAPTURE,
+                                                  "the function left a capture open on its stream; it was ended")
+                                    : status;
 }
 
 static strata_status run(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
@@ -111,6 +127,8 @@ static strata_status run(strata_service *service, service_lane *lane, strata_fut
     if (status != STRATA_SUCCESS)
         return status;
     status = call(service, lane, request);
+    if (request->kind == SERVICE_RUN)
+        status = end_capture(lane->stream, status);
     strata_call_scope_leave(&scope);
     *waits = true; /* also after a failure: it may have submitted work */
     return status;

@@ -125,7 +125,10 @@ static void reset(void)
     strata_future *future;
     uint64_t changes;
     child_ok(strata_generation_watch_create(state, NULL, NULL, &watch));
+    strata_host_buffer *buffer;
     child_check(strata_ref_generation(ref) == 0);
+    child_ok(strata_service_buffer_create(service, 64, &buffer));
+    memset(strata_host_buffer_memory(buffer), 5, 64);
     if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
         exit(77);
     strata_device_check(0);
@@ -134,6 +137,10 @@ static void reset(void)
     child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
     strata_ref *anew = allocate(service, 64);
     child_check(strata_ref_generation(anew) == 1);
+    child_check(test_buffer_has(buffer, 5));
+    child_ok(strata_service_copy_from_host(service, buffer, anew, NULL, &future));
+    strata_host_buffer_release(take(future).buffer);
+    strata_host_buffer_release(buffer);
     child_ok(strata_ref_access(anew, &memory));
     child_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
     child_check(memory.stale == STRATA_STALE_CONTEXT_REBUILT);

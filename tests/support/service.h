@@ -112,7 +112,7 @@ static inline strata_future *test_close_gate(strata_service *service, test_gate 
     strata_future *future;
     sem_init(&gate->reached, 0, 0);
     sem_init(&gate->open, 0, 0);
-    check_ok(strata_service_run(service, &operation, NULL, &future));
+    check_ok(strata_service_run(service, &operation, &(strata_send_options){.hint = STRATA_HINT_LONG}, &future));
     sem_wait(&gate->reached);
     return future;
 }

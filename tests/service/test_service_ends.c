@@ -1,0 +1,222 @@
+/* Ends of services and of contexts, with work under way. */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "support/service.h"
+#include "support/stall.h"
+
+enum { BYTES = 1 << 16, COPIES = 6, TIMES = 50 };
+
+typedef struct held {
+    test_stall *stall;
+    sem_t begun;
+} held;
+
+static strata_status stall(strata_runtime *runtime, CUstream stream, void *data)
+{
+    held *self = data;
+    (void)runtime;
+    self->stall = test_stall_begin(stream);
+    sem_post(&self->begun);
+    return STRATA_SUCCESS;
+}
+
+/* Work that does not end before the stall is released. */
+static strata_future *begin_stall(strata_service *service, held *self)
+{
+    const strata_service_operation operation = {.function = stall, .data = self};
+    strata_future *future;
+    sem_init(&self->begun, 0, 0);
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    sem_wait(&self->begun);
+    sem_destroy(&self->begun);
+    return future;
+}
+
+/* ---- services ---- */
+
+static void a_shutdown_without_time_ends_an_idle_service(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TIMES; i++) {
+        strata_service *service = test_service_make(NULL);
+        check_ok(strata_service_shut_down(service, 0));
+        check_ok(strata_service_destroy(service));
+    }
+}
+
+static void a_service_ends_before_its_context_is_made(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TIMES; i++) {
+        strata_service *service;
+        strata_future *future;
+        check_ok(strata_service_create(NULL, &service));
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+        check_ok(strata_service_shut_down(service, 0));
+        const strata_status status = strata_future_wait(future);
+        assert_true(status == STRATA_SUCCESS || status == STRATA_ERROR_STALE);
+        strata_future_release(future);
+        check_ok(strata_service_destroy(service));
+    }
+}
+
+static void what_goes_on_at_the_deadline_is_answered_and_keeps_the_service(void **state)
+{
+    (void)state;
+    for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
+        strata_service *service = test_service_make(
+            &(strata_service_options){.completion = (strata_completion_mode)mode, .stack_text = "pool"});
+        held self;
+        strata_future *future = begin_stall(service, &self);
+        check_ok(strata_service_shut_down(service, 1000000));
+        check_status(strata_future_wait(future), STRATA_ERROR_STALE);
+        strata_future_release(future);
+        check_status(strata_service_destroy(service), STRATA_ERROR_BUSY);
+        check_status(strata_service_destroy(service), STRATA_ERROR_BUSY);
+        check_last_error(STRATA_ERROR_BUSY, "has not ended by its deadline");
+        test_stall_end(self.stall);
+        while (strata_service_destroy(service) == STRATA_ERROR_BUSY)
+            usleep(1000);
+    }
+}
+
+/* ---- contexts ---- */
+
+static strata_status say_poisoned(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    (void)data;
+    return STRATA_ERROR_POISONED;
+}
+
+typedef struct releaser {
+    test_stall *stall;
+    _Atomic bool released;
+} releaser;
+
+static void *release_later(void *data)
+{
+    releaser *self = data;
+    usleep(30000);
+    self->released = true;
+    test_stall_release(self->stall);
+    return NULL;
+}
+
+/* A function says that the context is lost, and copies go on in it: their buffers come back when these have ended. */
+static void buffers_come_back_when_their_copies_have_ended(void **state)
+{
+    (void)state;
+    for (int mode = STRATA_COMPLETION_POLLING; mode <= STRATA_COMPLETION_SYNCHRONIZING; mode++) {
+        strata_service *service = test_service_make(
+            &(strata_service_options){.completion = (strata_completion_mode)mode, .stack_text = "pool"});
+        strata_ref *ref = test_service_allocate(service, BYTES);
+        strata_host_buffer *buffers[COPIES];
+        strata_future *copies[COPIES], *lost;
+        for (int i = 0; i < COPIES; i++)
+            check_ok(strata_service_buffer_create(service, BYTES, &buffers[i]));
+        held self;
+        strata_future *first = begin_stall(service, &self);
+        for (int i = 0; i < COPIES; i++)
+            check_ok(strata_service_copy_to_host(service, ref, buffers[i], NULL, &copies[i]));
+        const strata_service_operation operation = {.function = say_poisoned};
+        releaser later = {.stall = self.stall};
+        pthread_t thread;
+        check_ok(strata_service_run(service, &operation, &(strata_send_options){.hint = STRATA_HINT_LONG}, &lost));
+        assert_int_equal(pthread_create(&thread, NULL, release_later, &later), 0);
+        for (int i = 0; i < COPIES; i++) {
+            const strata_answer answer = test_take(copies[i]);
+            assert_true(later.released);
+            assert_int_equal(answer.status, STRATA_ERROR_POISONED);
+            assert_ptr_equal(answer.buffer, buffers[i]);
+            strata_host_buffer_release(answer.buffer);
+        }
+        pthread_join(thread, NULL);
+        strata_future_release(first);
+        assert_int_equal(test_take(lost).failure, STRATA_FAILURE_UNRECOVERABLE);
+        check_status(strata_service_wait_ready(service, 10ull * TEST_SECOND), STRATA_ERROR_POISONED);
+        test_stall_end(self.stall);
+        for (int i = 0; i < COPIES; i++)
+            strata_host_buffer_release(buffers[i]);
+        check_ok(strata_ref_release(ref));
+        check_ok(strata_service_destroy(service));
+    }
+}
+
+/* ---- functions ---- */
+
+static strata_status begin_capture(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)data;
+    return strata_cu.StreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS ? STRATA_SUCCESS
+                                                                                                : STRATA_ERROR_DRIVER;
+}
+
+static void a_capture_that_a_function_leaves_open_is_ended(void **state)
+{
+    (void)state;
+    strata_service *service = test_service_make(NULL);
+    const strata_service_operation operation = {.function = begin_capture};
+    strata_future *future;
+    check_ok(strata_service_run(service, &operation, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_ERROR_STREAM_CAPTURE);
+    strata_ref *ref = test_service_allocate(service, 64);
+    assert_true(test_ref_has(service, ref, 0));
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(service));
+}
+
+static void fail_inside(strata_future *future, void *data)
+{
+    (void)future;
+    strata_host_buffer *buffer;
+    *(strata_status *)data = strata_host_buffer_create(0, &buffer);
+    assert_int_equal(strata_last_error()->status, STRATA_ERROR_INVALID_VALUE);
+}
+
+static void a_callback_sees_its_own_errors(void **state)
+{
+    (void)state;
+    strata_service *service = test_service_make(NULL);
+    strata_status seen = STRATA_SUCCESS;
+    const strata_send_options send = {.callback = fail_inside, .data = &seen};
+    strata_future *future;
+    test_gate gate;
+    strata_future *gated = test_close_gate(service, &gate);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &future));
+    test_open_gate(&gate, gated);
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_service_destroy(service));
+    assert_int_equal(seen, STRATA_ERROR_INVALID_VALUE);
+}
+
+static void references_of_another_service_are_refused(void **state)
+{
+    (void)state;
+    strata_service *one = test_service_make(NULL), *other = test_service_make(NULL);
+    strata_ref *ref = test_service_allocate(one, 64);
+    strata_host_buffer *buffer = test_buffer(64, 0);
+    check_status(test_copy(other, ref, buffer, true), STRATA_ERROR_WRONG_DEVICE);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(one));
+    check_ok(strata_service_destroy(other));
+}
+
+int main(void)
+{
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_shutdown_without_time_ends_an_idle_service),
+        cmocka_unit_test(a_service_ends_before_its_context_is_made),
+        cmocka_unit_test(what_goes_on_at_the_deadline_is_answered_and_keeps_the_service),
+        cmocka_unit_test(buffers_come_back_when_their_copies_have_ended),
+        cmocka_unit_test(a_capture_that_a_function_leaves_open_is_ended),
+        cmocka_unit_test(a_callback_sees_its_own_errors),
+        cmocka_unit_test(references_of_another_service_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
