@@ -40,20 +40,6 @@ static strata_status submit_copy(const strata_future *request, const strata_ref_
                                                        "copying %zu bytes", memory->bytes);
 }
 
-strata_status service_end_recorder(strata_launch *recorder, strata_status status, bool prepared)
-{
-    strata_error failed;
-    if (status == STRATA_SUCCESS)
-        status = strata_launch_commit(recorder);
-    if (status != STRATA_SUCCESS) {
-        failed = *strata_error_in_force();
-        if (prepared)
-            strata_launch_cancel(recorder);
-    }
-    const strata_status ended = strata_launch_end(recorder);
-    return status == STRATA_SUCCESS ? ended : strata_error_raise_again(&failed);
-}
-
 static strata_status copy(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
     const bool to_host = request->kind == SERVICE_COPY_TO_HOST;
