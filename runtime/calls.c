@@ -38,14 +38,23 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
     return strata_resource_allocate_ptsz(runtime->top, request, out);
 }
 
+/* While there are captures. */
+static __attribute__((noinline)) strata_status
+allocate_beside_captures(strata_runtime *runtime, const strata_request *request, strata_block *out)
+{
+    strata_status status;
+    return strata_captured_allocate(runtime, request, out, &status)
+               ? status
+               : strata_allocate_from_top(runtime->top, request, out);
+}
+
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
     const strata_request request = {.bytes = bytes, .stream = stream};
-    strata_status status;
     if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_runtime_allocate_request(runtime, &request, out);
-    if (strata_captures_any(runtime) && strata_captured_allocate(runtime, &request, out, &status))
-        return status;
+    if (strata_captures_any(runtime))
+        return allocate_beside_captures(runtime, &request, out);
     return strata_allocate_from_top(runtime->top, &request, out);
 }
 
@@ -101,20 +110,36 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
-strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+static inline __attribute__((always_inline)) strata_status deallocate_from_top(strata_runtime *runtime,
+                                                                               const strata_block *block)
 {
-    strata_status captured;
-    if (__builtin_expect(!runtime || !block, 0))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
-    if (strata_runtime_keeps(runtime, block))
-        return strata_kept_block_free(runtime, block, NULL, true);
-    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
-        return captured;
     strata_thread *thread = strata_thread_current;
     if (__builtin_expect(!block->address || !thread || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
         return strata_free_from_top_on_own_stream(runtime->top, block);
     const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        return status;
     return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
+}
+
+/* Once there was a capture. */
+static __attribute__((noinline)) strata_status deallocate_beside_captures(strata_runtime *runtime,
+                                                                          const strata_block *block)
+{
+    strata_status captured;
+    if (strata_runtime_keeps(runtime, block))
+        return strata_kept_block_free(runtime, block, NULL, true);
+    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
+        return captured;
+    return deallocate_from_top(runtime, block);
+}
+
+strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
+{
+    if (__builtin_expect(!runtime || !block, 0))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
+    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block)
+                                              : deallocate_from_top(runtime, block);
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)

@@ -84,6 +84,7 @@ static void add_capture(strata_capture *capture)
     strata_captures_lock(&capture->runtime->captures);
     capture->next = captures->list;
     captures->list = capture;
+    atomic_store_explicit(&captures->used, true, memory_order_relaxed);
     atomic_fetch_add_explicit(&captures->live, 1, memory_order_release);
     if (capture->body_of)
         capture->body_of->around->body = capture;

@@ -152,11 +152,16 @@ bool strata_captured_hold(strata_runtime *runtime, CUstream stream, struct strat
 /* The free of a kept block, on `stream` or, with `own`, on its own one. */
 strata_status strata_kept_block_free(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own);
 
+/* Whether there was a capture, or a pool of captures. */
+static inline bool strata_captures_were_used(const strata_runtime *runtime)
+{
+    return __builtin_expect(atomic_load_explicit(&runtime->captures.used, memory_order_relaxed), 0);
+}
+
 /* Whether a free of the block is one of those. */
 static inline bool strata_runtime_keeps(const strata_runtime *runtime, const strata_block *block)
 {
-    return __builtin_expect(atomic_load_explicit(&runtime->captures.used, memory_order_relaxed), 0) &&
-           strata_block_is_kept(runtime->table, block);
+    return strata_captures_were_used(runtime) && strata_block_is_kept(runtime->table, block);
 }
 
 /* Whether the program has freed a kept block; the second answers USE_AFTER_FREE then. */

@@ -50,6 +50,14 @@ static inline void *strata_per_thread_if_present(const strata_per_thread *slots,
     return __builtin_expect(thread != NULL, 1) ? thread->per_thread[slots->number] : NULL;
 }
 
+/* Under the number, if there is one, the calling thread finds the layer's `slot` in place of one of these. The layer
+ * frees it, after strata_per_thread_destroy. */
+static inline void strata_per_thread_keep(const strata_per_thread *slots, strata_thread *thread, void *slot)
+{
+    if (slots->number)
+        thread->per_thread[slots->number] = slot;
+}
+
 /* The next existing slot from *position (initially 0), which it advances; NULL after the last. Includes unused slots,
  * all zero. If a thread stores X (seq_cst) and then walks, it meets a given slot, or the thread that created the slot
  * loads X (seq_cst) afterwards. */

@@ -249,7 +249,12 @@ static inline void strata_entry_zero_layers(strata_entry *entry, const void *end
         atomic_store_explicit(&word[2], 0, memory_order_relaxed);
         atomic_store_explicit(&word[3], 0, memory_order_relaxed);
     }
-    for (; word != behind; word++)
+    if (behind - word >= 2) {
+        atomic_store_explicit(&word[0], 0, memory_order_relaxed);
+        atomic_store_explicit(&word[1], 0, memory_order_relaxed);
+        word += 2;
+    }
+    if (word != behind)
         atomic_store_explicit(word, 0, memory_order_relaxed);
 }
 

@@ -63,7 +63,7 @@ static strata_status open_account(strata_budget_account *parent, const budget_te
     parent->children++;
     strata_lock_release(&self->lock);
     if (terms->soft)
-        atomic_store_explicit(&self->has_marks, true, memory_order_relaxed);
+        atomic_fetch_or_explicit(&self->special, BUDGET_MARKS, memory_order_relaxed);
     *out = account;
     return STRATA_SUCCESS;
 }
@@ -163,7 +163,8 @@ strata_status strata_budget_enter(strata_budget_account *account, strata_budget_
         *previous = budget_entered_account(self);
     own->account = account;
     own->serial = strata_thread_self()->serial;
-    atomic_store_explicit(&self->has_entered, true, memory_order_relaxed);
+    if (!(budget_special(self) & BUDGET_ENTERED))
+        atomic_fetch_or_explicit(&self->special, BUDGET_ENTERED, memory_order_relaxed);
     return STRATA_SUCCESS;
 }
 

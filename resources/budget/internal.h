@@ -153,6 +153,13 @@ typedef struct budget_waiter {
     bool told;
 } budget_waiter;
 
+/* What the fast paths leave to others. */
+enum {
+    BUDGET_SHARED = 1,
+    BUDGET_MARKS = 2,   /* an account has a soft mark */
+    BUDGET_ENTERED = 4, /* a thread has entered an account */
+};
+
 typedef struct budget {
     strata_resource resource;
     strata_device *device;
@@ -160,8 +167,7 @@ typedef struct budget {
     uint64_t timeout;                    /* nanoseconds; constant */
     _Atomic(strata_resource *) charging; /* computes charges; found at the first request */
     _Atomic unsigned char retires;       /* whether frees are recorded; found at the first one of a shared budget */
-    _Atomic bool has_marks;              /* an account has a soft mark; never cleared */
-    _Atomic bool has_entered;            /* a thread has entered an account; never cleared */
+    _Atomic unsigned char special;       /* BUDGET_SHARED and its siblings; never cleared */
     bool finds_deadlocks;                /* constant */
     _Atomic bool freed_by_others;        /* a thread has freed a block of another one; never cleared */
     strata_per_thread thread_accounts;   /* budget_thread_account */
@@ -189,6 +195,11 @@ typedef struct budget_record {
         };
     };
 } budget_record;
+
+static inline unsigned budget_special(const budget *self)
+{
+    return atomic_load_explicit(&self->special, memory_order_relaxed);
+}
 
 /* No limit: above any device's capacity, safe from overflow. */
 static const int64_t budget_boundless = INT64_C(1) << 62;
@@ -341,7 +352,7 @@ void budget_notify_all(budget *self);
 
 static inline void budget_notify(budget *self)
 {
-    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
+    if (__builtin_expect(budget_special(self) & BUDGET_MARKS, 0))
         budget_notify_all(self);
 }
 

@@ -19,19 +19,19 @@ static inline strata_status charge_of(budget *self, const strata_request *reques
     strata_resource *charging = atomic_load_explicit(&self->charging, memory_order_relaxed);
     if (__builtin_expect(!charging, 0))
         charging = find_charging(self);
-    const strata_status status = charging->ops->charge(charging, request, bytes);
-    if (__builtin_expect(status == STRATA_SUCCESS && !*bytes && request->bytes,
-                         0)) /* with a charge of 0 the account could be freed before the block */
-        *bytes = 1;
-    return status;
+    return charging->ops->charge(charging, request, bytes);
+}
+
+/* With a charge of 0 the account could be freed before the block. */
+static inline uint64_t least_charge(const strata_request *request, size_t bytes)
+{
+    return bytes || !request->bytes ? bytes : 1;
 }
 
 /* Of the thread. */
 static inline strata_budget_account *current_account(budget *self)
 {
-    return __builtin_expect(atomic_load_explicit(&self->has_entered, memory_order_relaxed), 0)
-               ? budget_entered_account(self)
-               : &self->base;
+    return __builtin_expect(budget_special(self) & BUDGET_ENTERED, 0) ? budget_entered_account(self) : &self->base;
 }
 
 static inline strata_budget_account *account_for(budget *self, const strata_request *request)
@@ -55,12 +55,9 @@ static inline strata_status allocate_charged(budget *self, strata_budget_account
     return status;
 }
 
-static __attribute__((noinline)) strata_status undo_or_notify(budget *self, uint64_t bytes, bool made,
-                                                              strata_status status)
+static __attribute__((noinline)) strata_status undo(budget *self, uint64_t bytes, strata_status status)
 {
-    if (!made)
-        budget_finish(&self->base, bytes, true);
-    budget_notify(self);
+    budget_finish(&self->base, bytes, true);
     return status;
 }
 
@@ -70,13 +67,10 @@ static inline strata_status allocate_fast(budget *self, budget_slot *slot, const
 {
     strata_resource *below = self->resource.upstream;
     const strata_status status = below->ops->allocate(below, request, out);
-    const bool made = status == STRATA_SUCCESS && out->id.generation;
-    if (__builtin_expect(made, 1)) {
-        budget_record_write(self, out, &self->base, bytes);
-        budget_slot_flight_end(slot);
-    }
-    if (__builtin_expect(!made || atomic_load_explicit(&self->has_marks, memory_order_relaxed), 0))
-        return undo_or_notify(self, bytes, made, status);
+    if (__builtin_expect(status != STRATA_SUCCESS || !out->id.generation, 0))
+        return undo(self, bytes, status);
+    budget_record_write(self, out, &self->base, bytes);
+    budget_slot_flight_end(slot);
     return STRATA_SUCCESS;
 }
 
@@ -89,21 +83,6 @@ static __attribute__((noinline)) strata_status allocate_slow(budget *self, budge
         status = allocate_charged(self, retry->account, retry->request, retry->bytes, out);
     budget_notify(self);
     return status;
-}
-
-static __attribute__((noinline)) strata_status allocate_general(budget *self, const strata_request *request,
-                                                                uint64_t bytes, strata_block *out)
-{
-    strata_budget_account *account = account_for(self, request), *failing;
-    int64_t wait_left = budget_in_flight_wait_ns;
-    if (budget_charge(account, bytes, &wait_left, &failing)) {
-        strata_status status = allocate_charged(self, account, request, bytes, out);
-        budget_notify(self);
-        return status;
-    }
-    budget_retry retry = {
-        .account = account, .request = request, .bytes = bytes, .failing = failing, .wait_left = wait_left};
-    return allocate_slow(self, &retry, out);
 }
 
 static bool is_account_of(const strata_stack *stack, const strata_request *request)
@@ -122,27 +101,55 @@ static __attribute__((cold)) strata_status refuse_account(budget *self, const st
     return status;
 }
 
+static __attribute__((noinline)) strata_status allocate_general(budget *self, const strata_request *request,
+                                                                uint64_t bytes, strata_block *out)
+{
+    if (request->account && !is_account_of(self->resource.stack, request))
+        return refuse_account(self, request, out);
+    strata_budget_account *account = account_for(self, request), *failing;
+    int64_t wait_left = budget_in_flight_wait_ns;
+    budget_slot *slot = account->fast ? budget_charge_fast(account, bytes) : NULL;
+    if (slot) {
+        strata_status status = allocate_fast(self, slot, request, bytes, out);
+        budget_notify(self);
+        return status;
+    }
+    if (budget_charge(account, bytes, &wait_left, &failing)) {
+        strata_status status = allocate_charged(self, account, request, bytes, out);
+        budget_notify(self);
+        return status;
+    }
+    budget_retry retry = {
+        .account = account, .request = request, .bytes = bytes, .failing = failing, .wait_left = wait_left};
+    return allocate_slow(self, &retry, out);
+}
+
+static __attribute__((cold)) strata_status refuse_charge(budget *self, const strata_request *request, strata_block *out,
+                                                         strata_status status)
+{
+    *out = (strata_block){0};
+    strata_request_refused(&self->resource, request, status);
+    return status;
+}
+
 static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
 {
     budget *self = (budget *)resource;
-    size_t bytes;
-    strata_status status = charge_of(self, request, &bytes);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0)) {
-        *out = (strata_block){0};
-        strata_request_refused(resource, request, status);
-        return status;
-    }
-    if (__builtin_expect(request->account != NULL, 0) && !is_account_of(resource->stack, request))
-        return refuse_account(self, request, out);
-    const bool base = account_for(self, request) == &self->base;
-    budget_slot *slot = base ? budget_charge_fast(&self->base, bytes) : NULL;
-    return __builtin_expect(slot != NULL, 1) ? allocate_fast(self, slot, request, bytes, out)
-                                             : allocate_general(self, request, bytes, out);
+    size_t charge;
+    const strata_status status = charge_of(self, request, &charge);
+    if (__builtin_expect(status != STRATA_SUCCESS, 0))
+        return refuse_charge(self, request, out, status);
+    const uint64_t bytes = charge;
+    const bool plain = bytes && !request->account && !budget_special(self);
+    budget_slot *slot = __builtin_expect(plain, 1) ? budget_charge_fast(&self->base, bytes) : NULL;
+    if (__builtin_expect(!slot, 0))
+        return allocate_general(self, request, least_charge(request, bytes), out);
+    return allocate_fast(self, slot, request, bytes, out);
 }
 
 /* ---- freeing ---- */
 
-/* Parts of blocks, and shared budgets. */
+/* Parts of blocks, and other accounts than a base that is not shared. */
 static __attribute__((noinline)) void complete_general(budget *self, budget_record *record,
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
@@ -170,11 +177,11 @@ static void budget_completed(strata_resource *resource, const strata_completion 
     strata_budget_account *account = record ? atomic_load_explicit(&record->account, memory_order_relaxed) : NULL;
     if (!account)
         return;
-    const uint64_t bytes = record->charge;
-    if (__builtin_expect(!completion->last || self->base.shared, 0)) {
+    if (__builtin_expect(!completion->last || !account->fast, 0)) {
         complete_general(self, record, account, completion);
         return;
     }
+    const uint64_t bytes = record->charge;
     record->charge = 0;
     atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     if (__builtin_expect(!budget_release_fast(account, bytes), 0))
@@ -200,7 +207,7 @@ static strata_status budget_deallocate(strata_resource *resource, const strata_b
 {
     budget *self = (budget *)resource;
     strata_resource *below = resource->upstream;
-    if (__builtin_expect(atomic_load_explicit(&self->has_marks, memory_order_relaxed) || self->base.shared, 0))
+    if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
         return deallocate_general(self, block, stream);
     return below->ops->deallocate(below, block, stream);
 }
@@ -291,5 +298,9 @@ strata_status strata_budget_charge(strata_budget_account *account, size_t bytes,
     *charge = 0;
     if (!account->layer->resource.stack)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\" is not part of a stack", account->name);
-    return charge_of(account->layer, &(strata_request){.bytes = bytes}, charge);
+    const strata_request request = {.bytes = bytes};
+    const strata_status status = charge_of(account->layer, &request, charge);
+    if (status == STRATA_SUCCESS)
+        *charge = least_charge(&request, *charge);
+    return status;
 }

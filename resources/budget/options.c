@@ -63,7 +63,7 @@ static strata_status make(int ordinal, const strata_budget_options *options, str
     self->device = device;
     self->wait = options->wait;
     self->timeout = options->timeout;
-    atomic_init(&self->has_marks, terms.soft != 0);
+    atomic_init(&self->special, (unsigned char)((terms.shared ? BUDGET_SHARED : 0) | (terms.soft ? BUDGET_MARKS : 0)));
     strata_per_thread_init(&self->thread_accounts, sizeof(budget_thread_account));
     strata_per_thread_take_number(&self->thread_accounts);
     strata_lock_init(&self->lock, STRATA_RANK_ACCOUNTS);

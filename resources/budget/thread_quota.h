@@ -39,10 +39,11 @@ static inline void budget_count_step(budget_slot *slot)
                           memory_order_relaxed);
 }
 
-/* The slot, with a charge in flight. NULL: unchanged, the slow path is needed. */
-static inline budget_slot *budget_charge_fast(const strata_budget_account *account, uint64_t bytes)
+/* Of a base that is not shared: the slot, with a charge in flight. NULL: unchanged, the slow path is needed. */
+static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(const strata_budget_account *account,
+                                                                             uint64_t bytes)
 {
-    budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    budget_slot *slot = strata_per_thread_if_present(&account->slots, strata_thread_current);
     if (__builtin_expect(!slot || atomic_load_explicit(&slot->in_flight, memory_order_relaxed), 0))
         return NULL;
     if (__builtin_expect(budget_slot_enter_with_flight(account, slot), 1)) {
@@ -61,10 +62,11 @@ static inline budget_slot *budget_charge_fast(const strata_budget_account *accou
     return NULL;
 }
 
-/* False: unchanged, the slow path is needed. */
-static inline bool budget_release_fast(const strata_budget_account *account, uint64_t bytes)
+/* Likewise. False: unchanged, the slow path is needed. */
+static inline __attribute__((always_inline)) bool budget_release_fast(const strata_budget_account *account,
+                                                                      uint64_t bytes)
 {
-    budget_slot *slot = account->fast ? strata_per_thread_if_present(&account->slots, strata_thread_current) : NULL;
+    budget_slot *slot = strata_per_thread_if_present(&account->slots, strata_thread_current);
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;

@@ -105,7 +105,7 @@ static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
         return NULL;
-    log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
+    log_ring *ring = log_ring_fast(&self->writer.rings, strata_thread_current);
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
@@ -230,6 +230,14 @@ static __attribute__((noinline)) strata_status finish_allocation(logging *self, 
     return status;
 }
 
+/* Of a call that was not nested, without durations. */
+static __attribute__((noinline)) strata_status finish_fast_allocation(logging *self, log_ring *ring,
+                                                                      const strata_request *request, strata_block *out,
+                                                                      strata_status status)
+{
+    return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, status);
+}
+
 static __attribute__((noinline)) strata_status allocate_slow(logging *self, const strata_request *request,
                                                              strata_block *out)
 {
@@ -253,7 +261,7 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     const uint64_t stored = ring->stored;
     if (__builtin_expect(
             status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
-        return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, status);
+        return finish_fast_allocation(self, ring, request, out, status);
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
     strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
@@ -267,8 +275,8 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
     line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
     line->stream_alone = alloc_stream_id(entry);
-    ring->stored++;
-    log_ring_publish(ring);
+    ring->stored = stored + 1;
+    log_ring_publish_line(ring, line);
     return STRATA_SUCCESS;
 }
 
@@ -372,7 +380,7 @@ static strata_status logging_deallocate(strata_resource *resource, const strata_
         return finish_free(ring, line, block, status, complete);
     line->what =
         what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
-    log_ring_publish(ring);
+    log_ring_publish_line(ring, line);
     return STRATA_SUCCESS;
 }
 
@@ -557,13 +565,9 @@ static __attribute__((noinline)) void report(logging *self, const strata_complet
         log_ring_publish(ring);
 }
 
-/* Perhaps under the owner's lock. A completion before the free returns only sets the free's flag. */
-static void logging_completed(strata_resource *resource, const strata_completion *completion)
+/* A completion before the free returns only sets the free's flag. */
+static inline void note_completion(logging *self, log_ring *ring, const strata_completion *completion)
 {
-    logging *self = (logging *)resource;
-    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
-        return;
-    log_ring *ring = log_ring_of(&self->writer.rings, strata_thread_current);
     if (__builtin_expect(ring && ring->freeing.generation == completion->id.generation &&
                              ring->freeing.slot == completion->id.slot,
                          1)) {
@@ -574,6 +578,25 @@ static void logging_completed(strata_resource *resource, const strata_completion
         ring->freeing.generation = 0;
     }
     report(self, completion);
+}
+
+/* The thread has no ring yet, or the layer no number for them. */
+static __attribute__((noinline)) void completed_slow(logging *self, const strata_completion *completion)
+{
+    note_completion(self, log_ring_of(&self->writer.rings, strata_thread_current), completion);
+}
+
+/* Perhaps under the owner's lock. */
+static void logging_completed(strata_resource *resource, const strata_completion *completion)
+{
+    logging *self = (logging *)resource;
+    if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
+        return;
+    log_ring *ring = log_ring_fast(&self->writer.rings, strata_thread_current);
+    if (__builtin_expect(!ring, 0))
+        completed_slow(self, completion);
+    else
+        note_completion(self, ring, completion);
 }
 
 /* ---- making and ending ---- */

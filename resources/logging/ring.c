@@ -53,8 +53,11 @@ bool log_rings_refill(log_rings *rings)
 bool log_rings_init(log_rings *rings, uint64_t lines)
 {
     rings->lines = lines;
-    if (sem_init(&rings->wake, 0, 0) != 0)
+    strata_per_thread_take_number(&rings->found);
+    if (sem_init(&rings->wake, 0, 0) != 0) {
+        strata_per_thread_destroy(&rings->found);
         return false;
+    }
     if (log_rings_refill(rings))
         return true;
     log_rings_destroy(rings);
@@ -70,6 +73,7 @@ static void destroy_ring(log_ring *ring)
 
 void log_rings_destroy(log_rings *rings)
 {
+    strata_per_thread_destroy(&rings->found);
     for (size_t i = 0; i < LOG_MOST_SPARES; i++)
         destroy_ring(atomic_load_explicit(&rings->spares[i], memory_order_relaxed));
     log_ring *next, *ring = atomic_load_explicit(&rings->used, memory_order_relaxed);
@@ -154,7 +158,7 @@ static log_ring *refuse_ring(log_rings *rings)
 
 log_ring *log_ring_attach(log_rings *rings)
 {
-    const strata_thread *thread = strata_thread_self();
+    strata_thread *thread = strata_thread_self();
     if (!thread || !thread->index)
         return refuse_ring(rings);
     log_thread_slot *slot = &rings->slots[thread->index];
@@ -169,6 +173,7 @@ log_ring *log_ring_attach(log_rings *rings)
         return refuse_ring(rings);
     }
     hand_over(ring, thread->serial);
+    strata_per_thread_keep(&rings->found, thread, ring);
     atomic_store_explicit(&ring->gap, fresh ? lost : 0, memory_order_relaxed);
     if (fresh) {
         atomic_store_explicit(&slot->ring, ring, memory_order_release);

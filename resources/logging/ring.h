@@ -15,7 +15,7 @@
 #ifndef STRATA_RESOURCES_LOGGING_RING_H
 #define STRATA_RESOURCES_LOGGING_RING_H
 
-#include "core/base/thread.h"
+#include "core/base/per_thread.h"
 
 #include <strata/logging.h>
 
@@ -110,6 +110,7 @@ typedef struct log_thread_slot {
 } log_thread_slot;
 
 typedef struct log_rings {
+    strata_per_thread found;                     /* each thread's ring, in its state; there are no slots */
     log_thread_slot slots[STRATA_THREAD_LIMIT];  /* by thread number; 0 is unused */
     _Atomic(log_ring *) used;                    /* pushed at the front; any thread */
     _Atomic(log_ring *) spares[LOG_MOST_SPARES]; /* collector fills, threads take */
@@ -147,8 +148,14 @@ uint64_t log_rings_dropped(const log_rings *rings);
 /* Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
-/* `thread`: the calling one. NULL without a ring. */
-static inline log_ring *log_ring_of(log_rings *rings, const strata_thread *thread)
+/* `thread`: the calling one. NULL without a ring, and if the layer got no number for them. */
+static inline log_ring *log_ring_fast(const log_rings *rings, const strata_thread *thread)
+{
+    return strata_per_thread_if_present(&rings->found, thread);
+}
+
+/* NULL without a ring. */
+static inline log_ring *log_ring_of(const log_rings *rings, const strata_thread *thread)
 {
     if (__builtin_expect(!thread, 0))
         return NULL;
@@ -170,22 +177,27 @@ static inline log_line *log_ring_line(log_rings *rings, log_ring *ring, bool may
     return &ring->lines[ring->stored++ & ring->mask];
 }
 
-/* The collector's core has read the line. Unless the target has prefetchw, compilers emit a prefetch that fetches it
- * shared; the write would fetch it again. */
-static inline void log_ring_own(log_line *line)
+/* The collector's core has read the line that comes LOG_AHEAD lines later. Unless the target has prefetchw, compilers
+ * emit a prefetch that fetches it shared; the write would fetch it again. Behind the ring's end it does nothing. */
+static inline void log_ring_own_ahead(log_line *line)
 {
 #if defined(__x86_64__)
-    __asm__ volatile("prefetchw %0" : : "m"(*line));
+    __asm__ volatile("prefetchw %0" : : "m"(line[LOG_AHEAD]));
 #else
-    __builtin_prefetch(line, 1);
+    __builtin_prefetch((const char *)line + LOG_AHEAD * sizeof *line, 1);
 #endif
+}
+
+/* Its last line is `line`. */
+static inline void log_ring_publish_line(log_ring *ring, log_line *line)
+{
+    atomic_store_explicit(&ring->head, ring->stored, memory_order_release);
+    log_ring_own_ahead(line);
 }
 
 static inline void log_ring_publish(log_ring *ring)
 {
-    const uint64_t stored = ring->stored;
-    atomic_store_explicit(&ring->head, stored, memory_order_release);
-    log_ring_own(&ring->lines[(stored + LOG_AHEAD) & ring->mask]);
+    log_ring_publish_line(ring, &ring->lines[(ring->stored - 1) & ring->mask]);
 }
 
 #endif

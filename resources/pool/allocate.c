@@ -55,13 +55,13 @@ static strata_status begin_record(strata_use_record *record, strata_stream_ref *
 }
 
 static inline __attribute__((always_inline)) void
-publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const pool_stream_cache *cache,
-              bool known, uint64_t granules, const strata_request *request, strata_block *out)
+publish_again(pool *self, pool_thread_cache *local, strata_entry *entry, uint32_t slot, const strata_timeline *timeline,
+              uint64_t origin, bool known, uint64_t granules, const strata_request *request, strata_block *out)
 {
-    const uint32_t incarnation = atomic_load_explicit(&cache->timeline->incarnation, memory_order_relaxed);
+    const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
     if (__builtin_expect(self->heap.offset != sizeof *entry, 0)) /* layers have bytes of their own */
         strata_entry_zero_layers(entry, pool_extent_in(&self->heap, entry));
-    strata_entry_publish_again(self->heap.table, entry, slot, cache->origin,
+    strata_entry_publish_again(self->heap.table, entry, slot, origin,
                                strata_entry_beginning(incarnation, POOL_GRANULE, known), POOL_GRANULE, request, out);
     pool_count_hit(local, granules * POOL_GRANULE);
 }
@@ -78,7 +78,7 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     if (!entry)
         return false;
     cache->live_blocks++;
-    publish_again(self, local, entry, slot, cache, false, granules, request, out);
+    publish_again(self, local, entry, slot, cache->timeline, cache->origin, false, granules, request, out);
     return true;
 }
 
@@ -160,8 +160,11 @@ static inline __attribute__((always_inline)) void make_for_known(pool *self, poo
                                                                  const pool_stream_cache *cache, uint64_t granules,
                                                                  const strata_request *request, strata_block *out)
 {
-    atomic_store_explicit(&entry->last_write, pool_stream_cache_now(cache), memory_order_relaxed);
-    publish_again(self, local, entry, slot, cache, true, granules, request, out);
+    const strata_timeline *timeline = cache->timeline;
+    const uint64_t origin = cache->origin;
+    const strata_point now = cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
+    atomic_store_explicit(&entry->last_write, now, memory_order_relaxed);
+    publish_again(self, local, entry, slot, timeline, origin, true, granules, request, out);
 }
 
 static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, const strata_request *request,
@@ -194,8 +197,9 @@ strata_status pool_allocate(strata_resource *resource, const strata_request *req
     if (__builtin_expect(!cache || !pool_thread_cache_try_enter(self, local), 0))
         return allocate_elsewhere(self, request, out);
     uint32_t slot;
-    const uint64_t granules = pool_granules_for(request->bytes);
-    strata_entry *entry = pool_bin_take(&self->heap, cache, granules, &slot);
+    uint64_t granules;
+    pool_bin *bin = pool_bin_for(cache, request->bytes, &granules);
+    strata_entry *entry = pool_bin_take_from(&self->heap, cache, bin, granules, &slot);
     pool_thread_cache_leave(local);
     if (__builtin_expect(!entry, 0))
         return allocate_elsewhere(self, request, out);

@@ -17,11 +17,21 @@ static inline void finish_block(strata_entry *entry, uint64_t generation)
                           memory_order_release);
 }
 
-static inline void report(pool *self, strata_block_id id, uint64_t bytes)
+/* Member by member: as one value it would be put together in registers first. */
+static inline void report_to_layers(pool *self, const strata_block *block)
+{
+    strata_completion completion;
+    completion.kind = STRATA_COMPLETION_FINISHED;
+    completion.id = block->id;
+    completion.bytes = block->bytes;
+    completion.last = true;
+    strata_report_completion_above(&self->resource, &completion);
+}
+
+static inline void report(pool *self, const strata_block *block)
 {
     if (self->resource.stack->completion_sink_count)
-        strata_report_completion_above(&self->resource,
-                                       &(strata_completion){.id = id, .bytes = (size_t)bytes, .last = true});
+        report_to_layers(self, block);
 }
 
 static strata_status add_or_wait(strata_entry *entry, strata_point point)
@@ -122,7 +132,7 @@ static strata_status free_in_order(pool *self, pool_thread_cache *local, strata_
         status = strata_uses_visit(entry, check_used, NULL);
     if (status != STRATA_SUCCESS)
         return status;
-    report(self, block->id, pool_bytes_of(entry));
+    report(self, block);
     finish_block(entry, block->id.generation);
     keep_for_unknown(self, local, entry, block->id.slot, &stream);
     return STRATA_SUCCESS;
@@ -137,7 +147,7 @@ static strata_status perform_free(strata_resource *resource, strata_entry *entry
     if (!finished) {
         status = free_in_order(self, NULL, entry, block, stream);
     } else {
-        report(self, block->id, bytes);
+        report(self, block);
         finish_block(entry, block->id.generation);
         pool_give_extent(self, block->id.slot);
     }
@@ -217,7 +227,7 @@ static strata_status free_foreign(pool *self, pool_thread_cache *local, strata_e
     const uint32_t slot = block->id.slot;
     const uint64_t bytes = block->bytes;
     atomic_store_explicit(&entry->last_read, strata_timeline_now(timeline) | STRATA_POINT_WRITE, memory_order_relaxed);
-    report(self, block->id, bytes);
+    report(self, block);
     finish_block(entry, block->id.generation);
     pool_count_live(local, -(int64_t)bytes, -1);
     if (__builtin_expect(!pool_magazine_keep(self, local, timeline, slot, entry, pool_granules(bytes)), 0))
@@ -235,12 +245,11 @@ static inline void end_used_block(pool_thread_cache *local, strata_entry *entry,
     pool_count_live(local, -(int64_t)block->bytes, -1);
 }
 
-static inline __attribute__((always_inline)) void keep_used_block(pool *self, pool_thread_cache *local,
-                                                                  strata_timeline *timeline, pool_stream_cache *cache,
-                                                                  strata_entry *entry, const strata_block *block,
-                                                                  strata_point now, CUstream handle)
+/* Its layers know of the free. */
+static inline __attribute__((always_inline)) void
+keep_reported_block(pool *self, pool_thread_cache *local, strata_timeline *timeline, pool_stream_cache *cache,
+                    strata_entry *entry, const strata_block *block, strata_point now, CUstream handle)
 {
-    report(self, block->id, block->bytes);
     end_used_block(local, entry, block, now);
     bool kept = cache && pool_thread_cache_enter(self, local);
     if (kept) {
@@ -249,6 +258,13 @@ static inline __attribute__((always_inline)) void keep_used_block(pool *self, po
     }
     if (!kept)
         keep_slow(self, local, timeline, handle, block->id.slot);
+}
+
+static void keep_used_block(pool *self, pool_thread_cache *local, strata_timeline *timeline, pool_stream_cache *cache,
+                            strata_entry *entry, const strata_block *block, strata_point now, CUstream handle)
+{
+    report(self, block);
+    keep_reported_block(self, local, timeline, cache, entry, block, now, handle);
 }
 
 static strata_status free_known(pool *self, pool_thread_cache *local, strata_entry *entry, const strata_block *block,
@@ -310,6 +326,15 @@ static __attribute__((noinline)) strata_status free_retired(pool *self, strata_e
                     : free_unknown(self, local, entry, block, handle);
 }
 
+/* The fast path could not enter the thread's cache. */
+static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_thread_cache *local, strata_entry *entry,
+                                                             const strata_block *block, pool_stream_cache *cache,
+                                                             CUstream handle)
+{
+    keep_reported_block(self, local, cache->timeline, cache, entry, block, pool_stream_cache_now(cache), handle);
+    return STRATA_SUCCESS;
+}
+
 /* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want completions. */
 static inline __attribute__((always_inline)) strata_status
 free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool reports)
@@ -320,22 +345,19 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     pool_stream_cache *cache = pool_stream_cache_at(local, handle);
     if (__builtin_expect(!cache || !alloc_stream_was_known(entry), 0))
         return free_retired(self, entry, block, handle);
-    strata_timeline *timeline = cache->timeline;
-    if (__builtin_expect(last_timeline(entry) != timeline->number, 0))
-        return free_foreign(self, local, entry, block, timeline, handle);
-    if (reports) {
-        keep_used_block(self, local, timeline, cache, entry, block, strata_timeline_now(timeline) | STRATA_POINT_WRITE,
-                        handle);
-        return STRATA_SUCCESS;
-    }
+    if (__builtin_expect(last_timeline(entry) != cache->timeline->number, 0))
+        return free_foreign(self, local, entry, block, cache->timeline, handle);
+    if (reports)
+        report_to_layers(self, block);
     if (__builtin_expect(!pool_thread_cache_try_enter(self, local), 0))
-        return free_retired(self, entry, block, handle);
+        return reports ? keep_reported(self, local, entry, block, cache, handle)
+                       : free_retired(self, entry, block, handle);
     end_used_block(local, entry, block, pool_stream_cache_now(cache));
     const uint32_t slot = block->id.slot;
     const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
     pool_thread_cache_leave(local);
     if (__builtin_expect(!kept, 0))
-        keep_slow(self, local, timeline, handle, slot);
+        keep_slow(self, local, cache->timeline, handle, slot);
     return STRATA_SUCCESS;
 }
 

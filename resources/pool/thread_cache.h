@@ -214,11 +214,24 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* The cache is the caller's, also for pool_bin_put. */
-static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
-                                          uint32_t *slot)
+/* As pool_bin_of and pool_granules_for, at once: a size has its class's shift before and after it is rounded. */
+static inline pool_bin *pool_bin_for(pool_stream_cache *cache, uint64_t bytes, uint64_t *granules)
 {
-    pool_bin *bin = pool_bin_of(cache, granules);
+    const uint64_t all = pool_all_granules(bytes);
+    if (__builtin_expect(all - 1 >= POOL_CLASSED, 0)) {
+        *granules = all;
+        return pool_bin_of(cache, all);
+    }
+    const unsigned shift = pool_class_shift(all);
+    const uint64_t step = (all - 1) >> shift;
+    *granules = (step + 1) << shift;
+    return &cache->bins[8 * shift + step];
+}
+
+/* The cache is the caller's, also for pool_bin_put. `bin`: of that size. */
+static inline strata_entry *pool_bin_take_from(const pool_heap *heap, pool_stream_cache *cache, pool_bin *bin,
+                                               uint64_t granules, uint32_t *slot)
+{
     strata_entry *entry = bin->last;
     if (__builtin_expect(bin->granules != granules || !entry, 0))
         return NULL;
@@ -227,6 +240,12 @@ static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cac
     bin->last = extent->below;
     cache->granules -= granules;
     return entry;
+}
+
+static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
+                                          uint32_t *slot)
+{
+    return pool_bin_take_from(heap, cache, pool_bin_of(cache, granules), granules, slot);
 }
 
 /* False: other size, or full. */

@@ -127,7 +127,7 @@ static __attribute__((noinline)) void count_free_slow(strata_statistics *self, s
         strata_tag_counters_sub_shared(&self->counters, record_of(self, tag), bytes);
 }
 
-static inline void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
+static inline __attribute__((always_inline)) void count_free(strata_statistics *self, strata_tag tag, size_t bytes)
 {
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);

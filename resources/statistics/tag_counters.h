@@ -294,9 +294,9 @@ static inline int64_t strata_tag_counters_room_below(strata_tag_counters_gauge *
     return now - atomic_load_explicit(&gauge->low, memory_order_relaxed);
 }
 
-static inline unsigned strata_tag_counters_size_class(size_t bytes)
+static inline uint32_t strata_tag_counters_size_class(size_t bytes)
 {
-    return bytes <= 1 ? 0 : 64 - (unsigned)__builtin_clzll(bytes - 1);
+    return __builtin_expect(bytes <= 1, 0) ? 0 : 1 + (63 ^ (uint32_t)__builtin_clzll(bytes - 1));
 }
 
 /* UINT64_MAX for the last class. */
@@ -333,6 +333,41 @@ static inline int64_t strata_tag_counters_below(strata_tag_counters_account *acc
            strata_tag_counters_room_below(&account->blocks, now.blocks);
 }
 
+/* Of a thread with several tags: in its account for all of them, too. Negative outside of a window. */
+static inline __attribute__((always_inline)) int64_t
+strata_tag_counters_grow_both(strata_tag_counters_account *account, strata_tag_counters_account *all, int64_t bytes)
+{
+    const strata_tag_counters_change one = strata_tag_counters_grow(account, bytes);
+    const strata_tag_counters_change both = strata_tag_counters_grow(all, bytes);
+    strata_light_barrier();
+    return strata_tag_counters_above(account, one) | strata_tag_counters_above(all, both);
+}
+
+static inline __attribute__((always_inline)) int64_t
+strata_tag_counters_shrink_both(strata_tag_counters_account *account, strata_tag_counters_account *all, int64_t bytes)
+{
+    const strata_tag_counters_change one = strata_tag_counters_shrink(account, bytes);
+    const strata_tag_counters_change both = strata_tag_counters_shrink(all, bytes);
+    strata_light_barrier();
+    return strata_tag_counters_below(account, one) | strata_tag_counters_below(all, both);
+}
+
+static inline __attribute__((always_inline)) int64_t strata_tag_counters_grow_one(strata_tag_counters_account *account,
+                                                                                  int64_t bytes)
+{
+    const strata_tag_counters_change now = strata_tag_counters_grow(account, bytes);
+    strata_light_barrier();
+    return strata_tag_counters_above(account, now);
+}
+
+static inline __attribute__((always_inline)) int64_t
+strata_tag_counters_shrink_one(strata_tag_counters_account *account, int64_t bytes)
+{
+    const strata_tag_counters_change now = strata_tag_counters_shrink(account, bytes);
+    strata_light_barrier();
+    return strata_tag_counters_below(account, now);
+}
+
 /* The block is live again, as its free failed. */
 static inline __attribute__((always_inline)) void strata_tag_counters_live(strata_tag_counters *counters,
                                                                            strata_tag_counters_thread *local,
@@ -340,14 +375,8 @@ static inline __attribute__((always_inline)) void strata_tag_counters_live(strat
                                                                            size_t bytes)
 {
     strata_tag_counters_account *all = local->all;
-    const strata_tag_counters_change one = strata_tag_counters_grow(account, (int64_t)bytes);
-    strata_tag_counters_change both = {0};
-    if (__builtin_expect(all != NULL, 0))
-        both = strata_tag_counters_grow(all, (int64_t)bytes);
-    strata_light_barrier();
-    int64_t room = strata_tag_counters_above(account, one);
-    if (__builtin_expect(all != NULL, 0))
-        room |= strata_tag_counters_above(all, both);
+    const int64_t room = __builtin_expect(all != NULL, 0) ? strata_tag_counters_grow_both(account, all, (int64_t)bytes)
+                                                          : strata_tag_counters_grow_one(account, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
         strata_tag_counters_step(counters, local, account, bytes);
 }
@@ -373,14 +402,9 @@ static inline __attribute__((always_inline)) void strata_tag_counters_sub(strata
                                                                           size_t bytes)
 {
     strata_tag_counters_account *all = local->all;
-    const strata_tag_counters_change one = strata_tag_counters_shrink(account, (int64_t)bytes);
-    strata_tag_counters_change both = {0};
-    if (__builtin_expect(all != NULL, 0))
-        both = strata_tag_counters_shrink(all, (int64_t)bytes);
-    strata_light_barrier();
-    int64_t room = strata_tag_counters_below(account, one);
-    if (__builtin_expect(all != NULL, 0))
-        room |= strata_tag_counters_below(all, both);
+    const int64_t room = __builtin_expect(all != NULL, 0)
+                             ? strata_tag_counters_shrink_both(account, all, (int64_t)bytes)
+                             : strata_tag_counters_shrink_one(account, (int64_t)bytes);
     if (__builtin_expect(room < 0, 0))
         strata_tag_counters_step(counters, local, account, bytes);
 }

@@ -3,6 +3,7 @@
 #include "support/child.h"
 #include "support/log.h"
 
+#include "core/base/per_thread.h"
 #include "core/stack/completions.h"
 
 #include <semaphore.h>
@@ -307,6 +308,27 @@ static void records_are_taken_out_of_the_nearest_log_in_memory(void **state)
     check_ok(strata_stack_destroy(stack));
 }
 
+/* Numbers of per-thread slots are few. */
+static void a_layer_that_gets_no_number_for_its_rings_records_as_others_do(void **state)
+{
+    (void)state;
+    static strata_per_thread taken[STRATA_PER_THREAD_LIMIT];
+    strata_stack *stack;
+    for (size_t i = 0; i < STRATA_PER_THREAD_LIMIT; i++)
+        strata_per_thread_take_number(&taken[i]);
+    check_ok(strata_stack_create("logging(format=memory), null", 0, &stack));
+    for (size_t i = 0; i < STRATA_PER_THREAD_LIMIT; i++)
+        strata_per_thread_destroy(&taken[i]);
+    make_pairs(stack, 20);
+    take(stack);
+    assert_int_equal(count, 40);
+    check_pairs(records, count, 0);
+    for (size_t i = 0; i < count; i++)
+        assert_int_equal(!!(records[i].flags & STRATA_LOG_FLAG_COMPLETE), i % 2);
+    assert_int_equal(value(stack, "logging.records"), 40);
+    check_ok(strata_stack_destroy(stack));
+}
+
 static void options_that_mean_nothing_are_refused(void **state)
 {
     (void)state;
@@ -455,6 +477,7 @@ int main(void)
         IN_FOLDER(a_free_that_ends_in_parts_has_a_record_for_each),
         IN_FOLDER(while_the_switch_is_off_uses_and_trims_pass_through),
         IN_FOLDER(records_are_taken_out_of_the_nearest_log_in_memory),
+        IN_FOLDER(a_layer_that_gets_no_number_for_its_rings_records_as_others_do),
         IN_FOLDER(options_that_mean_nothing_are_refused),
         IN_FOLDER(a_sink_that_waits_for_its_own_writer_is_refused),
         IN_FOLDER(a_forked_child_takes_nothing_out_of_its_parents_log),
