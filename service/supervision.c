@@ -178,7 +178,8 @@ void service_try_open(strata_service *service, uint64_t *later)
     }
     const strata_error why = *strata_error_in_force();
     const uint64_t now = service_clock();
-    if (!service->was_open || service_classify(service, &why) == STRATA_FAILURE_UNRECOVERABLE)
+    const strata_failure_class class = service_classify(service, &why);
+    if (class == STRATA_FAILURE_UNRECOVERABLE || (!service->was_open && class != STRATA_FAILURE_POISONED))
         service_stop(service, &why);
     else if (is_too_often(service, now))
         stop_rebuilding(service, &why);

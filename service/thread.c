@@ -101,6 +101,8 @@ static void shut_down(strata_service *service)
         return;
     service->gave_up = true;
     service->backend->give_up(service, &shutting_down);
+    if (atomic_load_explicit(&service->mailbox.held, memory_order_acquire) == 0)
+        return;
     tell_outcome(service, STRATA_ERROR_BUSY,
                  &(strata_error){.status = STRATA_ERROR_BUSY,
                                  .message = "work of the device service has not ended by its deadline; the service "
