@@ -4,6 +4,7 @@
 #include <spawn.h>
 #include <sys/prctl.h>
 
+#include "support/service_cases.h"
 #include "support/worker.h"
 
 extern char **environ;
@@ -468,26 +469,13 @@ static void the_program_itself_has_opened_no_driver(void **state)
     assert_int_equal(strata_driver_state_now(), STRATA_DRIVER_CLOSED);
 }
 
-/* Exits with 77 without a driver. */
-static void look_for_driver(void)
-{
-    strata_service *first;
-    setenv("STRATA_DRIVER", "auto", 0);
-    check_ok(strata_service_create(&test_options, &first));
-    const strata_status status = strata_service_wait_ready(first, 60ull * TEST_SECOND);
-    if (status != STRATA_SUCCESS)
-        fprintf(stderr, "no service: %s\n", strata_last_error()->message);
-    strata_service_destroy(first);
-    if (status != STRATA_SUCCESS)
-        exit(status == STRATA_ERROR_DRIVER_NOT_FOUND ? 77 : 1);
-}
-
 int main(int count, char **arguments)
 {
     test_options.form = STRATA_SERVICE_ISOLATED;
     if (count == 2 && strcmp(arguments[1], "--hold") == 0)
         return hold();
-    look_for_driver();
+    if (!test_has_worker(&test_options))
+        return 77;
     const struct CMUnitTest tests[] = {
         TEST_SERVICE_CASES,
         cmocka_unit_test(a_reference_has_bytes_and_no_address),

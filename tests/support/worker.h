@@ -2,13 +2,15 @@
 #ifndef STRATA_TEST_WORKER_H
 #define STRATA_TEST_WORKER_H
 
-#include "support/service_cases.h"
+#include "support/service.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <strata/dlpack.h>
 
@@ -47,6 +49,22 @@ static inline void test_wait_replaced(strata_service *which, uint64_t generation
 static inline uint64_t test_generation(strata_service *which)
 {
     return strata_device_state_generation(strata_service_device_state(which));
+}
+
+/* False, with the reason printed: there is no driver here. Any other failure ends the program. The program opens no
+ * driver: STRATA_DRIVER says which one the worker opens. */
+static inline bool test_has_worker(const strata_service_options *options)
+{
+    strata_service *first;
+    setenv("STRATA_DRIVER", "auto", 0);
+    check_ok(strata_service_create(options, &first));
+    const strata_status status = strata_service_wait_ready(first, 60ull * TEST_SECOND);
+    if (status != STRATA_SUCCESS)
+        fprintf(stderr, "no service: %s\n", strata_last_error()->message);
+    strata_service_destroy(first);
+    if (status != STRATA_SUCCESS && status != STRATA_ERROR_DRIVER_NOT_FOUND)
+        exit(1);
+    return status == STRATA_SUCCESS;
 }
 
 /* ---- descriptors ---- */
