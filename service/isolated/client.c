@@ -23,11 +23,13 @@ static const uint64_t millisecond = 1000000;
 
 enum {
     OUT_BOUND = 1 << 20,
-    DEATH_WAIT = 50,   /* ms: for the end of a lost worker, before its requests are answered: no copy goes on then */
-    END_WAIT = 5000,   /* ms: for the orderly end of a worker */
-    LOOK_AGAIN = 100,  /* ms: between looks for requests beyond poll_limit */
-    RETRY = 50,        /* us: until a socket that is full is tried again */
-    COLLECT_AGAIN = 10 /* ms */
+    DEATH_WAIT = 40, /* ms, at most twice: for the end of a lost worker, before its requests are answered: a copy that
+                        it had begun has ended, too, then */
+    START_SILENCE = 10000, /* ms, at least: until the worker's program runs, and says something */
+    END_WAIT = 5000,       /* ms: for the orderly end of a worker */
+    LOOK_AGAIN = 100,      /* ms: between looks for requests beyond poll_limit */
+    RETRY = 50,            /* us: until a socket that is full is tried again */
+    COLLECT_AGAIN = 10     /* ms */
 };
 
 /* ---- the end of a worker ---- */
@@ -168,7 +170,8 @@ static void ask(service_client *client, uint64_t now)
 static bool is_stuck(strata_service *service)
 {
     service_client *client = service->client;
-    const uint64_t silence = service->options.worker_silence, now = service_clock();
+    const uint64_t start = client->spoke ? 0 : START_SILENCE * millisecond, given = service->options.worker_silence;
+    const uint64_t silence = given > start ? given : start, now = service_clock();
     if (now - client->heard_at < silence / 2)
         return false;
     if (!client->asked_at) {
@@ -213,7 +216,7 @@ static void wait_for_word(const service_client *client)
 static strata_status wait_until_ready(strata_service *service)
 {
     service_client *client = service->client;
-    client->ready = client->failed = false;
+    client->ready = client->failed = client->spoke = false;
     client->heard_at = service_clock();
     client->asked_at = 0;
     while (!client->ready && !client->failed) {
@@ -284,12 +287,15 @@ static void note_loss(strata_service *service)
 static void expire_late(strata_service *service)
 {
     const service_client *client = service->client;
-    const uint64_t now = service_clock();
+    const uint64_t now = service_clock(), limit = service->options.poll_limit;
     for (uint32_t i = 0; i < client->operations.room; i++) {
         strata_future *request = client->operations.items[i].request;
-        if (request && now - request->begun_at >= service->options.poll_limit)
+        if (request && now - request->begun_at >= limit)
             service_request_expire(request);
     }
+    for (strata_future *request = client->waiting.first; request; request = request->next)
+        if (now - request->begun_at >= limit)
+            service_request_expire(request);
 }
 
 static bool has_work(const service_client *client)

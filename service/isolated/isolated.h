@@ -136,7 +136,8 @@ typedef struct service_client {
     uint64_t heard_at;              /* the worker said something, or began to have reason to; CLOCK_MONOTONIC */
     uint64_t asked_at;              /* the last question; 0: none since it said something */
     uint64_t looked_at;             /* for requests beyond poll_limit */
-    bool ready, failed;             /* the worker has told how its start went */
+    bool spoke;                     /* the worker has said something */
+    bool ready, failed;             /* it has told how its start went */
     strata_error failure;           /* why the worker failed */
     isolated_process ended[8];      /* killed, and not yet collected */
 

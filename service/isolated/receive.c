@@ -87,6 +87,11 @@ static void count_bytes(strata_service *service, const isolated_operation *opera
         atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
 }
 
+/* An answer to an allocation has a number, unless that failed here. */
+static const strata_error no_memory_named = {.status = STRATA_ERROR_POISONED,
+                                             .message = "the worker of the isolated device service said that it had "
+                                                        "allocated memory, and did not say which"};
+
 static bool take_done(strata_service *service, uint64_t number, const wire_done *done)
 {
     isolated_operation operation;
@@ -97,6 +102,8 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
     case SERVICE_ALLOCATE:
         if (done->ref)
             take_ref(service, request, done->ref);
+        else
+            note_failure(request, &no_memory_named);
         break;
     case SERVICE_COPY_TO_HOST:
         take_bytes(service->client, &operation);
@@ -203,6 +210,7 @@ bool isolated_receive(strata_service *service)
             return false;
         client->heard_at = service_clock();
         client->asked_at = 0;
+        client->spoke = true;
         if (!take_frames(service))
             return false;
     }

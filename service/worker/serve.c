@@ -248,7 +248,8 @@ static void release_refs(worker *self)
 static void end_buffers(worker *self)
 {
     for (uint64_t i = 0; i < WIRE_BUFFER_LIMIT; i++)
-        worker_drop_buffer(self, &(worker_frame){.head = {.number = i}});
+        if (self->buffers[i])
+            worker_drop_buffer(self, &(worker_frame){.head = {.number = i}});
 }
 
 /* Frames that come now have no reader. A reference that an answer adds after the table is empty is met by the second

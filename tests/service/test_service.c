@@ -135,7 +135,7 @@ static void a_full_queue_refuses_at_once(void **state)
 enum { MANY = 300 };
 
 static int order[MANY];
-static int answered;
+static _Atomic int answered;
 
 static void note_order(strata_future *future, void *data)
 {
@@ -159,7 +159,7 @@ static void high_priority_begins_first_and_each_keeps_its_order(void **state)
     test_open_gate(&gate, held);
     for (int i = 0; i < 3; i++)
         check_ok(strata_ref_release(test_take(last[i]).ref));
-    assert_int_equal(answered, MANY);
+    test_wait_count(&answered, MANY);
     for (int i = 0; i < MANY / 3; i++) {
         assert_int_equal(order[i] % 3, STRATA_PRIORITY_HIGH);
         assert_int_equal(order[MANY - 1 - i] % 3, STRATA_PRIORITY_LOW);

@@ -122,6 +122,7 @@ static void an_answer_is_taken_once(void **state)
     check_ok(strata_future_wait(future));
     check_ok(strata_future_wait(future));
     check_ok(strata_future_take(future, &answer));
+    check_ok(strata_ref_release(answer.ref));
     check_status(strata_future_take(future, &answer), STRATA_ERROR_INVALID_VALUE);
     assert_null(answer.ref);
     strata_future_release(future);
