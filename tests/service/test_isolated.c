@@ -93,8 +93,104 @@ static void large_buffers_of_every_kind_arrive_whole(void **state)
 static void released_memory_is_used_again(void **state)
 {
     (void)state;
-    for (int i = 0; i < 200; i++)
-        check_ok(strata_ref_release(test_service_allocate(service, 100 << 20)));
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    for (int i = 0; i < 8; i++) {
+        strata_future *future;
+        check_ok(strata_service_allocate_raw(service, STRATA_ELEMENT_U8, stats.total_bytes / 5 * 3, NULL, &future));
+        const strata_answer answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        check_ok(strata_ref_release(answer.ref));
+    }
+}
+
+/* More than the staging area has slots, and more frames than the socket and the client take at once. */
+static void many_copies_wait_for_room_and_arrive(void **state)
+{
+    (void)state;
+    enum { COUNT = 12000, BYTES = 600, OTHERS = 50 };
+    static strata_future *futures[COUNT];
+    static strata_host_buffer *buffers[OTHERS];
+    strata_ref *refs[OTHERS];
+    const pid_t worker = test_worker(service);
+    for (int i = 0; i < OTHERS; i++) {
+        refs[i] = test_service_allocate(service, BYTES);
+        buffers[i] = test_buffer(BYTES, 0);
+        fill_pattern(buffers[i], (unsigned)i);
+    }
+    kill(worker, SIGSTOP);
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_copy_from_host(service, buffers[i % OTHERS], refs[i % OTHERS], NULL, &futures[i]));
+    test_sleep_ms(20);
+    kill(worker, SIGCONT);
+    for (int i = 0; i < COUNT; i++) {
+        const strata_answer answer = test_take(futures[i]);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        strata_host_buffer_release(answer.buffer);
+    }
+    for (int i = 0; i < OTHERS; i++) {
+        memset(strata_host_buffer_memory(buffers[i]), 0, BYTES);
+        check_ok(test_copy(service, refs[i], buffers[i], true));
+        assert_true(has_pattern(buffers[i], 0, (unsigned)i));
+        assert_int_equal(strata_host_buffer_handles(buffers[i]), 1);
+        strata_host_buffer_release(buffers[i]);
+        check_ok(strata_ref_release(refs[i]));
+    }
+}
+
+static void a_request_with_the_hint_short_is_answered(void **state)
+{
+    (void)state;
+    const strata_send_options send = {.hint = STRATA_HINT_SHORT, .priority = STRATA_PRIORITY_HIGH};
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &future));
+    check_ok(strata_ref_release(test_take(future).ref));
+}
+
+/* ---- time limits ---- */
+
+/* The worker answers later, and keeps nothing. */
+static void check_late_answer(strata_service *which, const strata_send_options *send)
+{
+    const uint64_t generation = test_generation(which);
+    const pid_t worker = test_worker(which);
+    strata_host_buffer *buffer = test_buffer(64, 5);
+    strata_ref *ref = test_service_allocate(which, 64);
+    strata_future *allocated, *copied;
+    strata_answer answer;
+    test_sleep_ms(5);
+    kill(worker, SIGSTOP);
+    check_ok(strata_service_allocate(which, STRATA_ELEMENT_U8, 64, send, &allocated));
+    check_ok(strata_service_copy_to_host(which, ref, buffer, send, &copied));
+    check_status(strata_future_wait(allocated), STRATA_ERROR_TIMEOUT);
+    check_status(strata_future_wait(copied), STRATA_ERROR_TIMEOUT);
+    kill(worker, SIGCONT);
+    check_ok(strata_future_take(copied, &answer));
+    assert_int_equal(answer.failure, STRATA_FAILURE_TIMEOUT);
+    strata_host_buffer_release(answer.buffer);
+    strata_future_release(allocated);
+    strata_future_release(copied);
+    check_ok(strata_ref_release(test_service_allocate(which, 64)));
+    assert_int_equal(test_generation(which), generation);
+    assert_true(test_buffer_has(buffer, 5));
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_request_beyond_its_time_limit_answers_timeout_and_changes_nothing(void **state)
+{
+    (void)state;
+    check_late_answer(service, &(strata_send_options){.timeout = 30000000});
+}
+
+static void a_request_beyond_the_limit_of_the_service_answers_timeout(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.poll_limit = 50000000;
+    strata_service *own = test_service_make(&options);
+    check_late_answer(own, NULL);
+    check_ok(strata_service_destroy(own));
 }
 
 static void a_reference_of_another_service_is_refused(void **state)
@@ -484,6 +580,10 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_view_names_its_part_of_the_memory),
         cmocka_unit_test(large_buffers_of_every_kind_arrive_whole),
         cmocka_unit_test(released_memory_is_used_again),
+        cmocka_unit_test(many_copies_wait_for_room_and_arrive),
+        cmocka_unit_test(a_request_with_the_hint_short_is_answered),
+        cmocka_unit_test(a_request_beyond_its_time_limit_answers_timeout_and_changes_nothing),
+        cmocka_unit_test(a_request_beyond_the_limit_of_the_service_answers_timeout),
         cmocka_unit_test(a_reference_of_another_service_is_refused),
         cmocka_unit_test(answers_come_in_the_order_of_their_requests),
         cmocka_unit_test(a_worker_that_is_killed_at_rest_is_replaced),
