@@ -303,6 +303,14 @@ static bool has_work(const service_client *client)
     return client->operations.count || client->waiting.first;
 }
 
+/* A worker at rest has reason to say something from here on. */
+static void ask_for_facts(service_client *client, uint64_t now)
+{
+    if (!has_work(client) && !client->asked_at)
+        client->heard_at = now;
+    ask(client, client->asked_at ? client->asked_at : now);
+}
+
 static void look_after(strata_service *service)
 {
     service_client *client = service->client;
@@ -313,7 +321,7 @@ static void look_after(strata_service *service)
         collect_ended(client, 0);
     }
     if (atomic_exchange_explicit(&client->facts_wanted, false, memory_order_relaxed))
-        ask(client, client->asked_at ? client->asked_at : now);
+        ask_for_facts(client, now);
     if ((has_work(client) || client->asked_at) && is_stuck(service)) {
         fail_stuck(service);
         note_loss(service);
