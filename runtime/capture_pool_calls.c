@@ -153,6 +153,8 @@ strata_status strata_capture_pool_record_buffer(strata_capture_pool *pool, strat
     if (!pool || !ref)
         return refuse_null("strata_capture_pool_record_buffer");
     strata_status status = strata_check_driver();
+    if (status == STRATA_SUCCESS)
+        status = strata_reference_check_local(ref, "strata_capture_pool_record_buffer");
     if (status != STRATA_SUCCESS)
         return status;
     strata_error_suppress_begin();

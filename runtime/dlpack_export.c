@@ -137,6 +137,8 @@ strata_status strata_ref_export_dlpack(strata_ref *ref, int64_t stream, const st
     exported_tensor *tensor = NULL;
     strata_status status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS)
+        status = strata_reference_check_local(ref, "strata_ref_export_dlpack");
+    if (status == STRATA_SUCCESS)
         status = strata_options_read(&options, sizeof options, given, "strata_dlpack_options");
     if (status == STRATA_SUCCESS && (stream == 0 || stream < STRATA_DLPACK_STREAM_NONE))
         status = strata_fail(STRATA_ERROR_INVALID_VALUE,

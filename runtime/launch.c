@@ -242,6 +242,8 @@ strata_status strata_launch_use_ref(strata_launch *launch, strata_ref *ref, stra
     if (status == STRATA_SUCCESS)
         status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS)
+        status = strata_reference_check_local(ref, "strata_launch_use_ref");
+    if (status == STRATA_SUCCESS)
         status = strata_reference_check_access(ref, access);
     if (status == STRATA_SUCCESS && ref->foreign)
         return strata_launch_leave_out(launch, STRATA_ERROR_FOREIGN_POINTER, "the reference is to foreign memory");

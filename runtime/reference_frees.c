@@ -87,6 +87,10 @@ static strata_status drop(strata_ref *whole)
 
 strata_status strata_reference_free(strata_ref *whole)
 {
+    if (!whole->runtime) {
+        whole->end(whole->data);
+        return drop(whole);
+    }
     strata_references_free_deferred(whole->runtime);
     const strata_status status = end_memory(whole, true);
     if (!is_over(status)) {

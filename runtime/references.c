@@ -93,7 +93,7 @@ static __attribute__((cold)) strata_status refuse_access(const strata_ref *ref, 
         *out = (strata_ref_memory){0};
     if (!ref || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_access: ref or out is NULL");
-    const strata_status status = strata_check_driver();
+    const strata_status status = ref->record->device ? strata_check_driver() : STRATA_SUCCESS;
     if (status == STRATA_ERROR_SHUT_DOWN || status == STRATA_ERROR_FORKED)
         return status;
     out->stale = strata_device_record_stale(ref->record, ref->word);
@@ -145,7 +145,16 @@ strata_status strata_ref_raw_device_ptr(const strata_ref *ref, CUdeviceptr *out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_ref_raw_device_ptr: out is NULL");
     const strata_status status = strata_ref_access(ref, &memory);
     *out = memory.address;
-    return status;
+    return status == STRATA_SUCCESS ? strata_reference_check_local(ref, "strata_ref_raw_device_ptr") : status;
+}
+
+strata_status strata_reference_check_local(const strata_ref *ref, const char *call)
+{
+    return ref->runtime ? STRATA_SUCCESS
+                        : strata_fail(STRATA_ERROR_UNSUPPORTED,
+                                      "%s: the memory is in the worker of an isolated device service, and has no "
+                                      "address here; send the service requests with the reference",
+                                      call);
 }
 
 /* ---- making ---- */
@@ -162,6 +171,33 @@ strata_status strata_reference_make(strata_runtime *runtime, strata_element type
     *ref =
         (strata_ref){.record = record, .word = word, .length = length, .type = type, .whole = ref, .runtime = runtime};
     strata_reference_count_init(&ref->count);
+    *out = ref;
+    return STRATA_SUCCESS;
+}
+
+/* One that is made while its state shuts down is stale from the start. */
+strata_status strata_reference_make_remote(strata_device_state *state, strata_element type, size_t length,
+                                           void (*end)(void *data), void *data, strata_ref **out)
+{
+    strata_device_record *record = strata_device_state_record(state);
+    const uint64_t word = atomic_load_explicit(&record->word, memory_order_acquire) & ~STRATA_RECORD_FLAGS;
+    size_t bytes;
+    const strata_status status = strata_element_count_bytes(type, length, &bytes);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_ref *ref = strata_host_zalloc_aligned(_Alignof(strata_ref), sizeof *ref);
+    if (!ref)
+        return strata_fail_host_memory("a reference");
+    *ref = (strata_ref){.record = record,
+                        .word = word,
+                        .bytes = bytes,
+                        .length = length,
+                        .type = type,
+                        .whole = ref,
+                        .end = end,
+                        .data = data};
+    strata_reference_count_init(&ref->count);
+    strata_device_record_hold(record, false);
     *out = ref;
     return STRATA_SUCCESS;
 }
@@ -288,7 +324,7 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
             strata_fail(STRATA_ERROR_INVALID_VALUE, "a view of %s from byte %zu on exceeds its reference, which has %s",
                         strata_size_text(bytes).text, offset, strata_size_text(whole->bytes).text);
     if (status == STRATA_SUCCESS)
-        status = strata_element_check_alignment(whole->address + offset, type);
+        status = strata_element_check_alignment((whole->runtime ? whole->address : whole->offset) + offset, type);
     if (status != STRATA_SUCCESS)
         return status;
     strata_ref *view = strata_host_zalloc_aligned(_Alignof(strata_ref), sizeof *view);
@@ -296,7 +332,8 @@ strata_status strata_ref_view(strata_ref *whole, size_t offset, size_t length, s
         return strata_fail_host_memory("a view");
     *view = (strata_ref){.record = whole->record,
                          .word = whole->word,
-                         .address = whole->address + offset,
+                         .address = whole->runtime ? whole->address + offset : 0,
+                         .offset = whole->runtime ? 0 : whole->offset + offset,
                          .bytes = bytes,
                          .length = length,
                          .type = type,
@@ -387,8 +424,10 @@ strata_status strata_reference_check_access(const strata_ref *ref, strata_access
                : STRATA_SUCCESS;
 }
 
-static strata_status check_tracked(const strata_ref *ref)
+static strata_status check_tracked(const strata_ref *ref, const char *call)
 {
+    if (!ref->runtime)
+        return strata_reference_check_local(ref, call);
     return ref->foreign ? strata_fail(STRATA_ERROR_STREAM_MISUSE,
                                       "the memory at 0x%llx is foreign: Strata does not record its uses",
                                       (unsigned long long)ref->address)
@@ -402,7 +441,7 @@ strata_status strata_ref_record_write(strata_ref *ref, CUstream stream)
     if (status == STRATA_SUCCESS)
         status = strata_reference_check_access(ref, STRATA_ACCESS_WRITE);
     if (status == STRATA_SUCCESS)
-        status = check_tracked(ref);
+        status = check_tracked(ref, "strata_ref_record_write");
     return status == STRATA_SUCCESS
                ? strata_runtime_record_block_use(ref->runtime, memory.block, stream, STRATA_ACCESS_WRITE)
                : status;
@@ -422,7 +461,7 @@ strata_status strata_ref_last_write_stream(const strata_ref *ref, strata_last_wr
     strata_ref_memory memory;
     strata_status status = strata_ref_access(ref, &memory);
     if (status == STRATA_SUCCESS)
-        status = check_tracked(ref);
+        status = check_tracked(ref, "strata_ref_last_write_stream");
     if (status != STRATA_SUCCESS || strata_block_is_empty(memory.block) || !ref->runtime->tracks)
         return status;
     const strata_table *table = ref->runtime->stack->head.table;

@@ -18,7 +18,11 @@ struct strata_ref {
     size_t length;
     strata_element type;
     strata_ref *whole; /* the reference that owns the allocation: itself, or of a view another one, which it holds */
-    strata_runtime *runtime; /* exists while the reference does */
+    strata_runtime *runtime; /* exists while the reference does; NULL: the memory is in another process, and has no
+                                address here */
+    size_t offset;           /* in the memory of `whole`, if that is in another process */
+    void (*end)(void *data); /* of `whole`: ends memory in another process; constant, or NULL */
+    void *data;
     strata_block block;
     struct DLManagedTensorVersioned *imported; /* of `whole`: whose memory it is; constant, or NULL */
     bool foreign;                              /* imported, and in no block of the stack: uses are not recorded */
@@ -30,6 +34,15 @@ struct strata_ref {
 
 /* A reference without memory; it holds nothing yet. Errors: STALE (shutdown has begun), OUT_OF_HOST_MEMORY. */
 strata_status strata_reference_make(strata_runtime *runtime, strata_element type, size_t length, strata_ref **out);
+
+/* A reference to memory in another process, of a state without a device: access gives no address. end(data) is called
+ * once, on the thread of the last release, and frees no reference. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY; then it
+ * is not called. */
+strata_status strata_reference_make_remote(strata_device_state *state, strata_element type, size_t length,
+                                           void (*end)(void *data), void *data, strata_ref **out);
+
+/* Errors: UNSUPPORTED (the memory is in another process). */
+strata_status strata_reference_check_local(const strata_ref *ref, const char *call);
 
 /* Errors: INVALID_VALUE (no such type; the bytes overflow); of the second, misaligned elements. */
 strata_status strata_element_count_bytes(strata_element type, size_t length, size_t *bytes);

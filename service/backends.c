@@ -3,5 +3,5 @@
 
 const service_backend *service_backend_of(strata_service_form form)
 {
-    return form == STRATA_SERVICE_ISOLATED ? NULL : &service_in_process;
+    return form == STRATA_SERVICE_ISOLATED ? &service_isolated : &service_in_process;
 }

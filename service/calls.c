@@ -178,6 +178,10 @@ strata_status strata_service_launch_graph(strata_service *service, strata_graph 
         service_request_make(service, SERVICE_LAUNCH_GRAPH, send, "strata_service_launch_graph", &request);
     if (status != STRATA_SUCCESS)
         return status;
+    if (service->options.form == STRATA_SERVICE_ISOLATED)
+        return give_up(request, strata_fail(STRATA_ERROR_UNSUPPORTED,
+                                            "strata_service_launch_graph: a graph of this process cannot run in the "
+                                            "worker of an isolated service"));
     if (!graph)
         return give_up(request, strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_launch_graph: graph is NULL"));
     request->graph = graph;

@@ -63,7 +63,7 @@ struct strata_future {
     uint64_t begun_at;
     struct strata_fence *fence; /* behind its work, or NULL: there is none to wait for */
     uint64_t host_call;         /* of its lane: it is complete when so many ran; 0: not used */
-    uint64_t number;            /* isolated: its name for the worker */
+    uint64_t number;            /* isolated: its operations that the worker has not answered */
 
     /* What the request is about; held by the service until it is finished. */
     strata_ref *ref;
@@ -71,7 +71,7 @@ struct strata_future {
     struct strata_graph *graph;
     strata_element type;
     size_t length;
-    bool raw;
+    bool raw; /* allocate: undefined bytes; run: the function submits nothing, and there is nothing to wait for */
     strata_answer result; /* of its work, until the answer */
     strata_error *failed; /* why it failed when it was submitted, until those before it are answered; or NULL */
     strata_service_operation operation;

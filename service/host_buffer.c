@@ -3,6 +3,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "service/service.h"
 
 #include <stdatomic.h>
 
@@ -87,4 +88,21 @@ size_t strata_host_buffer_bytes(const strata_host_buffer *buffer)
 size_t strata_host_buffer_handles(const strata_host_buffer *buffer)
 {
     return buffer ? atomic_load_explicit(&buffer->handles, memory_order_relaxed) : 0;
+}
+
+/* ---- for the service ---- */
+
+void *service_buffer_data(const strata_host_buffer *buffer, strata_host_buffer_end end)
+{
+    return buffer->end == end ? buffer->data : NULL;
+}
+
+strata_status service_check_unshared(const strata_host_buffer *buffer)
+{
+    const size_t handles = strata_host_buffer_handles(buffer);
+    return handles <= 2 ? STRATA_SUCCESS
+                        : strata_fail(STRATA_ERROR_SHARED,
+                                      "the host buffer has %zu handles beside the caller's and the request's: its "
+                                      "bytes may be read while they are written",
+                                      handles - 2);
 }

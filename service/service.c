@@ -44,8 +44,6 @@ static strata_status read_options(const strata_service_options *given, strata_se
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_service_options: invalid form %d, completion %d or streams %d", (int)options->form,
                            (int)options->completion, (int)options->streams);
-    if (!service_backend_of(options->form))
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "this build has no isolated services");
     if (options->device < 0 || options->device >= STRATA_DEVICE_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_options: invalid device %d", options->device);
     if (options->stream_count > SERVICE_STREAMS_LIMIT || options->rebuild_limit > SERVICE_REBUILDS_LIMIT)

@@ -123,7 +123,7 @@ typedef struct service_backend {
 } service_backend;
 
 const service_backend *service_backend_of(strata_service_form form);
-extern const service_backend service_in_process;
+extern const service_backend service_in_process, service_isolated;
 
 struct strata_service {
     strata_service_options options;             /* constant, with defaults filled in; as are the next five */
@@ -151,12 +151,14 @@ struct strata_service {
     uint64_t rebuilds_at[SERVICE_REBUILDS_LIMIT]; /* the last ones */
     unsigned rebuild_count;                       /* of all */
     uint64_t failing_since;                       /* the first failed attempt of those under way; 0: none */
+    unsigned attempts;                            /* that failed since */
     bool was_open;                                /* a context was there before */
     bool gave_up;                                 /* the deadline of shutting down is over */
     bool rebuild_wanted;                          /* by the program's handler */
     bool lost;                                    /* the context is to be dropped after the running call */
     strata_error why_lost;
-    struct service_context *context; /* of the form */
+    struct service_context *context; /* in process */
+    struct service_client *client;   /* isolated; other threads use it while there is a context */
 
     /* Any thread, relaxed: statistics; each is written by one thread at a time or added to. */
     _Atomic uint64_t done, failed, timeouts, cancelled, bytes_to_host, bytes_from_host, rebuilds, in_flight;
@@ -213,6 +215,14 @@ static inline bool service_is_open(const strata_service *service)
     return service_phase_now(service) != SERVICE_STOPPED &&
            !atomic_load_explicit(&service->shut_down, memory_order_acquire);
 }
+
+/* ---- host buffers ---- */
+
+/* The data of a buffer with that end; NULL: it has another one. */
+void *service_buffer_data(const strata_host_buffer *buffer, strata_host_buffer_end end);
+
+/* Errors: SHARED (handles beside the caller's and the request's). */
+strata_status service_check_unshared(const strata_host_buffer *buffer);
 
 /* ---- supervision ---- */
 

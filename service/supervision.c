@@ -170,19 +170,21 @@ static void stop_rebuilding(strata_service *service, const strata_error *why)
     service_stop(service, &stopped);
 }
 
-/* Another process may hold the memory for a while. */
+/* Another process may hold the memory for a while. What never worked is not tried for long. */
 static void try_again_later(strata_service *service, const strata_error *why, uint64_t *later)
 {
     const uint64_t now = service_clock();
     if (!service->failing_since)
         service->failing_since = now;
     *later = now + TRY_AGAIN;
-    if (now - service->failing_since < service->options.rebuild_window)
+    service->attempts++;
+    if (now - service->failing_since < service->options.rebuild_window &&
+        (service->was_open || service->attempts < service->options.rebuild_limit))
         return;
     strata_error stopped = *why;
     snprintf(stopped.message, sizeof stopped.message,
-             "no context could be made for %g s; the service has stopped. Last: %.300s",
-             seconds(service->options.rebuild_window), why->message);
+             "no context could be made in %u attempts within %g s; the service has stopped. Last: %.300s",
+             service->attempts, seconds(now - service->failing_since), why->message);
     service_stop(service, &stopped);
 }
 
@@ -193,13 +195,14 @@ void service_try_open(strata_service *service, uint64_t *later)
         if (service->was_open)
             atomic_fetch_add_explicit(&service->rebuilds, 1, memory_order_relaxed);
         service->was_open = true;
-        service->failing_since = 0;
+        service->failing_since = service->attempts = 0;
         change_phase(service, SERVICE_RUNNING);
         tell(service, STRATA_SERVICE_READY);
         return;
     }
     const strata_error why = *strata_error_in_force();
-    if (!service->was_open || service_classify(service, &why) == STRATA_FAILURE_UNRECOVERABLE)
+    const strata_failure_class class = service_classify(service, &why);
+    if (class == STRATA_FAILURE_UNRECOVERABLE || (!service->was_open && class != STRATA_FAILURE_POISONED))
         service_stop(service, &why);
     else
         try_again_later(service, &why, later);

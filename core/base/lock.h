@@ -19,7 +19,9 @@
 typedef enum strata_lock_rank {
     STRATA_RANK_SERVICE = 1,      /* the phase of a device service, and its snapshot; held for moments */
     STRATA_RANK_SERVICE_TIMER,    /* time limits of a service's requests */
+    STRATA_RANK_SERVICE_WORKER,   /* what a service and its worker share with other threads; held for moments */
     STRATA_RANK_SERVICE_MAILBOX,  /* requests that the service's thread has not taken */
+    STRATA_RANK_SERVICE_NAMES,    /* names in error records of workers */
     STRATA_RANK_SERVICE_WAITER,   /* requests that its waiting thread has yet to see complete */
     STRATA_RANK_CAPTURE_INTO,     /* captures of functions in global mode; held while they run */
     STRATA_RANK_WATCHES,          /* changes and watches of generations; held during their callbacks */

@@ -60,7 +60,7 @@ typedef struct strata_ref strata_ref;
 
 /* What a reference gives access to. */
 typedef struct strata_ref_memory {
-    CUdeviceptr address;       /* of the first element; 0 if there is none */
+    CUdeviceptr address;       /* of the first element; 0 if there is none, and for memory of an isolated service */
     size_t bytes;              /* of all elements */
     const strata_block *block; /* that they lie in; valid while the reference is held; empty without elements, and for
                                   foreign memory (dlpack.h) */

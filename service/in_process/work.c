@@ -13,16 +13,6 @@ static strata_status allocate(strata_service *service, service_lane *lane, strat
                                &request->result.ref);
 }
 
-static strata_status check_shared(const strata_host_buffer *buffer)
-{
-    const size_t handles = strata_host_buffer_handles(buffer);
-    return handles <= 2 ? STRATA_SUCCESS
-                        : strata_fail(STRATA_ERROR_SHARED,
-                                      "the host buffer has %zu handles beside the caller's and the request's: its "
-                                      "bytes may be read while they are written",
-                                      handles - 2);
-}
-
 static strata_status submit_copy(const strata_future *request, const strata_ref_memory *memory, CUstream stream)
 {
     const bool to_host = request->kind == SERVICE_COPY_TO_HOST;
@@ -47,7 +37,7 @@ static strata_status copy(strata_service *service, service_lane *lane, strata_fu
     strata_launch recorder;
     strata_status status = strata_ref_access(request->ref, &memory);
     if (status == STRATA_SUCCESS && to_host)
-        status = check_shared(request->buffer);
+        status = service_check_unshared(request->buffer);
     if (status == STRATA_SUCCESS)
         status = strata_launch_begin(&recorder, service->context->runtime, lane->stream, STRATA_LAUNCH_STRICT);
     if (status != STRATA_SUCCESS)
@@ -116,7 +106,7 @@ static strata_status run(strata_service *service, service_lane *lane, strata_fut
     if (request->kind == SERVICE_RUN)
         status = end_capture(lane->stream, status);
     strata_call_scope_leave(&scope);
-    *waits = true; /* also after a failure: it may have submitted work */
+    *waits = !request->raw; /* also after a failure: it may have submitted work */
     return status;
 }
 

@@ -5,8 +5,10 @@
 #include "support/driver.h"
 
 #include <semaphore.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <strata/service.h>
 
@@ -87,6 +89,14 @@ static inline bool test_ref_has(strata_service *service, strata_ref *ref, unsign
     const bool has = test_buffer_has(buffer, value);
     strata_host_buffer_release(buffer);
     return has;
+}
+
+/* Answers are published before their callbacks are called. */
+static inline void test_wait_count(const _Atomic int *count, int expected)
+{
+    for (int i = 0; i < 20000 && atomic_load(count) < expected; i++)
+        usleep(500);
+    assert_int_equal(atomic_load(count), expected);
 }
 
 /* ---- holding the service's thread ---- */

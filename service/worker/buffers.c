@@ -1,0 +1,143 @@
+/* Memory that the client shares: mapped and page-locked once, for as long as it is used. A device that cannot lock it
+ * copies all the same. */
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+#include "driver/driver.h"
+#include "service/isolated/shared_memory.h"
+#include "service/worker/worker.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* ---- page-locking, on the service's thread ---- */
+
+static strata_status lock_pages(strata_runtime *runtime, CUstream stream, void *data)
+{
+    worker_buffer *buffer = data;
+    (void)runtime;
+    (void)stream;
+    buffer->registered =
+        strata_cu.MemHostRegister && strata_cu.MemHostUnregister &&
+        strata_cu.MemHostRegister(buffer->memory, buffer->bytes, CU_MEMHOSTREGISTER_PORTABLE) == CUDA_SUCCESS;
+    return STRATA_SUCCESS;
+}
+
+static strata_status unlock_pages(strata_runtime *runtime, CUstream stream, void *data)
+{
+    worker_buffer *buffer = data;
+    (void)runtime;
+    (void)stream;
+    if (buffer->registered)
+        strata_cu.MemHostUnregister(buffer->memory);
+    buffer->registered = false;
+    return STRATA_SUCCESS;
+}
+
+static void unmap(worker_buffer *buffer)
+{
+    if (!buffer->registered) /* else the context is lost, and goes with the process */
+        munmap(buffer->memory, buffer->bytes);
+    strata_host_free(buffer);
+}
+
+static void end(strata_future *future, void *data)
+{
+    (void)future;
+    unmap(data);
+}
+
+static void unhold(worker_buffer *buffer)
+{
+    if (atomic_fetch_sub_explicit(&buffer->holders, 1, memory_order_acq_rel) != 1)
+        return;
+    const strata_send_options first = worker_first();
+    strata_error_suppress_begin();
+    if (worker_call(buffer->worker, &first, unlock_pages, buffer, end, buffer) != STRATA_SUCCESS)
+        unmap(buffer);
+    strata_error_suppress_end(false);
+}
+
+static void locked(strata_future *future, void *data)
+{
+    (void)future;
+    unhold(data);
+}
+
+/* ---- the table ---- */
+
+static worker_buffer *map(worker *self, int fd, uint64_t bytes)
+{
+    if (!bytes || bytes > (uint64_t)INT64_MAX || !isolated_memory_is_sealed(fd, bytes))
+        return NULL;
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    worker_buffer *buffer = memory != MAP_FAILED ? strata_host_zalloc(sizeof *buffer) : NULL;
+    if (!buffer) {
+        if (memory != MAP_FAILED)
+            munmap(memory, bytes);
+        return NULL;
+    }
+    *buffer = (worker_buffer){.worker = self, .memory = memory, .bytes = bytes};
+    atomic_init(&buffer->holders, 2); /* the table, and the call below */
+    return buffer;
+}
+
+/* A buffer that cannot be mapped is missing, and copies with it are refused. */
+bool worker_take_buffer(worker *self, const worker_frame *frame)
+{
+    wire_buffer read;
+    const int fd = wire_take_descriptor(&self->in);
+    if (fd < 0)
+        return false;
+    if (!wire_read(frame->payload, frame->bytes, &read, sizeof read, true) || frame->head.number >= WIRE_BUFFER_LIMIT ||
+        self->buffers[frame->head.number]) {
+        close(fd);
+        return false;
+    }
+    worker_buffer *buffer = map(self, fd, read.bytes);
+    close(fd);
+    if (!buffer)
+        return true;
+    self->buffers[frame->head.number] = buffer;
+    const strata_send_options first = worker_first();
+    if (worker_call(self, &first, lock_pages, buffer, locked, buffer) != STRATA_SUCCESS)
+        unhold(buffer);
+    return true;
+}
+
+bool worker_drop_buffer(worker *self, const worker_frame *frame)
+{
+    if (frame->bytes || frame->head.number >= WIRE_BUFFER_LIMIT)
+        return false;
+    worker_buffer *buffer = self->buffers[frame->head.number];
+    self->buffers[frame->head.number] = NULL;
+    if (buffer)
+        unhold(buffer);
+    return true;
+}
+
+static void end_wrapped(void *memory, size_t bytes, void *data)
+{
+    (void)memory;
+    (void)bytes;
+    unhold(data);
+}
+
+strata_status worker_wrap(worker *self, uint64_t number, uint64_t offset, uint64_t bytes, strata_host_buffer **out)
+{
+    worker_buffer *buffer = number < WIRE_BUFFER_LIMIT ? self->buffers[number] : NULL;
+    if (!buffer)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the worker could not map shared buffer %llu, or has none",
+                           (unsigned long long)number);
+    if (!bytes || offset > buffer->bytes || bytes > buffer->bytes - offset)
+        return strata_fail(
+            STRATA_ERROR_INVALID_VALUE, "%llu bytes from byte %llu on exceed shared buffer %llu, which has %zu",
+            (unsigned long long)bytes, (unsigned long long)offset, (unsigned long long)number, buffer->bytes);
+    atomic_fetch_add_explicit(&buffer->holders, 1, memory_order_relaxed);
+    const strata_status status =
+        strata_host_buffer_wrap((unsigned char *)buffer->memory + offset, bytes, end_wrapped, buffer, out);
+    if (status != STRATA_SUCCESS)
+        unhold(buffer);
+    return status;
+}

@@ -1,0 +1,612 @@
+/* The device service, isolated: what differs from the other form, and what is left when a worker or the program ends.
+ */
+#include <errno.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+
+#include "support/effort.h"
+#include "support/service_cases.h"
+#include "support/worker.h"
+
+extern char **environ;
+
+/* Nanoseconds within which a worker can do something. */
+static uint64_t long_enough(uint64_t nanoseconds)
+{
+    return nanoseconds * test_timeout(1);
+}
+
+/* ---- memory in another process ---- */
+
+static void a_reference_has_bytes_and_no_address(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_ref_memory memory;
+    CUdeviceptr address = 1;
+    strata_last_write write;
+    struct DLManagedTensorVersioned *tensor;
+    strata_service_snapshot snapshot;
+    check_ok(strata_ref_access(ref, &memory));
+    assert_int_equal(memory.address, 0);
+    assert_int_equal(memory.bytes, 1000);
+    check_status(strata_ref_raw_device_ptr(ref, &address), STRATA_ERROR_UNSUPPORTED);
+    assert_int_equal(address, 0);
+    check_status(strata_ref_record_write(ref, NULL), STRATA_ERROR_UNSUPPORTED);
+    check_status(strata_ref_last_write_stream(ref, &write), STRATA_ERROR_UNSUPPORTED);
+    check_status(strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor), STRATA_ERROR_UNSUPPORTED);
+    check_status(strata_service_get_snapshot(service, &snapshot), STRATA_ERROR_UNSUPPORTED);
+    const strata_service_operation operation = {.function = test_wait_at_gate};
+    check_status(strata_service_run(service, &operation, NULL, NULL), STRATA_ERROR_UNSUPPORTED);
+    check_status(strata_service_launch_graph(service, NULL, NULL, NULL), STRATA_ERROR_UNSUPPORTED);
+    check_ok(strata_ref_release(ref));
+}
+
+static void fill_pattern(strata_host_buffer *buffer, unsigned seed)
+{
+    unsigned char *memory = strata_host_buffer_memory(buffer);
+    for (size_t i = 0; i < strata_host_buffer_bytes(buffer); i++)
+        memory[i] = (unsigned char)(seed + i * 7 + i / 251);
+}
+
+static bool has_pattern(const strata_host_buffer *buffer, size_t from, unsigned seed)
+{
+    const unsigned char *memory = strata_host_buffer_memory(buffer);
+    for (size_t i = 0; i < strata_host_buffer_bytes(buffer); i++)
+        if (memory[i] != (unsigned char)(seed + (from + i) * 7 + (from + i) / 251))
+            return false;
+    return true;
+}
+
+static void a_view_names_its_part_of_the_memory(void **state)
+{
+    (void)state;
+    strata_ref *whole = test_service_allocate(service, 10000), *view, *part;
+    strata_host_buffer *all = test_buffer(10000, 0), *some = test_buffer(400, 0);
+    fill_pattern(all, 3);
+    check_ok(test_copy(service, whole, all, false));
+    check_ok(strata_ref_view(whole, 1000, 2000, STRATA_ELEMENT_U8, &view));
+    check_ok(strata_ref_view(view, 80, 100, STRATA_ELEMENT_F32, &part));
+    check_status(strata_ref_view(view, 2, 1, STRATA_ELEMENT_F32, &(strata_ref *){NULL}), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_ref_release(whole));
+    check_ok(strata_ref_release(view));
+    check_ok(test_copy(service, part, some, true));
+    assert_true(has_pattern(some, 1080, 3));
+    strata_host_buffer_release(all);
+    strata_host_buffer_release(some);
+    check_ok(strata_ref_release(part));
+}
+
+static void large_buffers_of_every_kind_arrive_whole(void **state)
+{
+    (void)state;
+    enum { BYTES = 37 * 1000 * 1000 + 3 }; /* more than the staging area */
+    strata_ref *ref = test_service_allocate(service, BYTES);
+    strata_host_buffer *shared, *plain = test_buffer(BYTES, 0);
+    check_ok(strata_service_buffer_create(service, BYTES, &shared));
+    fill_pattern(plain, 1);
+    check_ok(test_copy(service, ref, plain, false));
+    check_ok(test_copy(service, ref, shared, true));
+    assert_true(has_pattern(shared, 0, 1));
+    fill_pattern(shared, 2);
+    check_ok(test_copy(service, ref, shared, false));
+    check_ok(test_copy(service, ref, plain, true));
+    assert_true(has_pattern(plain, 0, 2));
+    strata_host_buffer_release(shared);
+    strata_host_buffer_release(plain);
+    check_ok(strata_ref_release(ref));
+}
+
+static void released_memory_is_used_again(void **state)
+{
+    (void)state;
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    for (int i = 0; i < 8; i++) {
+        strata_future *future;
+        check_ok(strata_service_allocate_raw(service, STRATA_ELEMENT_U8, stats.total_bytes / 5 * 3, NULL, &future));
+        const strata_answer answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        check_ok(strata_ref_release(answer.ref));
+    }
+}
+
+/* More than the staging area has slots, and more frames than the socket and the client take at once. */
+static void many_copies_wait_for_room_and_arrive(void **state)
+{
+    (void)state;
+    enum { COUNT = 12000, BYTES = 600, OTHERS = 50 };
+    static strata_future *futures[COUNT];
+    static strata_host_buffer *buffers[OTHERS];
+    strata_ref *refs[OTHERS];
+    const pid_t worker = test_worker(service);
+    for (int i = 0; i < OTHERS; i++) {
+        refs[i] = test_service_allocate(service, BYTES);
+        buffers[i] = test_buffer(BYTES, 0);
+        fill_pattern(buffers[i], (unsigned)i);
+    }
+    kill(worker, SIGSTOP);
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_copy_from_host(service, buffers[i % OTHERS], refs[i % OTHERS], NULL, &futures[i]));
+    test_sleep_ms(20);
+    kill(worker, SIGCONT);
+    for (int i = 0; i < COUNT; i++) {
+        const strata_answer answer = test_take(futures[i]);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        strata_host_buffer_release(answer.buffer);
+    }
+    for (int i = 0; i < OTHERS; i++) {
+        memset(strata_host_buffer_memory(buffers[i]), 0, BYTES);
+        check_ok(test_copy(service, refs[i], buffers[i], true));
+        assert_true(has_pattern(buffers[i], 0, (unsigned)i));
+        assert_int_equal(strata_host_buffer_handles(buffers[i]), 1);
+        strata_host_buffer_release(buffers[i]);
+        check_ok(strata_ref_release(refs[i]));
+    }
+}
+
+static void a_request_with_the_hint_short_is_answered(void **state)
+{
+    (void)state;
+    const strata_send_options send = {.hint = STRATA_HINT_SHORT, .priority = STRATA_PRIORITY_HIGH};
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &future));
+    check_ok(strata_ref_release(test_take(future).ref));
+}
+
+/* ---- time limits ---- */
+
+/* The worker answers later, and keeps nothing. */
+static void check_late_answer(strata_service *which, const strata_send_options *send)
+{
+    const uint64_t generation = test_generation(which);
+    const pid_t worker = test_worker(which);
+    strata_host_buffer *buffer = test_buffer(64, 5);
+    strata_ref *ref = test_service_allocate(which, 64);
+    strata_future *allocated, *copied;
+    strata_answer answer;
+    test_sleep_ms(5);
+    kill(worker, SIGSTOP);
+    check_ok(strata_service_allocate(which, STRATA_ELEMENT_U8, 64, send, &allocated));
+    check_ok(strata_service_copy_to_host(which, ref, buffer, send, &copied));
+    check_status(strata_future_wait(allocated), STRATA_ERROR_TIMEOUT);
+    check_status(strata_future_wait(copied), STRATA_ERROR_TIMEOUT);
+    kill(worker, SIGCONT);
+    check_ok(strata_future_take(copied, &answer));
+    assert_int_equal(answer.failure, STRATA_FAILURE_TIMEOUT);
+    strata_host_buffer_release(answer.buffer);
+    strata_future_release(allocated);
+    strata_future_release(copied);
+    check_ok(strata_ref_release(test_service_allocate(which, 64)));
+    assert_int_equal(test_generation(which), generation);
+    assert_true(test_buffer_has(buffer, 5));
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_request_beyond_its_time_limit_answers_timeout_and_changes_nothing(void **state)
+{
+    (void)state;
+    check_late_answer(service, &(strata_send_options){.timeout = 30000000});
+}
+
+static void a_request_beyond_the_limit_of_the_service_answers_timeout(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.poll_limit = long_enough(100000000);
+    strata_service *own = test_service_make(&options);
+    check_late_answer(own, NULL);
+    check_ok(strata_service_destroy(own));
+}
+
+static void a_reference_of_another_service_is_refused(void **state)
+{
+    (void)state;
+    strata_service *other = test_service_make(&test_options);
+    strata_ref *ref = test_service_allocate(other, 64);
+    strata_host_buffer *buffer = test_buffer(64, 0);
+    check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_WRONG_DEVICE);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(other));
+}
+
+/* ---- order ---- */
+
+enum { MANY = 400 };
+
+static int order[MANY];
+static _Atomic int answered;
+
+static void note_order(strata_future *future, void *data)
+{
+    (void)future;
+    order[answered++] = (int)(intptr_t)data;
+}
+
+/* Every fourth request fails before it is sent, another one in the worker. */
+static void answers_come_in_the_order_of_their_requests(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 0), *reader = strata_host_buffer_clone(buffer);
+    strata_future *last = NULL;
+    answered = 0;
+    for (int i = 0; i < MANY; i++) {
+        const strata_send_options send = {.callback = note_order, .data = (void *)(intptr_t)i};
+        strata_future_release(last);
+        if (i % 4 == 1)
+            check_ok(strata_service_copy_to_host(service, ref, buffer, &send, &last));
+        else
+            check_ok(
+                strata_service_allocate(service, STRATA_ELEMENT_U8, i % 4 == 2 ? (size_t)1 << 45 : 64, &send, &last));
+    }
+    strata_future_wait(last);
+    strata_future_release(last);
+    test_wait_count(&answered, MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(order[i], i);
+    strata_host_buffer_release(reader);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+/* ---- loss ---- */
+
+static int lost, made_ready;
+
+static void count_event(strata_service *which, strata_service_event event, uint64_t generation, void *data)
+{
+    (void)which;
+    (void)generation;
+    (void)data;
+    lost += event == STRATA_SERVICE_LOST;
+    made_ready += event == STRATA_SERVICE_READY;
+}
+
+static void a_worker_that_is_killed_at_rest_is_replaced(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.notice = count_event;
+    lost = made_ready = 0;
+    strata_service *own = test_service_make(&options);
+    strata_ref *ref = test_service_allocate(own, 64);
+    strata_ref_memory memory;
+    const uint64_t generation = test_generation(own);
+    const pid_t worker = test_worker(own);
+    assert_true(worker > 0);
+    assert_int_equal(kill(worker, SIGKILL), 0);
+    test_wait_replaced(own, generation);
+    check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    assert_int_equal(memory.stale, STRATA_STALE_CONTEXT_REBUILT);
+    assert_int_equal(test_generation(own), generation + 1);
+    assert_int_not_equal(test_worker(own), worker);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+    assert_int_equal(lost, 1);
+    assert_int_equal(made_ready, 2);
+    assert_false(test_has_zombie());
+}
+
+static void what_a_killed_worker_had_begun_answers_poisoned_at_once(void **state)
+{
+    (void)state;
+    enum { COUNT = 50 };
+    strata_service *own = test_service_make(&test_options);
+    const uint64_t generation = test_generation(own);
+    const pid_t worker = test_worker(own);
+    strata_future *futures[COUNT];
+    kill(worker, SIGSTOP);
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &futures[i]));
+    test_sleep_ms(20);
+    const uint64_t begun = test_clock();
+    kill(worker, SIGKILL);
+    for (int i = 0; i < COUNT; i++) {
+        strata_answer answer;
+        check_status(strata_future_wait(futures[i]), STRATA_ERROR_POISONED);
+        check_ok(strata_future_take(futures[i], &answer));
+        assert_int_equal(answer.failure, STRATA_FAILURE_POISONED);
+        assert_true(answer.generation > generation);
+        assert_non_null(strstr(answer.error->message, "killed by signal 9"));
+        strata_future_release(futures[i]);
+    }
+    assert_true(test_clock() - begun < TEST_SECOND);
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+}
+
+static void a_kernel_that_faults_costs_the_generation_and_not_the_service(void **state)
+{
+    (void)state;
+    strata_service *own = test_service_make(&test_options);
+    strata_ref *ref = test_service_allocate(own, 64);
+    strata_ref_memory memory;
+    const uint64_t generation = test_generation(own);
+    strata_future *future = test_poison(own);
+    strata_answer answer;
+    strata_future_wait(future);
+    check_ok(strata_future_take(future, &answer));
+    assert_int_not_equal(answer.status, STRATA_SUCCESS);
+    assert_int_equal(answer.failure, STRATA_FAILURE_POISONED);
+    strata_future_release(future);
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    assert_int_equal(test_generation(own), generation + 1);
+    check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+}
+
+static void a_worker_that_stops_answering_is_replaced(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.worker_silence = long_enough(300000000);
+    strata_service *own = test_service_make(&options);
+    const pid_t worker = test_worker(own);
+    strata_future *future;
+    kill(worker, SIGSTOP);
+    const uint64_t begun = test_clock();
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, "has said nothing for ");
+    assert_true(test_clock() - begun >= 250000000);
+    strata_future_release(future);
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+    assert_false(test_has_zombie());
+}
+
+static void a_worker_at_rest_is_not_asked(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.worker_silence = 50000000;
+    strata_service *own = test_service_make(&options);
+    const uint64_t generation = test_generation(own);
+    test_sleep_ms(300);
+    assert_int_equal(test_generation(own), generation);
+    check_ok(strata_service_destroy(own));
+}
+
+static void too_many_losses_stop_the_service(void **state)
+{
+    (void)state;
+    strata_service_options options = test_options;
+    options.rebuild_limit = 1;
+    strata_service *own = test_service_make(&options);
+    const uint64_t generation = test_generation(own);
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    kill(test_worker(own), SIGKILL);
+    for (int i = 0; i < 2000 && strata_service_stopped(own) == STRATA_SUCCESS; i++)
+        test_sleep_ms(5);
+    check_status(strata_service_stopped(own), STRATA_ERROR_POISONED);
+    check_last_error(STRATA_ERROR_POISONED, "rebuilt 1 times");
+    check_status(strata_service_allocate(own, STRATA_ELEMENT_U8, 1, NULL, NULL), STRATA_ERROR_POISONED);
+    check_ok(strata_service_destroy(own));
+}
+
+static void a_buffer_of_the_service_works_with_the_next_worker(void **state)
+{
+    (void)state;
+    strata_service *own = test_service_make(&test_options);
+    strata_host_buffer *buffer;
+    strata_ref *ref = test_service_allocate(own, 5000);
+    const uint64_t generation = test_generation(own);
+    check_ok(strata_service_buffer_create(own, 5000, &buffer));
+    check_ok(test_copy(own, ref, buffer, false));
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    check_ok(strata_ref_release(ref));
+    fill_pattern(buffer, 9);
+    ref = test_service_allocate(own, 5000);
+    check_ok(test_copy(own, ref, buffer, false));
+    memset(strata_host_buffer_memory(buffer), 0, 5000);
+    check_ok(test_copy(own, ref, buffer, true));
+    assert_true(has_pattern(buffer, 0, 9));
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+    assert_true(has_pattern(buffer, 0, 9)); /* it outlives its service */
+    strata_host_buffer_release(buffer);
+}
+
+/* ---- ends ---- */
+
+static void a_deadline_ends_work_that_does_not(void **state)
+{
+    (void)state;
+    strata_service *own = test_service_make(&test_options);
+    strata_future *future;
+    kill(test_worker(own), SIGSTOP);
+    check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future));
+    test_sleep_ms(10);
+    check_ok(strata_service_shut_down(own, 50000000));
+    check_status(strata_future_wait(future), STRATA_ERROR_STALE);
+    strata_future_release(future);
+    check_ok(strata_service_destroy(own));
+    assert_false(test_has_zombie());
+}
+
+static void nothing_is_left_behind(void **state)
+{
+    (void)state;
+    const test_descriptors before = test_count_descriptors();
+    const size_t mappings = test_count_mappings();
+    for (int i = 0; i < 3; i++) {
+        strata_service *own = test_service_make(&test_options);
+        strata_host_buffer *shared, *plain = test_buffer(100000, 1);
+        strata_ref *ref = test_service_allocate(own, 100000);
+        const uint64_t generation = test_generation(own);
+        check_ok(strata_service_buffer_create(own, 100000, &shared));
+        check_ok(test_copy(own, ref, plain, false));
+        check_ok(test_copy(own, ref, shared, true));
+        assert_true(test_count_descriptors().stay_closed);
+        if (i) {
+            kill(test_worker(own), SIGKILL);
+            test_wait_replaced(own, generation);
+        }
+        strata_host_buffer_release(plain);
+        if (i == 2)
+            check_ok(strata_service_destroy(own));
+        strata_host_buffer_release(shared);
+        check_ok(strata_ref_release(ref));
+        if (i < 2)
+            check_ok(strata_service_destroy(own));
+        assert_false(test_has_zombie());
+    }
+    assert_int_equal(test_count_descriptors().count, before.count);
+    assert_int_equal(test_count_mappings(), mappings);
+}
+
+/* Children of a program that ignores SIGCHLD are collected by the kernel. */
+static void a_program_that_ignores_its_children_has_no_zombie(void **state)
+{
+    (void)state;
+    signal(SIGCHLD, SIG_IGN);
+    strata_service *own = test_service_make(&test_options);
+    const uint64_t generation = test_generation(own);
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+    signal(SIGCHLD, SIG_DFL);
+    assert_false(test_has_zombie());
+}
+
+static void a_forked_child_inherits_nothing(void **state)
+{
+    (void)state;
+    static strata_host_buffer *shared; /* static: the child's leak checker finds them */
+    static strata_ref *ref;
+    ref = test_service_allocate(service, 4096);
+    check_ok(strata_service_buffer_create(service, 4096, &shared));
+    check_ok(test_copy(service, ref, shared, true));
+    assert_true(test_count_descriptors().memories > 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        const test_descriptors seen = test_count_descriptors();
+        const bool right = seen.memories == 0 && seen.sockets == 0 && test_count_mappings() == 0;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    check_ok(test_copy(service, ref, shared, true));
+    strata_host_buffer_release(shared);
+    check_ok(strata_ref_release(ref));
+}
+
+static const char *program_path;
+
+/* This program again, which makes a service and tells its worker's process. */
+static int hold(void)
+{
+    strata_service *own;
+    if (strata_service_create(&test_options, &own) != STRATA_SUCCESS ||
+        strata_service_wait_ready(own, 20ull * TEST_SECOND) != STRATA_SUCCESS)
+        return 1;
+    const pid_t worker = test_worker(own);
+    if (write(STDOUT_FILENO, &worker, sizeof worker) != sizeof worker)
+        return 1;
+    for (;;)
+        pause();
+}
+
+static void a_worker_dies_with_its_program(void **state)
+{
+    (void)state;
+    int channel[2], status;
+    pid_t program, worker = 0;
+    char name[] = "test_isolated", mode[] = "--hold";
+    char *arguments[] = {name, mode, NULL};
+    posix_spawn_file_actions_t actions;
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0); /* the worker becomes this process's child */
+    assert_int_equal(pipe2(channel, O_CLOEXEC), 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, channel[1], STDOUT_FILENO);
+    assert_int_equal(posix_spawn(&program, program_path, &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(channel[1]);
+    assert_int_equal(read(channel[0], &worker, sizeof worker), sizeof worker);
+    close(channel[0]);
+    assert_int_equal(kill(worker, 0), 0);
+    kill(program, SIGKILL);
+    assert_int_equal(waitpid(program, &status, 0), program);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+}
+
+/* ---- the worker's program ---- */
+
+static void check_start_fails(const char *program, strata_status status, const char *text)
+{
+    strata_service_options options = test_options;
+    strata_service *none;
+    options.worker = program;
+    check_ok(strata_service_create(&options, &none));
+    check_status(strata_service_wait_ready(none, 20ull * TEST_SECOND), status);
+    check_last_error(status, text);
+    check_ok(strata_service_destroy(none));
+    assert_false(test_has_zombie());
+}
+
+static void a_program_that_is_missing_or_no_worker_is_named(void **state)
+{
+    (void)state;
+    check_start_fails("/no/such/program", STRATA_ERROR_IO, "the option worker names /no/such/program");
+    check_start_fails("/bin/true", STRATA_ERROR_POISONED, "exited with status 0 when it started");
+    setenv("STRATA_WORKER", "/no/such/worker", 1);
+    check_start_fails(NULL, STRATA_ERROR_IO, "STRATA_WORKER names /no/such/worker");
+    unsetenv("STRATA_WORKER");
+}
+
+static void the_program_itself_has_opened_no_driver(void **state)
+{
+    (void)state;
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_true(stats.worker > 0 && stats.worker != getpid());
+    assert_int_equal(strata_driver_state_now(), STRATA_DRIVER_CLOSED);
+}
+
+int main(int count, char **arguments)
+{
+    test_options.form = STRATA_SERVICE_ISOLATED;
+    program_path = arguments[0];
+    if (count == 2 && strcmp(arguments[1], "--hold") == 0)
+        return hold();
+    if (!test_has_worker(&test_options))
+        return 77;
+    const struct CMUnitTest tests[] = {
+        TEST_SERVICE_CASES,
+        cmocka_unit_test(a_reference_has_bytes_and_no_address),
+        cmocka_unit_test(a_view_names_its_part_of_the_memory),
+        cmocka_unit_test(large_buffers_of_every_kind_arrive_whole),
+        cmocka_unit_test(released_memory_is_used_again),
+        cmocka_unit_test(many_copies_wait_for_room_and_arrive),
+        cmocka_unit_test(a_request_with_the_hint_short_is_answered),
+        cmocka_unit_test(a_request_beyond_its_time_limit_answers_timeout_and_changes_nothing),
+        cmocka_unit_test(a_request_beyond_the_limit_of_the_service_answers_timeout),
+        cmocka_unit_test(a_reference_of_another_service_is_refused),
+        cmocka_unit_test(answers_come_in_the_order_of_their_requests),
+        cmocka_unit_test(a_worker_that_is_killed_at_rest_is_replaced),
+        cmocka_unit_test(what_a_killed_worker_had_begun_answers_poisoned_at_once),
+        cmocka_unit_test(a_kernel_that_faults_costs_the_generation_and_not_the_service),
+        cmocka_unit_test(a_worker_that_stops_answering_is_replaced),
+        cmocka_unit_test(a_worker_at_rest_is_not_asked),
+        cmocka_unit_test(too_many_losses_stop_the_service),
+        cmocka_unit_test(a_buffer_of_the_service_works_with_the_next_worker),
+        cmocka_unit_test(a_deadline_ends_work_that_does_not),
+        cmocka_unit_test(nothing_is_left_behind),
+        cmocka_unit_test(a_program_that_ignores_its_children_has_no_zombie),
+        cmocka_unit_test(a_forked_child_inherits_nothing),
+        cmocka_unit_test(a_worker_dies_with_its_program),
+        cmocka_unit_test(a_program_that_is_missing_or_no_worker_is_named),
+        cmocka_unit_test(the_program_itself_has_opened_no_driver),
+    };
+    return cmocka_run_group_tests(tests, make_service, destroy_service);
+}

@@ -1,0 +1,274 @@
+/* Cases that hold for both forms of a device service: test_options says which form the program tests. */
+#ifndef STRATA_TEST_SERVICE_CASES_H
+#define STRATA_TEST_SERVICE_CASES_H
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/service.h"
+
+static strata_service_options test_options;
+static strata_service *service;
+
+static int make_service(void **state)
+{
+    (void)state;
+    service = test_service_make(&test_options);
+    return 0;
+}
+
+static int destroy_service(void **state)
+{
+    (void)state;
+    return strata_service_destroy(service) == STRATA_SUCCESS ? 0 : -1;
+}
+
+/* ---- memory ---- */
+
+static void what_is_allocated_is_zero_and_keeps_what_is_copied(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *out = test_buffer(1000, 0x5a), *in = test_buffer(1000, 1);
+    assert_true(test_ref_has(service, ref, 0));
+    check_ok(test_copy(service, ref, out, false));
+    check_ok(test_copy(service, ref, in, true));
+    assert_true(test_buffer_has(in, 0x5a));
+    assert_int_equal(strata_host_buffer_handles(in), 1);
+    strata_host_buffer_release(in);
+    strata_host_buffer_release(out);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_length_that_does_not_match_is_refused_at_once(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *buffer = test_buffer(999, 0);
+    check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_SIZE_MISMATCH);
+    check_last_error(STRATA_ERROR_SIZE_MISMATCH, "1000 bytes, the host buffer 999");
+    assert_int_equal(strata_host_buffer_handles(buffer), 1);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_buffer_that_others_may_read_is_not_written(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_host_buffer *buffer = test_buffer(64, 7), *reader = strata_host_buffer_clone(buffer);
+    check_status(test_copy(service, ref, buffer, true), STRATA_ERROR_SHARED);
+    assert_true(test_buffer_has(buffer, 7));
+    check_ok(test_copy(service, ref, buffer, false));
+    strata_host_buffer_release(reader);
+    check_ok(test_copy(service, ref, buffer, true));
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+static int ends;
+
+static void count_end(void *memory, size_t bytes, void *data)
+{
+    (void)memory;
+    (void)bytes;
+    (void)data;
+    ends++;
+}
+
+static void a_wrapped_buffer_goes_back_where_it_came_from(void **state)
+{
+    (void)state;
+    static unsigned char memory[64];
+    strata_host_buffer *buffer;
+    strata_future *future;
+    strata_ref *ref = test_service_allocate(service, sizeof memory);
+    ends = 0;
+    check_ok(strata_host_buffer_wrap(memory, sizeof memory, count_end, NULL, &buffer));
+    check_ok(strata_service_copy_from_host(service, buffer, ref, NULL, &future));
+    strata_host_buffer_release(buffer);
+    const strata_answer answer = test_take(future);
+    assert_int_equal(ends, 0);
+    strata_host_buffer_release(answer.buffer);
+    assert_int_equal(ends, 1);
+    check_ok(strata_ref_release(ref));
+}
+
+static void too_much_memory_fails_the_request_alone(void **state)
+{
+    (void)state;
+    strata_future *future;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_F64, (size_t)1 << 45, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_OUT_OF_MEMORY);
+    strata_answer answer;
+    check_ok(strata_future_take(future, &answer));
+    assert_int_equal(answer.failure, STRATA_FAILURE_OUT_OF_MEMORY);
+    assert_non_null(answer.error);
+    assert_null(answer.ref);
+    strata_future_release(future);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    check_status(strata_service_allocate(service, STRATA_ELEMENT_F64, SIZE_MAX / 4, NULL, NULL),
+                 STRATA_ERROR_INVALID_VALUE);
+}
+
+/* ---- futures ---- */
+
+static void an_answer_is_taken_once(void **state)
+{
+    (void)state;
+    strata_future *future;
+    strata_answer answer;
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_F32, 4, NULL, &future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_take(future, &answer));
+    check_ok(strata_ref_release(answer.ref));
+    check_status(strata_future_take(future, &answer), STRATA_ERROR_INVALID_VALUE);
+    assert_null(answer.ref);
+    strata_future_release(future);
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_true(stats.done >= 1);
+}
+
+static void count_call(strata_future *future, void *data)
+{
+    assert_true(strata_future_poll(future));
+    sem_post(data);
+}
+
+static void a_callback_comes_once_before_or_after_the_answer(void **state)
+{
+    (void)state;
+    sem_t called;
+    strata_future *future;
+    sem_init(&called, 0, 0);
+    const strata_send_options send = {.callback = count_call, .data = &called};
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, NULL));
+    sem_wait(&called);
+    check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    check_ok(strata_future_wait(future));
+    check_ok(strata_future_on_answer(future, count_call, &called));
+    assert_int_equal(sem_trywait(&called), 0);
+    check_status(strata_future_on_answer(future, count_call, &called), STRATA_ERROR_INVALID_VALUE);
+    strata_future_release(future);
+    assert_int_not_equal(sem_trywait(&called), 0);
+    sem_destroy(&called);
+}
+
+/* ---- kernels ---- */
+
+static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
+{
+    (void)state;
+    strata_ref *one = test_service_allocate(service, 4096), *other = test_service_allocate(service, 4096);
+    strata_host_buffer *a = test_buffer(4096, 0), *b = test_buffer(4096, 0);
+    strata_argument arguments[] = {{.kind = STRATA_ARGUMENT_WRITE, .ref = one}, test_value(4096), test_value(5)};
+    strata_kernel kernel = {
+        .module = test_load_fill(service), .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    strata_future *future;
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    arguments[0].ref = other;
+    check_ok(strata_service_launch(service, &kernel, NULL, NULL));
+    check_ok(test_copy(service, one, a, true));
+    check_ok(test_copy(service, other, b, true));
+    assert_memory_equal(strata_host_buffer_memory(a), strata_host_buffer_memory(b), 4096);
+    assert_false(test_buffer_has(a, 0));
+
+    kernel.entry = "no_such_kernel";
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_not_equal(test_take(future).status, STRATA_SUCCESS);
+    kernel.module = 999;
+    check_ok(strata_service_launch(service, &kernel, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_ERROR_INVALID_VALUE);
+    arguments[1].bytes = 3;
+    check_status(strata_service_launch(service, &kernel, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+    strata_host_buffer_release(a);
+    strata_host_buffer_release(b);
+    check_ok(strata_ref_release(one));
+    check_ok(strata_ref_release(other));
+}
+
+/* ---- facts ---- */
+
+static void statistics_count_what_was_done(void **state)
+{
+    (void)state;
+    strata_service_stats before_it, stats;
+    check_ok(strata_service_get_stats(service, &before_it));
+    strata_ref *ref = test_service_allocate(service, 1000);
+    strata_host_buffer *buffer = test_buffer(1000, 1);
+    check_ok(test_copy(service, ref, buffer, false));
+    check_ok(test_copy(service, ref, buffer, true));
+    check_ok(strata_service_get_stats(service, &stats));
+    assert_true(stats.ready);
+    assert_int_equal(stats.done - before_it.done, 3);
+    assert_int_equal(stats.bytes_from_host - before_it.bytes_from_host, 1000);
+    assert_int_equal(stats.bytes_to_host - before_it.bytes_to_host, 1000);
+    assert_true(stats.total_bytes >= stats.free_bytes && stats.free_bytes > 0);
+    assert_true(stats.compute_major > 0);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(ref));
+}
+
+/* ---- ends ---- */
+
+static void references_outlive_their_service(void **state)
+{
+    (void)state;
+    strata_service *ending = test_service_make(&test_options);
+    strata_ref *ref = test_service_allocate(ending, 64);
+    strata_ref_memory memory;
+    check_ok(strata_service_destroy(ending));
+    check_status(strata_ref_access(ref, &memory), STRATA_ERROR_STALE);
+    assert_int_equal(memory.stale, STRATA_STALE_STATE_DROPPED);
+    check_ok(strata_ref_release(ref));
+}
+
+static void a_forked_child_is_told_so(void **state)
+{
+    (void)state;
+    const pid_t child = fork();
+    if (child == 0) {
+        strata_service_stats stats;
+        const bool right = strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, NULL) == STRATA_ERROR_FORKED &&
+                           strata_service_get_stats(service, &stats) == STRATA_ERROR_FORKED &&
+                           strata_service_shut_down(service, 0) == STRATA_ERROR_FORKED &&
+                           strata_service_destroy(service) == STRATA_ERROR_FORKED;
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
+static void a_device_that_does_not_exist_stops_the_service_and_says_so(void **state)
+{
+    (void)state;
+    strata_service *none;
+    strata_service_options options = test_options;
+    options.device = 63;
+    check_ok(strata_service_create(&options, &none));
+    check_status(strata_service_wait_ready(none, 20ull * TEST_SECOND), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_stopped(none), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_service_allocate(none, STRATA_ELEMENT_U8, 1, NULL, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_ok(strata_service_destroy(none));
+}
+
+/* For the programs' tables. */
+#define TEST_SERVICE_CASES                                                                                    \
+    cmocka_unit_test(what_is_allocated_is_zero_and_keeps_what_is_copied),                                     \
+        cmocka_unit_test(a_length_that_does_not_match_is_refused_at_once),                                    \
+        cmocka_unit_test(a_buffer_that_others_may_read_is_not_written),                                       \
+        cmocka_unit_test(a_wrapped_buffer_goes_back_where_it_came_from),                                      \
+        cmocka_unit_test(too_much_memory_fails_the_request_alone), cmocka_unit_test(an_answer_is_taken_once), \
+        cmocka_unit_test(a_callback_comes_once_before_or_after_the_answer),                                   \
+        cmocka_unit_test(a_kernel_is_launched_by_name_with_typed_arguments),                                  \
+        cmocka_unit_test(statistics_count_what_was_done), cmocka_unit_test(references_outlive_their_service), \
+        cmocka_unit_test(a_forked_child_is_told_so),                                                          \
+        cmocka_unit_test(a_device_that_does_not_exist_stops_the_service_and_says_so)
+
+#endif
