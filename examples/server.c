@@ -25,7 +25,7 @@
 
 enum { TENANTS = 2, BODY_LIMIT = 4096, LARGEST = 8192, SKIPPED = 77 };
 
-static tenant tenants[TENANTS] = {{"alpha", 40 << 20, NULL}, {"beta", 64 << 20, NULL}};
+static tenant tenants[TENANTS] = {{.name = "alpha", .budget = 2 << 20}, {.name = "beta", .budget = 64 << 20}};
 static const char *form_name = "process"; /* written once, before the daemon starts */
 
 /* ---- answers ---- */
@@ -67,8 +67,6 @@ static unsigned code_of(const outcome *of)
     case STRATA_ERROR_NOT_READY:
     case STRATA_ERROR_STALE:
         return MHD_HTTP_SERVICE_UNAVAILABLE;
-    case STRATA_ERROR_UNSUPPORTED: /* no cuBLAS */
-        return MHD_HTTP_NOT_IMPLEMENTED;
     default:
         return MHD_HTTP_INTERNAL_SERVER_ERROR;
     }
@@ -94,7 +92,7 @@ static enum MHD_Result multiply(struct MHD_Connection *connection, tenant *for_t
     if (wrong || n < 1 || n > LARGEST)
         return refuse(connection, MHD_HTTP_BAD_REQUEST,
                       "expected {\"n\": 1 to 8192, \"a\": a number, \"b\": a number}");
-    const outcome done = tenant_multiply(for_tenant, (size_t)n, (float)a, (float)b, &c);
+    const outcome done = tenant_multiply(for_tenant, (uint32_t)n, (float)a, (float)b, &c);
     return done.status == STRATA_SUCCESS ? answer(connection, MHD_HTTP_OK, json_pack("{sf}", "c", (double)c))
                                          : answer_failure(connection, &done);
 }

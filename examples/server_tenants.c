@@ -3,22 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <strata/service_blas.h>
+enum { SECONDS = 1000000000, THREADS = 256 };
 
-enum { SECONDS = 1000000000 };
-
-/* A kernel that stores 8 bytes at its first argument. On the simulated driver the name stands for a kernel that is
- * built in: strata/sim/kernel.h. */
-static const char store_ptx[] =
-    ".version 6.0\n.target sm_52\n.address_size 64\n"
-    ".visible .entry strata_pattern_fill(.param .u64 at, .param .u64 bytes, .param .u64 seed)\n"
-    "{\n"
-    "    .reg .b64 %rd<3>;\n"
-    "    ld.param.u64 %rd1, [at];\n"
-    "    ld.param.u64 %rd2, [seed];\n"
-    "    st.u64 [%rd1], %rd2;\n"
-    "    ret;\n"
-    "}\n";
+/* tools/demo/kernels.cu: C = A * B. The simulated driver has it built in, also in a worker process. */
+static const char ptx[] = {
+#include "server_kernels_ptx.inc"
+};
 
 /* ---- one request ---- */
 
@@ -98,31 +88,63 @@ static void read_last(tenant *self, strata_ref *ref, size_t floats, float *value
     strata_host_buffer_release(buffer);
 }
 
-static void multiply(tenant *self, size_t n, strata_ref *a, strata_ref *b, strata_ref *c, outcome *out)
+/* Loaded once for each context: a module ends with its context. */
+static uint64_t kernels_of(tenant *self, outcome *out)
 {
-    const strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS,
-                                        .m = n,
-                                        .n = n,
-                                        .k = n,
-                                        .alpha = 1,
-                                        .a = strata_blas_of_ref(a),
-                                        .b = strata_blas_of_ref(b),
-                                        .c = strata_blas_of_ref(c)};
     strata_future *future;
-    if (out->status == STRATA_SUCCESS)
-        take(self, out, strata_service_sgemm(self->service, &call, NULL, &future), &future);
+    pthread_mutex_lock(&self->lock);
+    const uint64_t now = strata_device_state_generation(strata_service_device_state(self->service));
+    if (!self->module || self->generation != now) {
+        const strata_answer answer =
+            take(self, out, strata_service_load(self->service, ptx, 0, NULL, &future), &future);
+        self->module = answer.module;
+        self->generation = answer.generation;
+    }
+    const uint64_t module = self->module;
+    pthread_mutex_unlock(&self->lock);
+    return module;
 }
 
-outcome tenant_multiply(tenant *self, size_t n, float a, float b, float *c)
+static strata_argument reference(strata_ref *ref, strata_argument_kind kind)
 {
+    return (strata_argument){.kind = kind, .ref = ref};
+}
+
+static strata_argument value(const void *bytes, uint32_t count)
+{
+    strata_argument argument = {.kind = STRATA_ARGUMENT_VALUE, .bytes = count};
+    memcpy(argument.value, bytes, count);
+    return argument;
+}
+
+/* The product of A and B, n by n, goes to `to`. */
+static void multiply(tenant *self, uint32_t n, strata_argument to, strata_ref *a, strata_ref *b, outcome *out)
+{
+    const strata_argument arguments[] = {to, reference(a, STRATA_ARGUMENT_READ), reference(b, STRATA_ARGUMENT_READ),
+                                         value(&n, sizeof n)};
+    strata_kernel kernel = {.entry = "strata_demo_multiply",
+                            .grid = {(unsigned)(((size_t)n * n + THREADS - 1) / THREADS)},
+                            .block = {THREADS},
+                            .arguments = arguments,
+                            .argument_count = 4};
+    strata_future *future;
+    if (out->status == STRATA_SUCCESS)
+        kernel.module = kernels_of(self, out);
+    if (out->status == STRATA_SUCCESS)
+        take(self, out, strata_service_launch(self->service, &kernel, NULL, &future), &future);
+}
+
+outcome tenant_multiply(tenant *self, uint32_t n, float a, float b, float *c)
+{
+    const size_t floats = (size_t)n * n;
     outcome out = {.status = STRATA_SUCCESS};
     strata_ref *refs[3];
     for (int i = 0; i < 3; i++)
-        refs[i] = allocate(self, n * n, &out);
-    fill(self, refs[0], n * n, a, &out);
-    fill(self, refs[1], n * n, b, &out);
-    multiply(self, n, refs[0], refs[1], refs[2], &out);
-    read_last(self, refs[2], n * n, c, &out);
+        refs[i] = allocate(self, floats, &out);
+    fill(self, refs[0], floats, a, &out);
+    fill(self, refs[1], floats, b, &out);
+    multiply(self, n, reference(refs[2], STRATA_ARGUMENT_WRITE), refs[0], refs[1], &out);
+    read_last(self, refs[2], floats, c, &out);
     for (int i = 0; i < 3; i++)
         strata_ref_release(refs[i]); /* the memory goes back to the tenant's budget */
     return out;
@@ -130,22 +152,14 @@ outcome tenant_multiply(tenant *self, size_t n, float a, float b, float *c)
 
 /* ---- fault ---- */
 
-static strata_argument number(uint64_t value)
-{
-    strata_argument argument = {.kind = STRATA_ARGUMENT_VALUE, .bytes = sizeof value};
-    memcpy(argument.value, &value, sizeof value);
-    return argument;
-}
-
+/* The product of two numbers, at an address where no memory is. */
 outcome tenant_fault(tenant *self)
 {
+    const uint64_t nowhere = 16;
     outcome out = {.status = STRATA_SUCCESS};
-    strata_future *future;
-    const strata_argument arguments[] = {number(16), number(8), number(1)};
-    strata_kernel kernel = {.entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
-    kernel.module = take(self, &out, strata_service_load(self->service, store_ptx, 0, NULL, &future), &future).module;
-    if (out.status == STRATA_SUCCESS)
-        take(self, &out, strata_service_launch(self->service, &kernel, NULL, &future), &future);
+    strata_ref *one = allocate(self, 1, &out);
+    multiply(self, 1, value(&nowhere, sizeof nowhere), one, one, &out);
+    strata_ref_release(one);
     return out;
 }
 
@@ -157,6 +171,7 @@ bool tenant_open(tenant *self, strata_service_form form, uint32_t queue, outcome
     snprintf(stack, sizeof stack, "budget(limit=%zu, name=%s), pool", self->budget, self->name);
     const strata_service_options options = {.form = form, .stack_text = stack, .queue_capacity = queue};
     *why = (outcome){.status = STRATA_SUCCESS};
+    pthread_mutex_init(&self->lock, NULL);
     note(why, strata_service_create(&options, &self->service), STRATA_FAILURE_NONE);
     if (why->status == STRATA_SUCCESS)
         note(why, strata_service_wait_ready(self->service, UINT64_C(60) * SECONDS), STRATA_FAILURE_NONE);
@@ -166,5 +181,5 @@ bool tenant_open(tenant *self, strata_service_form form, uint32_t queue, outcome
 void tenant_close(tenant *self)
 {
     strata_service_destroy(self->service);
-    self->service = NULL;
+    self->service = NULL; /* of a tenant that was not opened, too */
 }

@@ -151,6 +151,8 @@ static void without_a_blas_a_kernel_multiplies(void **state)
     assert_right(report, 33, 4);
     assert_non_null(strstr(json_string_value(json_object_get(report, "product")), "kernel"));
     assert_non_null(strstr(json_string_value(json_object_get(report, "without_blas")), "/no/such/library"));
+    for (size_t i = 0; i < 3; i++)
+        assert_true(json_is_true(json_object_get(way_of(report, i), "own_product")));
     json_decref(report);
     assert_outcome(text, 0, "not by cuBLAS", "");
     free(text);

@@ -104,6 +104,7 @@ void demo_as_graph(demo *of, demo_way *way)
         demo_note(way, run(lanes, way, of->settings.batches));
     way->setup = ready - start;
     way->time = strata_timestamp_clock() - ready;
+    way->own_product = of->own_product;
     for (size_t i = 0; i < DEMO_LANES; i++)
         demo_note(way, close_lane(&lanes[i]));
     demo_note_budget(way, self.runtime);

@@ -83,6 +83,7 @@ void demo_by_hand(demo *of, demo_way *way)
         status = demo_note(way, run(&self, way, lanes));
     way->setup = ready - start;
     way->time = strata_timestamp_clock() - ready;
+    way->own_product = of->own_product;
     if (status != STRATA_SUCCESS && self.streams.out)
         strata_runtime_stream_synchronize(self.runtime, self.streams.out);
     for (size_t i = 0; i < DEMO_LANES; i++) {

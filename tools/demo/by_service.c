@@ -24,6 +24,7 @@ typedef struct client {
     strata_service *service;
     strata_ref *weights, *bias;
     uint64_t module;
+    bool own_product; /* the demonstration's kernel multiplies */
     lane lanes[DEMO_LANES];
 } client;
 
@@ -100,7 +101,7 @@ static strata_status launch(client *self, const lane *at, const char *entry, con
 static strata_status multiply(client *self, const lane *at, strata_future **out)
 {
     const uint32_t n = self->of->settings.n;
-    if (self->of->own_product)
+    if (self->own_product)
         return launch(self, at, DEMO_MULTIPLY,
                       (strata_argument[]){reference(at->c, STRATA_ARGUMENT_WRITE),
                                           reference(at->a, STRATA_ARGUMENT_READ),
@@ -204,6 +205,20 @@ static strata_status load(client *self)
     return status;
 }
 
+/* A batch in which libraries load their kernels. A service without cuBLAS is given the demonstration's kernel. */
+static strata_status run_first(client *self)
+{
+    strata_status status = begin(self, NULL, 0);
+    if (status == STRATA_SUCCESS)
+        status = finish(self, &self->lanes[0], NULL);
+    if (status != STRATA_ERROR_UNSUPPORTED || self->own_product)
+        return status;
+    self->own_product = true;
+    take_all(&self->lanes[0]);
+    status = begin(self, NULL, 0);
+    return status == STRATA_SUCCESS ? finish(self, &self->lanes[0], NULL) : status;
+}
+
 static strata_status open_client(client *self)
 {
     demo *of = self->of;
@@ -224,9 +239,7 @@ static strata_status open_client(client *self)
         status = upload(self, of->matrices.bias, n, &self->bias);
     for (size_t i = 0; i < DEMO_LANES && status == STRATA_SUCCESS; i++)
         status = open_lane(self, &self->lanes[i], i + 1);
-    if (status == STRATA_SUCCESS) /* a first batch, in which libraries load their kernels */
-        status = begin(self, NULL, 0);
-    return status == STRATA_SUCCESS ? finish(self, &self->lanes[0], NULL) : status;
+    return status == STRATA_SUCCESS ? run_first(self) : status;
 }
 
 static strata_status close_client(client *self)
@@ -246,7 +259,7 @@ static strata_status close_client(client *self)
 
 void demo_by_service(demo *of, demo_way *way)
 {
-    client self = {.of = of};
+    client self = {.of = of, .own_product = of->own_product};
     strata_service_snapshot snapshot;
     const uint64_t start = strata_timestamp_clock();
     strata_status status = demo_note(way, open_client(&self));
@@ -255,6 +268,7 @@ void demo_by_service(demo *of, demo_way *way)
         status = demo_note(way, run(&self, way));
     way->setup = ready - start;
     way->time = strata_timestamp_clock() - ready;
+    way->own_product = self.own_product;
     if (of->settings.form == STRATA_SERVICE_IN_PROCESS && self.service &&
         strata_service_get_snapshot(self.service, &snapshot) == STRATA_SUCCESS && snapshot.ready)
         demo_note_budget(way, snapshot.runtime);

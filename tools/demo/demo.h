@@ -34,6 +34,7 @@ typedef struct demo_way {
     uint32_t batches;     /* compared */
     uint64_t setup, time; /* nanoseconds: until it was ready, its first products included; for all batches */
     demo_difference difference;
+    bool own_product;  /* the demonstration's kernel multiplied */
     bool budget_known; /* false: in another process */
     size_t limit, peak;
     uint64_t waits; /* of requests, for the budget */

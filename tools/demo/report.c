@@ -79,6 +79,9 @@ static void print_verdict(const demo *of, FILE *to)
 {
     fputc('\n', to);
     for (size_t i = 0; i < DEMO_WAYS; i++)
+        if (of->ways[i].own_product && !of->own_product)
+            fprintf(to, "%-20s has no cuBLAS: a kernel of the demonstration multiplied\n", of->ways[i].name);
+    for (size_t i = 0; i < DEMO_WAYS; i++)
         if (of->ways[i].difference.wrong)
             fprintf(to, "%-20s %s: %s of %s numbers are further off than rounding can be\n", "WRONG", of->ways[i].name,
                     words_of_count(of->ways[i].difference.wrong).text,
@@ -107,6 +110,7 @@ static json_t *way_object(const demo *of, const demo_way *way)
     json_object_set_new(object, "status", json_string(strata_status_name(way->status)));
     if (way->status != STRATA_SUCCESS)
         json_object_set_new(object, "problem", json_text(way->problem));
+    json_object_set_new(object, "own_product", json_boolean(way->own_product));
     json_set_number(object, "batches", way->batches);
     json_set_number(object, "setup_ns", way->setup);
     json_set_number(object, "time_ns", way->time);
