@@ -157,10 +157,9 @@ strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as)
     static const struct {
         const char *name;
         strata_sim_kernel host_kernel;
-    } host_kernels[] = {{"strata_pattern_fill", pattern_fill},
-                        {"strata_pattern_check", pattern_check},
-                        {"strata_guard_check", sim_guard_check},
-                        {"strata_guard_fill", sim_guard_fill}};
+    } host_kernels[] = {{"strata_pattern_fill", pattern_fill},         {"strata_pattern_check", pattern_check},
+                        {"strata_guard_check", sim_guard_check},       {"strata_guard_fill", sim_guard_fill},
+                        {"strata_demo_bias_relu", sim_demo_bias_relu}, {"strata_demo_multiply", sim_demo_multiply}};
     for (size_t i = 0; i < sizeof host_kernels / sizeof host_kernels[0]; i++) {
         if (strcmp(name, host_kernels[i].name) == 0) {
             *known_as = host_kernels[i].name;

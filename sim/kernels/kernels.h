@@ -53,6 +53,8 @@ void sim_registered_kernels_close(void);
 strata_sim_kernel sim_host_kernel_find(const char *name, const char **known_as); /* Strata's own; host_kernels.c */
 void sim_guard_check(strata_sim_launch *launch);                                 /* guard_host_kernel.c */
 void sim_guard_fill(strata_sim_launch *launch);
+void sim_demo_bias_relu(strata_sim_launch *launch); /* demo_host_kernels.c */
+void sim_demo_multiply(strata_sim_launch *launch);
 const char *sim_kernel_name(const sim_op *op);
 bool sim_kernel_run(sim_op *op);                                     /* false after an illegal access */
 sim_kernel_launch *sim_kernel_copy(const sim_kernel_launch *kernel); /* NULL without memory */

@@ -56,7 +56,7 @@ typedef void (*strata_sim_kernel)(strata_sim_launch *launch);
 
 /* Registers a host kernel, at any time; functions obtained afterwards use the last one of a name, which is copied.
  * NULL: CUDA_ERROR_INVALID_VALUE. Built in: strata_pattern_fill, strata_pattern_check, strata_guard_check,
- * strata_guard_fill. */
+ * strata_guard_fill, strata_demo_bias_relu, strata_demo_multiply. */
 CUresult strata_sim_register_kernel(const char *name, strata_sim_kernel host_kernel);
 
 typedef CUresult (*PFN_strata_sim_register_kernel)(const char *name, strata_sim_kernel host_kernel);
