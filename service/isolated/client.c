@@ -141,15 +141,25 @@ static strata_status greet(strata_service *service)
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "the stack text of an isolated device service has %zu bytes; at most %d are possible",
                            text_bytes, WIRE_TEXT_LIMIT);
-    const wire_hello hello = {.version = WIRE_VERSION,
-                              .device = options->device,
-                              .completion = options->completion,
-                              .streams = options->streams,
-                              .stream_count = options->stream_count,
-                              .queue_capacity = options->queue_capacity,
-                              .poll_interval = options->poll_interval,
-                              .has_text = text != NULL,
-                              .text_bytes = (uint32_t)text_bytes};
+    wire_hello hello = {.version = WIRE_VERSION,
+                        .device = options->device,
+                        .completion = options->completion,
+                        .streams = options->streams,
+                        .stream_count = options->stream_count,
+                        .queue_capacity = options->queue_capacity,
+                        .poll_interval = options->poll_interval,
+                        .has_libraries = options->libraries != NULL,
+                        .nvtx = options->nvtx,
+                        .has_text = text != NULL,
+                        .text_bytes = (uint32_t)text_bytes};
+    if (options->libraries) {
+        if (strlen(options->libraries) >= sizeof hello.libraries)
+            return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                               "the list of libraries of an isolated device service has %zu bytes; at most %zu are "
+                               "possible",
+                               strlen(options->libraries), sizeof hello.libraries - 1);
+        memcpy(hello.libraries, options->libraries, strlen(options->libraries));
+    }
     if (!wire_in_open(&client->in, false) || !wire_reserve(&client->out, sizeof hello + text_bytes))
         return strata_fail_host_memory("the client of a worker");
     wire_put(&client->out, WIRE_HELLO, 0, &hello, sizeof hello, text, text_bytes);

@@ -258,6 +258,105 @@ static strata_status send_launch(service_client *client, strata_future *request)
     return status;
 }
 
+static void pack_gemm(const strata_blas_gemm_call *call, wire_blas *packed)
+{
+    packed->order = call->order;
+    packed->flags = (call->transpose_a ? WIRE_TRANSPOSE_A : 0) | (call->transpose_b ? WIRE_TRANSPOSE_B : 0);
+    packed->m = call->m;
+    packed->n = call->n;
+    packed->k = call->k;
+    packed->count = call->count;
+    packed->alpha = call->alpha;
+    packed->beta = call->beta;
+}
+
+static void pack_gemv(const strata_blas_gemv_call *call, wire_blas *packed)
+{
+    packed->order = call->order;
+    packed->flags = call->transpose ? WIRE_TRANSPOSE_A : 0;
+    packed->m = call->m;
+    packed->n = call->n;
+    packed->alpha = call->alpha;
+    packed->beta = call->beta;
+}
+
+static void pack_ger(const strata_blas_ger_call *call, wire_blas *packed)
+{
+    packed->order = call->order;
+    packed->m = call->m;
+    packed->n = call->n;
+    packed->alpha = call->alpha;
+}
+
+static void pack_trsm(const strata_blas_trsm_call *call, wire_blas *packed)
+{
+    packed->order = call->order;
+    packed->flags = (call->right ? WIRE_RIGHT : 0) | (call->upper ? WIRE_UPPER : 0) |
+                    (call->transpose ? WIRE_TRANSPOSE_A : 0) | (call->unit_diagonal ? WIRE_UNIT_DIAGONAL : 0);
+    packed->m = call->m;
+    packed->n = call->n;
+    packed->alpha = call->alpha;
+}
+
+static void pack_call(const strata_service_blas_call *call, wire_blas *packed)
+{
+    switch (call->routine) {
+    case STRATA_BLAS_GEMM:
+        pack_gemm(&call->call.gemm, packed);
+        break;
+    case STRATA_BLAS_GEMV:
+        pack_gemv(&call->call.gemv, packed);
+        break;
+    case STRATA_BLAS_GER:
+        pack_ger(&call->call.ger, packed);
+        break;
+    case STRATA_BLAS_TRSM:
+        pack_trsm(&call->call.trsm, packed);
+        break;
+    case STRATA_BLAS_AXPY:
+    case STRATA_BLAS_SCAL:
+    case STRATA_BLAS_DOT:
+    case STRATA_BLAS_NRM2:
+        packed->n = call->call.vectors.n;
+        packed->alpha = call->call.vectors.alpha;
+        break;
+    }
+}
+
+static strata_status pack_operand(const service_client *client, const strata_blas_operand *operand,
+                                  wire_operand *packed)
+{
+    const isolated_remote *remote;
+    const strata_status status = find_remote(client, operand->ref, &remote);
+    if (status == STRATA_SUCCESS)
+        *packed = (wire_operand){.ref = remote->number,
+                                 .first = operand->ref->offset,
+                                 .bytes = operand->ref->bytes,
+                                 .type = operand->ref->type,
+                                 .offset = operand->offset,
+                                 .leading = operand->leading,
+                                 .stride = operand->stride,
+                                 .step = operand->step};
+    return status;
+}
+
+static strata_status send_blas(service_client *client, strata_future *request)
+{
+    wire_blas payload = {.send = send_of(request), .routine = request->blas->routine};
+    strata_blas_operand *operands[3];
+    uint64_t number;
+    const size_t count = service_blas_operands(request->blas, operands);
+    strata_status status = STRATA_SUCCESS;
+    pack_call(request->blas, &payload);
+    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
+        status = pack_operand(client, operands[i], &payload.operands[i]);
+    if (status == STRATA_SUCCESS)
+        status = add_whole(client, request, sizeof payload, &number);
+    if (status == STRATA_SUCCESS)
+        wire_put(&client->out, WIRE_BLAS, number, &payload, sizeof payload, NULL, 0);
+    return status;
+}
+
 static strata_status send_nothing(service_client *client, strata_future *request)
 {
     const wire_send payload = send_of(request);
@@ -280,6 +379,8 @@ static strata_status send_by_kind(service_client *client, strata_future *request
         return send_load(client, request);
     case SERVICE_LAUNCH:
         return send_launch(client, request);
+    case SERVICE_BLAS:
+        return send_blas(client, request);
     default:
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "an isolated device service has no such request");
     }

@@ -36,6 +36,7 @@ typedef enum wire_kind {
     WIRE_COPY_FROM_HOST,
     WIRE_LOAD,
     WIRE_LAUNCH,
+    WIRE_BLAS,
     WIRE_NOTHING, /* a request that is answered in its turn, and does nothing: it failed before it was sent */
     WIRE_BUFFER,
     WIRE_BUFFER_END,
@@ -62,6 +63,8 @@ typedef struct wire_hello {
     int32_t device;
     uint32_t completion, streams, stream_count, queue_capacity;
     uint64_t poll_interval;
+    uint32_t has_libraries, nvtx;
+    char libraries[256];           /* with its end */
     uint32_t has_text, text_bytes; /* the stack text follows, without its end */
 } wire_hello;
 
@@ -100,6 +103,23 @@ typedef struct wire_argument {
     unsigned char value[8];
     uint64_t ref, offset, ref_bytes; /* from there on, of the reference */
 } wire_argument;
+
+typedef struct wire_operand {
+    uint64_t ref, first, bytes; /* of the reference: from that byte on */
+    uint32_t type, unused;
+    uint64_t offset, leading, stride, step; /* strata_blas_operand */
+} wire_operand;
+
+enum { WIRE_TRANSPOSE_A = 1, WIRE_TRANSPOSE_B = 2, WIRE_RIGHT = 4, WIRE_UPPER = 8, WIRE_UNIT_DIAGONAL = 16 };
+
+/* strata_service_blas_call; what the routine does not have is zero. */
+typedef struct wire_blas {
+    wire_send send;
+    uint32_t routine, order, flags, unused;
+    uint64_t m, n, k, count;
+    double alpha, beta;
+    wire_operand operands[3]; /* in the order of service_blas_operands */
+} wire_blas;
 
 typedef struct wire_buffer {
     uint64_t bytes; /* of the descriptor's file, which is sealed against a change of its size */

@@ -11,7 +11,7 @@
 
 static const uint64_t image_limit = UINT64_C(1) << 32;
 
-static strata_send_options options_of(const wire_send *send, worker_request *request)
+strata_send_options worker_options_of(const wire_send *send, worker_request *request)
 {
     return (strata_send_options){.priority = (strata_priority)send->priority,
                                  .hint = (strata_service_hint)send->hint,
@@ -20,8 +20,7 @@ static strata_send_options options_of(const wire_send *send, worker_request *req
                                  .data = request};
 }
 
-/* After the submission of a request: if that failed it is refused. */
-static void submitted(worker *self, uint64_t number, const wire_send *send, worker_request *request,
+void worker_submitted(worker *self, uint64_t number, const wire_send *send, worker_request *request,
                       strata_status status)
 {
     if (status == STRATA_SUCCESS)
@@ -59,24 +58,24 @@ strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, ui
 
 /* ---- memory ---- */
 
-static bool take_allocate(worker *self, const worker_frame *frame)
+bool worker_take_allocate(worker *self, const worker_frame *frame)
 {
     wire_allocate read;
     if (!wire_read(frame->payload, frame->bytes, &read, sizeof read, true))
         return false;
     worker_request *request = worker_request_make(self, frame->head.number);
-    const strata_send_options options = options_of(&read.send, request);
+    const strata_send_options options = worker_options_of(&read.send, request);
     strata_status status = STRATA_ERROR_OUT_OF_HOST_MEMORY;
     if (request)
         status = (read.raw ? strata_service_allocate_raw : strata_service_allocate)(
             self->service, (strata_element)read.type, read.length, &options, NULL);
-    submitted(self, frame->head.number, &read.send, request, status);
+    worker_submitted(self, frame->head.number, &read.send, request, status);
     return true;
 }
 
 static strata_status copy(worker *self, const worker_frame *frame, const wire_copy *read, worker_request *request)
 {
-    const strata_send_options options = options_of(&read->send, request);
+    const strata_send_options options = worker_options_of(&read->send, request);
     strata_ref *ref;
     strata_host_buffer *buffer;
     strata_status status = worker_find_ref(self, read->ref, read->offset, read->bytes, &ref);
@@ -93,14 +92,14 @@ static strata_status copy(worker *self, const worker_frame *frame, const wire_co
     return status;
 }
 
-static bool take_copy(worker *self, const worker_frame *frame)
+bool worker_take_copy(worker *self, const worker_frame *frame)
 {
     wire_copy read;
     if (!wire_read(frame->payload, frame->bytes, &read, sizeof read, true))
         return false;
     worker_request *request = worker_request_make(self, frame->head.number);
     const strata_status status = request ? copy(self, frame, &read, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
-    submitted(self, frame->head.number, &read.send, request, status);
+    worker_submitted(self, frame->head.number, &read.send, request, status);
     return true;
 }
 
@@ -139,7 +138,7 @@ static strata_status load_image(worker *self, int fd, size_t bytes, const strata
 
 static strata_status load(worker *self, const wire_load *read, int fd, worker_request *request)
 {
-    const strata_send_options options = options_of(&read->send, request);
+    const strata_send_options options = worker_options_of(&read->send, request);
     if (!read->bytes || read->bytes > image_limit)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the image of a module has %llu bytes; 1 to 4 GiB are possible",
                            (unsigned long long)read->bytes);
@@ -161,7 +160,7 @@ bool worker_take_load(worker *self, const worker_frame *frame)
     worker_request *request = worker_request_make(self, frame->head.number);
     const strata_status status = request ? load(self, &read, fd, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
     close(fd);
-    submitted(self, frame->head.number, &read.send, request, status);
+    worker_submitted(self, frame->head.number, &read.send, request, status);
     return true;
 }
 
@@ -179,7 +178,7 @@ static strata_status unpack(worker *self, const wire_argument *packed, strata_ar
 static strata_status launch(worker *self, const wire_launch *read, const unsigned char *arguments,
                             worker_request *request)
 {
-    const strata_send_options options = options_of(&read->send, request);
+    const strata_send_options options = worker_options_of(&read->send, request);
     strata_argument unpacked[STRATA_ARGUMENT_LIMIT];
     char entry[WIRE_TEXT_LIMIT + 1] = {0};
     strata_kernel kernel = {
@@ -217,7 +216,7 @@ bool worker_take_launch(worker *self, const worker_frame *frame)
     worker_request *request = worker_request_make(self, frame->head.number);
     const strata_status status =
         request ? launch(self, &read, frame->payload + sizeof read, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
-    submitted(self, frame->head.number, &read.send, request, status);
+    worker_submitted(self, frame->head.number, &read.send, request, status);
     return true;
 }
 
@@ -231,16 +230,16 @@ static strata_status do_nothing(strata_runtime *runtime, CUstream stream, void *
     return STRATA_SUCCESS;
 }
 
-static bool take_nothing(worker *self, const worker_frame *frame)
+bool worker_take_nothing(worker *self, const worker_frame *frame)
 {
     wire_send read;
     if (!wire_read(frame->payload, frame->bytes, &read, sizeof read, true))
         return false;
     worker_request *request = worker_request_make(self, frame->head.number);
-    const strata_send_options options = options_of(&read, request);
+    const strata_send_options options = worker_options_of(&read, request);
     const strata_status status = request ? worker_call(self, &options, do_nothing, NULL, worker_answer, request)
                                          : STRATA_ERROR_OUT_OF_HOST_MEMORY;
-    submitted(self, frame->head.number, &read, request, status);
+    worker_submitted(self, frame->head.number, &read, request, status);
     return true;
 }
 
@@ -259,7 +258,7 @@ static void release_all(strata_future *future, void *data)
 }
 
 /* A number that the table does not have is passed over. The frees are made on the service's thread, which allocates. */
-static bool take_release(worker *self, const worker_frame *frame)
+bool worker_take_release(worker *self, const worker_frame *frame)
 {
     const size_t count = frame->bytes / sizeof(uint64_t);
     if (count > WIRE_RELEASE_LIMIT)
@@ -283,7 +282,7 @@ static bool take_release(worker *self, const worker_frame *frame)
 
 /* ---- questions ---- */
 
-static bool take_question(worker *self, const worker_frame *frame)
+bool worker_take_question(worker *self, const worker_frame *frame)
 {
     if (frame->bytes)
         return false;
@@ -291,31 +290,4 @@ static bool take_question(worker *self, const worker_frame *frame)
     if (!atomic_exchange_explicit(&self->facts_pending, true, memory_order_acq_rel))
         sem_post(&self->wanted);
     return true;
-}
-
-bool worker_take_frame(worker *self, const worker_frame *frame)
-{
-    switch (frame->head.kind) {
-    case WIRE_ALLOCATE:
-        return take_allocate(self, frame);
-    case WIRE_COPY_TO_HOST:
-    case WIRE_COPY_FROM_HOST:
-        return take_copy(self, frame);
-    case WIRE_LOAD:
-        return worker_take_load(self, frame);
-    case WIRE_LAUNCH:
-        return worker_take_launch(self, frame);
-    case WIRE_NOTHING:
-        return take_nothing(self, frame);
-    case WIRE_BUFFER:
-        return worker_take_buffer(self, frame);
-    case WIRE_BUFFER_END:
-        return worker_drop_buffer(self, frame);
-    case WIRE_RELEASE:
-        return take_release(self, frame);
-    case WIRE_QUESTION:
-        return take_question(self, frame);
-    default:
-        return false;
-    }
 }

@@ -84,6 +84,8 @@ static strata_status make_service(worker *self, const wire_hello *hello, const c
     const strata_service_options options = {
         .device = hello->device,
         .stack_text = hello->has_text ? text : NULL,
+        .libraries = hello->has_libraries ? hello->libraries : NULL,
+        .nvtx = hello->nvtx != 0,
         .queue_capacity = capacity + QUEUE_MORE,
         .pending_queue_capacity = capacity + QUEUE_MORE,
         .completion = (strata_completion_mode)hello->completion,
@@ -116,6 +118,7 @@ bool worker_take_hello(worker *self, const worker_frame *frame)
         hello.text_bytes > WIRE_TEXT_LIMIT || frame->bytes - sizeof hello < hello.text_bytes)
         return false;
     memcpy(text, frame->payload + sizeof hello, hello.text_bytes);
+    hello.libraries[sizeof hello.libraries - 1] = '\0';
     if (make_service(self, &hello, text) != STRATA_SUCCESS) {
         worker_say_error(self, WIRE_FAILED, 0, strata_last_error());
         return self->service != NULL; /* without a service there are no further frames */

@@ -96,6 +96,11 @@ strata_status worker_call(worker *self, const strata_send_options *send,
 /* Answers with the error in force, in the turn of the request. */
 void worker_refuse(worker *self, uint64_t number, const wire_send *send);
 
+/* How a frame's request is sent; the second, after its submission: if that failed it is refused. */
+strata_send_options worker_options_of(const wire_send *send, worker_request *request);
+void worker_submitted(worker *self, uint64_t number, const wire_send *send, worker_request *request,
+                      strata_status status);
+
 /* Before all that has not begun, whatever sent it. */
 strata_send_options worker_first(void);
 
@@ -110,8 +115,14 @@ typedef struct worker_frame {
 /* False: the frame has no possible meaning, and the connection is to end. */
 bool worker_take_hello(worker *self, const worker_frame *frame);
 bool worker_take_frame(worker *self, const worker_frame *frame);
+bool worker_take_allocate(worker *self, const worker_frame *frame);
+bool worker_take_copy(worker *self, const worker_frame *frame);
+bool worker_take_nothing(worker *self, const worker_frame *frame);
+bool worker_take_release(worker *self, const worker_frame *frame);
+bool worker_take_question(worker *self, const worker_frame *frame);
 bool worker_take_launch(worker *self, const worker_frame *frame);
 bool worker_take_load(worker *self, const worker_frame *frame);
+bool worker_take_blas(worker *self, const worker_frame *frame);
 
 /* A reference to those bytes of it, which is the caller's. Errors: INVALID_VALUE. */
 strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, uint64_t bytes, strata_ref **out);

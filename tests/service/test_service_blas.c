@@ -176,6 +176,23 @@ static void a_service_without_libraries_computes_nothing(void **state)
     check_ok(strata_service_destroy(bad));
 }
 
+static void a_worker_without_libraries_computes_nothing(void **state)
+{
+    (void)state;
+    strata_library library;
+    strata_service *none =
+        test_service_make(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED, .libraries = ""});
+    strata_ref *x = test_service_allocate(none, 4);
+    strata_future *future;
+    const strata_service_blas_call call = {.routine = STRATA_BLAS_SCAL,
+                                           .call.vectors = {.n = 1, .alpha = 1, .x = strata_blas_of_ref(x)}};
+    check_ok(strata_service_blas(none, &call, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_ERROR_UNSUPPORTED);
+    check_status(strata_service_find_library(none, "blas", &library), STRATA_ERROR_UNSUPPORTED);
+    check_ok(strata_ref_release(x));
+    check_ok(strata_service_destroy(none));
+}
+
 int main(void)
 {
     test_open_driver();
@@ -187,6 +204,15 @@ int main(void)
         cmocka_unit_test(a_snapshot_has_the_handles_of_libraries),
         cmocka_unit_test(a_service_without_libraries_computes_nothing),
     };
-    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest isolated[] = {
+        cmocka_unit_test(sgemm_multiplies_in_the_order_that_is_said),
+        cmocka_unit_test(sizes_that_do_not_fit_fail_the_request_alone),
+        cmocka_unit_test(vectors_are_scaled_added_and_multiplied),
+        cmocka_unit_test(a_worker_without_libraries_computes_nothing),
+    };
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    failed += strata_service_destroy(service) != STRATA_SUCCESS;
+    service = test_service_make(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED});
+    failed += cmocka_run_group_tests_name("isolated", isolated, NULL, NULL);
     return strata_service_destroy(service) == STRATA_SUCCESS ? failed : 1;
 }
