@@ -109,8 +109,8 @@ typedef struct strata_service_options {
                            library or the program, or in ../libexec/strata */
     uint64_t worker_silence; /* isolated: a worker that says nothing for so long while requests wait, and does not
                                 answer a question, counts as stuck; 0: 10 s */
-    const char *record;      /* a file that is made, and written with what the service begins, to be asked again:
-                                service_replay.h. It exists: IO. NULL: nothing is recorded */
+    const char *record; /* a file that is made for this service, and written with what it begins, to be asked again:
+                           service_replay.h. It exists: IO. NULL: nothing is recorded */
 } strata_service_options;
 
 /* Makes a service and its thread, which then makes the context: strata_service_wait_ready waits for that. Requests may
