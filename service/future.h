@@ -47,6 +47,7 @@ struct strata_future {
     strata_priority priority;
     strata_service_hint hint;
     uint64_t sender, deadline; /* CLOCK_MONOTONIC; 0: none */
+    uint64_t timeout;          /* as it was given */
 
     /* The answer: written by the thread that claimed it, before ANSWERED. */
     strata_answer answer;
@@ -64,6 +65,7 @@ struct strata_future {
     struct strata_fence *fence; /* behind its work, or NULL: there is none to wait for */
     uint64_t host_call;         /* of its lane: it is complete when so many ran; 0: not used */
     uint64_t number;            /* isolated: its operations that the worker has not answered */
+    uint64_t recorded;          /* in a recording: the number of what an allocation or a load gives; else 0 */
 
     /* What the request is about; held by the service until it is finished. */
     strata_ref *ref;

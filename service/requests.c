@@ -65,6 +65,7 @@ strata_status service_request_make(strata_service *service, service_request_kind
     request->priority = send.priority;
     request->hint = send.hint;
     request->sender = send.sender ? send.sender : this_thread();
+    request->timeout = send.timeout;
     if (send.callback) {
         request->callback_data = send.data;
         atomic_store_explicit(&request->has_callback, true, memory_order_relaxed);
@@ -161,6 +162,7 @@ static void publish(strata_future *request, strata_answer *answer, const strata_
 
 void service_request_succeed(strata_future *request)
 {
+    const strata_service *service = request->service;
     if (!service_future_claim(request))
         return;
     strata_answer answer = request->result;
@@ -170,6 +172,8 @@ void service_request_succeed(strata_future *request)
         request->buffer = NULL;
     }
     answer.status = STRATA_SUCCESS;
+    if (service->recorder)
+        service_recorder_answer(service->recorder, request, &answer);
     publish(request, &answer, NULL);
 }
 

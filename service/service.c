@@ -71,7 +71,10 @@ static strata_status open_parts(strata_service *service)
         !copy_text(options->worker, &service->worker, &options->worker) ||
         !copy_text(options->libraries, &service->libraries_text, &options->libraries))
         return strata_fail_host_memory("a device service");
-    const strata_status status = strata_device_state_create_for(options->device, &service->state);
+    strata_status status = strata_device_state_create_for(options->device, &service->state);
+    if (status == STRATA_SUCCESS && options->record)
+        status = service_recorder_open(options->record, &service->recorder);
+    options->record = NULL; /* the caller's text */
     return status == STRATA_SUCCESS ? service_mailbox_open(&service->mailbox) : status;
 }
 
@@ -91,6 +94,7 @@ static void free_parts(strata_service *service)
     strata_host_free(service->stack_text);
     strata_host_free(service->worker);
     strata_host_free(service->libraries_text);
+    service_recorder_close(service->recorder);
     strata_host_free(service);
 }
 
@@ -288,6 +292,8 @@ strata_status strata_service_get_stats(strata_service *service, strata_service_s
         .bytes_from_host = load(&service->bytes_from_host),
         .worker = atomic_load_explicit(&service->worker_process, memory_order_relaxed),
     };
+    if (service->recorder)
+        service_recorder_tell(service->recorder, out);
     service->backend->tell_memory(service, out);
     return STRATA_SUCCESS;
 }

@@ -13,6 +13,7 @@
 #include "core/base/lock.h"
 #include "core/base/thread.h"
 #include "service/future.h"
+#include "service/recorder.h"
 
 #include <strata/fence.h>
 #include <strata/service.h>
@@ -132,6 +133,7 @@ struct strata_service {
     unsigned forks; /* of the process, when it was made */
     pthread_t thread;
     strata_device_state *state;
+    service_recorder *recorder; /* constant; used by the service's thread. NULL: nothing is recorded */
 
     service_mailbox mailbox;
     service_timer timer;

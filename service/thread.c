@@ -38,6 +38,8 @@ static void begin(strata_service *service, strata_future *request)
     }
     atomic_fetch_add_explicit(&service->in_flight, 1, memory_order_relaxed);
     request->begun_at = service_clock();
+    if (service->recorder)
+        service_recorder_begin(service->recorder, request);
     service->backend->begin(service, request);
 }
 
@@ -148,6 +150,8 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
         time = service->backend->patience(service);
     if (shuts_down && !service->gave_up)
         time = least(time, until(atomic_load_explicit(&service->deadline, memory_order_acquire)));
+    if (time && service->recorder)
+        service_recorder_flush(service->recorder);
     if (time)
         service_mailbox_sleep(&service->mailbox, service->backend->descriptor(service), time);
 }
@@ -197,6 +201,8 @@ void *service_thread_run(void *data)
             break;
         sleep_a_while(service, shuts_down, later);
     }
+    if (service->recorder)
+        service_recorder_flush(service->recorder);
     strata_error_suppress_end(false);
     return NULL;
 }

@@ -113,6 +113,8 @@ typedef struct strata_service_options {
                            library or the program, or in ../libexec/strata */
     uint64_t worker_silence; /* isolated: a worker that says nothing for so long while requests wait, and does not
                                 answer a question, counts as stuck; 0: 10 s */
+    const char *record; /* a file that is made for this service, and written with what it begins, to be asked again:
+                           service_replay.h. It exists: IO. NULL: nothing is recorded */
 } strata_service_options;
 
 /* Makes a service and its thread, which then makes the context: strata_service_wait_ready waits for that. Requests may
@@ -271,7 +273,9 @@ typedef struct strata_service_stats {
     uint64_t done, failed;        /* answered; refused ones are not counted */
     uint64_t timeouts, cancelled; /* of the failed ones */
     uint64_t bytes_to_host, bytes_from_host;
-    int worker; /* isolated: its process; else 0 */
+    int worker;         /* isolated: its process; else 0 */
+    uint64_t recorded;  /* requests of the recording, those that are still to be written out included */
+    bool record_failed; /* a write failed, which the log callback was told: the recording ends there */
 } strata_service_stats;
 
 STRATA_API strata_status strata_service_get_stats(strata_service *service, strata_service_stats *out);

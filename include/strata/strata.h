@@ -43,6 +43,7 @@
 #include <strata/scalar.h>
 #include <strata/service.h>
 #include <strata/service_blas.h>
+#include <strata/service_replay.h>
 #include <strata/stack.h>
 #include <strata/statistics.h>
 #include <strata/status.h>

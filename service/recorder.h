@@ -1,0 +1,26 @@
+/* Writes what a service begins, on its thread; recording.h has the text. */
+#ifndef STRATA_SERVICE_RECORDER_H
+#define STRATA_SERVICE_RECORDER_H
+
+#include "service/future.h"
+
+typedef struct service_recorder service_recorder;
+
+/* Makes the file, or opens a device such as /dev/null. Errors: IO (it exists; no such folder; a link), INVALID_VALUE,
+ * OUT_OF_HOST_MEMORY. */
+strata_status service_recorder_open(const char *path, service_recorder **out);
+
+/* Writes out what is left, if the thread has not, and closes the file. NULL is ignored. */
+void service_recorder_close(service_recorder *recorder);
+
+/* The service's thread alone, as the next two: writes a request that begins; remembers what its answer gave. */
+void service_recorder_begin(service_recorder *recorder, strata_future *request);
+void service_recorder_answer(service_recorder *recorder, const strata_future *request, const strata_answer *answer);
+
+/* Writes out what is buffered. A failure is told once, and ends the recording. */
+void service_recorder_flush(service_recorder *recorder);
+
+/* Requests that were recorded, and whether a write failed. Any thread. */
+void service_recorder_tell(const service_recorder *recorder, strata_service_stats *stats);
+
+#endif

@@ -1,0 +1,35 @@
+/* The file of a recording: buffered, until a write fails. */
+#ifndef STRATA_SERVICE_RECORDER_FILE_H
+#define STRATA_SERVICE_RECORDER_FILE_H
+
+#include <strata/status.h>
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { RECORDER_ROOM = 1 << 16 };
+
+/* The service's thread alone, but for `failed`. */
+typedef struct recorder_file {
+    int descriptor;
+    _Atomic bool failed; /* a write failed: nothing is written any more. Any thread, relaxed */
+    char *path;          /* a copy; constant */
+    size_t filled;
+    char buffer[RECORDER_ROOM];
+} recorder_file;
+
+/* Errors: INVALID_VALUE (no path), IO, OUT_OF_HOST_MEMORY. */
+strata_status recorder_file_open(recorder_file *file, const char *path);
+void recorder_file_close(recorder_file *file);
+void recorder_file_flush(recorder_file *file);
+
+/* Adds text of 512 bytes at most; what is longer is cut off. */
+void recorder_file_print(recorder_file *file, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void recorder_file_put(recorder_file *file, char character);
+
+/* Adds two digits for each byte. */
+void recorder_file_put_hex(recorder_file *file, const void *bytes, size_t count);
+
+#endif

@@ -1,0 +1,44 @@
+/* A recording that was read and checked as a whole. */
+#ifndef STRATA_SERVICE_REPLAY_FILE_H
+#define STRATA_SERVICE_REPLAY_FILE_H
+
+#include "service/recording_line.h"
+
+typedef struct replay_allocation {
+    size_t bytes;
+    uint64_t last_line; /* that names it; 0: none */
+    /* The rest is the replay's: zero at first. */
+    strata_ref *ref;          /* until that line */
+    uint64_t made_by;         /* how many requests were asked up to that of it; 0: not asked */
+    uint64_t named_by;        /* the same of the last that names it */
+    strata_priority priority; /* of that one */
+} replay_allocation;
+
+typedef struct replay_module {
+    uint64_t number, made_by; /* the replay's; zero at first */
+} replay_module;
+
+typedef struct replay_file {
+    char *text;
+    size_t bytes;   /* of whole lines */
+    bool truncated; /* an incomplete one follows */
+    uint64_t lines;
+    uint64_t allocation_count, module_count;
+    replay_allocation *allocations; /* number 1 first, as are modules */
+    replay_module *modules;
+} replay_file;
+
+/* Errors: IO, SYNTAX (the message names the line), OUT_OF_HOST_MEMORY; then nothing is held. */
+strata_status replay_file_open(replay_file *file, const char *path);
+void replay_file_close(replay_file *file);
+
+/* Where a pass over the lines is. */
+typedef struct replay_position {
+    size_t at;
+    uint64_t line; /* the last one that was given, from 1 */
+} replay_position;
+
+/* The next line without its line feed; false: there is none. The first is the head. */
+bool replay_file_next(const replay_file *file, replay_position *position, const char **line, size_t *length);
+
+#endif
