@@ -6,6 +6,7 @@
 
 #include <strata/info.h>
 #include <strata/service.h>
+#include <strata/service_blas.h>
 
 #include <signal.h>
 #include <stdio.h>
@@ -131,6 +132,104 @@ static void measure_losses(strata_service *service)
     }
 }
 
+/* ---- a fault of a kernel, and a product on the new context ---- */
+
+enum { SIDE = 64 };
+
+/* Writes `bytes` bytes at an address: driver/kernels/pattern.cu. */
+static const char fill_ptx[] = {
+#include "kernels/pattern_ptx.inc"
+};
+
+static strata_argument number(uint64_t value)
+{
+    strata_argument argument = {.kind = STRATA_ARGUMENT_VALUE, .bytes = sizeof value};
+    memcpy(argument.value, &value, sizeof value);
+    return argument;
+}
+
+static void write_where_nothing_is(strata_service *service)
+{
+    strata_future *future;
+    strata_answer loaded;
+    check(strata_service_load(service, fill_ptx, 0, NULL, &future), "load");
+    check(strata_future_wait(future), "load");
+    check(strata_future_take(future, &loaded), "take");
+    strata_future_release(future);
+    const strata_argument arguments[] = {number(16), number(4096), number(1)};
+    const strata_kernel kernel = {
+        .module = loaded.module, .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    check(strata_service_launch(service, &kernel, NULL, &future), "launch");
+    if (strata_future_wait(future) == STRATA_SUCCESS) {
+        fprintf(stderr, "a kernel that writes where nothing is did not fail\n");
+        exit(EXIT_FAILURE);
+    }
+    strata_future_release(future);
+}
+
+static strata_ref *floats(strata_service *service, strata_host_buffer *buffer)
+{
+    strata_future *future;
+    check(strata_service_allocate_raw(service, STRATA_ELEMENT_F32, SIDE * SIDE, NULL, &future), "allocate");
+    strata_ref *ref = take_ref(future);
+    check(strata_service_copy_from_host(service, buffer, ref, NULL, &future), "copy");
+    check(strata_future_wait(future), "copy");
+    strata_future_release(future);
+    return ref;
+}
+
+/* A product of ones is SIDE everywhere. False: it is not. */
+static bool multiply_ones(strata_service *service)
+{
+    strata_host_buffer *buffer;
+    strata_future *future;
+    check(strata_host_buffer_create(SIDE * SIDE * sizeof(float), &buffer), "buffer");
+    float *values = strata_host_buffer_memory(buffer);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        values[i] = 1;
+    strata_ref *a = floats(service, buffer), *c = floats(service, buffer);
+    const strata_blas_gemm_call call = {.order = STRATA_BLAS_ROWS,
+                                        .m = SIDE,
+                                        .n = SIDE,
+                                        .k = SIDE,
+                                        .alpha = 1,
+                                        .a = strata_blas_of_ref(a),
+                                        .b = strata_blas_of_ref(a),
+                                        .c = strata_blas_of_ref(c)};
+    check(strata_service_sgemm(service, &call, NULL, &future), "sgemm");
+    check(strata_future_wait(future), "sgemm");
+    strata_future_release(future);
+    check(strata_service_copy_to_host(service, c, buffer, NULL, &future), "copy");
+    check(strata_future_wait(future), "copy");
+    strata_future_release(future);
+    bool right = true;
+    for (int i = 0; i < SIDE * SIDE; i++)
+        right = right && values[i] == SIDE;
+    strata_ref_release(a);
+    strata_ref_release(c);
+    strata_host_buffer_release(buffer);
+    return right;
+}
+
+static void measure_faults(void)
+{
+    const strata_service_options options = {.form = STRATA_SERVICE_ISOLATED, .libraries = "blas"};
+    strata_service *service;
+    check(strata_service_create(&options, &service), "create");
+    check(strata_service_wait_ready(service, UINT64_MAX / 2), "wait_ready");
+    for (int i = 0; i < LOSSES; i++) {
+        write_where_nothing_is(service);
+        const uint64_t begun = bench_now();
+        check(strata_service_wait_ready(service, UINT64_MAX / 2), "wait_ready");
+        const double ready = seconds_since(begun);
+        const bool right = multiply_ones(service);
+        printf("isolated: after a kernel's illegal access: a context, with cuBLAS, after %.0f ms; a%s product after "
+               "%.0f ms\n",
+               ready * 1e3, right ? " correct" : " WRONG", seconds_since(begun) * 1e3);
+    }
+    check(strata_service_destroy(service), "destroy");
+}
+
 /* ---- bare copies ---- */
 
 static double bare_rate(CUdeviceptr device, void *host, bool to_host)
@@ -182,6 +281,7 @@ static void measure(strata_service_form form)
 int main(void)
 {
     measure(STRATA_SERVICE_ISOLATED);
+    measure_faults();
     measure(STRATA_SERVICE_IN_PROCESS);
     measure_bare();
     return EXIT_SUCCESS;

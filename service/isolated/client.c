@@ -232,7 +232,7 @@ static strata_status wait_until_ready(strata_service *service)
     while (!client->ready && !client->failed) {
         wire_flush(&client->out, client->socket);
         wait_for_word(client);
-        if (!isolated_receive(service))
+        if (!isolated_receive(service) && !client->failed) /* else it said why, and ended */
             return fail_ended(client, " when it started");
         if (!client->ready && !client->failed && is_stuck(service))
             return fail_stuck(service);
@@ -345,11 +345,12 @@ static void poll_isolated(strata_service *service)
     if (client->socket < 0 || service->lost)
         return;
     isolated_send(service);
-    if (!isolated_receive(service)) {
-        fail_ended(client, "");
-        note_loss(service);
-    } else if (client->failed && !service->lost) {
+    const bool goes_on = isolated_receive(service);
+    if (client->failed && !service->lost) {
         strata_error_raise_again(&client->failure);
+        note_loss(service);
+    } else if (!goes_on) {
+        fail_ended(client, "");
         note_loss(service);
     }
     if (!service->lost)
