@@ -180,6 +180,15 @@ static void give_up_late(const strata_service *service, service_lane *lane)
     }
 }
 
+/* If it takes the context with it, it is answered with the others. */
+static void end_failed(strata_service *service, service_lane *lane)
+{
+    const strata_error failed = *strata_error_in_force();
+    service_judge(service, &failed);
+    if (!service->lost)
+        end(service, lane, &failed);
+}
+
 /* Returns whether work is left on it. */
 bool service_poll_lane(strata_service *service, service_lane *lane)
 {
@@ -189,12 +198,10 @@ bool service_poll_lane(strata_service *service, service_lane *lane)
             give_up_late(service, lane);
             return true;
         }
-        const strata_error failed = *strata_error_in_force();
         if (status != STRATA_SUCCESS)
-            service_judge(service, &failed);
-        if (service->lost)
-            return true; /* it is answered with the others */
-        end(service, lane, status == STRATA_SUCCESS ? NULL : &failed);
+            end_failed(service, lane);
+        else
+            end(service, lane, NULL);
     }
     return lane->begun.first != NULL;
 }

@@ -149,16 +149,23 @@ static bool survives(const strata_error *error)
 
 /* ---- requests ---- */
 
-/* Without a mark its end is waited for here. Returns the first failure, and its record. */
-static strata_status wait_instead(strata_service *service, service_lane *lane, strata_status status,
-                                  strata_error *failed)
+static void note_failure(strata_service *service, strata_future *request, strata_status status)
+{
+    strata_error failed = *strata_error_in_force();
+    if (failed.status != status) /* the thread's record is of another failure */
+        failed = (strata_error){.status = status};
+    service_judge(service, &failed);
+    if (!request->failed)
+        service_request_note_failure(request, &failed);
+}
+
+/* Without a mark its end is waited for here. */
+static void wait_instead(strata_service *service, const service_lane *lane, strata_future *request)
 {
     service_judge(service, strata_error_in_force());
-    const strata_status waited = strata_runtime_stream_synchronize(service->context->runtime, lane->stream);
-    if (status != STRATA_SUCCESS || waited == STRATA_SUCCESS)
-        return status;
-    *failed = *strata_error_in_force();
-    return waited;
+    const strata_status status = strata_runtime_stream_synchronize(service->context->runtime, lane->stream);
+    if (status != STRATA_SUCCESS)
+        note_failure(service, request, status);
 }
 
 /* A request whose work ends on the host is answered at once, unless its lane has others before it. */
@@ -171,18 +178,13 @@ static void begin(strata_service *service, strata_future *request)
     if (status == STRATA_SUCCESS)
         status = service_submits[request->kind](service, lane, request, &waits);
     service_range_end(service);
-    strata_error failed = status == STRATA_SUCCESS ? (strata_error){0} : *strata_error_in_force();
-    if (failed.status != status) /* the thread's record is of another failure */
-        failed = (strata_error){.status = status};
     service_future_submitted(request);
     if (request->deadline && service_clock() >= request->deadline) /* the timer may have come too early */
         service_request_expire(request);
+    if (status != STRATA_SUCCESS)
+        note_failure(service, request, status);
     if (waits && service_mark_completion(service, lane, request) != STRATA_SUCCESS)
-        status = wait_instead(service, lane, status, &failed);
-    if (status != STRATA_SUCCESS) {
-        service_judge(service, &failed);
-        service_request_note_failure(request, &failed);
-    }
+        wait_instead(service, lane, request);
     service_list_add(&lane->begun, request);
     service_poll_lane(service, lane);
 }
