@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 static const char *const places[] = {"strata-worker", "../libexec/strata/strata-worker",
@@ -44,22 +45,37 @@ static bool look_beside(search *self, char *file)
     return false;
 }
 
+static bool find_program(char program[PATH_MAX])
+{
+    const ssize_t length = readlink("/proc/self/exe", program, PATH_MAX - 1);
+    if (length <= 0)
+        return false;
+    program[length] = '\0';
+    return true;
+}
+
+/* A program with more privileges than its user may be a hard link in a folder of the user's. */
+static bool is_privileged(void)
+{
+    return getauxval(AT_SECURE) != 0;
+}
+
 static bool look_beside_library(search *self)
 {
     static const char own;
     Dl_info info;
-    char resolved[PATH_MAX];
-    return dladdr(&own, &info) && info.dli_fname && realpath(info.dli_fname, resolved) && look_beside(self, resolved);
+    char resolved[PATH_MAX], program[PATH_MAX];
+    if (!dladdr(&own, &info) || !info.dli_fname || !realpath(info.dli_fname, resolved))
+        return false;
+    if (is_privileged() && (!find_program(program) || strcmp(program, resolved) == 0))
+        return false; /* the program contains the library */
+    return look_beside(self, resolved);
 }
 
 static bool look_beside_program(search *self)
 {
     char program[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-    if (length <= 0)
-        return false;
-    program[length] = '\0';
-    return look_beside(self, program);
+    return !is_privileged() && find_program(program) && look_beside(self, program);
 }
 
 static strata_status take(const char *given, const char *source, char *path, size_t room)
