@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REQUESTS = 100000, WINDOW = 256, ROUND_TRIPS = 20000, COPIES = 64, COPY_WINDOW = 8, LOSSES = 3 };
+enum { REQUESTS = 100000, WINDOW = 256, ROUND_TRIPS = 20000, COPIES = 64, COPY_WINDOW = 4, LOSSES = 3 };
 
 static const size_t copy_bytes = (size_t)64 << 20;
 
@@ -76,13 +76,15 @@ static void end_copy(strata_future *future)
     strata_future_release(future);
 }
 
-static double copy_rate(strata_service *service, strata_ref *ref, strata_host_buffer *buffer, bool to_host)
+/* With a request under way for each buffer. */
+static double copy_rate(strata_service *service, strata_ref *ref, strata_host_buffer *const *buffers, size_t window,
+                        bool to_host)
 {
-    const size_t window = to_host ? 1 : COPY_WINDOW; /* a buffer that is written has one request at a time */
     strata_future *under_way[COPY_WINDOW] = {0};
     const uint64_t begun = bench_now();
     for (size_t i = 0; i < COPIES + window; i++) {
         strata_future **place = &under_way[i % window];
+        strata_host_buffer *buffer = buffers[i % window];
         if (*place)
             end_copy(*place);
         *place = NULL;
@@ -94,25 +96,33 @@ static double copy_rate(strata_service *service, strata_ref *ref, strata_host_bu
     return COPIES * (double)copy_bytes / seconds_since(begun) / 1e9;
 }
 
-static void measure_copies(strata_service *service, const char *form)
+static void report_copies(strata_service *service, const char *form, strata_host_buffer *const *buffers, size_t window,
+                          const char *what)
 {
-    strata_host_buffer *own, *plain;
     strata_ref *ref = take_ref(allocate(service, copy_bytes));
-    check(strata_service_buffer_create(service, copy_bytes, &own), "strata_service_buffer_create");
-    check(strata_host_buffer_create(copy_bytes, &plain), "strata_host_buffer_create");
-    memset(strata_host_buffer_memory(own), 1, copy_bytes);
-    memset(strata_host_buffer_memory(plain), 1, copy_bytes);
-    copy_rate(service, ref, own, false); /* maps and locks it */
-    printf("%s: copies of 64 MiB from the service's buffer: %.1f GB/s, to it, one at a time: %.1f GB/s\n", form,
-           copy_rate(service, ref, own, false), copy_rate(service, ref, own, true));
-    printf("%s: copies of 64 MiB from plain memory: %.1f GB/s, to it, one at a time: %.1f GB/s\n", form,
-           copy_rate(service, ref, plain, false), copy_rate(service, ref, plain, true));
-    strata_host_buffer_release(own);
-    strata_host_buffer_release(plain);
+    copy_rate(service, ref, buffers, window, false); /* maps and locks what is shared */
+    const double from = copy_rate(service, ref, buffers, window, false);
+    const double to = copy_rate(service, ref, buffers, window, true);
+    printf("%s: copies of 64 MiB, %zu under way: from %s %.1f GB/s, to it %.1f GB/s\n", form, window, what, from, to);
     check(strata_ref_release(ref), "release");
 }
 
-/* ---- losses ---- */
+static void measure_copies(strata_service *service, const char *form)
+{
+    strata_host_buffer *own[COPY_WINDOW], *plain;
+    for (size_t i = 0; i < COPY_WINDOW; i++) {
+        check(strata_service_buffer_create(service, copy_bytes, &own[i]), "strata_service_buffer_create");
+        memset(strata_host_buffer_memory(own[i]), 1, copy_bytes);
+    }
+    check(strata_host_buffer_create(copy_bytes, &plain), "strata_host_buffer_create");
+    memset(strata_host_buffer_memory(plain), 1, copy_bytes);
+    report_copies(service, form, own, COPY_WINDOW, "the service's buffers");
+    report_copies(service, form, own, 1, "the service's buffer");
+    report_copies(service, form, &plain, 1, "plain memory");
+    for (size_t i = 0; i < COPY_WINDOW; i++)
+        strata_host_buffer_release(own[i]);
+    strata_host_buffer_release(plain);
+}
 
 static void measure_losses(strata_service *service)
 {

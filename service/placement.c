@@ -80,7 +80,8 @@ strata_status strata_services_place(strata_service *const *services, size_t coun
         status = strata_service_get_stats(one, &stats);
         if (status != STRATA_SUCCESS)
             return status;
-        if (service_is_open(one) && meets(&stats, &conditions) && (!*out || is_better(&stats, &best))) {
+        const bool ranked = !conditions.rank || one->options.rank >= conditions.rank;
+        if (service_is_open(one) && ranked && meets(&stats, &conditions) && (!*out || is_better(&stats, &best))) {
             *out = one;
             best = stats;
         }

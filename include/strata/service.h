@@ -111,6 +111,7 @@ typedef struct strata_service_options {
     void *notice_data;
     const char *worker; /* isolated: path of the worker's program; NULL: STRATA_WORKER, else strata-worker beside the
                            library or the program, or in ../libexec/strata */
+    int rank;           /* of the device among others, for strata_services_place; higher is better */
     uint64_t worker_silence; /* isolated: a worker that says nothing for so long while requests wait, and does not
                                 answer a question, counts as stuck; 0: 10 s */
     const char *record; /* a file that is made for this service, and written with what it begins, to be asked again:
@@ -296,6 +297,7 @@ typedef struct strata_placement_conditions {
     size_t free_bytes;
     uint32_t compute_major, compute_minor; /* at least */
     bool ready;                            /* has a context now */
+    int rank;                              /* at least; 0: any */
 } strata_placement_conditions;
 
 /* Chooses one of `count` services. Errors: NOT_READY (none meets the conditions), INVALID_VALUE. */

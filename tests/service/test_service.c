@@ -371,7 +371,8 @@ static void bad_options_are_refused_with_their_name(void **state)
 static void the_least_loaded_service_is_chosen(void **state)
 {
     (void)state;
-    strata_service *other = test_service_make(NULL), *chosen, *services[] = {service, other};
+    strata_service *other = test_service_make(&(strata_service_options){.rank = 2}), *chosen,
+                   *services[] = {service, other};
     test_gate gate;
     strata_future *held = test_close_gate(service, &gate);
     check_ok(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED, NULL, &chosen));
@@ -386,6 +387,12 @@ static void the_least_loaded_service_is_chosen(void **state)
                  STRATA_ERROR_NOT_READY);
     check_status(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED,
                                        &(strata_placement_conditions){.compute_major = 99}, &chosen),
+                 STRATA_ERROR_NOT_READY);
+    check_ok(strata_services_place(services, 2, STRATA_PLACEMENT_ROUND_ROBIN, &(strata_placement_conditions){.rank = 1},
+                                   &chosen));
+    assert_ptr_equal(chosen, other);
+    check_status(strata_services_place(services, 2, STRATA_PLACEMENT_LEAST_LOADED,
+                                       &(strata_placement_conditions){.rank = 3}, &chosen),
                  STRATA_ERROR_NOT_READY);
     check_ok(strata_service_destroy(other));
 }

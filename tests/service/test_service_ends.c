@@ -81,6 +81,46 @@ static void what_goes_on_at_the_deadline_is_answered_and_keeps_the_service(void 
     }
 }
 
+/* ---- before there is a context ---- */
+
+static sem_t context_may_begin;
+static CUresult (*real_stream_create)(CUstream *stream, unsigned flags, int priority);
+
+static CUresult create_stream_later(CUstream *stream, unsigned flags, int priority)
+{
+    sem_wait(&context_may_begin);
+    sem_post(&context_may_begin);
+    return real_stream_create(stream, flags, priority);
+}
+
+static void requests_wait_for_the_context_up_to_their_own_limit(void **state)
+{
+    (void)state;
+    enum { PENDING = 5 };
+    strata_service *service;
+    strata_service_snapshot snapshot;
+    strata_host_buffer *buffer;
+    strata_future *futures[PENDING], *cancelled;
+    sem_init(&context_may_begin, 0, 0);
+    real_stream_create = strata_cu.StreamCreateWithPriority;
+    strata_cu.StreamCreateWithPriority = create_stream_later;
+    check_ok(strata_service_create(&(strata_service_options){.pending_queue_capacity = PENDING}, &service));
+    check_status(strata_service_wait_ready(service, 1000000), STRATA_ERROR_TIMEOUT);
+    check_ok(strata_service_get_snapshot(service, &snapshot));
+    assert_false(snapshot.ready);
+    check_status(strata_service_buffer_create(service, 64, &buffer), STRATA_ERROR_NOT_READY);
+    for (int i = 0; i < PENDING; i++)
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &futures[i]));
+    check_status(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &cancelled), STRATA_ERROR_QUEUE_FULL);
+    check_status(strata_service_load(service, test_fill_ptx, 0, NULL, NULL), STRATA_ERROR_QUEUE_FULL);
+    sem_post(&context_may_begin);
+    check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    strata_cu.StreamCreateWithPriority = real_stream_create;
+    for (int i = 0; i < PENDING; i++)
+        check_ok(strata_ref_release(test_take(futures[i]).ref));
+    check_ok(strata_service_destroy(service));
+}
+
 /* ---- contexts ---- */
 
 static strata_status say_poisoned(strata_runtime *runtime, CUstream stream, void *data)
@@ -213,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_shutdown_without_time_ends_an_idle_service),
         cmocka_unit_test(a_service_ends_before_its_context_is_made),
         cmocka_unit_test(what_goes_on_at_the_deadline_is_answered_and_keeps_the_service),
+        cmocka_unit_test(requests_wait_for_the_context_up_to_their_own_limit),
         cmocka_unit_test(buffers_come_back_when_their_copies_have_ended),
         cmocka_unit_test(a_capture_that_a_function_leaves_open_is_ended),
         cmocka_unit_test(a_callback_sees_its_own_errors),
