@@ -52,14 +52,13 @@ strata_status service_mailbox_open(service_mailbox *box)
     box->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (box->wake_fd < 0)
         return strata_fail(STRATA_ERROR_IO, "a device service has no file descriptor: eventfd: %s", strerror(errno));
-    strata_lock_init(&box->lock, STRATA_RANK_SERVICE_MAILBOX);
+    strata_spin_init(&box->lock, STRATA_RANK_SERVICE_MAILBOX);
     return STRATA_SUCCESS;
 }
 
 void service_mailbox_close(service_mailbox *box)
 {
     close(box->wake_fd);
-    strata_lock_destroy(&box->lock);
 }
 
 void service_mailbox_ring(const service_mailbox *box)
@@ -70,11 +69,11 @@ void service_mailbox_ring(const service_mailbox *box)
 
 void service_mailbox_wake(service_mailbox *box)
 {
-    strata_lock_take(&box->lock);
+    strata_spin_take(&box->lock);
     const bool asleep = box->sleeping;
     box->sleeping = false;
     atomic_store_explicit(&box->filled, true, memory_order_release); /* it looks again before it sleeps */
-    strata_lock_release(&box->lock);
+    strata_spin_release(&box->lock);
     if (asleep)
         service_mailbox_ring(box);
 }
@@ -99,12 +98,12 @@ void service_mailbox_unreserve(service_mailbox *box)
 
 void service_mailbox_put(service_mailbox *box, strata_future *request)
 {
-    strata_lock_take(&box->lock);
+    strata_spin_take(&box->lock);
     service_list_add(&box->lists[request->priority], request);
     const bool asleep = box->sleeping;
     box->sleeping = false;
     atomic_store_explicit(&box->filled, true, memory_order_release);
-    strata_lock_release(&box->lock);
+    strata_spin_release(&box->lock);
     if (asleep)
         service_mailbox_ring(box);
 }
@@ -113,11 +112,11 @@ void service_mailbox_take_all(service_mailbox *box, service_list lists[SERVICE_P
 {
     if (!atomic_load_explicit(&box->filled, memory_order_acquire))
         return;
-    strata_lock_take(&box->lock);
+    strata_spin_take(&box->lock);
     atomic_store_explicit(&box->filled, false, memory_order_relaxed);
     for (size_t i = 0; i < SERVICE_PRIORITIES; i++)
         append(&lists[i], &box->lists[i]);
-    strata_lock_release(&box->lock);
+    strata_spin_release(&box->lock);
 }
 
 /* A sender that has an answer often sends the next request within microseconds, and a wake costs more. */
@@ -133,10 +132,10 @@ static bool fills_soon(const service_mailbox *box)
 
 static bool prepare_sleep(service_mailbox *box)
 {
-    strata_lock_take(&box->lock);
+    strata_spin_take(&box->lock);
     box->sleeping = !atomic_load_explicit(&box->filled, memory_order_relaxed);
     const bool sleeps = box->sleeping;
-    strata_lock_release(&box->lock);
+    strata_spin_release(&box->lock);
     return sleeps;
 }
 
@@ -151,7 +150,7 @@ void service_mailbox_sleep(service_mailbox *box, int fd, uint64_t nanoseconds)
     eventfd_t rung;
     if (watched[0].revents)
         eventfd_read(box->wake_fd, &rung);
-    strata_lock_take(&box->lock);
+    strata_spin_take(&box->lock);
     box->sleeping = false;
-    strata_lock_release(&box->lock);
+    strata_spin_release(&box->lock);
 }

@@ -39,7 +39,7 @@ strata_future *service_list_take(service_list *list); /* NULL: empty */
 
 /* Guarded by `lock` but for what is said. */
 typedef struct service_mailbox {
-    strata_lock lock;
+    strata_spin lock; /* held for moments, by senders and the service's thread in turns */
     service_list lists[SERVICE_PRIORITIES];
     bool sleeping;          /* the service's thread waits for wake_fd */
     int wake_fd;            /* an eventfd; constant */

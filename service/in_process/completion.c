@@ -156,6 +156,7 @@ static void tell_complete(const strata_future *request, strata_status status)
 static void end(strata_service *service, service_lane *lane, const strata_error *failed)
 {
     strata_future *request = service_list_take(&lane->begun);
+    service->context->begun--;
     if (lane->late == request)
         lane->late = NULL;
     if (request->failed)
@@ -210,7 +211,7 @@ void service_poll_lanes(strata_service *service)
 {
     service_context *context = service->context;
     uint32_t active = 0;
-    for (size_t i = 0; i < SERVICE_LANES; i++)
+    for (size_t i = 0; i < SERVICE_LANES && context->begun; i++)
         for (size_t j = 0; j < service->options.stream_count; j++) {
             service_lane *lane = &context->lanes[i][j];
             if (lane->begun.first && service_poll_lane(service, lane))

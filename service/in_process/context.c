@@ -186,6 +186,7 @@ static void begin(strata_service *service, strata_future *request)
     if (waits && service_mark_completion(service, lane, request) != STRATA_SUCCESS)
         wait_instead(service, lane, request);
     service_list_add(&lane->begun, request);
+    service->context->begun++;
     service_poll_lane(service, lane);
 }
 

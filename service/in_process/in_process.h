@@ -39,6 +39,7 @@ typedef struct service_waiter service_waiter;
 typedef struct service_context {
     strata_runtime *runtime; /* NULL: lost */
     service_lane lanes[SERVICE_LANES][SERVICE_STREAMS_LIMIT];
+    size_t begun;                            /* requests in all lanes */
     uint64_t senders[SERVICE_STREAMS_LIMIT]; /* of PER_SENDER: whose lanes those of this index are; 0: none yet */
     struct strata_fence **fences;            /* free ones */
     size_t fence_count, fence_room;
