@@ -5,10 +5,7 @@
 
 #include <sys/prctl.h>
 
-enum {
-    BURST = 64, /* requests that begin before completions are looked for */
-    LOOK = 16,  /* requests that begin before the mailbox is looked into: for those with a higher priority */
-};
+enum { BURST = 64 }; /* requests that begin before completions are looked for */
 
 static const strata_priority order[] = {STRATA_PRIORITY_HIGH, STRATA_PRIORITY_NORMAL, STRATA_PRIORITY_LOW};
 
@@ -43,13 +40,18 @@ static void begin(strata_service *service, strata_future *request)
     service->backend->begin(service, request);
 }
 
+/* A shutdown refuses what has not begun. */
+static bool may_begin(const strata_service *service)
+{
+    return !service->lost && !atomic_load_explicit(&service->shut_down, memory_order_relaxed);
+}
+
 static void begin_some(strata_service *service)
 {
     strata_future *request;
-    for (unsigned begun = 0; begun < BURST && !service->lost && (request = take_next(service)); begun++) {
+    for (unsigned begun = 0; begun < BURST && may_begin(service) && (request = take_next(service)); begun++) {
         begin(service, request);
-        if (begun % LOOK == LOOK - 1)
-            service_mailbox_take_all(&service->mailbox, service->queued);
+        service_mailbox_take_all(&service->mailbox, service->queued); /* a function may have taken long */
     }
 }
 
@@ -142,7 +144,7 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
 {
     const service_phase phase = service_phase_now(service);
     uint64_t time = UINT64_MAX;
-    if (phase != SERVICE_OPENING && has_queued(service))
+    if ((phase != SERVICE_OPENING || shuts_down) && has_queued(service))
         return;
     if (phase == SERVICE_OPENING && !shuts_down)
         time = until(later);

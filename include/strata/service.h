@@ -20,7 +20,9 @@
  * Bounds: unanswered requests are limited, and more strictly while there is no context: a request beyond that answers
  * QUEUE_FULL at once.
  *
- * A fork's child gets FORKED from every call. Any thread may call anything, except where it is said. */
+ * A fork's child gets FORKED from every call with a service of its parent. One that it makes itself works where the
+ * parent had not opened the driver. Any thread may call anything, except where it is said, but a service is not used
+ * while or after another thread destroys it. */
 #ifndef STRATA_SERVICE_H
 #define STRATA_SERVICE_H
 
@@ -119,7 +121,8 @@ typedef struct strata_service_options {
 } strata_service_options;
 
 /* Makes a service and its thread, which then makes the context: strata_service_wait_ready waits for that. Requests may
- * be sent at once. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, IO, FORKED. */
+ * be sent at once. What its context needs (the device, the stack text, libraries, the worker's program) fails later:
+ * strata_service_wait_ready says why. Errors: INVALID_VALUE, OUT_OF_HOST_MEMORY, IO. */
 STRATA_API strata_status strata_service_create(const strata_service_options *options, strata_service **out);
 
 /* Makes `count` services, for the devices 0, 1, ... with the same options but `device`, or none. 0: one for each device
@@ -161,7 +164,7 @@ typedef struct strata_send_options {
  * service), SIZE_MISMATCH (of a copy), INVALID_VALUE, OUT_OF_HOST_MEMORY, UNSUPPORTED, FORKED, or, after the service
  * has stopped, why. References and buffers that a request names are held until it ends. */
 
-/* `length` elements, zeroed. Answer: ref. */
+/* `length` elements, zeroed. Answer: ref. One without elements has no memory, and cannot be copied. */
 STRATA_API strata_status strata_service_allocate(strata_service *service, strata_element type, size_t length,
                                                  const strata_send_options *send, strata_future **out);
 /* As strata_service_allocate, with undefined bytes. */
@@ -196,7 +199,9 @@ typedef struct strata_service_operation {
     void *data; /* used until `complete` */
 } strata_service_operation;
 
-/* Answer: returned. The answer comes when the work is complete. A function that fails answers its status. */
+/* Answer: returned. The answer comes when the work is complete. A function that fails answers its status, which is
+ * treated as such a failure of the service itself: POISONED, SHUT_DOWN or a driver's error may end the context. While
+ * it runs, nothing else begins, and a deadline of a shutdown waits for it. */
 STRATA_API strata_status strata_service_run(strata_service *service, const strata_service_operation *operation,
                                             const strata_send_options *send, strata_future **out);
 
@@ -242,7 +247,8 @@ STRATA_API strata_status strata_service_launch(strata_service *service, const st
 STRATA_API strata_status strata_service_record_graph(strata_service *service, const strata_service_operation *operation,
                                                      const strata_send_options *send, strata_future **out);
 
-/* The graph exists until the answer, which comes when the launch is complete. */
+/* A graph of this service, which exists until the answer; that comes when the launch is complete. Answers WRONG_DEVICE
+ * for another service's. */
 STRATA_API strata_status strata_service_launch_graph(strata_service *service, strata_graph *graph,
                                                      const strata_send_options *send, strata_future **out);
 

@@ -1,5 +1,6 @@
 /* What each kind of request submits. */
 #include "core/base/error.h"
+#include "runtime/graphs.h"
 #include "runtime/references.h"
 #include "runtime/runtime.h"
 #include "service/in_process/in_process.h"
@@ -130,7 +131,8 @@ static strata_status record(strata_service *service, service_lane *lane, strata_
 
 static strata_status launch_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
-    (void)service;
+    if (request->graph->runtime != service->context->runtime && request->graph->word == request->graph->record->word)
+        return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the graph was recorded by another service or runtime");
     const strata_status status = strata_graph_launch(request->graph, lane->stream);
     *waits = status == STRATA_SUCCESS;
     return status;

@@ -61,6 +61,30 @@ static void a_service_ends_before_its_context_is_made(void **state)
     }
 }
 
+/* The service's thread has taken them already. */
+static void a_shutdown_refuses_what_was_taken_and_has_not_begun(void **state)
+{
+    (void)state;
+    enum { COUNT = 5 };
+    strata_service *service = test_service_make(NULL);
+    test_gate first, second;
+    strata_future *behind[COUNT], *gated = test_close_gate(service, &first);
+    const strata_service_operation operation = {.function = test_wait_at_gate, .data = &second};
+    strata_future *next;
+    sem_init(&second.reached, 0, 0);
+    sem_init(&second.open, 0, 0);
+    check_ok(strata_service_run(service, &operation, NULL, &next));
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &behind[i]));
+    test_open_gate(&first, gated);
+    sem_wait(&second.reached);
+    check_ok(strata_service_shut_down(service, UINT64_MAX));
+    test_open_gate(&second, next);
+    for (int i = 0; i < COUNT; i++)
+        assert_int_equal(test_take(behind[i]).status, STRATA_ERROR_STALE);
+    check_ok(strata_service_destroy(service));
+}
+
 static void what_goes_on_at_the_deadline_is_answered_and_keeps_the_service(void **state)
 {
     (void)state;
@@ -228,9 +252,34 @@ static void a_callback_sees_its_own_errors(void **state)
     strata_future *gated = test_close_gate(service, &gate);
     check_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, &send, &future));
     test_open_gate(&gate, gated);
-    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_ref_release(test_take(future).ref));
     check_ok(strata_service_destroy(service));
     assert_int_equal(seen, STRATA_ERROR_INVALID_VALUE);
+}
+
+static strata_status record_nothing(strata_runtime *runtime, CUstream stream, void *data)
+{
+    (void)runtime;
+    (void)stream;
+    (void)data;
+    return STRATA_SUCCESS;
+}
+
+static void graphs_of_another_service_are_refused(void **state)
+{
+    (void)state;
+    strata_service *one = test_service_make(NULL), *other = test_service_make(NULL);
+    const strata_service_operation operation = {.function = record_nothing};
+    strata_future *future;
+    check_ok(strata_service_record_graph(one, &operation, NULL, &future));
+    strata_graph *graph = test_take(future).graph;
+    check_ok(strata_service_launch_graph(other, graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_ERROR_WRONG_DEVICE);
+    check_ok(strata_service_launch_graph(one, graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_graph_destroy(graph));
+    check_ok(strata_service_destroy(one));
+    check_ok(strata_service_destroy(other));
 }
 
 static void references_of_another_service_are_refused(void **state)
@@ -252,11 +301,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_shutdown_without_time_ends_an_idle_service),
         cmocka_unit_test(a_service_ends_before_its_context_is_made),
+        cmocka_unit_test(a_shutdown_refuses_what_was_taken_and_has_not_begun),
         cmocka_unit_test(what_goes_on_at_the_deadline_is_answered_and_keeps_the_service),
         cmocka_unit_test(requests_wait_for_the_context_up_to_their_own_limit),
         cmocka_unit_test(buffers_come_back_when_their_copies_have_ended),
         cmocka_unit_test(a_capture_that_a_function_leaves_open_is_ended),
         cmocka_unit_test(a_callback_sees_its_own_errors),
+        cmocka_unit_test(graphs_of_another_service_are_refused),
         cmocka_unit_test(references_of_another_service_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

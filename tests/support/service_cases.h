@@ -179,6 +179,7 @@ static void a_kernel_is_launched_by_name_with_typed_arguments(void **state)
     kernel.entry = "no_such_kernel";
     check_ok(strata_service_launch(service, &kernel, NULL, &future));
     assert_int_not_equal(test_take(future).status, STRATA_SUCCESS);
+    check_status(strata_service_load(service, test_fill_ptx, SIZE_MAX, NULL, NULL), STRATA_ERROR_OUT_OF_HOST_MEMORY);
     kernel.module = 999;
     check_ok(strata_service_launch(service, &kernel, NULL, &future));
     assert_int_equal(test_take(future).status, STRATA_ERROR_INVALID_VALUE);
