@@ -184,6 +184,13 @@ static bool end(strata_service *service)
     return false;
 }
 
+/* Whether a word came since the round began: its wake may have been taken with requests. */
+static bool is_told(const strata_service *service, bool ending, bool shuts_down)
+{
+    return atomic_load_explicit(&service->ending, memory_order_acquire) != ending ||
+           atomic_load_explicit(&service->shut_down, memory_order_acquire) != shuts_down;
+}
+
 /* All that the service's calls fail with goes into answers. */
 void *service_thread_run(void *data)
 {
@@ -201,7 +208,8 @@ void *service_thread_run(void *data)
         go_on(service, shuts_down, &later);
         if (ending && end(service))
             break;
-        sleep_a_while(service, shuts_down, later);
+        if (!is_told(service, ending, shuts_down))
+            sleep_a_while(service, shuts_down, later);
     }
     if (service->recorder)
         service_recorder_flush(service->recorder);
