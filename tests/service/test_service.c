@@ -140,7 +140,8 @@ static _Atomic int answered;
 static void note_order(strata_future *future, void *data)
 {
     (void)future;
-    order[answered++] = (int)(intptr_t)data;
+    order[answered] = (int)(intptr_t)data; /* one thread answers */
+    answered++;
 }
 
 static void high_priority_begins_first_and_each_keeps_its_order(void **state)
