@@ -142,7 +142,7 @@ static void put_name(recorder_file *file, const char *name)
 static void put_ref(service_recorder *recorder, const strata_ref *ref)
 {
     const uint64_t number = number_of_ref(recorder, ref->whole);
-    const size_t offset = ref->address ? (size_t)(ref->address - ref->whole->address) : 0;
+    const size_t offset = ref->runtime ? (size_t)(ref->address - ref->whole->address) : ref->offset;
     recorder_file_print(&recorder->file, "%" PRIu64 ":%zu:%s:%zu", number, offset, strata_element_name(ref->type),
                         ref->length);
 }

@@ -95,7 +95,7 @@ typedef enum service_phase {
 
 typedef enum service_end { SERVICE_GOES_ON = 0, SERVICE_NOT_YET, SERVICE_OVER } service_end;
 
-/* How one of the two forms does what the service's thread asks of it. All are called on that thread. */
+/* How one of the two forms does what is asked of it, on the service's thread where nothing else is said. */
 typedef struct service_backend {
     /* Makes a context, of the service's generation. Errors: of making a runtime, or a worker. */
     strata_status (*open)(strata_service *service);
@@ -127,7 +127,7 @@ const service_backend *service_backend_of(strata_service_form form);
 extern const service_backend service_in_process, service_isolated;
 
 struct strata_service {
-    strata_service_options options;             /* constant, with defaults filled in; as are the next five */
+    strata_service_options options;             /* constant, with defaults filled in; as are all down to `recorder` */
     char *stack_text, *worker, *libraries_text; /* copies */
     const service_backend *backend;
     unsigned forks; /* of the process, when it was made */

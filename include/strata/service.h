@@ -275,7 +275,7 @@ typedef struct strata_service_stats {
     size_t free_bytes, total_bytes; /* of the device, as the driver said a moment ago */
     uint32_t compute_major, compute_minor;
     uint32_t active_streams;      /* with work that is not complete */
-    uint64_t queued;              /* requests that have not begun */
+    uint64_t queued;              /* requests that have not begun; cancelled ones too, until the service drops them */
     uint64_t in_flight;           /* that have begun */
     uint64_t done, failed;        /* answered; refused ones are not counted */
     uint64_t timeouts, cancelled; /* of the failed ones */

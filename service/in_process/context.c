@@ -127,7 +127,7 @@ static void settle(service_context *context)
 {
     for (size_t i = 0; i < SERVICE_LANES; i++)
         for (size_t j = 0; j < SERVICE_STREAMS_LIMIT; j++)
-            if (context->lanes[i][j].begun.first)
+            if (context->lanes[i][j].begun.first && context->lanes[i][j].stream)
                 strata_runtime_stream_synchronize(context->runtime, context->lanes[i][j].stream);
 }
 

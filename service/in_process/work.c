@@ -131,6 +131,7 @@ static strata_status record(strata_service *service, service_lane *lane, strata_
 
 static strata_status launch_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
 {
+    /* A graph of a lost context is of another runtime too: launching it says that it is stale. */
     if (request->graph->runtime != service->context->runtime && request->graph->word == request->graph->record->word)
         return strata_fail(STRATA_ERROR_WRONG_DEVICE, "the graph was recorded by another service or runtime");
     const strata_status status = strata_graph_launch(request->graph, lane->stream);

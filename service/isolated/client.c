@@ -205,13 +205,13 @@ static strata_status fail_ended(service_client *client, const char *when)
                        id, client->process.over ? how : "has closed its socket", when);
 }
 
-static strata_status fail_stuck(const strata_service *service)
+static strata_status fail_stuck(const service_client *client)
 {
     return strata_fail(STRATA_ERROR_POISONED,
                        "the worker of the isolated device service, process %d, has said nothing for %llu ms, and did "
                        "not answer a question; it is replaced, and its memory is gone",
-                       (int)service->client->process.id,
-                       (unsigned long long)(service->options.worker_silence / millisecond));
+                       (int)client->process.id,
+                       (unsigned long long)((service_clock() - client->heard_at) / millisecond));
 }
 
 /* ---- open ---- */
@@ -235,7 +235,7 @@ static strata_status wait_until_ready(strata_service *service)
         if (!isolated_receive(service) && !client->failed) /* else it said why, and ended */
             return fail_ended(client, " when it started");
         if (!client->ready && !client->failed && is_stuck(service))
-            return fail_stuck(service);
+            return fail_stuck(client);
         if (service_clock() >= atomic_load_explicit(&service->deadline, memory_order_acquire))
             return strata_fail(STRATA_ERROR_STALE, "the device service is shutting down; its worker was not ready yet");
     }
@@ -333,7 +333,7 @@ static void look_after(strata_service *service)
     if (atomic_exchange_explicit(&client->facts_wanted, false, memory_order_relaxed))
         ask_for_facts(client, now);
     if ((has_work(client) || client->asked_at) && is_stuck(service)) {
-        fail_stuck(service);
+        fail_stuck(client);
         note_loss(service);
     }
 }

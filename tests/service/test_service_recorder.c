@@ -603,6 +603,26 @@ static void memory_that_the_service_did_not_allocate_is_unknown(void **state)
     assert_int_equal(result.skipped, 1);
 }
 
+static void a_view_of_isolated_memory_is_recorded_with_its_place(void **state)
+{
+    (void)state;
+    strata_ref *view, *inner;
+    strata_service *service =
+        test_service_make(&(strata_service_options){.form = STRATA_SERVICE_ISOLATED, .record = first});
+    strata_ref *before = test_service_allocate(service, 64), *whole = test_service_allocate(service, BYTES);
+    strata_host_buffer *buffer = test_buffer(16, 0x5a);
+    check_ok(strata_ref_view(whole, 256, 512, STRATA_ELEMENT_U8, &view));
+    check_ok(strata_ref_view(view, 32, 16, STRATA_ELEMENT_U8, &inner));
+    check_ok(test_copy(service, inner, buffer, false));
+    strata_host_buffer_release(buffer);
+    assert_true(strata_ref_release(inner) == STRATA_SUCCESS && strata_ref_release(view) == STRATA_SUCCESS &&
+                strata_ref_release(whole) == STRATA_SUCCESS && strata_ref_release(before) == STRATA_SUCCESS);
+    check_ok(strata_service_destroy(service));
+    char *text = read_text(first);
+    assert_non_null(strstr(text, " from_host 2:288:u8:16\n"));
+    free(text);
+}
+
 static void a_service_that_has_shut_down_ends_the_replay(void **state)
 {
     (void)state;
@@ -638,6 +658,7 @@ int main(void)
         CASE(work_on_the_same_memory_keeps_its_order_across_priorities),
         CASE(the_times_of_the_recording_are_kept_if_that_is_wanted),
         CASE(memory_that_the_service_did_not_allocate_is_unknown),
+        CASE(a_view_of_isolated_memory_is_recorded_with_its_place),
         CASE(a_service_that_has_shut_down_ends_the_replay),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
