@@ -108,7 +108,7 @@ strata_status service_mark_completion(strata_service *service, service_lane *lan
 
 /* ---- looking ---- */
 
-/* The stream's error, looked for now and then. */
+/* The stream's error, asked for every LOOK_FOR_ERRORS; else NOT_READY. */
 static strata_status look_for_error(service_context *context, service_lane *lane)
 {
     const uint64_t now = service_clock();
