@@ -194,7 +194,7 @@ static void a_request_beyond_the_limit_of_the_service_answers_timeout(void **sta
 {
     (void)state;
     strata_service_options options = test_options;
-    options.poll_limit = long_enough(100000000);
+    options.poll_limit = long_enough(400000000);
     strata_service *own = test_service_make(&options);
     check_late_answer(own, NULL);
     check_ok(strata_service_destroy(own));
@@ -311,10 +311,12 @@ static void what_a_killed_worker_had_begun_answers_poisoned_at_once(void **state
         check_ok(strata_future_take(futures[i], &answer));
         assert_int_equal(answer.failure, STRATA_FAILURE_POISONED);
         assert_true(answer.generation > generation);
-        assert_non_null(strstr(answer.error->message, "killed by signal 9"));
+        /* On a busy machine the socket is closed long before the process is over. */
+        assert_true(strstr(answer.error->message, "killed by signal 9") ||
+                    strstr(answer.error->message, "has closed its socket"));
         strata_future_release(futures[i]);
     }
-    assert_true(test_clock() - begun < TEST_SECOND);
+    assert_true(test_clock() - begun < 5ull * TEST_SECOND);
     check_ok(strata_ref_release(test_service_allocate(own, 64)));
     check_ok(strata_service_destroy(own));
 }
@@ -528,7 +530,17 @@ static void a_worker_dies_with_its_program(void **state)
     assert_int_equal(pipe2(channel, O_CLOEXEC), 0);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, channel[1], STDOUT_FILENO);
+    /* A leak sanitizer looks at the worker's memory from a process of its own, which the worker would leave behind. */
+    const char *given = getenv("ASAN_OPTIONS");
+    char *before = given ? strdup(given) : NULL, options[500];
+    snprintf(options, sizeof options, "%s:detect_leaks=0", before ? before : "");
+    setenv("ASAN_OPTIONS", options, 1);
     assert_int_equal(posix_spawn(&program, program_path, &actions, NULL, arguments, environ), 0);
+    if (before)
+        setenv("ASAN_OPTIONS", before, 1);
+    else
+        unsetenv("ASAN_OPTIONS");
+    free(before);
     posix_spawn_file_actions_destroy(&actions);
     close(channel[1]);
     assert_int_equal(read(channel[0], &worker, sizeof worker), sizeof worker);

@@ -106,18 +106,27 @@ static inline size_t test_count_mappings(void)
     return count;
 }
 
-/* Whether a child of this process has ended and was not collected. */
-/* One that is not collected within seconds: services collect the slow ends of their workers now and then. */
+/* Whether a child of this process has ended and is not collected within seconds, and which: services collect the slow
+ * ends of their workers now and then. */
 static inline bool test_has_zombie(void)
 {
-    bool has = true;
-    for (int i = 0; i < 1000 && has; i++) {
-        siginfo_t info = {0};
-        has = waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
-        if (has)
-            test_sleep_ms(5);
+    siginfo_t info = {0};
+    for (int i = 0; i < 1000; i++) {
+        info.si_pid = 0;
+        if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            return false;
+        test_sleep_ms(5);
     }
-    return has;
+    char path[64], name[64] = "?";
+    snprintf(path, sizeof path, "/proc/%d/comm", (int)info.si_pid);
+    FILE *file = fopen(path, "re");
+    if (file && !fgets(name, sizeof name, file))
+        strcpy(name, "?");
+    if (file)
+        fclose(file);
+    print_message("process %d is a zombie: code %d, status %d, %s\n", (int)info.si_pid, info.si_code, info.si_status,
+                  name);
+    return true;
 }
 
 #endif
