@@ -25,6 +25,7 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     char choice[PATH_MAX];
     char library[PATH_MAX];
+    bool fixed; /* the environment's choice does not count */
     bool simulated;
     int version;
     int device_count;
@@ -326,7 +327,7 @@ static void *try_choice(const char *choice, const char *folder, strata_entry_tab
 
 static bool open_locked(strata_driver_failure *failure)
 {
-    const char *environment = secure_getenv("STRATA_DRIVER");
+    const char *environment = opened.fixed ? NULL : secure_getenv("STRATA_DRIVER");
     if (environment && *environment) {
         if (strlen(environment) >= sizeof opened.choice) {
             set_failure(failure, CUDA_SUCCESS, NULL, "STRATA_DRIVER is longer than a path can be");
@@ -384,12 +385,13 @@ bool strata_driver_accepts(const char *choice)
     return is_choice(choice) && strlen(choice) < sizeof opened.choice;
 }
 
-bool strata_driver_set_choice(const char *choice)
+static bool set_choice(const char *choice, bool fixed)
 {
     bool chosen = false;
     lock_opening();
     if (strata_driver_state_now() == STRATA_DRIVER_CLOSED) {
         strcpy(opened.choice, choice);
+        opened.fixed = fixed;
         note_folder(choice_folder);
         chosen = true;
     } else if (strcmp(choice, opened.choice) == 0) {
@@ -397,6 +399,16 @@ bool strata_driver_set_choice(const char *choice)
     }
     unlock_opening();
     return chosen;
+}
+
+bool strata_driver_set_choice(const char *choice)
+{
+    return set_choice(choice, false);
+}
+
+bool strata_driver_fix_choice(const char *path)
+{
+    return strata_driver_accepts(path) && set_choice(path, true);
 }
 
 bool strata_driver_enable_counting(void)

@@ -74,6 +74,9 @@ bool strata_driver_accepts(const char *choice);
  * a forked child, where the lock may be held. */
 bool strata_driver_set_choice(const char *choice);
 
+/* As above, for a program whose driver is a given library already: the environment does not override it. */
+bool strata_driver_fix_choice(const char *path);
+
 /* NULL strings while closed. */
 typedef struct strata_driver_facts {
     const char *choice;

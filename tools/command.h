@@ -35,8 +35,8 @@ typedef struct command {
     int (*run)(int argc, char **argv);
 } command;
 
-extern const command command_budget, command_completion, command_demo, command_help, command_info, command_layers,
-    command_log, command_replay, command_service;
+extern const command command_budget, command_completion, command_demo, command_exec, command_help, command_info,
+    command_layers, command_log, command_replay, command_service;
 
 extern const command *const command_table[]; /* all of them; ends with NULL */
 

@@ -1,0 +1,9 @@
+/* Libraries whose calls do not come here. */
+#ifndef STRATA_ADAPTERS_EXEC_BLIND_H
+#define STRATA_ADAPTERS_EXEC_BLIND_H
+
+/* Calls visit with the path of each object of the process that is bound to a hooked function past its hook: by
+ * RTLD_DEEPBIND, by its own symbol of that name, or because another library has patched it. */
+void exec_blind_visit(void (*visit)(const char *object, void *data), void *data);
+
+#endif

@@ -1,0 +1,74 @@
+/* Which library asked: memory is tagged with its name.
+ *
+ * The hook's return address lies in the library that called the driver. That is the CUDA runtime for many, whichever
+ * library called that; where the runtime is linked statically, it is the right one. */
+#define _GNU_SOURCE
+#include "adapters/exec/exec.h"
+
+#include "core/base/call_stack.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+enum { CACHE = 1024, MOST_TAGS = 256 };
+
+/* The tags of return addresses, each in the entry that its bits name; a thread may meet an entry that another one
+ * replaces, and looks the address up again then. */
+static struct {
+    _Atomic(const void *) address;
+    _Atomic strata_tag tag;
+} cache[CACHE];
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static strata_tag given[MOST_TAGS]; /* guarded by the lock */
+static size_t given_count;          /* guarded by the lock */
+
+static void remember(strata_tag tag)
+{
+    pthread_mutex_lock(&lock);
+    size_t i = 0;
+    while (i < given_count && given[i] != tag)
+        i++;
+    if (i == given_count && given_count < MOST_TAGS)
+        given[given_count++] = tag;
+    pthread_mutex_unlock(&lock);
+}
+
+static strata_tag look_up(const void *address)
+{
+    Dl_info where;
+    strata_tag tag = 0;
+    if (!dladdr(address, &where) || !where.dli_fname)
+        return 0;
+    const char *slash = strrchr(where.dli_fname, '/');
+    if (strata_tag_intern(slash ? slash + 1 : where.dli_fname, &tag) != STRATA_SUCCESS)
+        return 0;
+    remember(tag);
+    return tag;
+}
+
+strata_tag exec_caller_tag(const void *address)
+{
+    const size_t slot = ((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE;
+    if (atomic_load_explicit(&cache[slot].address, memory_order_acquire) == address) {
+        const strata_tag tag = atomic_load_explicit(&cache[slot].tag, memory_order_acquire);
+        if (atomic_load_explicit(&cache[slot].address, memory_order_relaxed) == address)
+            return tag;
+    }
+    const strata_tag tag = look_up(address);
+    atomic_store_explicit(&cache[slot].address, NULL, memory_order_relaxed);
+    atomic_store_explicit(&cache[slot].tag, tag, memory_order_release);
+    atomic_store_explicit(&cache[slot].address, address, memory_order_release);
+    return tag;
+}
+
+void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data)
+{
+    strata_tag tags[MOST_TAGS];
+    pthread_mutex_lock(&lock);
+    const size_t count = given_count;
+    memcpy(tags, given, count * sizeof tags[0]);
+    pthread_mutex_unlock(&lock);
+    for (size_t i = 0; i < count; i++)
+        visit(tags[i], data);
+}

@@ -1,0 +1,201 @@
+/* A runtime for each device whose memory the program asks for. */
+#define _GNU_SOURCE
+#include "adapters/exec/exec.h"
+
+#include "core/base/error.h"
+#include "driver/driver.h"
+
+#include <strata/info.h>
+#include <strata/stack.h>
+
+#include <dlfcn.h>
+#include <string.h>
+
+static exec_device devices[EXEC_DEVICES];
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* around a change of a device's state */
+
+CUresult exec_result_of(strata_status status)
+{
+    const CUresult driver = strata_last_error()->driver_code;
+    switch (status) {
+    case STRATA_SUCCESS:
+        return CUDA_SUCCESS;
+    case STRATA_ERROR_OUT_OF_MEMORY:
+    case STRATA_ERROR_OUT_OF_BUDGET:
+    case STRATA_ERROR_OUT_OF_HOST_MEMORY:
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    case STRATA_ERROR_SHUT_DOWN:
+        return CUDA_ERROR_DEINITIALIZED;
+    case STRATA_ERROR_FORKED:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    case STRATA_ERROR_STREAM_CAPTURE:
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    case STRATA_ERROR_STREAM_MISUSE:
+        return CUDA_ERROR_INVALID_HANDLE;
+    default:
+        return driver != CUDA_SUCCESS ? driver : CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+/* ---- the driver ---- */
+
+/* Strata calls the library that the program calls, wherever it lies. */
+static bool choose_driver(void)
+{
+    Dl_info where;
+    const exec_function real = exec_hook_real(EXEC_HOOK_cuMemAlloc_v2);
+    void *address;
+    memcpy(&address, &real, sizeof address);
+    return real && dladdr(address, &where) && where.dli_fname && strchr(where.dli_fname, '/') &&
+           strata_driver_fix_choice(where.dli_fname);
+}
+
+static bool open_driver(void)
+{
+    strata_driver_failure failure;
+    exec_read_settings();
+    if (strata_driver_is_open())
+        return true;
+    if (strata_driver_state_now() != STRATA_DRIVER_CLOSED || !choose_driver() || !strata_driver_load(&failure))
+        return false;
+    exec_report_arrange();
+    return true;
+}
+
+/* ---- starting ---- */
+
+static bool find_context(exec_device *device)
+{
+    if (strata_cu.DevicePrimaryCtxRetain(&device->context, device->ordinal) != CUDA_SUCCESS)
+        return false;
+    strata_cu.DevicePrimaryCtxRelease(device->ordinal); /* the runtime has it, too */
+    return true;
+}
+
+static bool build(exec_device *device)
+{
+    const strata_runtime_config config = {
+        .size = sizeof config, .device = device->ordinal, .stack_text = exec_settings_now.stack};
+    if (strata_runtime_create(&config, &device->runtime) != STRATA_SUCCESS || !find_context(device)) {
+        exec_say("the stack \"%s\" of device %d could not be built: %s%s", exec_settings_now.stack, device->ordinal,
+                 strata_last_error()->message,
+                 exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"
+                                               : "; the program goes on without it");
+        return false;
+    }
+    strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
+    device->account = budget ? strata_budget_base(budget) : NULL;
+    return true;
+}
+
+static exec_device_state start(exec_device *device, int ordinal)
+{
+    pthread_mutex_lock(&starting);
+    exec_device_state state = (exec_device_state)atomic_load(&device->state);
+    if (state == EXEC_DEVICE_NONE) {
+        device->ordinal = ordinal;
+        pthread_mutex_init(&device->publishing, NULL); /* again after a reset: nothing holds it then */
+        state = build(device) ? EXEC_DEVICE_READY : EXEC_DEVICE_FAILED;
+        atomic_store_explicit(&device->state, state, memory_order_release);
+    }
+    pthread_mutex_unlock(&starting);
+    return state;
+}
+
+/* Asks without making one. */
+static bool is_primary(CUcontext context, CUdevice ordinal)
+{
+    unsigned flags;
+    int active = 0;
+    CUcontext primary = NULL;
+    if (!strata_cu.DevicePrimaryCtxGetState ||
+        strata_cu.DevicePrimaryCtxGetState(ordinal, &flags, &active) != CUDA_SUCCESS || !active ||
+        strata_cu.DevicePrimaryCtxRetain(&primary, ordinal) != CUDA_SUCCESS)
+        return false;
+    strata_cu.DevicePrimaryCtxRelease(ordinal);
+    return primary == context;
+}
+
+static exec_device *ready_with(CUcontext context)
+{
+    for (size_t i = 0; i < EXEC_DEVICES; i++) {
+        exec_device *device = exec_device_at(i);
+        if (device && device->context == context)
+            return device;
+    }
+    return NULL;
+}
+
+static exec_here look_up(CUcontext context)
+{
+    CUdevice ordinal;
+    if (!strata_cu.CtxGetDevice || strata_cu.CtxGetDevice(&ordinal) != CUDA_SUCCESS || ordinal < 0 ||
+        ordinal >= EXEC_DEVICES)
+        return (exec_here){0};
+    const bool primary = is_primary(context, ordinal);
+    const bool charged = exec_settings_now.budget || exec_settings_now.share > 0;
+    exec_device *device = &devices[ordinal];
+    if (!primary && !charged) /* a stack would hold a second context for nothing */
+        return (exec_here){0};
+    if (start(device, ordinal) != EXEC_DEVICE_READY)
+        return (exec_here){.refused = exec_settings_now.fail_closed};
+    return (exec_here){.device = device, .primary = primary};
+}
+
+exec_here exec_device_here(void)
+{
+    CUcontext context = NULL;
+    if (!open_driver() || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+        return (exec_here){0};
+    exec_device *device = ready_with(context);
+    if (device)
+        return (exec_here){.device = device, .primary = true};
+    return look_up(context);
+}
+
+exec_device *exec_device_at(size_t i)
+{
+    const int state = atomic_load_explicit(&devices[i].state, memory_order_acquire);
+    return state == EXEC_DEVICE_READY ? &devices[i] : NULL;
+}
+
+exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
+{
+    exec_device *owner = NULL;
+    if (!strata_driver_is_open())
+        return NULL;
+    strata_error_suppress_begin();
+    for (size_t i = 0; i < EXEC_DEVICES && !owner; i++) {
+        exec_device *device = exec_device_at(i);
+        if (device && strata_runtime_find(device->runtime, address, block) == STRATA_SUCCESS)
+            owner = device;
+    }
+    strata_error_suppress_end(false);
+    return owner;
+}
+
+/* ---- the end of a context ---- */
+
+static void drop_block(const strata_block *block, void *runtime)
+{
+    strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
+}
+
+/* The blocks went with the context. A runtime whose end is refused stays, unused. */
+void exec_device_was_reset(int ordinal)
+{
+    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
+    if (!device)
+        return;
+    strata_error_suppress_begin();
+    strata_device_check(ordinal);
+    exec_streams_forget(device->context);
+    pthread_mutex_lock(&starting);
+    atomic_store(&device->state, EXEC_DEVICE_NONE);
+    strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
+    strata_runtime_destroy(device->runtime);
+    device->event = NULL;
+    atomic_store(&device->published, atomic_load(&device->frees));
+    pthread_mutex_unlock(&starting);
+    strata_error_suppress_end(false);
+}

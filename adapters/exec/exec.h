@@ -1,0 +1,216 @@
+/* `strata exec`: a program that knows nothing of Strata gets its memory from a stack.
+ *
+ * This library is loaded before all others of the program (LD_PRELOAD) and contains Strata. The driver's functions that
+ * make, end or report memory come here (hooks.h). What a stack can give comes from a runtime of its own for each
+ * device; what it cannot give is passed on to the driver, counted, and charged to the stack's budget.
+ *
+ *   memory.c   linear memory: cuMemAlloc, cuMemAllocAsync, their frees
+ *   order.c    memory that any stream may use at once, without a wait on the host
+ *   streams.c  the program's streams, and its captures under way
+ *   passed.c   what is passed on: who made how much of what, and its charge
+ *   other.c    the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
+ *   mappings.c physical memory that the program maps
+ *   callers.c  which library asked
+ *   truth.c    what the program is told about memory
+ *   device.c   a runtime for each device
+ *   start.c    settings, which the launcher leaves in the environment
+ *   report.c   what happened, at the end
+ *
+ * Locks, outermost first: device.c's, a device's `publishing`, streams.c's, mappings.c's, passed.c's, callers.c's. Strata's own locks
+ * are inside all of them. */
+#ifndef STRATA_ADAPTERS_EXEC_EXEC_H
+#define STRATA_ADAPTERS_EXEC_EXEC_H
+
+#include "adapters/exec/hooks.h"
+
+#include <strata/budget.h>
+#include <strata/runtime.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define EXEC_EXPORT __attribute__((visibility("default")))
+
+/* ---- settings (start.c) ---- */
+
+typedef enum exec_report_form {
+    EXEC_REPORT_NONE = 0,
+    EXEC_REPORT_TEXT,
+    EXEC_REPORT_JSON,
+} exec_report_form;
+
+/* From the environment, written once. Names as in start.c. */
+typedef struct exec_settings {
+    char stack[4096];
+    uint64_t budget; /* bytes; 0: none, or a share of the device */
+    double share;    /* of the device, per cent; 0: none */
+    char output[4096]; /* the report's file; empty: standard error */
+    exec_report_form report;
+    bool fail_closed;
+    bool children;
+} exec_settings;
+extern exec_settings exec_settings_now;
+
+/* Before they are needed by code that may run before this library's constructor. Any thread. */
+void exec_read_settings(void);
+
+/* Writes a line to standard error, behind "strata exec: ". */
+void exec_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* ---- devices (device.c) ---- */
+
+enum { EXEC_DEVICES = 64 };
+
+typedef enum exec_device_state {
+    EXEC_DEVICE_NONE = 0,
+    EXEC_DEVICE_READY,
+    EXEC_DEVICE_FAILED, /* its stack could not be built */
+} exec_device_state;
+
+typedef struct exec_device {
+    _Atomic int state; /* exec_device_state; written under device.c's lock, read by any thread; the members below are
+                          constant while it is READY */
+    int ordinal;
+    strata_runtime *runtime;
+    CUcontext context;              /* the primary one */
+    strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
+    _Atomic bool own_pool;          /* the program has set a pool of its own for cuMemAllocAsync */
+
+    /* order.c */
+    pthread_mutex_t publishing;
+    _Atomic uint64_t frees;     /* begun so far; any thread */
+    _Atomic uint64_t published; /* of these, ordered before whatever any stream does later; under `publishing` */
+    CUevent event;              /* the latest publication's, or NULL; under `publishing` */
+} exec_device;
+
+/* The current context's device. */
+typedef struct exec_here {
+    exec_device *device; /* NULL: no context is current, the stack could not be built, or Strata has nothing to do */
+    bool primary;        /* the stack serves it: the context is the device's primary one */
+    bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
+} exec_here;
+
+/* Builds the device's runtime if it has none. Any thread. */
+exec_here exec_device_here(void);
+
+/* The ready devices, by number; NULL: number `i` is not ready. */
+exec_device *exec_device_at(size_t i);
+
+/* After the primary context of a device was reset: its runtime is given up, and the next request begins anew. */
+void exec_device_was_reset(int ordinal);
+
+/* The driver's result for the status of a call that has just failed. */
+CUresult exec_result_of(strata_status status);
+
+/* The calling program's stream 0. */
+static inline CUstream exec_own_default(CUstream stream)
+{
+    return stream ? stream : CU_STREAM_PER_THREAD;
+}
+
+/* The live block that begins at `address`, or contains it; its device. NULL: none does. */
+exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
+
+/* ---- order (order.c) ---- */
+
+/* Before a block is freed for every stream: records a use on each stream that the legacy stream does not wait for. */
+void exec_order_free(exec_device *device, const strata_block *block);
+
+/* Any free must be counted before it is made. */
+static inline void exec_order_count_free(exec_device *device)
+{
+    atomic_fetch_add(&device->frees, 1);
+}
+
+/* After an allocation on the legacy stream: whatever any stream does from now on comes after the work that the memory
+ * still waits for. False: a capture forbids it now. */
+bool exec_order_publish(exec_device *device);
+
+/* A stream was made: what was published before is ordered before it, too. */
+void exec_order_new_stream(exec_device *device, CUstream stream);
+
+/* A stream is about to be destroyed: the legacy stream waits for its work. */
+void exec_order_last_word(exec_device *device, CUstream stream);
+
+/* ---- streams (streams.c) ---- */
+
+/* Calls visit for each stream of the context that does not wait for the legacy stream, while none can be destroyed. */
+void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data);
+
+/* The context is gone, and its streams with it. */
+void exec_streams_forget(CUcontext context);
+
+/* Whether any stream is being captured. */
+bool exec_captures_under_way(void);
+
+/* ---- passed on (passed.c) ---- */
+
+typedef enum exec_kind {
+    EXEC_LINEAR = 0, /* cuMemAlloc where the stack does not serve */
+    EXEC_PITCHED,
+    EXEC_MANAGED,
+    EXEC_POOLED, /* of the driver's pools */
+    EXEC_ARRAY,
+    EXEC_PHYSICAL, /* cuMemCreate */
+    EXEC_KINDS
+} exec_kind;
+
+/* Memory that is to be passed on, before and after the driver's call. */
+typedef struct exec_charge {
+    exec_device *device;            /* NULL: of none */
+    strata_budget_account *account; /* a reservation; NULL: no budget counts it */
+    size_t bytes;
+} exec_charge;
+
+/* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. Then exactly one of the next two follows. */
+CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *charge);
+void exec_charge_cancel(exec_charge *charge);
+void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key, const void *caller);
+
+/* Whether memory was passed on with this key. */
+bool exec_passed_has(exec_kind kind, uint64_t key);
+
+/* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
+void exec_passed_hold(uint64_t key);
+
+/* The memory's end, or that of one holder. Linear, pitched, managed and pooled memory share their keys. */
+void exec_passed_drop(exec_kind kind, uint64_t key);
+
+/* Gives the stack's free memory back to the device, for a request that the driver has refused. */
+bool exec_make_room(const exec_here *here);
+
+typedef struct exec_passed_sums {
+    uint64_t calls, live, peak;
+} exec_passed_sums;
+exec_passed_sums exec_passed_read(exec_kind kind);
+
+/* ---- callers (callers.c) ---- */
+
+/* A tag with the name of the library that the address is in. */
+strata_tag exec_caller_tag(const void *return_address);
+
+/* Calls visit for each tag that was given out. */
+void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data);
+
+#define EXEC_CALLER __builtin_return_address(0)
+
+/* ---- report (report.c) ---- */
+
+/* What is counted besides. Any thread, relaxed. */
+typedef struct exec_counts {
+    _Atomic uint64_t served, served_async, refused, foreign_frees, bad_frees, late_waits;
+} exec_counts;
+extern exec_counts exec_counts_now;
+
+static inline void exec_count(_Atomic uint64_t *count)
+{
+    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
+}
+
+void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data);
+
+/* Arranges for the report at the program's end, once. After the driver was opened, so that it comes before its end. */
+void exec_report_arrange(void);
+
+#endif

@@ -1,0 +1,60 @@
+/* The table of hooks. */
+#define _GNU_SOURCE
+#include "adapters/exec/hooks.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <string.h>
+
+const exec_hook_row exec_hook_rows[EXEC_HOOK_COUNT] = {
+#define EXEC_HOOK_ROW(symbol, base, version, per_thread) {#symbol, base, version, per_thread, (exec_function)&symbol},
+    EXEC_HOOKS(EXEC_HOOK_ROW)
+#undef EXEC_HOOK_ROW
+};
+
+static _Atomic(exec_function) reals[EXEC_HOOK_COUNT]; /* set once; any thread */
+
+exec_hook exec_hook_find(const char *symbol)
+{
+    if (strncmp(symbol, "cu", 2) != 0 && strncmp(symbol, "nvml", 4) != 0)
+        return EXEC_HOOK_COUNT;
+    for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++)
+        if (strcmp(exec_hook_rows[i].symbol, symbol) == 0)
+            return i;
+    return EXEC_HOOK_COUNT;
+}
+
+void exec_hook_found(exec_hook hook, exec_function real)
+{
+    exec_function none = NULL;
+    atomic_compare_exchange_strong(&reals[hook], &none, real);
+}
+
+/* RTLD_NEXT alone misses a driver that was loaded with RTLD_LOCAL. */
+static void *look_behind(exec_hook hook)
+{
+    const char *symbol = exec_hook_rows[hook].symbol;
+    void *real = exec_loader_dlsym(RTLD_NEXT, symbol);
+    if (real)
+        return real;
+    const char *library = exec_hook_rows[hook].base ? "libcuda.so.1" : "libnvidia-ml.so.1";
+    void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+    if (!handle)
+        return NULL;
+    real = exec_loader_dlsym(handle, symbol);
+    dlclose(handle);
+    return real;
+}
+
+exec_function exec_hook_real(exec_hook hook)
+{
+    exec_function real = atomic_load_explicit(&reals[hook], memory_order_acquire);
+    if (__builtin_expect(real != NULL, 1))
+        return real;
+    void *found = look_behind(hook);
+    if (!found)
+        return NULL;
+    memcpy(&real, &found, sizeof real);
+    exec_hook_found(hook, real);
+    return real;
+}

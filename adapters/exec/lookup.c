@@ -1,0 +1,190 @@
+/* dlsym and dlvsym, in front of the loader's.
+ *
+ * A name that is not hooked, and every RTLD_NEXT, goes to the loader by a tail call, so that the loader sees the
+ * program's own return address: RTLD_NEXT means "behind the caller". A hooked name is looked up first, with the
+ * program's handle; the hook is handed out only if that found something. No lock and no host memory of this library.
+ *
+ * The loader's own dlsym cannot be asked for with dlsym, which is hooked: it is read from the C library's table of
+ * symbols. Since glibc 2.34 there are two versions of it, of which the default one is taken. */
+#define _GNU_SOURCE
+#include "adapters/exec/hooks.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <stdatomic.h>
+#include <string.h>
+
+typedef void *dlsym_function(void *handle, const char *name);
+typedef void *dlvsym_function(void *handle, const char *name, const char *version);
+
+static _Atomic(dlsym_function *) loader_dlsym; /* set once, by whichever thread comes first, to the same */
+static _Atomic(dlvsym_function *) loader_dlvsym;
+
+/* ---- the C library's table of symbols ---- */
+
+typedef struct symbol_tables {
+    const ElfW(Sym) * symbols;
+    const char *strings;
+    const ElfW(Versym) * versions;
+    const uint32_t *gnu_hash;
+} symbol_tables;
+
+static symbol_tables read_dynamic(const struct dl_phdr_info *object, const ElfW(Dyn) * entry)
+{
+    symbol_tables tables = {0};
+    for (; entry->d_tag != DT_NULL; entry++) {
+        ElfW(Addr) address = entry->d_un.d_ptr; /* glibc has relocated it, other loaders may not */
+        if (address < object->dlpi_addr)
+            address += object->dlpi_addr;
+        if (entry->d_tag == DT_SYMTAB)
+            tables.symbols = (const void *)address;
+        else if (entry->d_tag == DT_STRTAB)
+            tables.strings = (const void *)address;
+        else if (entry->d_tag == DT_VERSYM)
+            tables.versions = (const void *)address;
+        else if (entry->d_tag == DT_GNU_HASH)
+            tables.gnu_hash = (const void *)address;
+    }
+    return tables;
+}
+
+static bool is_default(const symbol_tables *tables, uint32_t symbol)
+{
+    return !tables->versions || !(tables->versions[symbol] & 0x8000); /* the bit: hidden, an old version */
+}
+
+/* The address of a defined function, by the GNU hash table. 0: none. */
+static ElfW(Addr) find_symbol(const symbol_tables *tables, const char *name)
+{
+    if (!tables->symbols || !tables->strings || !tables->gnu_hash)
+        return 0;
+    const uint32_t buckets = tables->gnu_hash[0], first = tables->gnu_hash[1], bloom = tables->gnu_hash[2];
+    const uint32_t *bucket = tables->gnu_hash + 4 + bloom * (sizeof(ElfW(Addr)) / 4);
+    const uint32_t *chain = bucket + buckets;
+    uint32_t hash = 5381;
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++)
+        hash = hash * 33 + *c;
+    uint32_t symbol = bucket[hash % buckets];
+    if (symbol < first)
+        return 0;
+    for (;; symbol++) {
+        const uint32_t link = chain[symbol - first];
+        const ElfW(Sym) *found = &tables->symbols[symbol];
+        if ((link | 1) == (hash | 1) && found->st_value && is_default(tables, symbol) &&
+            strcmp(tables->strings + found->st_name, name) == 0)
+            return found->st_value;
+        if (link & 1)
+            return 0;
+    }
+}
+
+typedef struct loader_functions {
+    ElfW(Addr) dlsym, dlvsym;
+} loader_functions;
+
+static bool is_c_library(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+    return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-", 5) == 0 || strncmp(name, "libdl", 5) == 0;
+}
+
+static int look_into(struct dl_phdr_info *object, size_t size, void *data)
+{
+    (void)size;
+    loader_functions *found = data;
+    if (!is_c_library(object->dlpi_name))
+        return 0;
+    for (int i = 0; i < object->dlpi_phnum; i++) {
+        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
+            continue;
+        const symbol_tables tables =
+            read_dynamic(object, (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr));
+        const ElfW(Addr) get = find_symbol(&tables, "dlsym"), get_version = find_symbol(&tables, "dlvsym");
+        if (get && get_version)
+            *found = (loader_functions){object->dlpi_addr + get, object->dlpi_addr + get_version};
+    }
+    return found->dlsym != 0;
+}
+
+static __attribute__((noinline, cold)) void find_loader(void)
+{
+    loader_functions found = {0};
+    dl_iterate_phdr(look_into, &found);
+    if (!found.dlsym)
+        __builtin_trap(); /* a C library without dlsym: there is nothing to hand on to */
+    atomic_store_explicit(&loader_dlvsym, (dlvsym_function *)found.dlvsym, memory_order_relaxed);
+    atomic_store_explicit(&loader_dlsym, (dlsym_function *)found.dlsym, memory_order_release);
+}
+
+static inline dlsym_function *real_dlsym(void)
+{
+    dlsym_function *real = atomic_load_explicit(&loader_dlsym, memory_order_acquire);
+    if (__builtin_expect(!real, 0)) {
+        find_loader();
+        real = atomic_load_explicit(&loader_dlsym, memory_order_acquire);
+    }
+    return real;
+}
+
+void *exec_loader_dlsym(void *handle, const char *name)
+{
+    return real_dlsym()(handle, name);
+}
+
+/* References to dlsym in this library, which is linked with --wrap=dlsym. */
+void *__wrap_dlsym(void *handle, const char *name) __attribute__((alias("exec_loader_dlsym")));
+
+/* ---- the hooked functions ---- */
+
+extern const char __ehdr_start[], _end[]; /* by the linker, of this library */
+
+bool exec_is_own_code(const void *address)
+{
+    return (const char *)address >= __ehdr_start && (const char *)address < _end;
+}
+
+/* What a look-up of a hooked name answers. `found` is this library's own symbol where the program asked for any
+ * library's: then there must be a real one, too. */
+static void *put_hook(exec_hook hook, void *found)
+{
+    exec_function real = NULL;
+    if (found && exec_is_own_code(found))
+        return exec_hook_real(hook) ? found : NULL;
+    memcpy(&real, &found, sizeof real);
+    if (!real)
+        return NULL;
+    exec_hook_found(hook, real);
+    memcpy(&found, &exec_hook_rows[hook].hook, sizeof found);
+    return found;
+}
+
+static __attribute__((noinline)) void *look_up_hooked(exec_hook hook, void *handle, const char *name)
+{
+    return put_hook(hook, real_dlsym()(handle, name));
+}
+
+__attribute__((visibility("default"))) void *dlsym(void *handle, const char *name)
+{
+    dlsym_function *real = real_dlsym();
+    const exec_hook hook = handle == RTLD_NEXT ? EXEC_HOOK_COUNT : exec_hook_find(name);
+    if (hook == EXEC_HOOK_COUNT)
+        return real(handle, name);
+    return look_up_hooked(hook, handle, name);
+}
+
+static __attribute__((noinline)) void *look_up_version_hooked(exec_hook hook, void *handle, const char *name,
+                                                              const char *version)
+{
+    return put_hook(hook, atomic_load_explicit(&loader_dlvsym, memory_order_relaxed)(handle, name, version));
+}
+
+__attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name, const char *version)
+{
+    (void)real_dlsym();
+    const exec_hook hook = handle == RTLD_NEXT ? EXEC_HOOK_COUNT : exec_hook_find(name);
+    if (hook == EXEC_HOOK_COUNT)
+        return atomic_load_explicit(&loader_dlvsym, memory_order_relaxed)(handle, name, version);
+    return look_up_version_hooked(hook, handle, name, version);
+}

@@ -1,0 +1,220 @@
+/* Linear memory: from the stack where it can serve, else from the driver. */
+#include "adapters/exec/exec.h"
+
+#include "driver/driver.h"
+
+#include <strata/info.h>
+
+/* ---- serving ---- */
+
+/* While a stream is captured, a request that is not part of a graph is forbidden or allowed by rules of the driver, and
+ * answered by it alone. */
+static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
+{
+    return here->primary && out && bytes && !exec_captures_under_way();
+}
+
+/* Allocates on the legacy stream and orders all other streams behind it. Errors: STREAM_CAPTURE if a capture has begun
+ * meanwhile that forbids that. */
+static strata_status serve_any_stream(exec_device *device, size_t bytes, const void *caller, CUdeviceptr *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = CU_STREAM_LEGACY, .tag = exec_caller_tag(caller)};
+    strata_block block;
+    const strata_status status = strata_runtime_allocate_request(device->runtime, &request, &block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!exec_order_publish(device)) {
+        strata_runtime_deallocate_on(device->runtime, &block, CU_STREAM_LEGACY);
+        return STRATA_ERROR_STREAM_CAPTURE;
+    }
+    *out = block.address;
+    return STRATA_SUCCESS;
+}
+
+static strata_status serve_stream(exec_device *device, size_t bytes, CUstream stream, const void *caller,
+                                  CUdeviceptr *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
+    strata_block block;
+    const strata_status status = strata_runtime_allocate_request(device->runtime, &request, &block);
+    if (status == STRATA_SUCCESS)
+        *out = block.address;
+    return status;
+}
+
+/* ---- passing on ---- */
+
+static CUresult call_alloc(CUdeviceptr *out, size_t bytes)
+{
+    __typeof__(&cuMemAlloc_v2) real = EXEC_REAL(cuMemAlloc_v2);
+    return real ? real(out, bytes) : CUDA_ERROR_NOT_FOUND;
+}
+
+static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes, const void *caller)
+{
+    exec_charge charge;
+    CUresult result = exec_charge_begin(here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = call_alloc(out, bytes);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
+        result = call_alloc(out, bytes);
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_LINEAR, *out, caller);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+    const void *caller = EXEC_CALLER;
+    exec_here here = exec_device_here();
+    if (here.refused)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (!serves(&here, out, bytes))
+        return pass_alloc(&here, out, bytes, caller);
+    strata_status status = serve_any_stream(here.device, bytes, caller, out);
+    if (status == STRATA_ERROR_DEVICE_RESET) { /* behind this library's back */
+        exec_device_was_reset(here.device->ordinal);
+        return cuMemAlloc_v2(out, bytes);
+    }
+    if (status == STRATA_ERROR_STREAM_CAPTURE)
+        return pass_alloc(&here, out, bytes, caller);
+    exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served : &exec_counts_now.refused);
+    return exec_result_of(status);
+}
+
+/* ---- stream-ordered memory ---- */
+
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return exec_captures_under_way() &&
+           (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+typedef CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUstream stream);
+
+/* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. */
+static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
+                               const void *caller)
+{
+    const exec_here here = exec_device_here();
+    if (here.refused)
+        return CUDA_ERROR_NOT_PERMITTED;
+    if (here.primary && out && bytes && !atomic_load(&here.device->own_pool) && !is_captured(meant)) {
+        const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
+        exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served_async : &exec_counts_now.refused);
+        return exec_result_of(status);
+    }
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_POOLED, *out, caller);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
+{
+    return allocate_async(EXEC_REAL(cuMemAllocAsync), out, bytes, stream, stream, EXEC_CALLER);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes, CUstream stream)
+{
+    return allocate_async(EXEC_REAL(cuMemAllocAsync_ptsz), out, bytes, stream, exec_own_default(stream), EXEC_CALLER);
+}
+
+/* ---- frees ---- */
+
+/* Whether an address that no live block and no passed memory has lies in physical memory of the stack's. The driver
+ * would take that apart. The program's own mappings are its own. */
+static bool is_held(CUdeviceptr address)
+{
+    CUmemGenericAllocationHandle handle;
+    __typeof__(&cuMemRetainAllocationHandle) retain = EXEC_REAL(cuMemRetainAllocationHandle);
+    __typeof__(&cuMemRelease) release = EXEC_REAL(cuMemRelease);
+    if (!strata_driver_is_open() || !retain || !release ||
+        retain(&handle, (void *)(uintptr_t)address) != CUDA_SUCCESS) /* NOLINT: an address of the device */
+        return false;
+    release(handle);
+    return !exec_passed_has(EXEC_PHYSICAL, handle);
+}
+
+/* True: *result answers the free; false: it is the driver's. */
+static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
+{
+    const bool inside = owner && block->address != address;
+    if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
+        return false;
+    exec_count(&exec_counts_now.bad_frees);
+    *result = CUDA_ERROR_INVALID_VALUE;
+    return true;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
+{
+    strata_block block;
+    CUresult result;
+    exec_device *owner = address ? exec_find_block(address, &block) : NULL;
+    if (address && refuse(address, owner, &block, &result))
+        return result;
+    if (!owner) {
+        __typeof__(&cuMemFree_v2) real = EXEC_REAL(cuMemFree_v2);
+        result = real ? real(address) : CUDA_ERROR_NOT_FOUND;
+        if (result == CUDA_SUCCESS && address)
+            exec_passed_drop(EXEC_LINEAR, address);
+        return result;
+    }
+    exec_order_free(owner, &block);
+    exec_order_count_free(owner);
+    return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, CU_STREAM_LEGACY));
+}
+
+typedef CUresult free_async(CUdeviceptr address, CUstream stream);
+
+static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, CUstream meant)
+{
+    strata_block block;
+    CUresult result;
+    exec_device *owner = address ? exec_find_block(address, &block) : NULL;
+    if (address && refuse(address, owner, &block, &result))
+        return result;
+    if (!owner) {
+        result = real ? real(address, stream) : CUDA_ERROR_NOT_FOUND;
+        if (result == CUDA_SUCCESS && address)
+            exec_passed_drop(EXEC_POOLED, address);
+        return result;
+    }
+    exec_order_count_free(owner);
+    return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, meant));
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream)
+{
+    return free_on(EXEC_REAL(cuMemFreeAsync), address, stream, stream);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
+{
+    return free_on(EXEC_REAL(cuMemFreeAsync_ptsz), address, stream, exec_own_default(stream));
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
+{
+    __typeof__(&cuDeviceSetMemPool) real = EXEC_REAL(cuDeviceSetMemPool);
+    const CUresult result = real ? real(ordinal, pool) : CUDA_ERROR_NOT_FOUND;
+    CUmemoryPool standard = NULL;
+    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
+    if (result != CUDA_SUCCESS || !device)
+        return result;
+    if (strata_cu.DeviceGetDefaultMemPool)
+        strata_cu.DeviceGetDefaultMemPool(&standard, ordinal);
+    atomic_store(&device->own_pool, pool != standard);
+    return result;
+}

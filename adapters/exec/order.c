@@ -1,0 +1,159 @@
+/* Memory that any stream may use at once.
+ *
+ * cuMemAlloc and cuMemFree name no stream: what cuMemAlloc returns may be used on every stream at once, and when
+ * cuMemFree is called, work on every stream may still use the block. Such blocks live on the legacy stream, which waits
+ * for all streams of its context but the non-blocking ones, and which those wait for:
+ *
+ *   free       a use is recorded on each non-blocking stream that is not idle; the block is freed on the legacy stream
+ *   allocate   the block comes from the legacy stream, which the stack has made to wait for recorded uses. If blocks
+ * were freed since the last time, the allocation is *published*: an event is recorded on the legacy stream, which
+ *              orders it against the blocking streams in both directions, and each non-blocking stream waits for it.
+ *
+ * No call waits on the host. Work is never ordered less strictly than by the driver's own cuMemFree, which waits for
+ * the device. */
+#include "adapters/exec/exec.h"
+
+#include "core/base/error.h"
+#include "driver/driver.h"
+
+/* ---- frees ---- */
+
+typedef struct use_of_block {
+    exec_device *device;
+    const strata_block *block;
+} use_of_block;
+
+/* The question about captures comes first: a capture would not survive the other one. */
+static bool is_idle(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
+        return true; /* a graph's work runs where the graph is launched */
+    return strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
+}
+
+/* A stream of another context's kind (green contexts) refuses the event: then the host waits. */
+static void record_use(CUstream stream, void *data)
+{
+    const use_of_block *use = data;
+    if (is_idle(stream))
+        return;
+    if (strata_runtime_record_block_use(use->device->runtime, use->block, stream, STRATA_ACCESS_READ_WRITE) ==
+        STRATA_SUCCESS)
+        return;
+    exec_count(&exec_counts_now.late_waits);
+    strata_cu.StreamSynchronize(stream);
+}
+
+void exec_order_free(exec_device *device, const strata_block *block)
+{
+    use_of_block use = {device, block};
+    strata_error_suppress_begin();
+    exec_streams_visit(device->context, record_use, &use);
+    strata_error_suppress_end(false);
+}
+
+/* ---- publications ---- */
+
+/* The thread's calls are made in the device's context and do not end captures of other threads. */
+typedef struct exec_scope {
+    CUcontext before;
+    CUstreamCaptureMode mode;
+} exec_scope;
+
+static void enter(const exec_device *device, exec_scope *scope)
+{
+    scope->before = NULL;
+    scope->mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    strata_cu.CtxGetCurrent(&scope->before);
+    if (scope->before != device->context)
+        strata_cu.CtxSetCurrent(device->context);
+    strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+}
+
+static void leave(const exec_device *device, exec_scope *scope)
+{
+    strata_cu.ThreadExchangeStreamCaptureMode(&scope->mode);
+    if (scope->before != device->context)
+        strata_cu.CtxSetCurrent(scope->before);
+}
+
+/* A capture of a blocking stream bars the legacy stream, and survives only this question. */
+static bool legacy_is_barred(void)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return strata_cu.StreamIsCapturing(CU_STREAM_LEGACY, &status) != CUDA_SUCCESS ||
+           status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static void wait_for_event(CUstream stream, void *data)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (strata_cu.StreamIsCapturing(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE)
+        strata_cu.StreamWaitEvent(stream, (CUevent)data, 0);
+}
+
+static bool announce(exec_device *device)
+{
+    if (!device->event && strata_cu.EventCreate(&device->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        return false;
+    if (legacy_is_barred() || strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) != CUDA_SUCCESS)
+        return false;
+    exec_streams_visit(device->context, wait_for_event, device->event);
+    return true;
+}
+
+/* A thread that finds a publication begun by another one waits until it is made. */
+bool exec_order_publish(exec_device *device)
+{
+    bool published = true;
+    exec_scope scope;
+    if (atomic_load(&device->published) >= atomic_load(&device->frees))
+        return true;
+    pthread_mutex_lock(&device->publishing);
+    const uint64_t frees = atomic_load(&device->frees);
+    if (atomic_load(&device->published) < frees) {
+        enter(device, &scope);
+        published = announce(device);
+        leave(device, &scope);
+        if (published)
+            atomic_store(&device->published, frees);
+    }
+    pthread_mutex_unlock(&device->publishing);
+    return published;
+}
+
+void exec_order_new_stream(exec_device *device, CUstream stream)
+{
+    exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
+    if (device->event) {
+        enter(device, &scope);
+        strata_cu.StreamWaitEvent(stream, device->event, 0);
+        leave(device, &scope);
+    }
+    pthread_mutex_unlock(&device->publishing);
+}
+
+/* Counted as a free: the next allocation orders the other streams behind the legacy one. Where a capture bars that
+ * stream, the host waits. */
+void exec_order_last_word(exec_device *device, CUstream stream)
+{
+    exec_scope scope;
+    CUevent event = NULL;
+    if (is_idle(stream))
+        return;
+    enter(device, &scope);
+    const bool ordered = !legacy_is_barred() &&
+                         strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
+                         strata_cu.EventRecord(event, stream) == CUDA_SUCCESS &&
+                         strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, event, 0) == CUDA_SUCCESS;
+    if (event)
+        strata_cu.EventDestroy(event);
+    if (!ordered) {
+        exec_count(&exec_counts_now.late_waits);
+        strata_cu.StreamSynchronize(stream);
+    }
+    leave(device, &scope);
+    exec_order_count_free(device);
+}

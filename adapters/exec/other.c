@@ -1,0 +1,246 @@
+/* Memory that no stack gives: managed, pitched, from the driver's pools, arrays, physical memory. The driver makes it;
+ * it is counted, and charged to the stack's budget. */
+#include "adapters/exec/exec.h"
+
+/* ---- managed and pitched memory ---- */
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags)
+{
+    __typeof__(&cuMemAllocManaged) real = EXEC_REAL(cuMemAllocManaged);
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, flags) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_MANAGED, *out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+/* The pitch is the driver's to choose; rows are a multiple of 512 bytes on all devices so far. */
+static size_t pitched_bytes(size_t width, size_t height)
+{
+    enum { ROW = 512 };
+    size_t bytes;
+    return __builtin_add_overflow(width, ROW - 1, &width) || __builtin_mul_overflow(width / ROW * ROW, height, &bytes)
+               ? SIZE_MAX
+               : bytes;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch, size_t width, size_t height,
+                                                unsigned element)
+{
+    __typeof__(&cuMemAllocPitch_v2) real = EXEC_REAL(cuMemAllocPitch_v2);
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, pitched_bytes(width, height), &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, pitch, width, height, element) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, pitch, width, height, element);
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_PITCHED, *out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+/* ---- the driver's pools ---- */
+
+typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
+
+static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                   CUstream stream, const void *caller)
+{
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, bytes, pool, stream);
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_POOLED, *out, caller);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, EXEC_CALLER);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                                          CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream, EXEC_CALLER);
+}
+
+/* ---- arrays ---- */
+
+static size_t element_bytes(CUarray_format format)
+{
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default: /* of one byte, or compressed to about that */
+        return 1;
+    }
+}
+
+static size_t times(size_t bytes, size_t count)
+{
+    size_t product;
+    return __builtin_mul_overflow(bytes, count ? count : 1, &product) ? SIZE_MAX : product;
+}
+
+/* Without the driver's padding. */
+static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array)
+{
+    const size_t element = times(element_bytes(array->Format), array->NumChannels);
+    return times(times(times(element, array->Width), array->Height), array->Depth);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *array)
+{
+    __typeof__(&cuArrayCreate_v2) real = EXEC_REAL(cuArrayCreate_v2);
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUDA_ARRAY3D_DESCRIPTOR whole = {0};
+    if (array)
+        whole = (CUDA_ARRAY3D_DESCRIPTOR){
+            .Width = array->Width, .Height = array->Height, .Format = array->Format, .NumChannels = array->NumChannels};
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(&whole) : 0, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *array)
+{
+    __typeof__(&cuArray3DCreate_v2) real = EXEC_REAL(cuArray3DCreate_v2);
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, array ? array_bytes(array) : 0, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
+{
+    __typeof__(&cuArrayDestroy) real = EXEC_REAL(cuArrayDestroy);
+    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
+    return result;
+}
+
+/* All levels together are at most a seventh (3D) to a whole (1D) more than the first. */
+EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *array,
+                                                    unsigned levels)
+{
+    __typeof__(&cuMipmappedArrayCreate) real = EXEC_REAL(cuMipmappedArrayCreate);
+    const exec_here here = exec_device_here();
+    exec_charge charge;
+    size_t bytes = array ? array_bytes(array) : 0;
+    if (levels > 1 && bytes < SIZE_MAX / 2)
+        bytes += array->Depth ? bytes / 7 : array->Height ? bytes / 3 : bytes;
+    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
+{
+    __typeof__(&cuMipmappedArrayDestroy) real = EXEC_REAL(cuMipmappedArrayDestroy);
+    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
+    return result;
+}
+
+/* ---- physical memory ---- */
+
+/* Memory of the host, and of no device, is not charged. */
+static bool is_of_device(const CUmemAllocationProp *properties)
+{
+    return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+}
+
+/* The charge is the location's, whatever context is current; a device without a stack is not charged. */
+static exec_here charged_device(const CUmemAllocationProp *properties)
+{
+    exec_here here = exec_device_here();
+    if (!is_of_device(properties))
+        return (exec_here){.refused = here.refused};
+    const int ordinal = properties->location.id;
+    if (here.device && here.device->ordinal != ordinal)
+        here.device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
+    return here;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size_t bytes,
+                                         const CUmemAllocationProp *properties, unsigned long long flags)
+{
+    __typeof__(&cuMemCreate) real = EXEC_REAL(cuMemCreate);
+    const exec_here here = charged_device(properties);
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, properties, flags) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, bytes, properties, flags);
+    if (result == CUDA_SUCCESS)
+        exec_charge_keep(&charge, EXEC_PHYSICAL, *out, EXEC_CALLER);
+    else
+        exec_charge_cancel(&charge);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    __typeof__(&cuMemRelease) real = EXEC_REAL(cuMemRelease);
+    const CUresult result = real ? real(handle) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_passed_drop(EXEC_PHYSICAL, handle);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
+{
+    __typeof__(&cuMemRetainAllocationHandle) real = EXEC_REAL(cuMemRetainAllocationHandle);
+    const CUresult result = real ? real(out, address) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS)
+        exec_passed_hold(*out);
+    return result;
+}

@@ -1,0 +1,221 @@
+/* The report: what the program asked for, by device and by library, and what no hook saw. */
+#define _GNU_SOURCE
+#include "adapters/exec/exec.h"
+
+#include "adapters/exec/blind.h"
+#include "core/base/emitter.h"
+#include "core/base/error.h"
+#include "driver/driver.h"
+
+#include <strata/statistics.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+exec_counts exec_counts_now;
+
+/* ---- one device ---- */
+
+typedef struct tag_report {
+    strata_emitter *emitter;
+    strata_resource *statistics;
+} tag_report;
+
+static void emit_tag(strata_tag tag, void *data)
+{
+    const tag_report *report = data;
+    strata_statistics_counters counters;
+    if (strata_statistics_read_tag(report->statistics, 0, tag, &counters) != STRATA_SUCCESS || !counters.blocks.total)
+        return;
+    strata_emit_object_begin(report->emitter, strata_tag_name(tag));
+    strata_emit_bytes(report->emitter, "peak", (uint64_t)counters.bytes.peak);
+    strata_emit_bytes(report->emitter, "live", (uint64_t)counters.bytes.current);
+    strata_emit_count(report->emitter, "live_blocks", (uint64_t)counters.blocks.current);
+    strata_emit_count(report->emitter, "allocations", (uint64_t)counters.blocks.total);
+    strata_emit_object_end(report->emitter);
+}
+
+static void emit_libraries(strata_emitter *emitter, exec_device *device)
+{
+    tag_report report = {emitter, strata_stack_layer(strata_runtime_stack(device->runtime), "statistics", 0)};
+    strata_statistics_counters counters;
+    if (!report.statistics || strata_statistics_read(report.statistics, 0, &counters) != STRATA_SUCCESS)
+        return;
+    strata_emit_bytes(emitter, "peak", (uint64_t)counters.bytes.peak);
+    strata_emit_bytes(emitter, "live", (uint64_t)counters.bytes.current);
+    strata_emit_count(emitter, "live_blocks", (uint64_t)counters.blocks.current);
+    strata_emit_count(emitter, "allocations", (uint64_t)counters.blocks.total);
+    strata_emit_object_begin(emitter, "by_library");
+    exec_caller_visit(emit_tag, &report);
+    strata_emit_object_end(emitter);
+}
+
+static void emit_budget(strata_emitter *emitter, exec_device *device)
+{
+    strata_budget_usage usage;
+    if (!device->account || strata_budget_account_usage(device->account, &usage) != STRATA_SUCCESS)
+        return;
+    strata_emit_object_begin(emitter, "budget");
+    strata_emit_bytes(emitter, "limit", usage.limit);
+    strata_emit_bytes(emitter, "peak", usage.peak);
+    strata_emit_bytes(emitter, "in_use", usage.in_use);
+    strata_emit_count(emitter, "refused", usage.refused);
+    strata_emit_object_end(emitter);
+}
+
+static void emit_reserved(strata_emitter *emitter, exec_device *device)
+{
+    strata_usage usage;
+    strata_error_suppress_begin();
+    strata_runtime_usage(device->runtime, &usage); /* what it cannot say is zero */
+    strata_error_suppress_end(false);
+    if (usage.reserved_peak)
+        strata_emit_bytes(emitter, "reserved_peak", usage.reserved_peak);
+    strata_emit_bytes(emitter, "reserved", usage.reserved_bytes);
+}
+
+static void emit_device(strata_emitter *emitter, exec_device *device)
+{
+    strata_emit_object_begin(emitter, NULL);
+    strata_emit_count(emitter, "device", (uint64_t)device->ordinal);
+    strata_emit_text(emitter, "stack", strata_stack_text(strata_runtime_stack(device->runtime)));
+    emit_libraries(emitter, device);
+    emit_reserved(emitter, device);
+    emit_budget(emitter, device);
+    strata_emit_object_end(emitter);
+}
+
+/* ---- passed on, and unseen ---- */
+
+static void emit_passed(strata_emitter *emitter)
+{
+    static const char *const names[EXEC_KINDS] = {
+        [EXEC_LINEAR] = "linear", [EXEC_PITCHED] = "pitched", [EXEC_MANAGED] = "managed",
+        [EXEC_POOLED] = "pooled", [EXEC_ARRAY] = "arrays",    [EXEC_PHYSICAL] = "physical",
+    };
+    bool any = false;
+    for (exec_kind kind = 0; kind < EXEC_KINDS; kind++) {
+        const exec_passed_sums sums = exec_passed_read(kind);
+        if (!sums.calls)
+            continue;
+        if (!any)
+            strata_emit_object_begin(emitter, "passed_on_to_the_driver");
+        any = true;
+        strata_emit_object_begin(emitter, names[kind]);
+        strata_emit_count(emitter, "calls", sums.calls);
+        strata_emit_bytes(emitter, "peak", sums.peak);
+        strata_emit_bytes(emitter, "live", sums.live);
+        strata_emit_object_end(emitter);
+    }
+    if (any)
+        strata_emit_object_end(emitter);
+}
+
+static uint64_t read_count(const _Atomic uint64_t *count)
+{
+    return atomic_load_explicit(count, memory_order_relaxed);
+}
+
+static void emit_calls(strata_emitter *emitter)
+{
+    strata_emit_object_begin(emitter, "calls");
+    strata_emit_count(emitter, "served", read_count(&exec_counts_now.served));
+    strata_emit_count(emitter, "served_stream_ordered", read_count(&exec_counts_now.served_async));
+    strata_emit_count(emitter, "refused", read_count(&exec_counts_now.refused));
+    strata_emit_count(emitter, "frees_refused", read_count(&exec_counts_now.bad_frees));
+    strata_emit_count(emitter, "waits_on_the_host", read_count(&exec_counts_now.late_waits));
+    strata_emit_object_end(emitter);
+}
+
+/* What the device has in use and neither a stack nor a passed call accounts for: contexts, modules, libraries' own
+ * memory, and all that other processes have. */
+static void emit_unaccounted(strata_emitter *emitter)
+{
+    uint64_t known = 0;
+    size_t free_bytes, total;
+    __typeof__(&cuMemGetInfo_v2) real = EXEC_REAL(cuMemGetInfo_v2);
+    if (!strata_driver_is_open() || !real || real(&free_bytes, &total) != CUDA_SUCCESS)
+        return;
+    for (exec_kind kind = 0; kind < EXEC_KINDS; kind++)
+        known += exec_passed_read(kind).live;
+    for (size_t i = 0; i < EXEC_DEVICES; i++) {
+        strata_usage usage;
+        exec_device *device = exec_device_at(i);
+        if (device && strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
+            known += usage.reserved_bytes;
+    }
+    const uint64_t used = total - free_bytes;
+    strata_emit_bytes(emitter, "not_accounted_for", used > known ? used - known : 0);
+}
+
+/* ---- the whole ---- */
+
+static void write_to(const char *text, size_t length, void *data)
+{
+    const int file = *(const int *)data;
+    while (length) {
+        const ssize_t written = write(file, text, length);
+        if (written < 0 && errno == EINTR)
+            continue;
+        if (written <= 0)
+            return;
+        text += written;
+        length -= (size_t)written;
+    }
+}
+
+static void emit_blind(const char *object, void *data)
+{
+    strata_emit_text(data, NULL, object);
+}
+
+void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data)
+{
+    strata_emitter emitter;
+    strata_emitter_begin(&emitter, form == EXEC_REPORT_JSON ? STRATA_FORMAT_JSON : STRATA_FORMAT_TEXT, write_text, data);
+    strata_emit_count(&emitter, "process", (uint64_t)getpid());
+    strata_emit_text(&emitter, "program", program_invocation_short_name);
+    strata_emit_list_begin(&emitter, "devices");
+    for (size_t i = 0; i < EXEC_DEVICES; i++)
+        if (exec_device_at(i))
+            emit_device(&emitter, exec_device_at(i));
+    strata_emit_list_end(&emitter);
+    emit_passed(&emitter);
+    emit_calls(&emitter);
+    emit_unaccounted(&emitter);
+    strata_emit_list_begin(&emitter, "calls_of_these_were_not_seen");
+    exec_blind_visit(emit_blind, &emitter);
+    strata_emit_list_end(&emitter);
+    strata_emitter_end(&emitter);
+}
+
+static void write_report(void)
+{
+    const exec_settings *settings = &exec_settings_now;
+    int file = STDERR_FILENO;
+    if (settings->output[0])
+        file = open(settings->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) {
+        exec_say("the report cannot be written to %s: %s", settings->output, strerror(errno));
+        return;
+    }
+    exec_report_write(settings->report, write_to, &file);
+    if (file != STDERR_FILENO)
+        close(file);
+}
+
+static pthread_once_t arranged = PTHREAD_ONCE_INIT;
+
+static void arrange(void)
+{
+    if (exec_settings_now.report != EXEC_REPORT_NONE && atexit(write_report) != 0)
+        exec_say("there will be no report: out of host memory");
+}
+
+void exec_report_arrange(void)
+{
+    pthread_once(&arranged, arrange);
+}

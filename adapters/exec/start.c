@@ -1,0 +1,118 @@
+/* What the launcher asks for, from the environment of the process that it becomes:
+ *
+ *   STRATA_EXEC_STACK        the stack of each device
+ *   STRATA_EXEC_BUDGET       the budget: bytes, or a share of the device such as 50%
+ *   STRATA_EXEC_REPORT       text or json: a report at the end
+ *   STRATA_EXEC_OUTPUT       the report's file; default: standard error
+ *   STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
+ *   STRATA_EXEC_CHILDREN     1: programs that this one starts run so, too
+ *
+ * Unless children are asked for, these and this library's entry in LD_PRELOAD are removed before the program begins. */
+#define _GNU_SOURCE
+#include "adapters/exec/exec.h"
+
+#include "core/base/size_text.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+exec_settings exec_settings_now;
+
+void exec_say(const char *format, ...)
+{
+    char text[1024] = "strata exec: ";
+    const size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, sizeof text - used - 1, format, arguments);
+    va_end(arguments);
+    strcat(text, "\n");
+    const ssize_t written = write(STDERR_FILENO, text, strlen(text)); /* stdio's buffers are the program's */
+    (void)written;
+}
+
+static bool is_on(const char *name)
+{
+    const char *value = getenv(name);
+    return value && strcmp(value, "1") == 0;
+}
+
+static exec_report_form read_report(void)
+{
+    const char *form = getenv("STRATA_EXEC_REPORT");
+    return !form ? EXEC_REPORT_NONE : strcmp(form, "json") == 0 ? EXEC_REPORT_JSON : EXEC_REPORT_TEXT;
+}
+
+static void read_budget(const char *text)
+{
+    if (text && !strata_read_percent(text, strlen(text), &exec_settings_now.share))
+        strata_read_size(text, strlen(text), &exec_settings_now.budget);
+}
+
+static void copy_text(char *to, size_t room, const char *text)
+{
+    snprintf(to, room, "%s", text ? text : "");
+}
+
+/* ---- children ---- */
+
+/* Rewrites LD_PRELOAD without the first entry that ends in this library's name. */
+static void leave_preload(void)
+{
+    const char *list = getenv("LD_PRELOAD");
+    const char *found = list ? strstr(list, "libstrata-exec.so") : NULL;
+    if (!found)
+        return;
+    const char *begin = found, *end = found + strcspn(found, ": ");
+    while (begin > list && begin[-1] != ':' && begin[-1] != ' ')
+        begin--;
+    if (*end)
+        end++;
+    char *rest = malloc(strlen(list) + 1);
+    if (!rest)
+        return;
+    memcpy(rest, list, (size_t)(begin - list));
+    strcpy(rest + (begin - list), end);
+    if (rest[0])
+        setenv("LD_PRELOAD", rest, 1);
+    else
+        unsetenv("LD_PRELOAD");
+    free(rest);
+}
+
+static void clean_environment(void)
+{
+    static const char *const names[] = {"STRATA_EXEC_STACK",       "STRATA_EXEC_BUDGET",   "STRATA_EXEC_REPORT",
+                                        "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN", "STRATA_EXEC_OUTPUT"};
+    leave_preload();
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        unsetenv(names[i]);
+}
+
+static void read_once(void)
+{
+    exec_settings *to = &exec_settings_now;
+    const char *stack = getenv("STRATA_EXEC_STACK");
+    copy_text(to->stack, sizeof to->stack, stack ? stack : "statistics, pool");
+    copy_text(to->output, sizeof to->output, getenv("STRATA_EXEC_OUTPUT"));
+    read_budget(getenv("STRATA_EXEC_BUDGET"));
+    to->report = read_report();
+    to->fail_closed = is_on("STRATA_EXEC_FAIL_CLOSED");
+    to->children = is_on("STRATA_EXEC_CHILDREN");
+    if (!to->children)
+        clean_environment();
+}
+
+void exec_read_settings(void)
+{
+    static pthread_once_t read = PTHREAD_ONCE_INIT;
+    pthread_once(&read, read_once);
+}
+
+static __attribute__((constructor)) void begin(void)
+{
+    exec_read_settings();
+}

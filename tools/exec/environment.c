@@ -1,0 +1,145 @@
+/* The environment of the program: the library that is loaded before it, and what that reads. */
+#include "tools/exec/exec.h"
+
+#include "tools/command.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY    "libstrata-exec.so"
+#define SIM_FOLDER "strata-sim-as-cuda"
+
+/* ---- files of the installation ---- */
+
+/* The folder of libraries with a file, beside this program. */
+static bool find_beside(const char *name, char path[PATH_MAX])
+{
+    static const char *const folders[] = {STRATA_BIN_TO_LIB, "../lib", "."};
+    char self[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length <= 0)
+        return false;
+    self[length] = '\0';
+    char *slash = strrchr(self, '/');
+    *slash = '\0';
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        char candidate[2 * PATH_MAX];
+        snprintf(candidate, sizeof candidate, "%s/%s/%s", self, folders[i], name);
+        if (realpath(candidate, path))
+            return true;
+    }
+    return false;
+}
+
+/* The folder itself: a link in it has another place. */
+static bool find_sim_folder(char path[PATH_MAX])
+{
+    return find_beside(SIM_FOLDER, path);
+}
+
+static bool find_library(const exec_request *request, char path[PATH_MAX])
+{
+    const char *given = secure_getenv("STRATA_EXEC_LIBRARY");
+    if (given && *given) {
+        if (!realpath(given, path)) {
+            fprintf(stderr, "%s: STRATA_EXEC_LIBRARY names %s, which is not there\n", request->program, given);
+            return false;
+        }
+    } else if (!find_beside(LIBRARY, path)) {
+        fprintf(stderr, "%s: %s is neither beside this program nor in the folder of its libraries; "
+                        "STRATA_EXEC_LIBRARY can name it\n",
+                request->program, LIBRARY);
+        return false;
+    }
+    if (!strpbrk(path, ": "))
+        return true;
+    fprintf(stderr, "%s: %s: the loader takes no path with a space or a colon; move the installation, or name a copy by "
+                    "STRATA_EXEC_LIBRARY\n",
+            request->program, path);
+    return false;
+}
+
+/* ---- the driver ---- */
+
+static bool has_gpu(void)
+{
+    static const char *const nodes[] = {"/dev/nvidiactl", "/dev/dxg", "/dev/nvgpu", "/dev/nvhost-gpu"};
+    for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++)
+        if (access(nodes[i], F_OK) == 0)
+            return true;
+    return false;
+}
+
+/* The folder in which the program's loader finds libcuda.so.1. Empty: where it would look anyway. */
+static bool choose_driver_folder(const exec_request *request, char folder[PATH_MAX])
+{
+    const char *driver = request->driver ? request->driver : "auto";
+    folder[0] = '\0';
+    if (strcmp(driver, "cuda") == 0 || (strcmp(driver, "auto") == 0 && has_gpu()))
+        return true;
+    if (strcmp(driver, "sim") == 0 || strcmp(driver, "auto") == 0) {
+        if (find_sim_folder(folder))
+            return true;
+        fprintf(stderr, "%s: the simulated driver's folder %s is not installed\n", request->program, SIM_FOLDER);
+        return false;
+    }
+    if (!realpath(driver, folder)) {
+        fprintf(stderr, "%s: --driver: %s is none of auto, cuda, sim, and no file\n", request->program, driver);
+        return false;
+    }
+    const char *slash = strrchr(driver, '/');
+    if (!slash || strcmp(slash + 1, "libcuda.so.1") != 0) {
+        fprintf(stderr, "%s: --driver: programs look for libcuda.so.1: give %s that name, in a folder of its own\n",
+                request->program, driver);
+        return false;
+    }
+    snprintf(folder, PATH_MAX, "%.*s", (int)(slash - driver), driver);
+    return true;
+}
+
+/* ---- setting ---- */
+
+static bool set(const exec_request *request, const char *name, const char *value)
+{
+    if ((value ? setenv(name, value, 1) : unsetenv(name)) == 0)
+        return true;
+    fprintf(stderr, "%s: out of host memory\n", request->program);
+    return false;
+}
+
+/* In front of what the variable has already. */
+static bool set_first(const exec_request *request, const char *name, const char *value)
+{
+    const char *before = getenv(name);
+    const size_t length = strlen(value);
+    char *list = NULL;
+    if (!before || !*before)
+        return set(request, name, value);
+    if (strncmp(before, value, length) == 0 && (before[length] == ':' || !before[length]))
+        return true; /* of an outer strata exec */
+    if (asprintf(&list, "%s:%s", value, before) < 0) {
+        fprintf(stderr, "%s: out of host memory\n", request->program);
+        return false;
+    }
+    const bool good = set(request, name, list);
+    free(list);
+    return good;
+}
+
+bool exec_prepare_environment(const exec_request *request, const char *stack)
+{
+    char library[PATH_MAX], folder[PATH_MAX];
+    if (!find_library(request, library) || !choose_driver_folder(request, folder))
+        return false;
+    return set_first(request, "LD_PRELOAD", library) &&
+           (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
+           (!request->mode || set(request, "STRATA_MODE", request->mode)) &&
+           set(request, "STRATA_EXEC_STACK", stack) && set(request, "STRATA_EXEC_BUDGET", request->budget) &&
+           set(request, "STRATA_EXEC_REPORT", !request->report ? NULL : request->json ? "json" : "text") &&
+           set(request, "STRATA_EXEC_OUTPUT", request->output) &&
+           set(request, "STRATA_EXEC_FAIL_CLOSED", request->fail_closed ? "1" : NULL) &&
+           set(request, "STRATA_EXEC_CHILDREN", request->children ? "1" : NULL);
+}

@@ -1,0 +1,39 @@
+/* `strata exec`: what was asked for, and its steps. */
+#ifndef STRATA_TOOLS_EXEC_EXEC_H
+#define STRATA_TOOLS_EXEC_EXEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct exec_request {
+    const char *program; /* name in messages */
+    const char *driver, *stack, *budget, *shared, *log, *mode, *output;
+    bool guard, report, json, fail_closed, children;
+    char **command; /* ends with NULL */
+} exec_request;
+
+/* ---- the stack (stack.c) ---- */
+
+/* The text of the stack that the options ask for. False, with the reason on stderr: they contradict each other, or the
+ * text cannot be read. */
+bool exec_compose_stack(const exec_request *request, char *text, size_t room);
+
+/* ---- the program (inspect.c) ---- */
+
+typedef enum exec_sight {
+    EXEC_SIGHT_CLEAR = 0,
+    EXEC_SIGHT_STATIC,     /* no loader loads anything before it */
+    EXEC_SIGHT_PRIVILEGED, /* the loader ignores LD_PRELOAD */
+    EXEC_SIGHT_FOREIGN,    /* of another processor or word size */
+} exec_sight;
+
+/* Looks for the program as execvp does, and into it; a script is its interpreter. A program that is not found or cannot
+ * be read is clear: execvp says why. */
+exec_sight exec_inspect(const char *command);
+
+/* ---- the environment (environment.c) ---- */
+
+/* Sets what the library in front of the program reads. False, with the reason on stderr. */
+bool exec_prepare_environment(const exec_request *request, const char *stack);
+
+#endif

@@ -1,0 +1,120 @@
+/* The stack that the options ask for, outermost layer first: budget, logging, statistics, guard, and what --stack gives
+ * or a pool. */
+#include "tools/exec/exec.h"
+
+#include "core/stack/stack_text.h"
+#include "resources/builtin.h"
+
+#include <strata/status.h>
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct text_builder {
+    char *text;
+    size_t room, used;
+    bool full;
+} text_builder;
+
+static void add(text_builder *to, const char *text)
+{
+    const size_t length = strlen(text);
+    if (length >= to->room - to->used) {
+        to->full = true;
+        return;
+    }
+    memcpy(to->text + to->used, text, length + 1);
+    to->used += length;
+}
+
+static void add_layer(text_builder *to, const char *text)
+{
+    if (to->used)
+        add(to, ", ");
+    add(to, text);
+}
+
+static bool has_layer(const char *stack, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = stack; (at = strstr(at, name)); at += length) {
+        const char before = at == stack ? ' ' : at[-1], after = at[length];
+        if (strchr(" ,(|", before) && (!after || strchr(" ,()|", after)))
+            return true;
+    }
+    return false;
+}
+
+static void add_budget(text_builder *to, const exec_request *request)
+{
+    add_layer(to, "budget(");
+    if (request->budget) {
+        add(to, "limit=");
+        add(to, request->budget);
+    }
+    if (request->shared) {
+        add(to, request->budget ? ", shared=" : "shared=");
+        add(to, request->shared);
+    }
+    add(to, ")");
+}
+
+/* The program may go to another folder before its stack is made. */
+static bool add_log(text_builder *to, const exec_request *request)
+{
+    char folder[PATH_MAX];
+    if (strchr(request->log, '"')) {
+        fprintf(stderr, "%s: --log: a file's name cannot contain a quotation mark\n", request->program);
+        return false;
+    }
+    add_layer(to, "logging(existing=replace, file=\"");
+    if (request->log[0] != '/' && getcwd(folder, sizeof folder)) {
+        add(to, folder);
+        add(to, "/");
+    }
+    add(to, request->log);
+    add(to, "\")");
+    return true;
+}
+
+static bool is_asked_twice(const exec_request *request)
+{
+    static const char text[] = "%s: %s and a layer %s in --stack: say it in one place\n";
+    const char *stack = request->stack ? request->stack : "";
+    if ((request->budget || request->shared) && has_layer(stack, "budget"))
+        fprintf(stderr, text, request->program, request->budget ? "--budget" : "--shared", "budget");
+    else if (request->log && has_layer(stack, "logging"))
+        fprintf(stderr, text, request->program, "--log", "logging");
+    else if (request->guard && has_layer(stack, "guard"))
+        fprintf(stderr, text, request->program, "--guard", "guard");
+    else
+        return false;
+    return true;
+}
+
+bool exec_compose_stack(const exec_request *request, char *text, size_t room)
+{
+    text_builder to = {text, room, 0, false};
+    text[0] = '\0';
+    if (is_asked_twice(request))
+        return false;
+    if (request->budget || request->shared)
+        add_budget(&to, request);
+    if (request->log && !add_log(&to, request))
+        return false;
+    if (request->report && !(request->stack && has_layer(request->stack, "statistics")))
+        add_layer(&to, "statistics");
+    if (request->guard)
+        add_layer(&to, "guard");
+    add_layer(&to, request->stack ? request->stack : "pool");
+    if (to.full) {
+        fprintf(stderr, "%s: the stack's text is too long\n", request->program);
+        return false;
+    }
+    if (strata_builtin_register() == STRATA_SUCCESS && strata_check_stack_text(text) == STRATA_SUCCESS)
+        return true;
+    fprintf(stderr, "%s: the stack \"%s\": %s\n", request->program, text, strata_last_error()->message);
+    return false;
+}
