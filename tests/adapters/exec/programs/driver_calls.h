@@ -1,0 +1,149 @@
+/* The driver, reached in the way that WAY says: these programs know nothing of Strata.
+ *
+ *   WAY_LINKED    linked to libcuda
+ *   WAY_DLSYM     dlopen and dlsym
+ *   WAY_RUNTIME   as the CUDA runtime does: cuGetProcAddress_v2 by dlsym, all else by that, without a symbol status
+ *   WAY_RUNTIME_1 the same with the first cuGetProcAddress
+ *   WAY_THREAD    as WAY_RUNTIME, with per-thread default streams */
+#ifndef STRATA_TEST_EXEC_DRIVER_CALLS_H
+#define STRATA_TEST_EXEC_DRIVER_CALLS_H
+
+#define __CUDA_API_VERSION_INTERNAL /* every form under its own name */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAY_LINKED, WAY_DLSYM, WAY_RUNTIME, WAY_RUNTIME_1, WAY_THREAD };
+
+/* X(name, symbol, version): as cuGetProcAddress takes it, and as libcuda exports it. */
+#define CALLS(X)                                                        \
+    X(cuInit, cuInit, 2000)                                             \
+    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)         \
+    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000)       \
+    X(cuCtxCreate, cuCtxCreate_v2, 3020)                                \
+    X(cuCtxDestroy, cuCtxDestroy_v2, 4000)                              \
+    X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                           \
+    X(cuCtxSynchronize, cuCtxSynchronize, 2000)                         \
+    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                      \
+    X(cuMemGetInfo, cuMemGetInfo_v2, 3020)                              \
+    X(cuMemAlloc, cuMemAlloc_v2, 3020)                                  \
+    X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020)                        \
+    X(cuMemAllocManaged, cuMemAllocManaged, 6000)                       \
+    X(cuMemFree, cuMemFree_v2, 3020)                                    \
+    X(cuMemAllocAsync, cuMemAllocAsync, 11020)                          \
+    X(cuMemFreeAsync, cuMemFreeAsync, 11020)                            \
+    X(cuMemAllocHost, cuMemAllocHost_v2, 3020)                          \
+    X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020)              \
+    X(cuPointerGetAttribute, cuPointerGetAttribute, 4000)               \
+    X(cuMemsetD8, cuMemsetD8_v2, 3020)                                  \
+    X(cuMemsetD8Async, cuMemsetD8Async, 3020)                           \
+    X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                              \
+    X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020)                    \
+    X(cuStreamCreate, cuStreamCreate, 2000)                             \
+    X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                        \
+    X(cuStreamSynchronize, cuStreamSynchronize, 2000)                   \
+    X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010)             \
+    X(cuStreamEndCapture, cuStreamEndCapture, 10000)                    \
+    X(cuLaunchHostFunc, cuLaunchHostFunc, 10000)                        \
+    X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020) \
+    X(cuMemAddressReserve, cuMemAddressReserve, 10020)                  \
+    X(cuMemAddressFree, cuMemAddressFree, 10020)                        \
+    X(cuMemCreate, cuMemCreate, 10020)                                  \
+    X(cuMemRelease, cuMemRelease, 10020)                                \
+    X(cuMemMap, cuMemMap, 10020)                                        \
+    X(cuMemUnmap, cuMemUnmap, 10020)
+
+#define CALL_FIELD(name, symbol, version) __typeof__(&symbol) call_##name;
+static struct {
+    CALLS(CALL_FIELD)
+} driver;
+#undef CALL_FIELD
+
+/* The functions by the names that the table has, whatever cuda.h renames them to. */
+#define DRIVER(name) driver.call_##name
+
+static void *open_cuda(void)
+{
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        printf("%s\n", dlerror());
+        exit(3);
+    }
+    return library;
+}
+
+static void store(void *field, void *found, const char *name)
+{
+    if (!found) {
+        printf("no %s\n", name);
+        exit(3);
+    }
+    memcpy(field, &found, sizeof found);
+}
+
+#if WAY == WAY_LINKED
+static void find_driver(void)
+{
+#define FIND(name, symbol, version) DRIVER(name) = symbol;
+    CALLS(FIND)
+#undef FIND
+    (void)open_cuda;
+    (void)store;
+}
+#elif WAY == WAY_DLSYM
+static void find_driver(void)
+{
+    void *library = open_cuda();
+#define FIND(name, symbol, version) store(&DRIVER(name), dlsym(library, #symbol), #symbol);
+    CALLS(FIND)
+#undef FIND
+}
+#else
+typedef CUresult get_1(const char *name, void **found, int version, cuuint64_t flags);
+typedef CUresult get_2(const char *name, void **found, int version, cuuint64_t flags,
+                       CUdriverProcAddressQueryResult *status);
+
+static void *get(void *first, void *second, const char *name, int version)
+{
+    const cuuint64_t flags = WAY == WAY_THREAD ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM : 0;
+    get_1 *one;
+    get_2 *two;
+    void *found = NULL;
+    memcpy(&one, &first, sizeof one);
+    memcpy(&two, &second, sizeof two);
+    const CUresult result =
+        WAY == WAY_RUNTIME_1 ? one(name, &found, version, flags) : two(name, &found, version, flags, NULL);
+    return result == CUDA_SUCCESS ? found : NULL;
+}
+
+static void find_driver(void)
+{
+    void *library = open_cuda();
+    void *first = dlsym(library, "cuGetProcAddress"), *second = dlsym(library, "cuGetProcAddress_v2");
+#define FIND(name, symbol, version) store(&DRIVER(name), get(first, second, #name, version), #name);
+    CALLS(FIND)
+#undef FIND
+}
+#endif
+
+#define CHECK(call)                                                 \
+    do {                                                            \
+        const int result_ = (int)(call);                            \
+        if (result_ != 0) {                                         \
+            printf("line %d: %s gave %d\n", __LINE__, #call, result_); \
+            exit(2);                                                \
+        }                                                           \
+    } while (0)
+
+static void begin(void)
+{
+    CUcontext context;
+    find_driver();
+    CHECK(DRIVER(cuInit)(0));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+}
+
+#endif
