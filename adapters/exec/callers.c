@@ -1,13 +1,12 @@
 /* Which library asked: memory is tagged with its name.
  *
- * The hook's return address lies in the library that called the driver. That is the CUDA runtime for many, whichever
- * library called that; where the runtime is linked statically, it is the right one. */
+ * The hook's return address lies in the library that called the driver. If that is the CUDA runtime's shared library,
+ * and there will be a report, the stack is walked to the library that called the runtime. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
-#include "core/base/call_stack.h"
-
 #include <dlfcn.h>
+#include <execinfo.h>
 #include <string.h>
 
 enum { CACHE = 1024, MOST_TAGS = 256 };
@@ -34,20 +33,50 @@ static void remember(strata_tag tag)
     pthread_mutex_unlock(&lock);
 }
 
-static strata_tag look_up(const void *address)
+/* The file name of the object that has the address. NULL: none has. */
+static const char *object_name(const void *address)
 {
     Dl_info where;
-    strata_tag tag = 0;
     if (!dladdr(address, &where) || !where.dli_fname)
-        return 0;
+        return NULL;
     const char *slash = strrchr(where.dli_fname, '/');
-    if (strata_tag_intern(slash ? slash + 1 : where.dli_fname, &tag) != STRATA_SUCCESS)
+    return slash ? slash + 1 : where.dli_fname;
+}
+
+static bool is_runtime(const char *name)
+{
+    return strncmp(name, "libcudart", 9) == 0;
+}
+
+static strata_tag tag_of_object(const char *name)
+{
+    strata_tag tag = 0;
+    if (!name || strata_tag_intern(name, &tag) != STRATA_SUCCESS)
         return 0;
     remember(tag);
     return tag;
 }
 
-strata_tag exec_caller_tag(const void *address)
+static strata_tag cached(const void *address);
+
+/* The nearest frame outside of the runtime and of this library. */
+static strata_tag behind_runtime(void)
+{
+    enum { FRAMES = 24 };
+    void *frames[FRAMES];
+    const int count = backtrace(frames, FRAMES);
+    bool seen = false;
+    for (int i = 0; i < count; i++) {
+        const char *name = exec_is_own_code(frames[i]) ? NULL : object_name(frames[i]);
+        if (name && is_runtime(name))
+            seen = true;
+        else if (name && seen)
+            return cached(frames[i]);
+    }
+    return 0;
+}
+
+static strata_tag cached(const void *address)
 {
     const size_t slot = ((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE;
     if (atomic_load_explicit(&cache[slot].address, memory_order_acquire) == address) {
@@ -55,11 +84,20 @@ strata_tag exec_caller_tag(const void *address)
         if (atomic_load_explicit(&cache[slot].address, memory_order_relaxed) == address)
             return tag;
     }
-    const strata_tag tag = look_up(address);
+    const strata_tag tag = tag_of_object(object_name(address));
     atomic_store_explicit(&cache[slot].address, NULL, memory_order_relaxed);
     atomic_store_explicit(&cache[slot].tag, tag, memory_order_release);
     atomic_store_explicit(&cache[slot].address, address, memory_order_release);
     return tag;
+}
+
+strata_tag exec_caller_tag(const void *address)
+{
+    const strata_tag nearest = cached(address);
+    if (exec_settings_now.report == EXEC_REPORT_NONE || !is_runtime(strata_tag_name(nearest)))
+        return nearest;
+    const strata_tag tag = behind_runtime();
+    return tag ? tag : nearest;
 }
 
 void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data)

@@ -9,6 +9,9 @@
 #include <strata/stack.h>
 
 #include <dlfcn.h>
+#include <limits.h>
+#include <link.h>
+#include <stdlib.h>
 #include <string.h>
 
 static exec_device devices[EXEC_DEVICES];
@@ -39,24 +42,32 @@ CUresult exec_result_of(strata_status status)
 
 /* ---- the driver ---- */
 
-/* Strata calls the library that the program calls, wherever it lies. */
-static bool choose_driver(void)
+/* Where the program's driver lies: the loaded libcuda, else the library that a look-up of the program has led to.
+ * Another library in front of the driver may have functions of these names, too. */
+static bool find_driver(char path[PATH_MAX])
 {
     Dl_info where;
-    const exec_function real = exec_hook_real(EXEC_HOOK_cuMemAlloc_v2);
-    void *address;
+    struct link_map *object = NULL;
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *address = NULL;
+    const char *name = library && dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 ? object->l_name : NULL;
+    const exec_function real = name ? NULL : exec_hook_real(EXEC_HOOK_cuGetProcAddress_v2);
     memcpy(&address, &real, sizeof address);
-    return real && dladdr(address, &where) && where.dli_fname && strchr(where.dli_fname, '/') &&
-           strata_driver_fix_choice(where.dli_fname);
+    if (real && dladdr(address, &where))
+        name = where.dli_fname;
+    const bool found = name && realpath(name, path);
+    if (library)
+        dlclose(library);
+    return found;
 }
 
 static bool open_driver(void)
 {
     strata_driver_failure failure;
-    exec_read_settings();
+    char path[PATH_MAX];
     if (strata_driver_is_open())
         return true;
-    if (strata_driver_state_now() != STRATA_DRIVER_CLOSED || !choose_driver() || !strata_driver_load(&failure))
+    if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED || !find_driver(path) ||
+        !strata_driver_fix_choice(path) || !strata_driver_load(&failure))
         return false;
     exec_report_arrange();
     return true;

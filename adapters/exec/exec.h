@@ -7,7 +7,7 @@
  *   memory.c   linear memory: cuMemAlloc, cuMemAllocAsync, their frees
  *   order.c    memory that any stream may use at once, without a wait on the host
  *   streams.c  the program's streams, and its captures under way
- *   passed.c   what is passed on: who made how much of what, and its charge
+ *   passed.c   what is passed on: how much of what, and its charge
  *   other.c    the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
  *   mappings.c physical memory that the program maps
  *   callers.c  which library asked
@@ -16,8 +16,8 @@
  *   start.c    settings, which the launcher leaves in the environment
  *   report.c   what happened, at the end
  *
- * Locks, outermost first: device.c's, a device's `publishing`, streams.c's, mappings.c's, passed.c's, callers.c's. Strata's own locks
- * are inside all of them. */
+ * Locks, outermost first: device.c's, a device's `publishing`, streams.c's, mappings.c's, passed.c's, callers.c's.
+ * Strata's own locks are inside all of them. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -43,14 +43,19 @@ typedef enum exec_report_form {
 /* From the environment, written once. Names as in start.c. */
 typedef struct exec_settings {
     char stack[4096];
-    uint64_t budget; /* bytes; 0: none, or a share of the device */
-    double share;    /* of the device, per cent; 0: none */
+    uint64_t budget;   /* bytes; 0: none, or a share of the device */
+    double share;      /* of the device, per cent; 0: none */
     char output[4096]; /* the report's file; empty: standard error */
     exec_report_form report;
     bool fail_closed;
     bool children;
+    bool wanted; /* this process is the one that was asked for */
 } exec_settings;
 extern exec_settings exec_settings_now;
+
+/* Whether this process is the one that the launcher became, or children are asked for, too. Any thread; no lock once it
+ * is known. */
+bool exec_is_wanted(void);
 
 /* Before they are needed by code that may run before this library's constructor. Any thread. */
 void exec_read_settings(void);

@@ -2,6 +2,8 @@
 #define _GNU_SOURCE
 #include "adapters/exec/hooks.h"
 
+#include "adapters/exec/exec.h"
+
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -16,6 +18,8 @@ static _Atomic(exec_function) reals[EXEC_HOOK_COUNT]; /* set once; any thread */
 
 exec_hook exec_hook_find(const char *symbol)
 {
+    if (!exec_is_wanted())
+        return EXEC_HOOK_COUNT;
     if (strncmp(symbol, "cu", 2) != 0 && strncmp(symbol, "nvml", 4) != 0)
         return EXEC_HOOK_COUNT;
     for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++)
@@ -24,10 +28,10 @@ exec_hook exec_hook_find(const char *symbol)
     return EXEC_HOOK_COUNT;
 }
 
-void exec_hook_found(exec_hook hook, exec_function real)
+bool exec_hook_found(exec_hook hook, exec_function real)
 {
-    exec_function none = NULL;
-    atomic_compare_exchange_strong(&reals[hook], &none, real);
+    exec_function first = NULL;
+    return atomic_compare_exchange_strong(&reals[hook], &first, real) || first == real;
 }
 
 /* RTLD_NEXT alone misses a driver that was loaded with RTLD_LOCAL. */

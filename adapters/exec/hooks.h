@@ -78,11 +78,14 @@ typedef struct exec_hook_row {
 } exec_hook_row;
 extern const exec_hook_row exec_hook_rows[EXEC_HOOK_COUNT];
 
-/* The hook with this symbol; EXEC_HOOK_COUNT: none. No lock, no host memory. */
+/* The hook with this symbol; EXEC_HOOK_COUNT: none, or this process is none that the launcher asked for. No lock, no
+ * host memory. */
 exec_hook exec_hook_find(const char *symbol);
 
-/* Remembers the real function that a look-up of the program has found, the first one. Any thread. */
-void exec_hook_found(exec_hook hook, exec_function real);
+/* Remembers the real function that a look-up of the program has found, the first one. False: another one is the real
+ * function already. That is the driver behind a library that stands in front of it, and is not to be hooked: the hook
+ * would call the library in front. Any thread. */
+bool exec_hook_found(exec_hook hook, exec_function real);
 
 /* The real function: the first that was found; else the one that follows this library in the loader's order, or that
  * a loaded libcuda has. NULL: there is none. Any thread. */

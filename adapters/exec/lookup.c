@@ -155,8 +155,8 @@ static void *put_hook(exec_hook hook, void *found)
     memcpy(&real, &found, sizeof real);
     if (!real)
         return NULL;
-    exec_hook_found(hook, real);
-    memcpy(&found, &exec_hook_rows[hook].hook, sizeof found);
+    if (exec_hook_found(hook, real))
+        memcpy(&found, &exec_hook_rows[hook].hook, sizeof found);
     return found;
 }
 

@@ -51,8 +51,8 @@ static void drop_range(CUdeviceptr address, size_t bytes)
         drop(entry);
     else
         HASH_ITER(hh, mappings, entry, next)
-        if (entry->address >= address && entry->address - address < bytes)
-            drop(entry);
+    if (entry->address >= address && entry->address - address < bytes)
+        drop(entry);
     pthread_mutex_unlock(&lock);
 }
 

@@ -31,7 +31,7 @@ typedef struct passed {
 } passed;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static passed *all;                        /* guarded by the lock */
+static passed *all;                       /* guarded by the lock */
 static exec_passed_sums sums[EXEC_KINDS]; /* guarded by the lock */
 
 static passed_key key_of(exec_kind kind, uint64_t value)

@@ -42,13 +42,13 @@ static void put_hook(const char *symbol, bool per_thread, void **function)
         return;
     exec_function real;
     memcpy(&real, function, sizeof real);
-    exec_hook_found(matching, real);
-    memcpy(function, &exec_hook_rows[matching].hook, sizeof *function);
+    if (exec_hook_found(matching, real))
+        memcpy(function, &exec_hook_rows[matching].hook, sizeof *function);
 }
 
 static void replace(const char *symbol, cuuint64_t flags, void **function)
 {
-    if (symbol && function && *function)
+    if (symbol && function && *function && exec_is_wanted())
         put_hook(symbol, (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0, function);
 }
 

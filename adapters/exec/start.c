@@ -7,7 +7,10 @@
  *   STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
  *   STRATA_EXEC_CHILDREN     1: programs that this one starts run so, too
  *
- * Unless children are asked for, these and this library's entry in LD_PRELOAD are removed before the program begins. */
+ *   STRATA_EXEC_PROCESS      the number of that process, which a script's interpreter or env keeps
+ *
+ * In every other process, unless children are asked for, this library does nothing, and removes these and its entry in
+ * LD_PRELOAD from the environment, so that the next ones are not bothered. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
@@ -85,8 +88,9 @@ static void leave_preload(void)
 
 static void clean_environment(void)
 {
-    static const char *const names[] = {"STRATA_EXEC_STACK",       "STRATA_EXEC_BUDGET",   "STRATA_EXEC_REPORT",
-                                        "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN", "STRATA_EXEC_OUTPUT"};
+    static const char *const names[] = {"STRATA_EXEC_STACK",  "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
+                                        "STRATA_EXEC_OUTPUT", "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
+                                        "STRATA_EXEC_PROCESS"};
     leave_preload();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
@@ -102,7 +106,9 @@ static void read_once(void)
     to->report = read_report();
     to->fail_closed = is_on("STRATA_EXEC_FAIL_CLOSED");
     to->children = is_on("STRATA_EXEC_CHILDREN");
-    if (!to->children)
+    const char *process = getenv("STRATA_EXEC_PROCESS");
+    to->wanted = to->children || !process || strtol(process, NULL, 10) == (long)getpid();
+    if (!to->wanted)
         clean_environment();
 }
 
@@ -110,6 +116,12 @@ void exec_read_settings(void)
 {
     static pthread_once_t read = PTHREAD_ONCE_INIT;
     pthread_once(&read, read_once);
+}
+
+bool exec_is_wanted(void)
+{
+    exec_read_settings();
+    return exec_settings_now.wanted;
 }
 
 static __attribute__((constructor)) void begin(void)

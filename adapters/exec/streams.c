@@ -1,6 +1,7 @@
 /* The program's non-blocking streams, noticed as they are made, and its captures under way.
  *
- * A stream's handle is good until cuStreamDestroy, which comes here first and waits for whoever uses the handles. */
+ * A stream's handle is good until cuStreamDestroy, which comes here first and waits for every thread that uses the
+ * handles. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"

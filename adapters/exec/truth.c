@@ -1,4 +1,5 @@
-/* What the program is told about memory: what it would hear without Strata, with the budget as the size of the device. */
+/* What the program is told about memory: what it would hear without Strata, with the budget as the size of the device.
+ */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
@@ -121,7 +122,8 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     __typeof__(&cuPointerGetAttributes) real = EXEC_REAL(cuPointerGetAttributes);
     const CUresult result = real ? real(count, attributes, values, address) : CUDA_ERROR_NOT_FOUND;
     strata_block block;
-    const exec_device *device = result == CUDA_SUCCESS && attributes && values ? exec_find_block(address, &block) : NULL;
+    const exec_device *device =
+        result == CUDA_SUCCESS && attributes && values ? exec_find_block(address, &block) : NULL;
     for (unsigned i = 0; device && i < count; i++)
         if (values[i])
             tell_attribute(device, &block, attributes[i], values[i]);

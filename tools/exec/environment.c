@@ -49,15 +49,17 @@ static bool find_library(const exec_request *request, char path[PATH_MAX])
             return false;
         }
     } else if (!find_beside(LIBRARY, path)) {
-        fprintf(stderr, "%s: %s is neither beside this program nor in the folder of its libraries; "
-                        "STRATA_EXEC_LIBRARY can name it\n",
+        fprintf(stderr,
+                "%s: %s is neither beside this program nor in the folder of its libraries; "
+                "STRATA_EXEC_LIBRARY can name it\n",
                 request->program, LIBRARY);
         return false;
     }
     if (!strpbrk(path, ": "))
         return true;
-    fprintf(stderr, "%s: %s: the loader takes no path with a space or a colon; move the installation, or name a copy by "
-                    "STRATA_EXEC_LIBRARY\n",
+    fprintf(stderr,
+            "%s: %s: the loader takes no path with a space or a colon; move the installation, or name a copy by "
+            "STRATA_EXEC_LIBRARY\n",
             request->program, path);
     return false;
 }
@@ -113,7 +115,7 @@ static bool set(const exec_request *request, const char *name, const char *value
 /* In front of what the variable has already. */
 static bool set_first(const exec_request *request, const char *name, const char *value)
 {
-    const char *before = getenv(name);
+    const char *before = secure_getenv(name);
     const size_t length = strlen(value);
     char *list = NULL;
     if (!before || !*before)
@@ -131,15 +133,18 @@ static bool set_first(const exec_request *request, const char *name, const char 
 
 bool exec_prepare_environment(const exec_request *request, const char *stack)
 {
-    char library[PATH_MAX], folder[PATH_MAX];
+    char library[PATH_MAX], folder[PATH_MAX], process[24];
+    snprintf(process, sizeof process, "%d", (int)getpid());
     if (!find_library(request, library) || !choose_driver_folder(request, folder))
         return false;
-    return set_first(request, "LD_PRELOAD", library) &&
-           (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
-           (!request->mode || set(request, "STRATA_MODE", request->mode)) &&
-           set(request, "STRATA_EXEC_STACK", stack) && set(request, "STRATA_EXEC_BUDGET", request->budget) &&
-           set(request, "STRATA_EXEC_REPORT", !request->report ? NULL : request->json ? "json" : "text") &&
-           set(request, "STRATA_EXEC_OUTPUT", request->output) &&
+    return set_first(request, "LD_PRELOAD", library) && (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
+           (!request->mode || set(request, "STRATA_MODE", request->mode)) && set(request, "STRATA_EXEC_STACK", stack) &&
+           set(request, "STRATA_EXEC_BUDGET", request->budget) &&
+           set(request, "STRATA_EXEC_REPORT",
+               !request->report ? NULL
+               : request->json  ? "json"
+                                : "text") &&
+           set(request, "STRATA_EXEC_OUTPUT", request->output) && set(request, "STRATA_EXEC_PROCESS", process) &&
            set(request, "STRATA_EXEC_FAIL_CLOSED", request->fail_closed ? "1" : NULL) &&
            set(request, "STRATA_EXEC_CHILDREN", request->children ? "1" : NULL);
 }

@@ -1,5 +1,5 @@
-/* `strata exec`: starts a program whose GPU memory comes from a stack (adapters/exec). This process becomes the program:
- * its exit status, signals and terminal are the program's own. */
+/* `strata exec`: starts a program whose GPU memory comes from a stack (adapters/exec). This process becomes the
+ * program: its exit status, signals and terminal are the program's own. */
 #include "tools/exec/exec.h"
 
 #include "core/base/size_text.h"
@@ -125,7 +125,7 @@ static const struct argp_option options[] = {
     {"log", OPTION_LOG, "FILE", 0, "Log every allocation and free; strata log reads it. %p in FILE is the process", 0},
     {"guard", OPTION_GUARD, NULL, 0, "Find writes outside of blocks and into freed ones", 0},
     {"mode", OPTION_MODE, "MODE", 0, "sanitizer: compute-sanitizer sees every block", 0},
-    {"report", OPTION_REPORT, NULL, 0, "At the end, report what was asked for, by which library", 0},
+    {"report", OPTION_REPORT, NULL, 0, "At the end, report the memory of each library", 0},
     {"json", OPTION_JSON, NULL, 0, "Report one JSON object; implies --report", 0},
     {"output", OPTION_OUTPUT, "FILE", 0, "Write the report to FILE, not to standard error; implies --report", 0},
     {"fail-closed", OPTION_FAIL_CLOSED, NULL, 0,
@@ -136,17 +136,21 @@ static const struct argp_option options[] = {
 
 static const char documentation[] =
     "Runs COMMAND, unchanged, with its GPU memory from a Strata stack: under a budget, with a log, or guarded.\vThe "
-    "program may be linked to libcuda, load it, or use the CUDA runtime. What no stack can give (managed memory, arrays, "
+    "program may be linked to libcuda, load it, or use the CUDA runtime. What no stack can give (managed memory, "
+    "arrays, "
     "memory of the driver's own pools) is passed on to the driver, and charged to the budget.\n\nExit status: that of "
     "COMMAND; 2: bad usage; 126: COMMAND cannot be run, or not be seen with --fail-closed; 127: it was not found.";
 
-static const struct argp usage = {options, parse, "[--] COMMAND [ARGUMENT...]", documentation, command_common, NULL,
-                                  NULL};
+static const struct argp usage = {options, parse, "[--] COMMAND [ARGUMENT...]", documentation, command_common,
+                                  NULL,    NULL};
 
-static const command_values values[] = {
-    {"driver", COMMAND_DRIVERS, true}, {"mode", "sanitizer normal", false}, {"log", NULL, true},
-    {"output", NULL, true},            {"stack", COMMAND_WORDS_LAYERS, false}, {"", NULL, true},
-    {0}};
+static const command_values values[] = {{"driver", COMMAND_DRIVERS, true},
+                                        {"mode", "sanitizer normal", false},
+                                        {"log", NULL, true},
+                                        {"output", NULL, true},
+                                        {"stack", COMMAND_WORDS_LAYERS, false},
+                                        {"", NULL, true},
+                                        {0}};
 
 /* False: the program must not run. */
 static bool say_if_blind(const exec_request *request)
@@ -182,5 +186,5 @@ static int run(int argc, char **argv)
     return reason == ENOENT ? NOT_FOUND : CANNOT_RUN;
 }
 
-const command command_exec = {"exec", "strata exec", "run a program whose GPU memory comes from a stack", &usage, values,
-                              run};
+const command command_exec = {"exec", "strata exec", "run a program whose GPU memory comes from a stack",
+                              &usage, values,        run};

@@ -28,7 +28,7 @@ static bool is_file(const char *path)
 /* As execvp: a word without a slash is looked for on PATH. */
 static bool find(const char *command, char path[PATH_MAX])
 {
-    const char *folders = getenv("PATH");
+    const char *folders = secure_getenv("PATH");
     if (strchr(command, '/'))
         return snprintf(path, PATH_MAX, "%s", command) < PATH_MAX && is_file(path);
     for (const char *at = folders ? folders : "/bin:/usr/bin"; at;) {

@@ -39,6 +39,7 @@ static void mix_families(void)
     CUdeviceptr block;
     CHECK(DRIVER(cuMemAllocAsync)(&block, 2 * MIB, 0));
     CHECK(DRIVER(cuMemsetD8Async)(block, 1, 2 * MIB, 0));
+    CHECK(DRIVER(cuCtxSynchronize)());
     printf("free of stream-ordered memory: %d\n", DRIVER(cuMemFree)(block));
 }
 

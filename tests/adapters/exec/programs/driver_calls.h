@@ -8,52 +8,18 @@
 #ifndef STRATA_TEST_EXEC_DRIVER_CALLS_H
 #define STRATA_TEST_EXEC_DRIVER_CALLS_H
 
-#define __CUDA_API_VERSION_INTERNAL /* every form under its own name */
-#include <cuda.h>
+#include "calls.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { WAY_LINKED, WAY_DLSYM, WAY_RUNTIME, WAY_RUNTIME_1, WAY_THREAD };
-
-/* X(name, symbol, version): as cuGetProcAddress takes it, and as libcuda exports it. */
-#define CALLS(X)                                                        \
-    X(cuInit, cuInit, 2000)                                             \
-    X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)         \
-    X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000)       \
-    X(cuCtxCreate, cuCtxCreate_v2, 3020)                                \
-    X(cuCtxDestroy, cuCtxDestroy_v2, 4000)                              \
-    X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                           \
-    X(cuCtxSynchronize, cuCtxSynchronize, 2000)                         \
-    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                      \
-    X(cuMemGetInfo, cuMemGetInfo_v2, 3020)                              \
-    X(cuMemAlloc, cuMemAlloc_v2, 3020)                                  \
-    X(cuMemAllocPitch, cuMemAllocPitch_v2, 3020)                        \
-    X(cuMemAllocManaged, cuMemAllocManaged, 6000)                       \
-    X(cuMemFree, cuMemFree_v2, 3020)                                    \
-    X(cuMemAllocAsync, cuMemAllocAsync, 11020)                          \
-    X(cuMemFreeAsync, cuMemFreeAsync, 11020)                            \
-    X(cuMemAllocHost, cuMemAllocHost_v2, 3020)                          \
-    X(cuMemGetAddressRange, cuMemGetAddressRange_v2, 3020)              \
-    X(cuPointerGetAttribute, cuPointerGetAttribute, 4000)               \
-    X(cuMemsetD8, cuMemsetD8_v2, 3020)                                  \
-    X(cuMemsetD8Async, cuMemsetD8Async, 3020)                           \
-    X(cuMemcpyDtoH, cuMemcpyDtoH_v2, 3020)                              \
-    X(cuMemcpyDtoHAsync, cuMemcpyDtoHAsync_v2, 3020)                    \
-    X(cuStreamCreate, cuStreamCreate, 2000)                             \
-    X(cuStreamDestroy, cuStreamDestroy_v2, 4000)                        \
-    X(cuStreamSynchronize, cuStreamSynchronize, 2000)                   \
-    X(cuStreamBeginCapture, cuStreamBeginCapture_v2, 10010)             \
-    X(cuStreamEndCapture, cuStreamEndCapture, 10000)                    \
-    X(cuLaunchHostFunc, cuLaunchHostFunc, 10000)                        \
-    X(cuMemGetAllocationGranularity, cuMemGetAllocationGranularity, 10020) \
-    X(cuMemAddressReserve, cuMemAddressReserve, 10020)                  \
-    X(cuMemAddressFree, cuMemAddressFree, 10020)                        \
-    X(cuMemCreate, cuMemCreate, 10020)                                  \
-    X(cuMemRelease, cuMemRelease, 10020)                                \
-    X(cuMemMap, cuMemMap, 10020)                                        \
-    X(cuMemUnmap, cuMemUnmap, 10020)
+#define WAY_LINKED    1
+#define WAY_DLSYM     2
+#define WAY_RUNTIME   3
+#define WAY_RUNTIME_1 4
+#define WAY_THREAD    5
 
 #define CALL_FIELD(name, symbol, version) __typeof__(&symbol) call_##name;
 static struct {
@@ -122,19 +88,21 @@ static void find_driver(void)
 {
     void *library = open_cuda();
     void *first = dlsym(library, "cuGetProcAddress"), *second = dlsym(library, "cuGetProcAddress_v2");
-#define FIND(name, symbol, version) store(&DRIVER(name), get(first, second, #name, version), #name);
+/* Per-thread forms exist since CUDA 7.0. */
+#define SINCE(version)              (WAY == WAY_THREAD && (version) < 7000 ? 7000 : (version))
+#define FIND(name, symbol, version) store(&DRIVER(name), get(first, second, #name, SINCE(version)), #name);
     CALLS(FIND)
 #undef FIND
 }
 #endif
 
-#define CHECK(call)                                                 \
-    do {                                                            \
-        const int result_ = (int)(call);                            \
-        if (result_ != 0) {                                         \
+#define CHECK(call)                                                    \
+    do {                                                               \
+        const int result_ = (int)(call);                               \
+        if (result_ != 0) {                                            \
             printf("line %d: %s gave %d\n", __LINE__, #call, result_); \
-            exit(2);                                                \
-        }                                                           \
+            exit(2);                                                   \
+        }                                                              \
     } while (0)
 
 static void begin(void)

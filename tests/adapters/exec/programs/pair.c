@@ -1,5 +1,5 @@
-/* Nanoseconds of a cuMemAlloc and its cuMemFree: on an idle device, and with work on the block each time, on the default
- * stream and on a non-blocking one. Usage: pair [rounds]. */
+/* Nanoseconds of a cuMemAlloc and its cuMemFree: on an idle device, and with work on the block each time, on the
+ * default stream and on a non-blocking one. Usage: pair [rounds]. */
 #include "driver_calls.h"
 
 #include <time.h>

@@ -1,0 +1,439 @@
+/* Programs that know nothing of Strata, under `strata exec`: they do and hear what they would without it. */
+#include "support/command.h"
+#include "support/driver.h"
+#include "support/effort.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <sys/stat.h>
+
+enum { TEXT = 1000, TEXTS = 8 };
+
+/* A text that is good for a few calls. */
+static const char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static const char *text_of(const char *format, ...)
+{
+    static char texts[TEXTS][TEXT];
+    static unsigned next;
+    char *text = texts[next++ % TEXTS];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(text, TEXT, format, arguments);
+    va_end(arguments);
+    assert_true(length >= 0 && length < TEXT);
+    return text;
+}
+
+static char *folder;     /* of the programs */
+static char *sim_folder; /* in which the simulated driver is libcuda */
+
+static int find_folders(void **state)
+{
+    if (find_program(state) != 0)
+        return -1;
+    const int length = (int)(strrchr(program, '/') - program);
+    folder = strdup(text_of("%.*s/exec", length, program));
+    sim_folder = strdup(text_of("%.*s/../lib/strata-sim-as-cuda", length, program));
+    return access(sim_folder, X_OK);
+}
+
+static int forget_folders(void **state)
+{
+    (void)state;
+    free(folder);
+    free(sim_folder);
+    return 0;
+}
+
+/* `strata exec --driver sim OPTIONS -- PROGRAM WORDS`, with PROGRAM from the folder unless it has a slash. */
+static outcome *run_under(const char *options, const char *words)
+{
+    const bool own = *words != '/';
+    return run(text_of("exec --driver sim%s%s -- %s%s%s", *options ? " " : "", options, own ? folder : "",
+                       own ? "/" : "", words));
+}
+
+/* Without Strata. */
+static outcome *run_bare(const char *words)
+{
+    char own_program[PATH_MAX];
+    strcpy(own_program, program);
+    const int length = (int)strcspn(words, " ");
+    strcpy(program, text_of("%s/%.*s", folder, length, words));
+    setenv("LD_LIBRARY_PATH", sim_folder, 1);
+    outcome *result = run(words[length] ? words + length + 1 : "");
+    unsetenv("LD_LIBRARY_PATH");
+    strcpy(program, own_program);
+    return result;
+}
+
+static void check(outcome *result, int status, const char *in_out, const char *in_err)
+{
+    assert_outcome(result, status, in_out, in_err);
+    free(result);
+}
+
+/* ---- the same answers ---- */
+
+static void check_same(const char *options, const char *reference, const char *words)
+{
+    outcome *bare = run_bare(reference), *under = run_under(options, words);
+    assert_int_equal(bare->status, 0);
+    if (strcmp(bare->out, under->out) != 0)
+        print_error("%s\nwithout:\n%s\nunder:\n%s%s\n", words, bare->out, under->out, under->err);
+    assert_string_equal(under->out, bare->out);
+    assert_int_equal(under->status, 0);
+    free(bare);
+    free(under);
+}
+
+static void a_program_hears_the_same_whichever_way_it_reaches_the_driver(void **state)
+{
+    (void)state;
+    static const char *const ways[] = {"answers", "answers_linked", "answers_runtime", "answers_runtime_1",
+                                       "answers_thread"};
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++)
+        check_same("", ways[i], ways[i]);
+}
+
+static void a_program_hears_the_same_on_every_stack(void **state)
+{
+    (void)state;
+    check_same("--stack async", "behaviour refused", "behaviour refused");
+    check_same("--stack direct", "behaviour refused", "behaviour refused");
+    check_same("--guard", "behaviour no-context", "behaviour no-context");
+    check_same("--mode sanitizer", "answers", "answers");
+}
+
+static void captures_are_answered_as_without(void **state)
+{
+    (void)state;
+    check_same("", "behaviour capture", "behaviour capture");
+    check_same("", "behaviour_linked capture", "behaviour_linked capture");
+}
+
+static void memory_is_there_after_a_reset(void **state)
+{
+    (void)state;
+    check_same("", "behaviour reset", "behaviour reset");
+}
+
+static void a_call_without_a_context_fails_as_without(void **state)
+{
+    (void)state;
+    check_same("", "behaviour no-context", "behaviour no-context");
+}
+
+static void a_child_hears_what_it_would_without(void **state)
+{
+    (void)state;
+    check_same("", "behaviour fork", "behaviour fork");
+}
+
+/* ---- order ---- */
+
+static void memory_of_any_stream_is_ordered(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"}, *const ways[] = {"order", "order_thread"};
+    for (size_t p = 0; p < 3; p++)
+        for (size_t w = 0; w < 2; w++) {
+            setenv("STRATA_SIM_POLICY", policies[p], 1);
+            const char *words = text_of("%s %zu %zu", ways[w], (size_t)test_effort(400, 60), p + 1);
+            check(run_under("", words), 0, "0 of ", ""); /* a report of the checker is another status */
+            check(run_under("--budget 1GiB --report", words), 0, "0 of ", "refused: 0");
+        }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+/* ---- budgets ---- */
+
+static void a_budget_is_the_size_of_the_device(void **state)
+{
+    (void)state;
+    check(run_under("--budget 100MiB", "answers"), 0, "device: 100 MiB\nat first: 100 of 100 MiB free\n", "");
+    check(run_under("--budget 25%", "answers"), 0, "device: 4096 MiB\nat first: 4096 of 4096 MiB free\n", "");
+    check(run_under("--budget 100MiB", "answers_linked"), 0, "mapped: 68 of 100 MiB free", "");
+}
+
+static void a_request_over_the_budget_is_out_of_memory_and_the_program_goes_on(void **state)
+{
+    (void)state;
+    check(run_under("--budget 64MiB --report", "behaviour refused"), 0, "4 blocks, then 2\nand on\n", "refused: 1");
+    check(run_under("--stack budget(limit=32MiB),async", "behaviour refused"), 0, "2 blocks, then 2\nand on\n", "");
+}
+
+static void memory_in_a_context_of_the_programs_own_is_passed_on_and_charged(void **state)
+{
+    (void)state;
+    check_same("", "behaviour context", "behaviour context");
+    check(run_under("--budget 100MiB --report", "behaviour context"), 0, "32 MiB less free, byte 9\ntoo much gave 2\n",
+          "linear:");
+}
+
+static void a_shared_budget_counts_for_both_processes(void **state)
+{
+    (void)state;
+    char shared[] = "/tmp/strata-exec-XXXXXX";
+    assert_non_null(mkdtemp(shared));
+    setenv("STRATA_SHARED_DIR", shared, 1);
+    check(run_under("--budget 48MiB --shared exec-test", "behaviour refused"), 0, "3 blocks, then 2", "");
+    check(run_under("--shared exec-test", "behaviour refused"), 0, "3 blocks, then 2", "");
+    assert_int_equal(system(text_of("rm -r %s", shared)), 0);
+    unsetenv("STRATA_SHARED_DIR");
+}
+
+static void without_its_stack_a_program_goes_on_or_is_refused_memory(void **state)
+{
+    (void)state;
+    setenv("STRATA_SHARED_DIR", "/no/such/folder", 1);
+    check(run_under("--budget 48MiB --shared exec-test", "behaviour refused"), 0, "64 blocks, then 0",
+          "could not be built");
+    check(run_under("--budget 48MiB --shared exec-test --fail-closed", "behaviour refused"), 2, "0 blocks, then 800",
+          "memory is refused (--fail-closed)");
+    unsetenv("STRATA_SHARED_DIR");
+}
+
+/* ---- logs, guards, reports ---- */
+
+static void a_log_can_be_read(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/strata-exec-log-XXXXXX";
+    close(mkstemp(path));
+    unlink(path);
+    check(run_under(text_of("--log %s", path), "behaviour refused"), 0, "64 blocks", "");
+    check(run(text_of("log %s", path)), 0, "behaviour", "");
+    unlink(path);
+}
+
+static void a_guard_finds_what_the_program_overwrote(void **state)
+{
+    (void)state;
+    check(run_under("--guard", "behaviour overrun"), 0, "", "guard: overrun: ");
+}
+
+static json_t *read_report(const outcome *result)
+{
+    json_error_t error;
+    json_t *report = json_loads(result->err, 0, &error);
+    if (!report)
+        print_error("%s: %s\n", error.text, result->err);
+    assert_non_null(report);
+    return report;
+}
+
+static void a_report_names_libraries_and_what_is_left(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--json", "behaviour leak");
+    assert_int_equal(result->status, 0);
+    json_t *report = read_report(result);
+    const json_t *device = json_array_get(json_object_get(report, "devices"), 0);
+    const json_t *library = json_object_get(json_object_get(device, "by_library"), "behaviour");
+    assert_int_equal(json_integer_value(json_object_get(library, "live_blocks")), 3);
+    assert_int_equal(json_integer_value(json_object_get(library, "peak")), 3 * 2 << 20);
+    assert_int_equal(json_integer_value(json_object_get(device, "live")), 3 * 2 << 20);
+    json_decref(report);
+    free(result);
+}
+
+static void a_report_can_go_to_a_file(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/strata-exec-report-XXXXXX", text[OUTPUT_LIMIT];
+    close(mkstemp(path));
+    outcome *result = run_under(text_of("--output %s", path), "behaviour refused");
+    assert_int_equal(result->status, 0);
+    assert_string_equal(result->err, "");
+    read_whole(path, text);
+    assert_non_null(strstr(text, "allocations: 65"));
+    unlink(path);
+    free(result);
+}
+
+/* ---- ways past the hooks ---- */
+
+static void a_library_bound_past_the_hooks_is_named(void **state)
+{
+    (void)state;
+    check(run_under("--report", text_of("deep_program %s/libdeep.so", folder)), 0, "its memory: 0", "libdeep.so");
+}
+
+static void a_static_program_is_said_to_be_unseen(void **state)
+{
+    (void)state;
+    if (access(text_of("%s/static_program", folder), X_OK) != 0)
+        skip();
+    check(run_under("", "static_program"), 0, "static\n", "is linked statically");
+    check(run_under("--fail-closed", "static_program"), 126, "", "is not run (--fail-closed)");
+}
+
+static void a_program_with_other_rights_is_said_to_be_unseen(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/strata-exec-rights-XXXXXX";
+    if (geteuid() != 0)
+        skip();
+    close(mkstemp(path));
+    assert_int_equal(
+        system(text_of("cp %s/without_driver %s && chown 65534 %s && chmod 4755 %s", folder, path, path, path)), 0);
+    check(run_under("", path), 0, "others: found", "runs with other rights than its user");
+    unlink(path);
+}
+
+static void a_newer_driver_is_passed_through(void **state)
+{
+    (void)state;
+    char newer[] = "/tmp/strata-exec-newer-XXXXXX";
+    assert_non_null(mkdtemp(newer));
+    assert_int_equal(symlink(text_of("%s/libnewer_driver.so", folder), text_of("%s/libcuda.so.1", newer)), 0);
+    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
+    check(run(text_of("exec --driver %s/libcuda.so.1 -- %s/newer_program", newer, folder)), 0,
+          "thing 5, newer abc0001, result 0\nolder 0\nby dlsym found\n", "");
+    unsetenv("NEWER_DRIVER_BEHIND");
+    unlink(text_of("%s/libcuda.so.1", newer));
+    rmdir(newer);
+}
+
+static void another_preloaded_library_works_beside(void **state)
+{
+    (void)state;
+    setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1); /* behind Strata's */
+    outcome *result = run_under("--report", "behaviour_linked leak");
+    unsetenv("LD_PRELOAD");
+    assert_int_equal(result->status, 0);
+    assert_non_null(strstr(result->err, "live_blocks: 3"));
+    free(result);
+}
+
+static void rtld_next_means_behind_the_caller(void **state)
+{
+    (void)state;
+    check(run_under("", "order_of_libraries"), 0, "from the program: first, from the first: second\n", "");
+}
+
+static void without_a_driver_its_names_are_not_found(void **state)
+{
+    (void)state;
+    check(run_under("", "without_driver"), 0, "dlsym: nothing\ndlvsym: nothing\nnvml: nothing\nothers: found\n", "");
+}
+
+/* ---- processes ---- */
+
+static void exit_status_and_signals_pass_through(void **state)
+{
+    (void)state;
+    check(run_under("--report", "/bin/false"), 1, "", "");
+    char script[] = "/tmp/strata-exec-script-XXXXXX";
+    const int file = mkstemp(script);
+    static const char text[] = "#!/bin/sh\nkill -TERM $$\n";
+    assert_int_equal(write(file, text, sizeof text - 1), sizeof text - 1);
+    fchmod(file, 0755);
+    close(file);
+    outcome *result = run_under("", script);
+    assert_int_equal(result->status, 1000 + SIGTERM);
+    free(result);
+    unlink(script);
+}
+
+static void a_command_that_is_not_there_has_the_shells_status(void **state)
+{
+    (void)state;
+    check(run_under("", "/no/such/program"), 127, "", "/no/such/program: No such file");
+    check(run_under("", "/tmp"), 126, "", "/tmp: ");
+}
+
+/* A script with the program behind it: the shell's child, which is another process. */
+static scratch_file script_of(const char *words)
+{
+    scratch_file script = scratch_write(text_of("#!/bin/sh\n%s/%s\n/usr/bin/env\ntrue\n", folder, words));
+    assert_int_equal(chmod(script.path, 0700), 0);
+    return script;
+}
+
+static void children_run_so_only_if_asked(void **state)
+{
+    (void)state;
+    scratch_file script = script_of("behaviour refused");
+    outcome *plain = run_under("--budget 64MiB", script.path),
+            *all = run_under("--budget 64MiB --children", script.path);
+    assert_non_null(strstr(plain->out, "64 blocks, then 0"));
+    assert_null(strstr(plain->out, "LD_PRELOAD"));
+    assert_null(strstr(plain->out, "STRATA_EXEC"));
+    assert_non_null(strstr(all->out, "4 blocks, then 2"));
+    assert_non_null(strstr(all->out, "libstrata-exec.so"));
+    free(plain);
+    free(all);
+    scratch_remove(&script);
+}
+
+static void what_was_preloaded_before_stays_for_children(void **state)
+{
+    (void)state;
+    scratch_file script = script_of("without_driver");
+    setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1);
+    outcome *result = run_under("", script.path);
+    unsetenv("LD_PRELOAD");
+    assert_non_null(strstr(result->out, text_of("LD_PRELOAD=%s/libbeside.so\n", folder)));
+    free(result);
+    scratch_remove(&script);
+}
+
+/* env, and a script's interpreter, become the program: it is the same process. */
+static void a_process_that_becomes_another_program_runs_so(void **state)
+{
+    (void)state;
+    check(run_under("--budget 64MiB", text_of("/usr/bin/env %s/behaviour refused", folder)), 0, "4 blocks, then 2", "");
+}
+
+/* ---- usage ---- */
+
+static void bad_usage_says_what_to_do(void **state)
+{
+    (void)state;
+    check(run("exec"), 2, "", "missing COMMAND");
+    check(run_under("--budget no", "/bin/true"), 2, "", "expected one such as 8GiB, or a share such as 50%");
+    check(run_under("--stack nosuch", "/bin/true"), 2, "", "unknown layer \"nosuch\"");
+    check(run_under("--budget 1GiB --stack budget(limit=2GiB),pool", "/bin/true"), 2, "", "say it in one place");
+    check(run("exec --driver /no/such/lib.so -- /bin/true"), 2, "", "no file");
+    check(run("exec --driver /bin/true -- /bin/true"), 2, "", "give /bin/true that name");
+    check(run_under("--mode fast", "/bin/true"), 2, "", "expected sanitizer or normal");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_program_hears_the_same_whichever_way_it_reaches_the_driver),
+        cmocka_unit_test(a_program_hears_the_same_on_every_stack),
+        cmocka_unit_test(captures_are_answered_as_without),
+        cmocka_unit_test(memory_is_there_after_a_reset),
+        cmocka_unit_test(a_call_without_a_context_fails_as_without),
+        cmocka_unit_test(a_child_hears_what_it_would_without),
+        cmocka_unit_test(memory_of_any_stream_is_ordered),
+        cmocka_unit_test(a_budget_is_the_size_of_the_device),
+        cmocka_unit_test(a_request_over_the_budget_is_out_of_memory_and_the_program_goes_on),
+        cmocka_unit_test(memory_in_a_context_of_the_programs_own_is_passed_on_and_charged),
+        cmocka_unit_test(a_shared_budget_counts_for_both_processes),
+        cmocka_unit_test(without_its_stack_a_program_goes_on_or_is_refused_memory),
+        cmocka_unit_test(a_log_can_be_read),
+        cmocka_unit_test(a_guard_finds_what_the_program_overwrote),
+        cmocka_unit_test(a_report_names_libraries_and_what_is_left),
+        cmocka_unit_test(a_report_can_go_to_a_file),
+        cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
+        cmocka_unit_test(a_static_program_is_said_to_be_unseen),
+        cmocka_unit_test(a_program_with_other_rights_is_said_to_be_unseen),
+        cmocka_unit_test(a_newer_driver_is_passed_through),
+        cmocka_unit_test(another_preloaded_library_works_beside),
+        cmocka_unit_test(rtld_next_means_behind_the_caller),
+        cmocka_unit_test(without_a_driver_its_names_are_not_found),
+        cmocka_unit_test(exit_status_and_signals_pass_through),
+        cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
+        cmocka_unit_test(children_run_so_only_if_asked),
+        cmocka_unit_test(what_was_preloaded_before_stays_for_children),
+        cmocka_unit_test(a_process_that_becomes_another_program_runs_so),
+        cmocka_unit_test(bad_usage_says_what_to_do),
+    };
+    return cmocka_run_group_tests_name("exec", tests, find_folders, forget_folders);
+}
