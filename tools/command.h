@@ -36,7 +36,7 @@ typedef struct command {
 } command;
 
 extern const command command_budget, command_completion, command_demo, command_exec, command_help, command_info,
-    command_layers, command_log, command_replay, command_service;
+    command_layers, command_log, command_replay, command_service, command_top;
 
 extern const command *const command_table[]; /* all of them; ends with NULL */
 

@@ -3,5 +3,5 @@
 
 const command *const command_table[] = {
     &command_budget, &command_completion, &command_demo,   &command_exec,    &command_help, &command_info,
-    &command_layers, &command_log,        &command_replay, &command_service, NULL,
+    &command_layers, &command_log,        &command_replay, &command_service, &command_top,  NULL,
 };

@@ -15,6 +15,7 @@
  *   device.c   a runtime for each device
  *   start.c    settings, which the launcher leaves in the environment
  *   report.c   what happened, at the end
+ *   live.c     the same while the program runs
  *
  * Locks, outermost first: device.c's, a device's `publishing`, streams.c's, mappings.c's, passed.c's, callers.c's.
  * Strata's own locks are inside all of them. */
@@ -214,6 +215,12 @@ static inline void exec_count(_Atomic uint64_t *count)
 }
 
 void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data);
+
+/* As the settings say: in which form, and where to. */
+void exec_report_now(void);
+
+/* Answers SIGUSR1 and `strata top` from now on (live.c). Once. */
+void exec_live_start(void);
 
 /* Arranges for the report at the program's end, once. After the driver was opened, so that it comes before its end. */
 void exec_report_arrange(void);

@@ -193,7 +193,7 @@ void exec_report_write(exec_report_form form, strata_write_callback write_text, 
     strata_emitter_end(&emitter);
 }
 
-static void write_report(void)
+void exec_report_now(void)
 {
     const exec_settings *settings = &exec_settings_now;
     int file = STDERR_FILENO;
@@ -212,8 +212,11 @@ static pthread_once_t arranged = PTHREAD_ONCE_INIT;
 
 static void arrange(void)
 {
-    if (exec_settings_now.report != EXEC_REPORT_NONE && atexit(write_report) != 0)
-        exec_say("there will be no report: out of host memory");
+    if (exec_settings_now.report == EXEC_REPORT_NONE)
+        return;
+    if (atexit(exec_report_now) != 0)
+        exec_say("there will be no report at the end: out of host memory");
+    exec_live_start();
 }
 
 void exec_report_arrange(void)

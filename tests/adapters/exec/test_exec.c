@@ -253,6 +253,78 @@ static void a_report_can_go_to_a_file(void **state)
     free(result);
 }
 
+typedef struct held_program {
+    pid_t process;
+    int input, output, errors;
+} held_program;
+
+/* Runs the program that waits for the end of its input, until it has memory. */
+static held_program start_holding(const char *option)
+{
+    held_program held;
+    int in[2], out[2], err[2];
+    char word[8];
+    posix_spawn_file_actions_t actions;
+    assert_true(pipe2(in, O_CLOEXEC) == 0 && pipe2(out, O_CLOEXEC) == 0 && pipe2(err, O_CLOEXEC) == 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in[0], STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out[1], STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, err[1], STDERR_FILENO);
+    char *arguments[] = {"strata",
+                         "exec",
+                         "--driver",
+                         "sim",
+                         (char *)(uintptr_t)option,
+                         "--",
+                         (char *)(uintptr_t)text_of("%s/behaviour", folder),
+                         "hold",
+                         NULL};
+    assert_int_equal(posix_spawn(&held.process, program, &actions, NULL, arguments, environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+    close(in[0]);
+    close(out[1]);
+    close(err[1]);
+    held.input = in[1];
+    held.output = out[0];
+    held.errors = err[0];
+    assert_int_equal(read(held.output, word, sizeof word), 6);
+    return held;
+}
+
+static void end_holding(const held_program *held)
+{
+    close(held->input);
+    assert_int_equal(exit_status_of(held->process), 0);
+    close(held->output);
+    close(held->errors);
+}
+
+static void a_running_program_can_be_looked_at(void **state)
+{
+    (void)state;
+    const held_program held = start_holding("--report");
+    check(run(text_of("top --once %d", (int)held.process)), 0, "live: 6291456 (6 MiB)", "");
+    check(run(text_of("top --json %d", (int)held.process)), 0, "\"live\": 6291456", "");
+    end_holding(&held);
+    check(run(text_of("top --once %d", (int)held.process)), 2, "", "does not answer");
+}
+
+static void a_signal_asks_for_a_report(void **state)
+{
+    (void)state;
+    const held_program held = start_holding("--report");
+    char text[OUTPUT_LIMIT] = "";
+    size_t used = 0;
+    kill(held.process, SIGUSR1);
+    while (!strstr(text, "live: 6291456")) {
+        const ssize_t length = read(held.errors, text + used, sizeof text - 1 - used);
+        assert_true(length > 0);
+        used += (size_t)length;
+        text[used] = '\0';
+    }
+    end_holding(&held);
+}
+
 /* ---- ways past the hooks ---- */
 
 static void a_library_bound_past_the_hooks_is_named(void **state)
@@ -421,6 +493,8 @@ int main(void)
         cmocka_unit_test(a_guard_finds_what_the_program_overwrote),
         cmocka_unit_test(a_report_names_libraries_and_what_is_left),
         cmocka_unit_test(a_report_can_go_to_a_file),
+        cmocka_unit_test(a_running_program_can_be_looked_at),
+        cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
         cmocka_unit_test(a_static_program_is_said_to_be_unseen),
         cmocka_unit_test(a_program_with_other_rights_is_said_to_be_unseen),

@@ -98,6 +98,21 @@ static void fork_with_a_driver(void)
     CHECK(DRIVER(cuMemFree)(block));
 }
 
+/* ---- a program that goes on ---- */
+
+/* Says that it has memory, and ends when its input does. */
+static void hold_memory(void)
+{
+    CUdeviceptr block;
+    char byte;
+    CHECK(DRIVER(cuMemAlloc)(&block, 6 * MIB));
+    printf("holds\n");
+    fflush(stdout);
+    while (read(STDIN_FILENO, &byte, 1) > 0)
+        ;
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
 /* ---- errors of the program ---- */
 
 static void write_past_the_end(void)
@@ -140,6 +155,7 @@ static const struct {
     {"no-context", call_without_a_context},
     {"fork", fork_with_a_driver},
     {"overrun", write_past_the_end},
+    {"hold", hold_memory},
     {"leak", keep_memory},
     {"refused", ask_until_refused},
 };

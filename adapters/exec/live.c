@@ -1,0 +1,141 @@
+/* Reports of a program that runs: on SIGUSR1, and to `strata top`, which connects to an abstract socket of the
+ * process's number and is answered if it is of the same user.
+ *
+ * One thread, which is there only if a report was asked for. It takes no signal. */
+#define _GNU_SOURCE
+#include "adapters/exec/exec.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static int listener = -1, wish = -1; /* written once, before the thread begins */
+static pid_t owner;                  /* a forked child has neither thread nor socket */
+
+/* ---- signals ---- */
+
+static void ask_for_report(int signal)
+{
+    (void)signal;
+    const int error = errno;
+    if (getpid() == owner)
+        eventfd_write(wish, 1);
+    errno = error;
+}
+
+/* A program that has use for the signal keeps it. */
+static void take_signal(void)
+{
+    struct sigaction before;
+    const struct sigaction own = {.sa_handler = ask_for_report, .sa_flags = SA_RESTART};
+    if (sigaction(SIGUSR1, NULL, &before) == 0 && !(before.sa_flags & SA_SIGINFO) && before.sa_handler == SIG_DFL)
+        sigaction(SIGUSR1, &own, NULL);
+}
+
+/* ---- answers ---- */
+
+static bool is_of_this_user(int connection)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 &&
+           (peer.uid == geteuid() || peer.uid == 0);
+}
+
+/* To a peer that may have gone, or not read: no signal, and no wait beyond a second. */
+static void send_text(const char *text, size_t length, void *data)
+{
+    int *connection = data;
+    while (*connection >= 0 && length) {
+        const ssize_t sent = send(*connection, text, length, MSG_NOSIGNAL);
+        if (sent <= 0) {
+            close(*connection);
+            *connection = -1;
+            return;
+        }
+        text += sent;
+        length -= (size_t)sent;
+    }
+}
+
+/* One letter asks: j for JSON, another for text. */
+static void answer(int connection)
+{
+    const struct timeval second = {.tv_sec = 1};
+    char letter = 0;
+    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
+    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+    if (is_of_this_user(connection) && recv(connection, &letter, 1, 0) == 1)
+        exec_report_write(letter == 'j' ? EXEC_REPORT_JSON : EXEC_REPORT_TEXT, send_text, &connection);
+    if (connection >= 0)
+        close(connection);
+}
+
+static void *serve(void *data)
+{
+    (void)data;
+    struct pollfd watched[] = {{.fd = listener, .events = POLLIN}, {.fd = wish, .events = POLLIN}};
+    for (;;) {
+        if (poll(watched, 2, -1) < 0 && errno != EINTR)
+            return NULL;
+        if (watched[0].revents & POLLIN) {
+            const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+            if (connection >= 0)
+                answer(connection);
+        }
+        if (watched[1].revents & POLLIN) {
+            eventfd_t wishes;
+            if (eventfd_read(wish, &wishes) == 0)
+                exec_report_now();
+        }
+    }
+}
+
+/* ---- starting ---- */
+
+static int open_listener(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%d", (int)owner);
+    const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
+    if (file >= 0 && bind(file, (const struct sockaddr *)&address, length) == 0 && listen(file, 4) == 0)
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+static bool start_thread(void)
+{
+    pthread_t thread;
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    sigfillset(&all);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&thread, &attributes, serve, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    return started;
+}
+
+/* What cannot be had is left out: the report at the end does not need it. */
+void exec_live_start(void)
+{
+    owner = getpid();
+    listener = open_listener();
+    wish = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (wish >= 0 && start_thread())
+        take_signal();
+}

@@ -1,0 +1,141 @@
+/* `strata top`: what a program under `strata exec --report` holds now. */
+#include "tools/command.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPTION_JSON = 256, OPTION_ONCE, OPTION_EVERY };
+
+typedef struct top_request {
+    const char *program;
+    long process;
+    double seconds;
+    bool json, once;
+} top_request;
+
+static void read_process(const struct argp_state *state, top_request *to, const char *text)
+{
+    char *end;
+    if (to->process)
+        argp_error(state, "unexpected \"%s\"", text);
+    to->process = strtol(text, &end, 10);
+    if (end == text || *end || to->process <= 0)
+        argp_error(state, "invalid process \"%s\"; expected its number", text);
+}
+
+static error_t parse(int key, char *text, struct argp_state *state)
+{
+    top_request *to = state->input;
+    char *end;
+    switch (key) {
+    case OPTION_JSON:
+        to->json = to->once = true;
+        return 0;
+    case OPTION_ONCE:
+        to->once = true;
+        return 0;
+    case OPTION_EVERY:
+        to->seconds = strtod(text, &end);
+        if (end == text || *end || !(to->seconds >= 0.1 && to->seconds <= 3600))
+            argp_error(state, "--every: invalid time \"%s\"; expected seconds, from 0.1 on", text);
+        return 0;
+    case ARGP_KEY_ARG:
+        read_process(state, to, text);
+        return 0;
+    case ARGP_KEY_END:
+        if (!to->process)
+            argp_error(state, "missing PROCESS");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp_option options[] = {
+    {"once", OPTION_ONCE, NULL, 0, "Print one report and end", 0},
+    {"every", OPTION_EVERY, "SECONDS", 0, "The time between reports; default: 1", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print one JSON object; implies --once", 0},
+    {0},
+};
+
+static const char documentation[] = "Shows what the program PROCESS holds, which runs under strata exec --report.\vThe "
+                                    "program answers the same user and "
+                                    "root. Exit status: 0; 1 if the program ended meanwhile or the output could not be "
+                                    "written; 2 if it does not run so.";
+
+static const struct argp usage = {options, parse, "PROCESS", documentation, command_common, NULL, NULL};
+static const command_values values[] = {{0}};
+
+static int open_connection(const top_request *request)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%ld", request->process);
+    const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
+    if (file >= 0 && connect(file, (const struct sockaddr *)&address, length) == 0)
+        return file;
+    if (file >= 0)
+        close(file);
+    return -1;
+}
+
+/* False: there is no such program, or it is another user's. */
+static bool print_report(const top_request *request)
+{
+    const int file = open_connection(request);
+    char text[4096];
+    ssize_t length;
+    bool any = false;
+    if (file < 0)
+        return false;
+    if (send(file, request->json ? "j" : "t", 1, MSG_NOSIGNAL) == 1)
+        while ((length = read(file, text, sizeof text)) > 0 || (length < 0 && errno == EINTR)) {
+            if (length > 0)
+                fwrite(text, 1, (size_t)length, stdout);
+            any = any || length > 0;
+        }
+    close(file);
+    return any;
+}
+
+static void wait_for_next(double seconds)
+{
+    const time_t whole = (time_t)seconds;
+    nanosleep(&(struct timespec){.tv_sec = whole, .tv_nsec = (long)((seconds - (double)whole) * 1e9)}, NULL);
+}
+
+static int run(int argc, char **argv)
+{
+    top_request request = {.program = argv[0], .seconds = 1};
+    if (!command_parse(&usage, argc, argv, 0, &request))
+        return COMMAND_USAGE;
+    const bool clear = !request.once && isatty(STDOUT_FILENO);
+    for (unsigned i = 0;; i++) {
+        if (clear)
+            printf("\033[H\033[2J"); /* to the corner, and an empty screen */
+        if (!print_report(&request)) {
+            if (i)
+                return COMMAND_FOUND;
+            fprintf(
+                stderr,
+                "%s: process %ld does not answer: it must run under strata exec --report, have called the driver, and "
+                "be of this user\n",
+                request.program, request.process);
+            return COMMAND_USAGE;
+        }
+        if (fflush(stdout) != 0 || ferror(stdout))
+            return command_lose_output(request.program, "the report", errno);
+        if (request.once)
+            return COMMAND_FINE;
+        wait_for_next(request.seconds);
+    }
+}
+
+const command command_top = {"top", "strata top", "what a program under strata exec holds now", &usage, values, run};
