@@ -15,6 +15,8 @@
 #include <string.h>
 
 static exec_device devices[EXEC_DEVICES];
+static _Atomic size_t device_bound; /* above it no device was ever ready; only grows; any thread */
+static _Atomic uint64_t changes;    /* of devices' states, and ends of contexts; any thread */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* around a change of a device's state */
 
 CUresult exec_result_of(strata_status status)
@@ -108,6 +110,9 @@ static exec_device_state start(exec_device *device, int ordinal)
         pthread_mutex_init(&device->publishing, NULL); /* again after a reset: nothing holds it then */
         state = build(device) ? EXEC_DEVICE_READY : EXEC_DEVICE_FAILED;
         atomic_store_explicit(&device->state, state, memory_order_release);
+        if (state == EXEC_DEVICE_READY && atomic_load(&device_bound) <= (size_t)ordinal)
+            atomic_store(&device_bound, (size_t)ordinal + 1);
+        atomic_fetch_add(&changes, 1);
     }
     pthread_mutex_unlock(&starting);
     return state;
@@ -129,7 +134,7 @@ static bool is_primary(CUcontext context, CUdevice ordinal)
 
 static exec_device *ready_with(CUcontext context)
 {
-    for (size_t i = 0; i < EXEC_DEVICES; i++) {
+    for (size_t i = 0; i < exec_device_bound(); i++) {
         exec_device *device = exec_device_at(i);
         if (device && device->context == context)
             return device;
@@ -153,15 +158,37 @@ static exec_here look_up(CUcontext context)
     return (exec_here){.device = device, .primary = primary};
 }
 
+/* The thread's last answer, which holds until something changes. */
+static _Thread_local struct {
+    CUcontext context;
+    uint64_t changes;
+    exec_here here;
+} last;
+
 exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
     if (!open_driver() || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
+    const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
+    if (last.context == context && last.changes == now)
+        return last.here;
     exec_device *device = ready_with(context);
-    if (device)
-        return (exec_here){.device = device, .primary = true};
-    return look_up(context);
+    const exec_here here = device ? (exec_here){.device = device, .primary = true} : look_up(context);
+    last.context = context;
+    last.changes = now; /* read before: what has changed since is seen by the next call */
+    last.here = here;
+    return here;
+}
+
+void exec_device_context_ended(void)
+{
+    atomic_fetch_add(&changes, 1);
+}
+
+size_t exec_device_bound(void)
+{
+    return atomic_load_explicit(&device_bound, memory_order_acquire);
 }
 
 exec_device *exec_device_at(size_t i)
@@ -176,7 +203,7 @@ exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
     if (!strata_driver_is_open())
         return NULL;
     strata_error_suppress_begin();
-    for (size_t i = 0; i < EXEC_DEVICES && !owner; i++) {
+    for (size_t i = 0; i < exec_device_bound() && !owner; i++) {
         exec_device *device = exec_device_at(i);
         if (device && strata_runtime_find(device->runtime, address, block) == STRATA_SUCCESS)
             owner = device;
@@ -203,6 +230,7 @@ void exec_device_was_reset(int ordinal)
     exec_streams_forget(device->context);
     pthread_mutex_lock(&starting);
     atomic_store(&device->state, EXEC_DEVICE_NONE);
+    atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
     strata_runtime_destroy(device->runtime);
     device->event = NULL;

@@ -100,8 +100,12 @@ typedef struct exec_here {
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
 
-/* The ready devices, by number; NULL: number `i` is not ready. */
+/* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. */
+size_t exec_device_bound(void);
 exec_device *exec_device_at(size_t i);
+
+/* A context has ended: another one may have its handle. */
+void exec_device_context_ended(void);
 
 /* After the primary context of a device was reset: its runtime is given up, and the next request begins anew. */
 void exec_device_was_reset(int ordinal);

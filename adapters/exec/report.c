@@ -141,7 +141,7 @@ static void emit_unaccounted(strata_emitter *emitter)
         return;
     for (exec_kind kind = 0; kind < EXEC_KINDS; kind++)
         known += exec_passed_read(kind).live;
-    for (size_t i = 0; i < EXEC_DEVICES; i++) {
+    for (size_t i = 0; i < exec_device_bound(); i++) {
         strata_usage usage;
         exec_device *device = exec_device_at(i);
         if (device && strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
@@ -180,7 +180,7 @@ void exec_report_write(exec_report_form form, strata_write_callback write_text, 
     strata_emit_count(&emitter, "process", (uint64_t)getpid());
     strata_emit_text(&emitter, "program", program_invocation_short_name);
     strata_emit_list_begin(&emitter, "devices");
-    for (size_t i = 0; i < EXEC_DEVICES; i++)
+    for (size_t i = 0; i < exec_device_bound(); i++)
         if (exec_device_at(i))
             emit_device(&emitter, exec_device_at(i));
     strata_emit_list_end(&emitter);

@@ -91,7 +91,7 @@ static void unnotice(CUstream handle)
 
 static exec_device *device_with(CUcontext context)
 {
-    for (size_t i = 0; context && i < EXEC_DEVICES; i++) {
+    for (size_t i = 0; context && i < exec_device_bound(); i++) {
         exec_device *device = exec_device_at(i);
         if (device && device->context == context)
             return device;
@@ -150,8 +150,10 @@ EXEC_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context)
 {
     __typeof__(&cuCtxDestroy_v2) real = EXEC_REAL(cuCtxDestroy_v2);
     const CUresult result = real ? real(context) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         exec_streams_forget(context);
+        exec_device_context_ended();
+    }
     return result;
 }
 
