@@ -62,7 +62,7 @@ static bool find_driver(char path[PATH_MAX])
     return found;
 }
 
-static bool open_driver(void)
+bool exec_open_driver(void)
 {
     strata_driver_failure failure;
     char path[PATH_MAX];
@@ -158,6 +158,18 @@ static exec_here look_up(CUcontext context)
     return (exec_here){.device = device, .primary = primary};
 }
 
+exec_device *exec_device_of(CUcontext context)
+{
+    CUcontext before = NULL;
+    CUdevice ordinal;
+    if (!exec_open_driver() || !strata_cu.CtxGetDevice || strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS ||
+        strata_cu.CtxSetCurrent(context) != CUDA_SUCCESS)
+        return NULL;
+    const bool known = strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES;
+    strata_cu.CtxSetCurrent(before);
+    return known && start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY ? &devices[ordinal] : NULL;
+}
+
 /* The thread's last answer, which holds until something changes. */
 static _Thread_local struct {
     CUcontext context;
@@ -168,7 +180,7 @@ static _Thread_local struct {
 exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
-    if (!open_driver() || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+    if (!exec_open_driver() || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
     if (last.context == context && last.changes == now)

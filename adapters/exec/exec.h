@@ -97,8 +97,14 @@ typedef struct exec_here {
     bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
 } exec_here;
 
+/* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
+bool exec_open_driver(void);
+
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
+
+/* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
+exec_device *exec_device_of(CUcontext context);
 
 /* The ready devices, by number, which is below the bound; NULL: number `i` is not ready. */
 size_t exec_device_bound(void);

@@ -43,6 +43,7 @@
     X(cuMipmappedArrayDestroy, "cuMipmappedArrayDestroy", 5000, false)              \
     X(cuStreamCreate, "cuStreamCreate", 2000, false)                                \
     X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, false)        \
+    X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, false)               \
     X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, false)                           \
     X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, false)                \
     X(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, true)            \

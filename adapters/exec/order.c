@@ -32,7 +32,7 @@ static bool is_idle(CUstream stream)
     return strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
 }
 
-/* A stream of another context's kind (green contexts) refuses the event: then the host waits. */
+/* Where a stream refuses the event, the host waits. */
 static void record_use(CUstream stream, void *data)
 {
     const use_of_block *use = data;
@@ -86,11 +86,15 @@ static bool legacy_is_barred(void)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/* A graph that is being captured runs after its launch, on a stream that waits. */
 static void wait_for_event(CUstream stream, void *data)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (strata_cu.StreamIsCapturing(stream, &status) == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_NONE)
-        strata_cu.StreamWaitEvent(stream, (CUevent)data, 0);
+    if (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE ||
+        strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
+        return;
+    exec_count(&exec_counts_now.late_waits);
+    strata_cu.EventSynchronize((CUevent)data);
 }
 
 static bool announce(exec_device *device)
@@ -129,7 +133,7 @@ void exec_order_new_stream(exec_device *device, CUstream stream)
     pthread_mutex_lock(&device->publishing);
     if (device->event) {
         enter(device, &scope);
-        strata_cu.StreamWaitEvent(stream, device->event, 0);
+        wait_for_event(stream, device->event);
         leave(device, &scope);
     }
     pthread_mutex_unlock(&device->publishing);

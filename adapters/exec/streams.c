@@ -5,6 +5,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"
+#include "driver/driver.h"
 
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
@@ -107,19 +108,35 @@ static CUresult destroy(CUstream stream)
     return real ? real(stream) : CUDA_ERROR_NOT_FOUND;
 }
 
-static CUresult created(CUresult result, CUstream *stream, unsigned flags)
+static CUresult notice_new(exec_device *device, CUstream stream)
+{
+    if (!notice(stream, device->context)) {
+        destroy(stream);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    exec_order_new_stream(device, stream);
+    return CUDA_SUCCESS;
+}
+
+static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 {
     if (result != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING))
         return result;
     const exec_here here = exec_device_here();
-    if (!here.primary)
-        return result;
-    if (!notice(*stream, here.device->context)) {
-        destroy(*stream);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    exec_order_new_stream(here.device, *stream);
-    return result;
+    return here.primary ? notice_new(here.device, *stream) : result;
+}
+
+/* A green context is a part of the primary one's device, and uses its memory. */
+EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
+{
+    __typeof__(&cuGreenCtxStreamCreate) real = EXEC_REAL(cuGreenCtxStreamCreate);
+    const CUresult result = real ? real(stream, green, flags, priority) : CUDA_ERROR_NOT_FOUND;
+    CUcontext context;
+    exec_device *device = NULL;
+    if (result == CUDA_SUCCESS && exec_open_driver() && strata_cu.CtxFromGreenCtx &&
+        strata_cu.CtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
+        device = exec_device_of(context);
+    return device ? notice_new(device, *stream) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)
