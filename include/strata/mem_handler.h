@@ -3,7 +3,7 @@
  *
  * cutensornetDeviceMemHandler_t, custatevecDeviceMemHandler_t, cudssDeviceMemHandler_t and cudssPinnedMemHandler_t have
  * one layout, and strata_mem_handler is it: a pointer to one is cast to the library's type. Compared with the headers
- * of cuTensorNet 2.14.0, cuStateVec 1.15.0 and cuDSS 1.0.0 (tests/adapters/mem_handler_layout.c). */
+ * of cuTensorNet 2.14.0, cuStateVec 1.15.0 and cuDSS 1.0.0 (tests/adapters/library_layouts.c). */
 #ifndef STRATA_MEM_HANDLER_H
 #define STRATA_MEM_HANDLER_H
 
@@ -33,8 +33,8 @@ typedef struct strata_mem_handler {
  * UNSUPPORTED (the stack cannot find blocks by address), OUT_OF_HOST_MEMORY, and those of the runtime. */
 STRATA_API strata_status strata_mem_handler_fill(strata_runtime *runtime, const char *name, strata_mem_handler *out);
 
-/* The same for page-locked host memory: of a runtime with the stack "pinned". Errors: also UNSUPPORTED (the stack's
- * memory cannot be read by the host). */
+/* As strata_mem_handler_fill, for page-locked host memory: of a runtime with the stack "pinned". Errors: also
+ * UNSUPPORTED (the stack's memory cannot be read by the host). */
 STRATA_API strata_status strata_mem_handler_fill_pinned(strata_runtime *runtime, const char *name,
                                                         strata_mem_handler *out);
 

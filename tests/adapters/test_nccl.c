@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "adapters/fake_nccl.h"
 #include "support/captures.h"
@@ -14,6 +15,20 @@ static fake_nccl_group_end_call group_end;
 static fake_nccl_comm comm;
 static strata_nccl_registration *registrations[4];
 
+/* Beside the program, by its path: under the address sanitizer dlopen does not see the program's run path. */
+static void *open_library(void)
+{
+    char path[4096];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+    assert_true(length > 0);
+    path[length] = '\0';
+    strcpy(strrchr(path, '/'), "/../lib/libstrata_fake_nccl.so");
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    return library;
+}
+
 static void load_nccl(void)
 {
     fake_nccl_use_call use;
@@ -21,9 +36,7 @@ static void load_nccl(void)
     test_find_driver_call("cuMemRelease", 10020, &driver.release);
     test_find_driver_call("cuMemExportToShareableHandle", 10020, &driver.export_handle);
     test_find_driver_call("cuMemGetAddressRange", 3020, &driver.address_range);
-    void *library = dlopen("libstrata_fake_nccl.so", RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-        fail_msg("%s", dlerror());
+    void *library = open_library();
     void *found = dlsym(library, "fake_nccl_use");
     memcpy(&use, &found, sizeof use);
     found = dlsym(library, "fake_nccl_group_end");
