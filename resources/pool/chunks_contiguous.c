@@ -60,7 +60,7 @@ static CUresult place(pool_chunk_store *store, pool_chunk *out, const char **cal
     out->unmapped = result != CUDA_SUCCESS;
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
-        result = pool_chunk_store_give_access(store, out->address, bytes);
+        result = store->source->give_access(store, out->address, bytes); /* of the mapped source */
     }
     return result;
 }
