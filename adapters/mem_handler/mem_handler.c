@@ -34,7 +34,7 @@ static int allocate(void *context, void **address, size_t bytes, CUstream stream
                                     .stream = stream,
                                     .tag = atomic_load_explicit(&workspace, memory_order_relaxed)};
     if (!address)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "a memory handler: address is NULL");
+        return (int)strata_fail(STRATA_ERROR_INVALID_VALUE, "a memory handler: address is NULL");
     *address = NULL;
     const strata_status status = strata_runtime_allocate_request(context, &request, &block);
     if (status == STRATA_SUCCESS)

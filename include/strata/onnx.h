@@ -53,7 +53,7 @@ struct OrtStatus;
 
 /* The layout of OrtAllocator in onnxruntime_c_api.h since 1.25: `shrink` came then, `get_stats` and `alloc_on_stream`
  * in 1.23, `reserve` in 1.18, each at the end. ONNX Runtime reads no member that `version` does not have. A pointer to
- * it is cast to OrtAllocator *. */
+ * it is cast to OrtAllocator *. Tried with the library of 1.32.0: tests/adapters/test_onnx_library.c. */
 typedef struct strata_onnx_ort_allocator {
     uint32_t version;
     void *(*alloc)(struct strata_onnx_ort_allocator *self, size_t bytes);
