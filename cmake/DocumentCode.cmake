@@ -1,3 +1,19 @@
+# strata_document_code(DOCUMENT OUTPUT): writes the first block of C of a document to a file, so that what the document
+# recommends is compiled and run.
+function(strata_document_code document output)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
+  file(READ "${document}" text)
+  string(FIND "${text}" "```c\n" start)
+  if(start LESS 0)
+    message(FATAL_ERROR "${document} has no block of C")
+  endif()
+  string(SUBSTRING "${text}" ${start} -1 text)
+  string(SUBSTRING "${text}" 5 -1 text)
+  string(FIND "${text}" "```\n" end)
+  string(SUBSTRING "${text}" 0 ${end} text)
+  file(CONFIGURE OUTPUT "${output}" CONTENT "${text}" @ONLY)
+endfunction()
+
 # strata_document_blocks(DOCUMENT PRELUDE RESULT): writes every block of C of a document to a file of its own, behind an
 # include of PRELUDE, and appends their paths to the list RESULT. Each block is a translation unit: what a document shows
 # compiles.
@@ -22,24 +38,4 @@ function(strata_document_blocks document prelude result)
     string(FIND "${text}" "```c\n" start)
   endwhile()
   set(${result} ${files} PARENT_SCOPE)
-endfunction()
-
-# strata_document_code(DOCUMENT OUTPUT [NUMBER]): writes a block of C of a document, the first one or that of the number,
-# to a file, so that what the document recommends is compiled and run.
-function(strata_document_code document output)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
-  file(READ "${document}" text)
-  set(number 1 ${ARGN})
-  list(GET number -1 number)
-  foreach(block RANGE 1 ${number})
-    string(FIND "${text}" "```c\n" start)
-    if(start LESS 0)
-      message(FATAL_ERROR "${document} has no block of C of number ${block}")
-    endif()
-    string(SUBSTRING "${text}" ${start} -1 text)
-    string(SUBSTRING "${text}" 5 -1 text)
-  endforeach()
-  string(FIND "${text}" "```\n" end)
-  string(SUBSTRING "${text}" 0 ${end} text)
-  file(CONFIGURE OUTPUT "${output}" CONTENT "${text}" @ONLY)
 endfunction()
