@@ -1,4 +1,4 @@
-/* Counting the captures and graphs that keep a block. */
+/* Counting the captures, graphs and registrations that keep a block. */
 #include "runtime/kept_blocks.h"
 
 #include "core/base/error.h"
@@ -11,7 +11,9 @@
 
 typedef struct strata_kept_block {
     uint32_t slot;
-    uint32_t count, refusing; /* captures and graphs; those that refuse frees */
+    uint32_t count, refusing; /* keepers; graphs that refuse frees */
+    uint32_t registered;      /* of the keepers, registrations */
+    const char *library;      /* of the last one; static */
     bool freed;               /* by the program */
     bool marked;              /* before it came here: a pool's block, whose mark stays */
     uint64_t round;           /* in which its free was tried last */
@@ -153,6 +155,18 @@ void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, boo
         one->refusing = refuse ? one->refusing + 1 : one->refusing - 1;
 }
 
+void strata_kept_register(strata_kept_blocks *kept, const strata_block *block, const char *library)
+{
+    kept_block *one = find(kept, block->id);
+    one->registered++;
+    one->library = library;
+}
+
+void strata_kept_unregister(strata_kept_blocks *kept, const strata_block *block)
+{
+    find(kept, block->id)->registered--;
+}
+
 bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id)
 {
     return find(kept, id) || find_due(kept, id);
@@ -162,6 +176,17 @@ bool strata_kept_is_freed(const strata_kept_blocks *kept, strata_block_id id)
 {
     const kept_block *one = find(kept, id);
     return one ? one->freed : find_due(kept, id) != NULL;
+}
+
+static __attribute__((cold)) strata_status refuse_registered(const kept_block *one)
+{
+    const strata_block *block = &one->block;
+    strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
+    return strata_error_raise(error,
+                              "block 0x%llx (tag \"%s\", generation %llu) is registered with %s; deregister it before "
+                              "the free",
+                              (unsigned long long)block->address, strata_tag_name(block->tag),
+                              (unsigned long long)block->id.generation, one->library);
 }
 
 strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
@@ -174,6 +199,8 @@ strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *tab
     if (!one || one->freed)
         return strata_block_refuse(table, block, STRATA_ERROR_DOUBLE_FREE);
     strata_status status = strata_check_block_facts(&one->block, block);
+    if (status == STRATA_SUCCESS && one->registered)
+        return refuse_registered(one);
     if (status == STRATA_SUCCESS && one->refusing) {
         strata_error *error = strata_block_error(STRATA_ERROR_BLOCK_IN_USE, block);
         status = strata_error_raise(error,

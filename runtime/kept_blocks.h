@@ -1,5 +1,5 @@
-/* The blocks that captures and graphs keep, and how often. A kept block is marked in its entry (core/blocks/blocks.h):
- * only a free of a marked block looks here. */
+/* The blocks that captures, graphs and registrations keep, and how often. A kept block is marked in its entry
+ * (core/blocks/blocks.h): only a free of a marked block looks here. */
 #ifndef STRATA_RUNTIME_KEPT_BLOCKS_H
 #define STRATA_RUNTIME_KEPT_BLOCKS_H
 
@@ -37,11 +37,15 @@ struct strata_kept_block *strata_kept_next_due(strata_kept_blocks *kept, const s
 /* One that keeps the block refuses its free from now on, or no longer. */
 void strata_kept_refuse(strata_kept_blocks *kept, const strata_block *block, bool refuse);
 
+/* A library has registered the block, which is kept: its free is refused until as many calls took that back. */
+void strata_kept_register(strata_kept_blocks *kept, const strata_block *block, const char *library);
+void strata_kept_unregister(strata_kept_blocks *kept, const strata_block *block);
+
 bool strata_kept_has(const strata_kept_blocks *kept, strata_block_id id);
 bool strata_kept_is_freed(const strata_kept_blocks *kept, strata_block_id id);
 
-/* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (one that keeps it refuses), DOUBLE_FREE,
- * and of wrong facts. *found: false if the block is not here. */
+/* The program frees a kept block: the last drop says so. Errors: BLOCK_IN_USE (one that keeps it refuses; it is
+ * registered), DOUBLE_FREE, and of wrong facts. *found: false if the block is not here. */
 strata_status strata_kept_free(strata_kept_blocks *kept, const strata_table *table, const strata_block *block,
                                bool *found);
 

@@ -25,7 +25,7 @@ typedef struct strata_pool_block_map {
 typedef struct strata_captures {
     strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
     _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
-    _Atomic bool used;     /* a pool or a capture was made; for good */
+    _Atomic bool used;     /* a pool or a capture was made, or a block registered; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_pool_block_map pool_blocks;

@@ -72,6 +72,7 @@ typedef enum strata_lock_rank {
     STRATA_RANK_ACCOUNT_COUNTS,   /* what is in use in an account at once */
     STRATA_RANK_LIBRARIES,        /* the handles of a set of libraries; held for moments */
     STRATA_RANK_LIBRARY_KINDS,    /* the kinds of libraries; held for moments */
+    STRATA_RANK_ONNX_BINDING,     /* the runtime that ONNX Runtime's functions are bound to; held for moments */
     STRATA_RANK_LEAF,             /* the lock bit of a block's entry */
     STRATA_RANK_COUNT
 } strata_lock_rank;

@@ -58,10 +58,14 @@ typedef struct strata_pool_options {
     size_t peer_count;
     bool all_peers; /* instead: each with cuDeviceCanAccessPeer */
     strata_pool_preference prefer;
+    uint64_t contiguous; /* bytes, at least 1 MiB: blocks of this size and more lie in one cuMemCreate each, with every
+                            exportable handle type of the device (file descriptor; fabric, where the machine makes such
+                            handles), rounded up to the device's granularity, and counted so by budgets. Such a chunk is
+                            another block's only after the free, and as a whole; 0: none */
 } strata_pool_options;
 
-/* Makes the layer. Building it into a stack can fail with UNSUPPORTED (an export type or peers over another layer
- * or without virtual memory management; handles that the device does not make; a peer without access),
+/* Makes the layer. Building it into a stack can fail with UNSUPPORTED (an export type, peers or contiguous blocks over
+ * another layer or without virtual memory management; handles that the device does not make; a peer without access),
  * INVALID_VALUE (no such peer), DRIVER, OUT_OF_MEMORY (of addresses). */
 STRATA_API strata_status strata_pool_create(int ordinal, const strata_pool_options *options, strata_resource **out);
 

@@ -31,8 +31,11 @@
 #include <strata/libraries.h>
 #include <strata/logging.h>
 #include <strata/managed.h>
+#include <strata/mem_handler.h>
+#include <strata/nccl.h>
 #include <strata/null.h>
 #include <strata/nvtx.h>
+#include <strata/onnx.h>
 #include <strata/pinned.h>
 #include <strata/pinned_pool.h>
 #include <strata/pool.h>

@@ -82,17 +82,29 @@ static bool make_for_unknown(pool *self, pool_thread_cache *local, pool_stream_c
     return true;
 }
 
-static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, const strata_request *request,
-                                        strata_stream_ref stream, strata_block *out)
+static pool_need need_for(const pool *self, const strata_request *request, const strata_stream_ref *stream)
 {
-    uint32_t slot;
-    const pool_need need = {
-        .stream = &stream,
+    pool_need need = {
+        .stream = stream,
         .budget_limit = UINT64_MAX,
         .side = request->bytes < POOL_SMALL_BLOCK ? POOL_SMALL : POOL_LARGE,
         .bytes = pool_granules_for(request->bytes) * POOL_GRANULE,
         .alignment = request->alignment > POOL_GRANULE ? request->alignment : POOL_GRANULE,
     };
+    const uint64_t whole = pool_contiguous_bytes(self, need.bytes);
+    if (whole) {
+        need.side = POOL_CONTIGUOUS;
+        need.bytes = whole;
+        need.alignment = need.alignment > self->store.granule ? need.alignment : POOL_GRANULE;
+    }
+    return need;
+}
+
+static strata_status allocate_from_heap(pool *self, pool_thread_cache *local, const strata_request *request,
+                                        strata_stream_ref stream, strata_block *out)
+{
+    uint32_t slot;
+    const pool_need need = need_for(self, request, &stream);
     strata_status status = pool_find(self, &need, request, &slot);
     if (status != STRATA_SUCCESS)
         return status;

@@ -1,8 +1,9 @@
 /* Sources of chunks, physical memory made and returned as a whole:
  *
- *     chunks_mapped.c    virtual memory management; mapped where needed: remappable
- *     chunks_upstream.c  blocks of the layer below the pool: fixed
- *     chunks_malloc.c    cuMemAlloc, on a device without virtual memory management: fixed
+ *     chunks_mapped.c      virtual memory management; mapped where needed: remappable
+ *     chunks_upstream.c    blocks of the layer below the pool: fixed
+ *     chunks_malloc.c      cuMemAlloc, on a device without virtual memory management: fixed
+ *     chunks_contiguous.c  beside the first: a chunk for each large block, at addresses of its own
  *
  * Remappable sources are called with map_lock held; fixed ones without a lock, since they may call layers outside
  * Strata. */
@@ -23,6 +24,7 @@ typedef struct pool_sharing {
     strata_export_type export_type;
     uint64_t peers; /* see peers.h */
     bool all_peers;
+    uint64_t contiguous; /* blocks of this size and more have a chunk each; 0: none */
 } pool_sharing;
 
 typedef struct pool_chunk_source {
@@ -36,10 +38,11 @@ typedef struct pool_chunk_source {
     /* After the last chunk was dropped or could not be, and after a failed open. */
     void (*close)(struct pool_chunk_store *store);
 
-    /* make: `bytes` is a multiple of the granule; sets the source's members and a fixed chunk's address. drop: no work
-     * can touch the chunk. Errors: OUT_OF_MEMORY, DRIVER, those of layers below. */
+    /* make: `bytes` is a multiple of the granule; sets the source's members and the address of a fixed or contiguous
+     * chunk. drop: no work can touch the chunk; after an error it may be tried again. Errors: OUT_OF_MEMORY, DRIVER,
+     * those of layers below. */
     strata_status (*make)(struct pool_chunk_store *store, uint64_t bytes, struct pool_chunk *out);
-    strata_status (*drop)(struct pool_chunk_store *store, const struct pool_chunk *chunk);
+    strata_status (*drop)(struct pool_chunk_store *store, struct pool_chunk *chunk);
 
     /* Remappable sources. Memory is accessible only after give_access. */
     CUresult (*map)(struct pool_chunk_store *store, const struct pool_chunk *chunk, CUdeviceptr address);
@@ -52,6 +55,7 @@ typedef struct pool_chunk_source {
     strata_status (*drain)(struct pool_chunk_store *store);
 } pool_chunk_source;
 
-extern const pool_chunk_source pool_chunk_source_mapped, pool_chunk_source_upstream, pool_chunk_source_malloc;
+extern const pool_chunk_source pool_chunk_source_mapped, pool_chunk_source_upstream, pool_chunk_source_malloc,
+    pool_chunk_source_contiguous;
 
 #endif

@@ -15,6 +15,7 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
     const bool maps = !pool->upstream && device->info.virtual_memory;
     const char *needs = sharing->export_type != STRATA_EXPORT_NONE ? "export"
                         : sharing->peers || sharing->all_peers     ? "peers"
+                        : sharing->contiguous                      ? "contiguous"
                                                                    : NULL;
     if (needs && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
@@ -43,9 +44,10 @@ strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *po
 static void destroy_chunk(pool_chunk_store *store, uint32_t chunk)
 {
     const pool_chunk *at = &store->chunks[chunk];
-    for (int i = 0; i < DESTROY_TRIES && store->source->remappable && at->address; i++)
+    const bool remappable = store->source->remappable && !at->contiguous;
+    for (int i = 0; i < DESTROY_TRIES && remappable && at->address; i++)
         pool_chunk_store_unmap(store, &chunk, 1);
-    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(store->source->remappable && at->address); i++)
+    for (int i = 0; i < DESTROY_TRIES && pool_chunk_bytes(at) && !(remappable && at->address); i++)
         pool_chunk_store_drop(store, chunk);
 }
 
@@ -130,9 +132,14 @@ strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, 
     return store->source->make(store, bytes, out);
 }
 
-strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk)
+static const pool_chunk_source *source_of(const pool_chunk_store *store, const pool_chunk *chunk)
 {
-    return store->source->drop(store, chunk);
+    return chunk->contiguous ? &pool_chunk_source_contiguous : store->source;
+}
+
+strata_status pool_chunk_store_return(pool_chunk_store *store, pool_chunk *chunk)
+{
+    return source_of(store, chunk)->drop(store, chunk);
 }
 
 static CUresult result_of(strata_status status)
@@ -143,25 +150,42 @@ static CUresult result_of(strata_status status)
     return error ? error : status == STRATA_ERROR_OUT_OF_MEMORY ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_UNKNOWN;
 }
 
-CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory)
+/* `made` is the chunk to be, without its memory. */
+static CUresult make(pool_chunk_store *store, pool_chunk *made, uint32_t *chunk, bool *no_host_memory,
+                     const char **call)
 {
     *chunk = pool_chunk_store_number(store);
     *no_host_memory = !*chunk;
     if (!*chunk)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    pool_chunk made;
     strata_error_suppress_begin();
-    const CUresult result = result_of(pool_chunk_store_request(store, bytes, &made));
+    const CUresult result = result_of(source_of(store, made)->make(store, pool_chunk_bytes(made), made));
+    if (result != CUDA_SUCCESS)
+        *call = strata_error_suppressed()->driver_call;
     strata_error_suppress_end(false);
     if (result != CUDA_SUCCESS) {
         pool_chunk_store_forget(store, *chunk);
         *chunk = 0;
         return result;
     }
-    made.in_hand = true;
-    store->chunks[*chunk] = made;
-    store->reserved += bytes;
+    store->chunks[*chunk] = *made;
+    store->reserved += pool_chunk_bytes(made);
     return CUDA_SUCCESS;
+}
+
+CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory)
+{
+    pool_chunk made = {.units = pool_chunk_units(bytes), .in_hand = true};
+    const char *call;
+    return make(store, &made, chunk, no_host_memory, &call);
+}
+
+CUresult pool_chunk_store_make_contiguous(pool_chunk_store *store, uint64_t bytes, uint64_t alignment, uint32_t *chunk,
+                                          bool *no_host_memory, const char **call)
+{
+    store->contiguous_alignment = alignment > store->granule ? alignment : store->granule;
+    pool_chunk made = {.units = pool_chunk_units(bytes), .contiguous = true, .useless = true};
+    return make(store, &made, chunk, no_host_memory, call);
 }
 
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address)
@@ -208,5 +232,6 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk)
 
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out)
 {
-    return store->source->share(store, &store->chunks[chunk], out);
+    const pool_chunk *shared = &store->chunks[chunk];
+    return source_of(store, shared)->share(store, shared, out);
 }

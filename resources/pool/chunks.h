@@ -18,18 +18,20 @@ typedef struct pool_chunk {
         pool_below *below;                   /* fixed; NULL: not of a layer below */
         uint32_t next;                       /* next unused number */
     };
-    CUdeviceptr address;  /* 0: unmapped */
-    uint32_t units;       /* 0: unused number */
-    uint32_t held : 28;   /* holds (hold.c) */
-    uint32_t side : 1;    /* fixed: pool_side of its extents */
-    uint32_t leaving : 1; /* a thread is returning it */
-    uint32_t useless : 1; /* fixed, in no extent: can only be returned */
-    uint32_t in_hand : 1; /* unmapped; a thread is about to map it */
+    CUdeviceptr address;     /* 0: unmapped */
+    uint32_t units;          /* 0: unused number */
+    uint32_t held : 26;      /* holds (hold.c) */
+    uint32_t side : 1;       /* fixed: pool_side of its extents */
+    uint32_t leaving : 1;    /* a thread is returning it */
+    uint32_t useless : 1;    /* fixed or contiguous, in no extent: can only be returned */
+    uint32_t in_hand : 1;    /* unmapped; a thread is about to map it */
+    uint32_t contiguous : 1; /* of one block at a time; mapped at `address` until it is returned */
+    uint32_t unmapped : 1;   /* contiguous: a part of its return is done */
 } pool_chunk;
 
 _Static_assert(sizeof(pool_chunk) == 24, "a block of some MiB can afford its share of a chunk");
 
-enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 28) - 1 };
+enum { POOL_CHUNK_UNIT = 512, POOL_CHUNK_HOLDS = (1 << 26) - 1 };
 #define POOL_CHUNK_MOST ((uint64_t)UINT32_MAX * POOL_CHUNK_UNIT)
 
 static inline uint64_t pool_chunk_bytes(const pool_chunk *chunk)
@@ -47,7 +49,9 @@ typedef struct pool_chunk_store {
     const pool_chunk_source *source;
     strata_resource *pool;
     CUmemAllocationProp properties;
-    uint64_t peers; /* with access; see peers.h */
+    CUmemAllocationProp contiguous; /* of contiguous chunks; guarded by map_lock, as the next */
+    uint64_t contiguous_alignment;  /* of the next contiguous chunk's address */
+    uint64_t peers;                 /* with access; see peers.h */
     CUdeviceptr base;
     uint64_t bytes;     /* of addresses */
     uint64_t granule;   /* of mappings; smallest chunk */
@@ -82,6 +86,10 @@ void pool_chunk_store_close(pool_chunk_store *store);
 /* OUT_OF_MEMORY with *no_host_memory: there was none. */
 CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t *chunk, bool *no_host_memory);
 
+/* A contiguous chunk, mapped and accessible. *call: what failed. */
+CUresult pool_chunk_store_make_contiguous(pool_chunk_store *store, uint64_t bytes, uint64_t alignment, uint32_t *chunk,
+                                          bool *no_host_memory, const char **call);
+
 /* Accessible after give_access. */
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
 
@@ -90,7 +98,7 @@ CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr addre
 /* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
 
-/* Returns an unmapped chunk. */
+/* Returns an unmapped chunk, or a contiguous one. */
 CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 
 /* An int (file descriptor) or a CUmemFabricHandle, by export type. */
@@ -99,7 +107,7 @@ CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *
 /* Fixed chunks: a number (0 without host memory); request and return, without a lock; giving the number back. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
 strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
-strata_status pool_chunk_store_return(pool_chunk_store *store, const pool_chunk *chunk);
+strata_status pool_chunk_store_return(pool_chunk_store *store, pool_chunk *chunk);
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);
 
 #endif

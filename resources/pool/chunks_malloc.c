@@ -32,7 +32,7 @@ static strata_status malloc_make(pool_chunk_store *store, uint64_t bytes, pool_c
                : strata_fail_driver(result, "cuMemAlloc", "taking %s of memory", strata_size_text(bytes).text);
 }
 
-static strata_status malloc_drop(pool_chunk_store *store, const pool_chunk *chunk)
+static strata_status malloc_drop(pool_chunk_store *store, pool_chunk *chunk)
 {
     strata_call_scope scope;
     strata_status status =

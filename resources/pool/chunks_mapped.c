@@ -30,6 +30,14 @@ static CUmemAllocationProp properties_of(const strata_device *device, strata_exp
     };
 }
 
+static CUmemAllocationHandleType all_handle_types(const strata_device *device)
+{
+    unsigned types = CU_MEM_HANDLE_TYPE_NONE;
+    types |= device->info.mapped_fd_handles ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : 0;
+    types |= device->info.mapped_fabric_handles ? CU_MEM_HANDLE_TYPE_FABRIC : 0;
+    return (CUmemAllocationHandleType)types;
+}
+
 static strata_status check_export(const strata_device *device, strata_export_type type)
 {
     const bool fabric = type == STRATA_EXPORT_FABRIC;
@@ -60,7 +68,8 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
         status = pool_peers_resolve(store->device, sharing->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
-    store->properties = properties_of(store->device, sharing->export_type);
+    store->properties = store->contiguous = properties_of(store->device, sharing->export_type);
+    store->contiguous.requestedHandleTypes = all_handle_types(store->device);
     strata_call_scope scope;
     status = strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
     if (status != STRATA_SUCCESS)
@@ -99,7 +108,7 @@ static strata_status mapped_make(pool_chunk_store *store, uint64_t bytes, pool_c
                : strata_fail_driver(result, "cuMemCreate", "making %s of memory", strata_size_text(bytes).text);
 }
 
-static strata_status mapped_drop(pool_chunk_store *store, const pool_chunk *chunk)
+static strata_status mapped_drop(pool_chunk_store *store, pool_chunk *chunk)
 {
     (void)store;
     CUresult result = strata_cu.MemRelease(chunk->handle);

@@ -145,7 +145,7 @@ static strata_status upstream_make(pool_chunk_store *store, uint64_t bytes, pool
     return status;
 }
 
-static strata_status upstream_drop(pool_chunk_store *store, const pool_chunk *chunk)
+static strata_status upstream_drop(pool_chunk_store *store, pool_chunk *chunk)
 {
     const strata_status status = give(store, &chunk->below->block);
     if (status == STRATA_SUCCESS)

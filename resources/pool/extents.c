@@ -150,8 +150,12 @@ static uint64_t largest_on(const pool_heap *heap, pool_side side)
 
 uint64_t pool_heap_largest(const pool_heap *heap)
 {
-    const uint64_t large = largest_on(heap, POOL_LARGE), small = largest_on(heap, POOL_SMALL);
-    return large > small ? large : small;
+    uint64_t largest = 0;
+    for (int side = 0; side < POOL_SIDES; side++) {
+        const uint64_t here = largest_on(heap, (pool_side)side);
+        largest = here > largest ? here : largest;
+    }
+    return largest;
 }
 
 /* ---- lists by stream ---- */

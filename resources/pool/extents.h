@@ -6,8 +6,8 @@
  *     free    in a tree: complete, of the one stream that it waits for, or multi-stream
  *     hole    addresses without memory
  *
- * There is one range, or one for each fixed chunk. An extent is an entry of the stack's table: making a block of it
- * copies nothing.
+ * There is one range for each side, and one for each fixed or contiguous chunk. An extent is an entry of the stack's
+ * table: making a block of it copies nothing.
  *
  * Trees are treaps ordered by size, then address: one descent finds the lowest best fit. Priorities are hashes of
  * extent numbers: equal requests make equal trees.
@@ -28,6 +28,7 @@ enum { POOL_GRANULE = 512 };
 typedef enum pool_side {
     POOL_LARGE,
     POOL_SMALL,
+    POOL_CONTIGUOUS, /* blocks with a chunk each (contiguous.c): the ranges are the chunks, and there are no holes */
     POOL_SIDES,
 } pool_side;
 
@@ -115,7 +116,10 @@ static inline CUdeviceptr pool_address_of(const strata_entry *entry)
 
 static inline uint64_t pool_free_bytes(const pool_heap *heap)
 {
-    return heap->halves[POOL_LARGE].free_bytes + heap->halves[POOL_SMALL].free_bytes;
+    uint64_t bytes = 0;
+    for (int side = 0; side < POOL_SIDES; side++)
+        bytes += heap->halves[side].free_bytes;
+    return bytes;
 }
 
 /* Bytes with memory. */

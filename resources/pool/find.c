@@ -67,6 +67,8 @@ enum {
     PROGRESS = 4,   /* if memory found to be complete is reused, */
     WAITS = 8,      /* or memory behind a wait */
     ON_HOST = 16,   /* waits on the host in the last round, before a refusal */
+    PART = 32,      /* for a block that may share a chunk, */
+    WHOLE = 64,     /* or has one */
 };
 
 static const struct pool_step {
@@ -79,20 +81,23 @@ static const struct pool_step {
     {"a magazine, behind one wait for all of it", find_in_depot, SHORT, WAITS},
     {"what the thread keeps for the stream", find_in_cache, SHORT, 0},
     {"what all threads keep, with neighbours joined", find_own_run, MAP, 0},
-    {"new memory, where polls are costly", pool_grow_ahead, MAP, REMAPPABLE | PROGRESS},
+    {"new memory, where polls are costly", pool_grow_ahead, MAP, REMAPPABLE | PROGRESS | PART},
     {"what a poll finds complete", pool_find_finished, MAP, PROGRESS},
     {"memory of other streams, behind a wait or followed", pool_find_others, MAP, 0},
-    {"new memory, as much as is allowed", pool_grow, MAP, REMAPPABLE},
-    {"free memory, moved", pool_move, MAP, REMAPPABLE | ON_HOST},
+    {"new memory, as much as is allowed", pool_grow, MAP, REMAPPABLE | PART},
+    {"free memory, moved", pool_move, MAP, REMAPPABLE | PART | ON_HOST},
+    {"a chunk for the block alone", pool_make_contiguous, MAP, WHOLE | ON_HOST},
     {"memory of the layer below", pool_find_fixed, NONE, FIXED | ON_HOST},
 };
 
 enum { STEPS = sizeof steps / sizeof steps[0], MOST_TRIES = 100 };
 
-static bool applies(const pool *self, const struct pool_step *step)
+static bool applies(const pool_search *search, const struct pool_step *step)
 {
-    const bool remappable = self->store.source->remappable;
+    const pool *self = search->self;
+    const bool remappable = self->store.source->remappable, whole = search->need->side == POOL_CONTIGUOUS;
     return !((step->needs & REMAPPABLE && !remappable) || (step->needs & FIXED && remappable) ||
+             (step->needs & PART && whole) || (step->needs & WHOLE && !whole) ||
              (step->needs & PROGRESS && !self->takes_finished) || (step->needs & WAITS && !self->waits));
 }
 
@@ -100,7 +105,7 @@ static pool_result take_steps(pool_search *search, step_lock lock)
 {
     pool_result found = POOL_NOTHING;
     for (size_t i = 0; i < STEPS && found == POOL_NOTHING && !search->outcome->initial; i++)
-        if (steps[i].lock == lock && applies(search->self, &steps[i]))
+        if (steps[i].lock == lock && applies(search, &steps[i]))
             found = steps[i].take(search);
     return found;
 }
@@ -128,14 +133,20 @@ static bool other_side_may_serve(pool *self, pool_side side, const pool_need *ne
     return may;
 }
 
+/* Of a contiguous block: none. */
+static pool_side other_side(pool_side side)
+{
+    return side == POOL_CONTIGUOUS ? side : side == POOL_SMALL ? POOL_LARGE : POOL_SMALL;
+}
+
 static pool_result search_other_side(const pool_search *search)
 {
     const pool_outcome *outcome = search->outcome;
     pool_need need = *search->need;
     pool_search there = *search;
-    need.side = search->need->side == POOL_SMALL ? POOL_LARGE : POOL_SMALL;
+    need.side = other_side(need.side);
     there.need = &need;
-    if (outcome->result != CUDA_ERROR_OUT_OF_MEMORY || outcome->initial ||
+    if (outcome->result != CUDA_ERROR_OUT_OF_MEMORY || outcome->initial || need.side == POOL_CONTIGUOUS ||
         !other_side_may_serve(search->self, need.side, search->need))
         return POOL_NOTHING;
     return search_locked(&there);
@@ -285,6 +296,8 @@ static strata_status find(pool *self, const pool_need *need, const strata_reques
 strata_status pool_find(pool *self, const pool_need *need, const strata_request *request, uint32_t *slot)
 {
     pool_decay_step_if_due(self);
+    if (need->side == POOL_CONTIGUOUS && pool_lacks_initial(self, need))
+        pool_reserve_initial(self);
     strata_status status = find(self, need, request, slot);
     if (status == STRATA_SUCCESS)
         pool_decay_record(self, *slot);

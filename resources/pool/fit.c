@@ -66,9 +66,17 @@ static bool is_wasteful(const pool *self, const pool_need *need, uint32_t fit)
            bytes > self->chunk_bytes && bytes > need->bytes / 1000 * POOL_FIXED_FIT;
 }
 
+/* A contiguous extent is never cut: what is left of its chunk would be another block's. */
+static bool is_whole(const pool *self, const pool_need *need, uint32_t fit)
+{
+    const strata_entry *entry = pool_entry(&self->heap, fit);
+    return pool_bytes_of(entry) == need->bytes && !(pool_address_of(entry) & (need->alignment - 1));
+}
+
 pool_result pool_take_fit(pool *self, const pool_need *need, uint32_t fit, uint32_t *slot)
 {
-    if (!fit || is_wasteful(self, need, fit))
+    const bool contiguous = need->side == POOL_CONTIGUOUS;
+    if (!fit || is_wasteful(self, need, fit) || (contiguous && !is_whole(self, need, fit)))
         return POOL_NOTHING;
     pool_heap_take(&self->heap, fit);
     *slot = pool_cut_out(self, fit, need);
@@ -93,6 +101,8 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 
 pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, uint32_t *slot)
 {
+    if (need->side == POOL_CONTIGUOUS)
+        return POOL_NOTHING;
     const CUdeviceptr start = pool_heap_find_run(&self->heap, need->side, timeline, pool_room_for(need));
     if (!start || is_wasteful(self, need, pool_heap_around(&self->heap, start)))
         return POOL_NOTHING;

@@ -173,7 +173,7 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
 
 /* ---- new memory ---- */
 
-static uint64_t most_to_be_had(const pool *self, const pool_outcome *outcome)
+uint64_t pool_most_to_be_had(const pool *self, const pool_outcome *outcome)
 {
     const uint64_t most = pool_most_reserved(self), total = self->device->info.total_bytes;
     const uint64_t there = outcome->refused && outcome->ceiling < total ? outcome->ceiling : total;
@@ -194,7 +194,7 @@ static uint64_t bytes_to_grow(pool *self, const pool_need *need, const pool_fit 
     return bytes > fit->needed ? bytes : fit->needed;
 }
 
-static bool enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome)
+bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome)
 {
     strata_error_suppress_begin();
     const strata_status status =
@@ -232,7 +232,7 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
     const uint64_t reserved = self->store.reserved;
     if (reserved > most || !take_hole_for(self, need, outcome->own_only, most - reserved, NULL, &fit))
         return POOL_NOTHING;
-    if (!enter_scope(self, &scope, outcome)) {
+    if (!pool_enter_scope(self, &scope, outcome)) {
         give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
@@ -337,7 +337,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
     if (!take_possible_hole(self, need, making, may_wait, outcome, &fit))
         return POOL_NOTHING;
     const pool_remap_terms how = terms_for(&fit, may_wait);
-    if (!enter_scope(self, &scope, outcome)) {
+    if (!pool_enter_scope(self, &scope, outcome)) {
         give_hole_back(self, &fit);
         return POOL_NOTHING;
     }
@@ -397,7 +397,7 @@ pool_result pool_grow(pool_search *search)
     if (self->takes_finished) /* even if memory grows: shows the stream's progress */
         pool_poll_own(self, &need);
     pool_making *making = &search->making;
-    *making = (pool_making){.allowed = pool_allowed(self, &need), .most = most_to_be_had(self, outcome)};
+    *making = (pool_making){.allowed = pool_allowed(self, &need), .most = pool_most_to_be_had(self, outcome)};
     const uint64_t cheap = making->allowed < making->most ? making->allowed : making->most;
     const pool_result found = grow(self, &need, cheap, outcome, search->slot);
     outcome->initial = found == POOL_NOTHING && pool_lacks_initial(self, &need);
@@ -412,7 +412,7 @@ pool_result pool_move(pool_search *search)
     pool_making *making = &search->making;
     pool_result found = POOL_NOTHING;
     for (int tries = 0; tries < 2 && found == POOL_NOTHING && !outcome->no_host_memory; tries++) {
-        making->most = most_to_be_had(self, outcome);
+        making->most = pool_most_to_be_had(self, outcome);
         making->allowed = making->allowed < making->most ? making->allowed : making->most;
         if (tries && !outcome->refused)
             break;

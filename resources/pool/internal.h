@@ -91,6 +91,7 @@ typedef struct pool {
         strata_pool_preference prefer;
         pool_sharing sharing;
     } given;                             /* options, defaults by source; constant */
+    uint64_t contiguous_bytes;           /* blocks from here on have a chunk each; 0: none; constant */
     uint64_t chunk_bytes;                /* largest chunk for several requests; constant once started */
     strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
@@ -123,8 +124,8 @@ typedef struct pool {
 
 typedef struct pool_need {
     const strata_stream_ref *stream;
-    uint64_t bytes;     /* a multiple of POOL_GRANULE */
-    uint64_t alignment; /* at least POOL_GRANULE */
+    uint64_t bytes;     /* a multiple of POOL_GRANULE; of a contiguous block, the chunk's */
+    uint64_t alignment; /* at least POOL_GRANULE; of a contiguous block, that if its chunk is aligned to more */
     pool_side side;
     uint64_t budget_limit; /* by the stack's budgets; UINT64_MAX: none */
 } pool_need;
@@ -161,7 +162,7 @@ struct pool_search {
     struct pool_thread_cache *local; /* NULL: none */
     pool_need limited;               /* need, once the budgets were asked */
     bool may_wait;                   /* on the host; oom_lock is held */
-    pool_making making;              /* set by pool_grow */
+    pool_making making;              /* set by pool_grow; `allowed` also by pool_make_contiguous */
     uint64_t made;                   /* counts.chunks_made before the last look */
     pool_outcome *outcome;
     uint32_t *slot; /* what was found */
@@ -301,6 +302,23 @@ pool_result pool_grow_ahead(pool_search *search);
 pool_result pool_grow(pool_search *search);
 pool_result pool_move(pool_search *search);
 
+/* Within the limit, and what the device was found to have. */
+uint64_t pool_most_to_be_had(const pool *self, const pool_outcome *outcome);
+
+/* False: the outcome has the error. */
+bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcome);
+
+/* ---- contiguous.c ---- */
+
+/* Bytes of the request's chunk; 0: the request takes a part of memory, as usual. */
+static inline uint64_t pool_contiguous_bytes(const pool *self, uint64_t bytes)
+{
+    return self->contiguous_bytes && bytes >= self->contiguous_bytes ? pool_in_granules(self, bytes) : 0;
+}
+
+/* A new chunk for the block alone. map_lock is held. POOL_NOTHING and POOL_FAILED as pool_grow. */
+pool_result pool_make_contiguous(pool_search *search);
+
 /* ---- refuse.c ---- */
 
 strata_status pool_refuse(pool *self, const strata_request *request, const pool_outcome *outcome);
@@ -320,8 +338,8 @@ void pool_reserve_initial(pool *self);
 
 /* ---- remap.c ---- */
 
-/* Unmaps a chunk whose range was taken. Waits for its work, if any, with oom_lock held; map_lock is held. After an
- * error (of the wait, or DRIVER) the range is free. */
+/* Unmaps a chunk whose range was taken; a contiguous one only leaves its extent. Waits for its work, if any, with
+ * oom_lock held; map_lock is held. After an error (of the wait, or DRIVER) the range is free. */
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
 /* ---- returning memory: release.c ---- */

@@ -82,9 +82,11 @@ static strata_status pool_trim_op(strata_resource *resource, size_t keep_bytes, 
 
 static strata_status pool_charge(strata_resource *resource, const strata_request *request, size_t *bytes)
 {
-    (void)resource;
+    const pool *self = (const pool *)resource;
     const size_t most = ~(size_t)(POOL_GRANULE - 1); /* larger ones exceed any device */
     *bytes = request->bytes > most ? SIZE_MAX : pool_granules_for(request->bytes) * POOL_GRANULE;
+    const uint64_t whole = pool_contiguous_bytes(self, *bytes); /* 0 also if it would not fit a word */
+    *bytes = whole ? (size_t)whole : *bytes;
     return STRATA_SUCCESS;
 }
 

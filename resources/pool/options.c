@@ -27,6 +27,10 @@ static strata_status check_options(const strata_pool_options *options)
         problem = "overhead: at most 1000000 thousandths of the highest live bytes; 500 is half as much again";
     else if ((unsigned)options->prefer > STRATA_POOL_PREFER_SPEED)
         problem = "invalid preference: expected balanced, memory or speed";
+    else if (options->contiguous && options->contiguous < POOL_SMALL_BLOCK)
+        problem = "contiguous: at least 1 MiB, since such a block takes whole pieces of 2 MiB";
+    else if (options->contiguous && options->deterministic)
+        problem = "contiguous blocks have addresses that the driver chooses, and cannot be combined with deterministic";
     else if (options->release_all && options->release_threshold)
         problem = "release_all and release_threshold cannot be combined";
     else if (options->deterministic && options->opportunistic == STRATA_SWITCH_ON)
@@ -49,6 +53,8 @@ static void set_options(pool *self, const strata_pool_options *options)
     self->given.prefer = options->prefer;
     self->given.sharing.export_type = options->export_type;
     self->given.sharing.limit = options->max_size;
+    self->given.sharing.contiguous = options->contiguous;
+    self->contiguous_bytes = options->contiguous;
     self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
@@ -142,6 +148,8 @@ static const strata_option pool_text_options[] = {
      "the same requests give the same addresses"},
     {"export", STRATA_OPTION_CHOICE, offsetof(pool_text, options.export_type), "none|fd|fabric",
      "export handles for other processes"},
+    {"contiguous", STRATA_OPTION_SIZE, offsetof(pool_text, options.contiguous), NULL,
+     "blocks of this size and more have a piece of memory each, for libraries that register it; default: none"},
     {"peers", STRATA_OPTION_STRING, offsetof(pool_text, peers), NULL, "other devices that use the memory: 1;2, or all"},
 };
 

@@ -64,7 +64,7 @@ static void list_streams(pool *self, pool_numbers *numbers)
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        if (list->trees[POOL_LARGE].root || list->trees[POOL_SMALL].root)
+        if (list->trees[POOL_LARGE].root || list->trees[POOL_SMALL].root || list->trees[POOL_CONTIGUOUS].root)
             add_number(numbers, list->timeline);
     pool_heap_visit_multi_stream(&self->heap, record_number, numbers);
     strata_spin_release(&self->lock);

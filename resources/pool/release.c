@@ -23,7 +23,7 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait)
     const pool_chunk chunk = self->store.chunks[number];
     if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
-    if (chunk.address) {
+    if (chunk.address && !chunk.useless) {
         const uint32_t slot = take_range_of(self, &chunk, may_wait);
         strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
         if (!slot || status != STRATA_SUCCESS)

@@ -15,9 +15,10 @@ bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count)
 {
     bool gone = true;
     for (size_t i = 0; i < count; i++) {
-        if (self->store.chunks[chunks[i]].address)
+        const bool contiguous = self->store.chunks[chunks[i]].contiguous;
+        if (self->store.chunks[chunks[i]].address && !contiguous)
             pool_chunk_store_unmap(&self->store, &chunks[i], 1);
-        if (!self->store.chunks[chunks[i]].address)
+        if (!self->store.chunks[chunks[i]].address || contiguous)
             pool_chunk_store_drop(&self->store, chunks[i]);
         else
             gone = false;
@@ -59,7 +60,7 @@ static CUresult make_one(pool *self, uint64_t bytes, pool_chunk_list *chunks, po
 }
 
 /* The device refused `bytes`. */
-static void record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome)
+void pool_record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     size_t left, total;
     const uint64_t most = bytes - self->store.granule;
@@ -80,7 +81,7 @@ static CUresult request_much(pool *self, uint64_t bytes, pool_outcome *outcome)
     if (result == CUDA_SUCCESS)
         pool_chunk_list_drop(self, &number, 1);
     else if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->no_host_memory)
-        record_refusal(self, bytes, outcome);
+        pool_record_refusal(self, bytes, outcome);
     return result;
 }
 
@@ -94,7 +95,7 @@ CUresult pool_chunk_list_make(pool *self, const pool_need *need, uint64_t bytes,
         const uint64_t size = left < usual ? left : usual;
         result = make_one(self, size, chunks, outcome);
         if (result == CUDA_ERROR_OUT_OF_MEMORY && !outcome->no_host_memory)
-            record_refusal(self, size, outcome);
+            pool_record_refusal(self, size, outcome);
     }
     return result;
 }
@@ -163,7 +164,8 @@ static bool is_remappable(const pool *self, uint64_t room, bool may_wait, uint32
 {
     const pool_heap *heap = &self->heap;
     const pool_chunk *chunk = &self->store.chunks[number];
-    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || pool_chunk_bytes(chunk) > room)
+    const uint64_t bytes = chunk->contiguous ? UINT64_MAX : pool_chunk_bytes(chunk); /* fits no hole */
+    if (!pool_chunk_bytes(chunk) || !chunk->address || chunk->held || chunk->useless || bytes > room)
         return false;
     uint32_t slot = pool_heap_free_at(heap, chunk->address, pool_chunk_bytes(chunk));
     *pick = (pool_pick){number, slot ? pool_bytes_of(pool_entry(heap, slot)) : 0, slot != 0};
@@ -221,9 +223,22 @@ static void give_range(pool *self, uint32_t slot, pool_state state)
     strata_spin_release(&self->lock);
 }
 
+/* A contiguous chunk is unmapped where it is returned. */
+static void leave_range(pool *self, uint32_t number, uint32_t slot)
+{
+    strata_spin_take(&self->lock);
+    pool_heap_leave(&self->heap, slot);
+    self->store.chunks[number].useless = true;
+    strata_spin_release(&self->lock);
+}
+
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
 {
     strata_status status = wait_for_range(self, slot);
+    if (status == STRATA_SUCCESS && self->store.chunks[number].contiguous) {
+        leave_range(self, number, slot);
+        return status;
+    }
     const CUresult result = status == STRATA_SUCCESS ? pool_chunk_store_unmap(&self->store, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
@@ -360,7 +375,11 @@ bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chu
     }
     strata_host_free(picks);
     const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
-    if (!number || !take_chunk(self, how, number, &slot) || !unmap_run(self, &number, 1))
+    if (!number || !take_chunk(self, how, number, &slot))
+        return false;
+    if (self->store.chunks[number].contiguous)
+        leave_range(self, number, slot);
+    else if (!unmap_run(self, &number, 1))
         return false;
     chunks->moved++;
     if (!pool_chunk_list_drop(self, &number, 1) || pool_chunk_bytes(&self->store.chunks[number]))

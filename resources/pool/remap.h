@@ -19,23 +19,27 @@ typedef struct pool_remap_terms {
     bool may_wait;        /* for pending memory; oom_lock is held */
 } pool_remap_terms;
 
+/* The device refused `bytes`. */
+void pool_record_refusal(const pool *self, uint64_t bytes, pool_outcome *outcome);
+
 /* Makes chunks until the list has `bytes`. */
 CUresult pool_chunk_list_make(pool *self, const pool_need *need, uint64_t bytes, pool_chunk_list *chunks,
                               pool_outcome *outcome);
 
-/* In chunks of at most `room` in a range. The pool's lock is held. */
+/* In chunks of at most `room` in a range; contiguous ones, which can only be returned, with UINT64_MAX. The pool's lock
+ * is held. */
 uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr to, uint64_t room, bool may_wait);
 
 /* Until the list has how->needed, or none is left. *no_host_memory: there was none. */
 void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *no_host_memory);
 
-/* Returns a remappable chunk of any size, to make others. False: there is none. */
+/* Returns a remappable or contiguous chunk of any size, to make others. False: there is none. */
 bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks);
 
 /* All or nothing, with access. *call: what failed. */
 CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdeviceptr address, const char **call);
 
-/* Unmaps chunks and returns them. False if one is still mapped. */
+/* Unmaps chunks, or contiguous ones in no extent, and returns them. False if one is still mapped. */
 bool pool_chunk_list_drop(pool *self, const uint32_t *chunks, size_t count);
 
 #endif

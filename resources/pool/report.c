@@ -101,6 +101,7 @@ enum {
     FREE,
     LARGEST_FREE,
     HELD,
+    CONTIGUOUS,
     RELEASED,
     DECAYED,
     HITS,
@@ -130,6 +131,7 @@ const strata_value pool_values[POOL_VALUE_COUNT] = {
     [FREE] = {"free", STRATA_VALUE_BYTES, false, "reserved bytes in no block"},
     [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "largest free piece"},
     [HELD] = {"held", STRATA_VALUE_BYTES, false, "bytes of physical memory held in place"},
+    [CONTIGUOUS] = {"contiguous", STRATA_VALUE_BYTES, false, "bytes in pieces of one block each, free ones included"},
     [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "bytes given back to the device so far"},
     [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, given back by decay"},
     [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests served by a thread's cache"},
@@ -189,6 +191,14 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
     }
 }
 
+static uint64_t contiguous_bytes(pool *self)
+{
+    strata_spin_take(&self->lock);
+    const uint64_t bytes = pool_mapped_bytes(&self->heap, POOL_CONTIGUOUS);
+    strata_spin_release(&self->lock);
+    return bytes;
+}
+
 static uint64_t policy_value(pool *self, size_t which)
 {
     strata_lock_take(&self->map_lock);
@@ -218,6 +228,9 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
         break;
     case LARGEST_FREE:
         *value = largest_free(self, usage.reserved_free);
+        break;
+    case CONTIGUOUS:
+        *value = contiguous_bytes(self);
         break;
     case HITS:
         *value = sum_hits(self);

@@ -1,5 +1,5 @@
-/* What docs/coming-from-cuda.md says of cudaMalloc and cudaFree: its functions for all streams, which are included from
- * it, stream 0 alone, for streams that synchronize with it, and host memory. */
+/* What docs/migrate/cudaMalloc.md says of cudaMalloc and cudaFree: its functions for all streams, which are included
+ * from it, stream 0 alone, for streams that synchronize with it, and host memory. */
 #include "support/driver.h"
 
 #include <stdlib.h>

@@ -15,7 +15,10 @@
 #include "support/pool_inside.h"
 #include "support/sweep.h"
 
-enum { CLASSED = 128 << 10 /* sizes up to here are rounded up to classes, eight for each doubling */ };
+enum {
+    CLASSED = 128 << 10, /* sizes up to here are rounded up to classes, eight for each doubling */
+    GRANULE = 2 << 20,   /* contiguous blocks are rounded up to it */
+};
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { DEFAULT_OPERATIONS = 2000 };
@@ -290,7 +293,8 @@ static bool allocate(model *self)
         return !self->alone || pick(self, 4) || try_again_with_nothing_live(self, bytes, stream);
     }
     need_ok(status);
-    need(block.bytes >= bytes && block.bytes < bytes + 512 + (bytes <= CLASSED ? bytes / 8 : 0));
+    const size_t step = bytes > MIB - 512 && strstr(self->fixture->stack, "contiguous") ? GRANULE : 512;
+    need(block.bytes >= bytes && block.bytes < bytes + step + (bytes <= CLASSED ? bytes / 8 : 0));
     need(block.requested == bytes);
     need(block.address % (request.alignment > 512 ? request.alignment : 512) == 0);
     return take_in(self, &block, stream);
@@ -471,7 +475,7 @@ static void many_threads_random_traffic_on_few_streams_is_as_the_model_says(test
 int main(void)
 {
     static const char *const stacks[] = {"pool", "pool(cache=64KiB, frame=2MiB, decay=100us)",
-                                         "pool(frame=2MiB), direct", "pool, async"};
+                                         "pool(frame=2MiB), direct", "pool, async", "pool(contiguous=1MiB, decay=1ms)"};
     static const test_case cases[] = {
         TEST_CASE(one_threads_random_traffic_is_as_the_model_says),
         TEST_CASE(several_threads_random_traffic_is_as_the_model_says), /* not in sweeps: no two runs are the same */
