@@ -62,8 +62,7 @@ static deferred_free *take_deferred(void)
     return all;
 }
 
-/* False without host memory. */
-static bool defer(const strata_block *block)
+bool strata_any_stream_free_later(const strata_block *block)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);
     if (!one)
@@ -106,7 +105,7 @@ strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block
 {
     strata_error_suppress_begin();
     strata_status status = free_after_wait(runtime, block);
-    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) && defer(block))
+    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) && strata_any_stream_free_later(block))
         status = STRATA_SUCCESS;
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;

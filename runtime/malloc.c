@@ -176,7 +176,8 @@ static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stre
     status = strata_idle_stream_wait(stream);
     if (status != STRATA_SUCCESS) {
         strata_error_suppress_begin();
-        strata_runtime_deallocate(runtime, block);
+        if (strata_runtime_deallocate(runtime, block) != STRATA_SUCCESS)
+            strata_any_stream_free_later(block);
         strata_error_suppress_end(false);
     }
     return status;
