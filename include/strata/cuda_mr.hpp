@@ -111,7 +111,8 @@ inline void *pointer_to(CUdeviceptr address) noexcept
     return reinterpret_cast<void *>(static_cast<std::uintptr_t>(address));
 }
 
-/* A stream without work, of the runtime's pool; the legacy default stream if the pool has none left. */
+/* A stream of the runtime's pool, which has no work unless the program gave one back with work; the legacy default
+ * stream if the pool has none left. */
 class idle_stream
 {
   public:
@@ -145,15 +146,13 @@ inline strata_status allocate_settled(block &out, strata_runtime *runtime, std::
     return status;
 }
 
-/* Frees memory that no work uses any more; any stream may have it at once. */
+/* Frees memory that no work uses any more. Does not wait. */
 inline strata_status free_settled(strata_runtime *runtime, CUdeviceptr address) noexcept
 {
     if (!address)
         return STRATA_SUCCESS;
     const idle_stream idle(runtime);
-    const strata_status status =
-        (strata_runtime_deallocate_address)(runtime, address, static_cast<stream_ref>(idle).handle());
-    return status == STRATA_SUCCESS ? synchronize(runtime, idle) : status;
+    return (strata_runtime_deallocate_address)(runtime, address, static_cast<stream_ref>(idle).handle());
 }
 
 } // namespace detail
@@ -332,6 +331,35 @@ using resource = basic_resource<cuda::mr::device_accessible>;
 
 /* For stacks that end in pinned or managed memory. */
 using host_device_resource = basic_resource<cuda::mr::host_accessible, cuda::mr::device_accessible>;
+
+/* Bytes for work on one stream, as Thrust's execution policies take them for their temporary memory:
+ *
+ *     strata::mr::stream_allocator temporary(strata::mr::resource{}, stream);
+ *     thrust::sort(thrust::cuda::par_nosync(temporary).on(stream), first, last);
+ */
+class stream_allocator
+{
+  public:
+    using value_type = char;
+
+    stream_allocator(resource from, cuda::stream_ref stream) noexcept : from_(std::move(from)), stream_(stream)
+    {
+    }
+
+    char *allocate(std::ptrdiff_t bytes)
+    {
+        return static_cast<char *>(from_.allocate(stream_, static_cast<std::size_t>(bytes)));
+    }
+
+    void deallocate(char *memory, std::size_t bytes) noexcept
+    {
+        from_.deallocate(stream_, memory, bytes);
+    }
+
+  private:
+    resource from_;
+    cuda::stream_ref stream_;
+};
 
 /* ---- a resource below a stack ---- */
 

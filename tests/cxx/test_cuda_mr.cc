@@ -180,6 +180,17 @@ void copies_are_equal_and_free_one_anothers_memory()
     CHECK(moved == copy && first.get() == nullptr);
 }
 
+void thrusts_temporary_memory_comes_from_the_stack()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    strata::mr::stream_allocator temporary(resource{strata::runtime_ref(runtime)}, cuda::stream_ref(stream.get()));
+    char *memory = temporary.allocate(std::ptrdiff_t{BYTES});
+    CHECK(runtime.find(address_of(memory)).stream == stream.get());
+    temporary.deallocate(memory, BYTES);
+    CHECK(live(runtime) == 0);
+}
+
 /* ---- failures ---- */
 
 template <class Exception, class Resource> bool throws(Resource &from, std::size_t bytes)
@@ -614,6 +625,7 @@ int main()
         CASE(the_process_s_runtime_is_one_word),
         CASE(erased_resources_allocate_and_free),
         CASE(copies_are_equal_and_free_one_anothers_memory),
+        CASE(thrusts_temporary_memory_comes_from_the_stack),
         CASE(a_budget_that_is_exceeded_is_rmms_out_of_memory),
         CASE(memory_that_the_device_lacks_is_no_budgets_failure),
         CASE(other_failures_are_a_bad_alloc_too),
