@@ -324,11 +324,13 @@ static void the_end_of_the_layer_is_heard_once_after_all_else(test_fixture *fixt
     check_status(strata_runtime_destroy(runtime), STRATA_ERROR_BUSY);
     check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
     assert_int_equal(self.count, 2);
+    const CUcontext context = self.context;
     self.context = NULL;
     test_cu()->CtxSetCurrent(NULL);
     check_ok(strata_runtime_destroy(runtime));
+    test_cu()->CtxSetCurrent(context);
     assert_int_equal(self.count, 3);
-    assert_true(self.calls[2].bytes == SIZE_MAX && self.context);
+    assert_true(self.calls[2].bytes == SIZE_MAX && self.context == context);
     strata_resource *resource; /* of no stack */
     const strata_callback_options options = {
         .allocate = allocate, .deallocate = deallocate, .data = &self, .destroyed = hear_the_end};
