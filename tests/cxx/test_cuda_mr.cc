@@ -427,7 +427,7 @@ class counting
         return !(*this == other);
     }
 
-    friend void get_property(const counting &, device_accessible) noexcept
+    [[maybe_unused]] friend void get_property(const counting &, device_accessible) noexcept
     {
     }
 
