@@ -207,6 +207,31 @@ template <class... Properties> class basic_resource
         check_capabilities();
     }
 
+    /* Written out, since nvcc takes a defaulted one for a function of the device, too, and warns. */
+    basic_resource(const basic_resource &other) noexcept : runtime_(other.runtime_)
+    {
+    }
+
+    basic_resource(basic_resource &&other) noexcept : runtime_(std::move(other.runtime_))
+    {
+    }
+
+    basic_resource &operator=(const basic_resource &other) noexcept
+    {
+        runtime_ = other.runtime_;
+        return *this;
+    }
+
+    basic_resource &operator=(basic_resource &&other) noexcept
+    {
+        runtime_ = std::move(other.runtime_);
+        return *this;
+    }
+
+    ~basic_resource()
+    {
+    }
+
     strata_runtime *get() const noexcept
     {
         return runtime_.get();

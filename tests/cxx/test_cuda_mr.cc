@@ -127,6 +127,19 @@ void the_names_of_both_generations_allocate_and_free()
     CHECK(live(runtime) == 0);
 }
 
+void larger_alignments_are_the_stacks_to_fulfil()
+{
+    resource memory("pool");
+    const cuda::stream_ref zero{cudaStream_t()};
+    for (std::size_t alignment = 1; alignment <= 65536; alignment *= 2) {
+        void *block = memory.allocate(zero, BYTES, alignment), *settled = memory.allocate_sync(1, alignment);
+        CHECK(address_of(block) % alignment == 0 && address_of(block) % 256 == 0);
+        CHECK(address_of(settled) % alignment == 0);
+        memory.deallocate(zero, block, BYTES, alignment);
+        memory.deallocate_sync(settled, 1, alignment);
+    }
+}
+
 void the_process_s_runtime_is_one_word()
 {
     resource first, second(0);
@@ -621,6 +634,7 @@ int main()
 {
     static const test::test_case cases[] = {
         CASE(the_names_of_both_generations_allocate_and_free),
+        CASE(larger_alignments_are_the_stacks_to_fulfil),
         CASE(the_process_s_runtime_is_one_word),
         CASE(erased_resources_allocate_and_free),
         CASE(copies_are_equal_and_free_one_anothers_memory),
