@@ -290,6 +290,35 @@ void layers_that_make_no_stack_are_still_the_callers()
     CHECK(strata_stack_layer(strata_runtime_stack(runtime), "statistics", 0) != nullptr);
 }
 
+void a_runtime_tells_what_its_stack_holds()
+{
+    strata::stack stack("budget(limit=8MiB), pool");
+    strata::runtime runtime(std::move(stack));
+    CHECK(!stack && runtime.device() == 0);
+    strata::stream stream(runtime);
+    strata::block block(runtime, BYTES, stream);
+    CHECK(runtime.budget().limit == std::size_t{8} << 20 && runtime.budget().in_use >= BYTES);
+    CHECK(runtime.bytes_outstanding() >= BYTES && runtime.find(block.address() + 1).address == block.address());
+    CHECK_THROWS((void)runtime.find(1), strata::error);
+    CHECK_OK(block.free());
+    stream.synchronize();
+    runtime.reap_pending();
+    CHECK(runtime.bytes_outstanding() == 0 && runtime.usage().reserved_bytes > 0);
+    CHECK(runtime.trim() > 0 && runtime.usage().reserved_bytes == 0);
+}
+
+void a_runtime_that_is_not_made_leaves_the_stack()
+{
+    strata::stack stack("async"), empty;
+    CHECK_OK(empty.reset());
+    strata_runtime_config config{};
+    config.device = 12345;
+    config.stack = stack.get();
+    CHECK_THROWS(strata::runtime{config}, strata::error);
+    strata::runtime runtime(std::move(stack));
+    CHECK(runtime && !stack);
+}
+
 /* ---- launches, references, graphs ---- */
 
 void a_launch_orders_streams_and_counts_as_submitted_where_work_throws()
@@ -367,6 +396,65 @@ void a_capture_becomes_a_graph_or_is_discarded()
     CHECK(graph.replays() == 1 && test::first_byte(address, stream.get()) == 9);
 }
 
+void a_graph_takes_the_work_of_another_capture()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    const strata::block block(runtime, BYTES, stream);
+    test::make_current();
+    const auto captured = [&](unsigned char value) {
+        strata::capture capture(runtime, stream);
+        strata::launch(runtime, stream).use(block, STRATA_ACCESS_WRITE).submit([&] {
+            test::fill(block.address(), value, BYTES, stream.get());
+        });
+        return capture;
+    };
+    const strata::graph graph = captured(5).end();
+    graph.launch(stream);
+    CHECK(test::first_byte(block.address(), stream.get()) == 5);
+    strata::capture other = captured(6);
+    other.end_into(graph);
+    CHECK(!other);
+    graph.launch(stream);
+    CHECK(graph.replays() == 2 && test::first_byte(block.address(), stream.get()) == 6);
+}
+
+void a_capture_that_another_thread_cannot_end_goes_on()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    strata::capture capture(runtime, stream);
+    strata_status there = STRATA_SUCCESS;
+    std::thread([&] {
+        try {
+            (void)capture.end();
+        } catch (const strata::error &failed) {
+            there = failed.status();
+        }
+    }).join();
+    CHECK_STATUS(there, STRATA_ERROR_STREAM_MISUSE);
+    CHECK(capture && (strata_is_stream_capturing)(runtime, stream.get()));
+    CHECK(capture.end().node_count() == 0);
+    CHECK(!capture);
+}
+
+void a_launch_may_be_cancelled_and_name_addresses()
+{
+    strata::runtime runtime("async");
+    const strata::stream stream(runtime);
+    strata::block block(runtime, BYTES, stream);
+    log heard;
+    {
+        strata::launch launch(runtime, stream);
+        launch.use(block.address() + 8, STRATA_ACCESS_READ).preflight();
+        CHECK_STATUS(block.free(), STRATA_ERROR_BLOCK_IN_USE);
+        CHECK(block);
+        launch.cancel();
+    }
+    CHECK(heard.last == STRATA_ERROR_BLOCK_IN_USE);
+    CHECK_OK(block.free());
+}
+
 /* ---- stream 0 ---- */
 
 void two_parts_of_a_program_mean_different_streams_by_zero()
@@ -422,9 +510,14 @@ int main()
         CASE(a_runtime_with_a_live_block_stays_for_it),
         CASE(what_was_moved_from_is_empty_and_ends_without_effect),
         CASE(layers_that_make_no_stack_are_still_the_callers),
+        CASE(a_runtime_tells_what_its_stack_holds),
+        CASE(a_runtime_that_is_not_made_leaves_the_stack),
         CASE(a_launch_orders_streams_and_counts_as_submitted_where_work_throws),
         CASE(references_outlive_their_runtime_and_are_stale),
         CASE(a_capture_becomes_a_graph_or_is_discarded),
+        CASE(a_graph_takes_the_work_of_another_capture),
+        CASE(a_capture_that_another_thread_cannot_end_goes_on),
+        CASE(a_launch_may_be_cancelled_and_name_addresses),
         CASE(two_parts_of_a_program_mean_different_streams_by_zero),
         CASE(an_exception_of_one_part_is_caught_in_the_other),
         CASE(a_threads_own_stream_may_end_in_another_thread),
