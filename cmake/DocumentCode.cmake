@@ -1,14 +1,19 @@
-# strata_document_code(DOCUMENT OUTPUT): writes the first block of C of a document to a file, so that what the document
-# recommends is compiled and run.
+# strata_document_code(DOCUMENT OUTPUT [LANGUAGE]): writes the first block of C, or of another language, of a document to a
+# file, so that what the document recommends is compiled and run.
 function(strata_document_code document output)
+  set(fence "```c\n")
+  if(ARGC GREATER 2)
+    set(fence "```${ARGV2}\n")
+  endif()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${document}")
   file(READ "${document}" text)
-  string(FIND "${text}" "```c\n" start)
+  string(FIND "${text}" "${fence}" start)
   if(start LESS 0)
-    message(FATAL_ERROR "${document} has no block of C")
+    message(FATAL_ERROR "${document} has no block that begins with ${fence}")
   endif()
   string(SUBSTRING "${text}" ${start} -1 text)
-  string(SUBSTRING "${text}" 5 -1 text)
+  string(LENGTH "${fence}" length)
+  string(SUBSTRING "${text}" ${length} -1 text)
   string(FIND "${text}" "```\n" end)
   string(SUBSTRING "${text}" 0 ${end} text)
   file(CONFIGURE OUTPUT "${output}" CONTENT "${text}" @ONLY)

@@ -35,6 +35,11 @@ typedef struct strata_callback_options {
     bool stream_ordered;
 
     bool host_memory; /* STRATA_CAPABILITY_DEVICE_MEMORY is not claimed */
+
+    /* Called once, with the layer's destruction, after the last call of the other two: `data` is not used any more. The
+     * device's context is current, unless it is gone. NULL: not needed. After a failed strata_callback_create it is not
+     * called. */
+    void (*destroyed)(void *data);
 } strata_callback_options;
 
 /* Makes the layer; both functions are required. An address that is misaligned (then given back) or at which a live

@@ -119,6 +119,25 @@ static uint32_t callback_capabilities(strata_resource *resource)
            (options->host_memory ? 0 : STRATA_CAPABILITY_DEVICE_MEMORY);
 }
 
+/* What `data` stands for may give memory back, and then needs the context. A device that is gone has none. */
+static void callback_destroy(strata_resource *resource)
+{
+    const strata_callback_options options = ((const callback *)resource)->options;
+    if (options.destroyed) {
+        strata_call_scope scope;
+        strata_error_suppress_begin();
+        const bool entered = strata_per_block_enter((strata_per_block *)resource, &scope, NULL) == STRATA_SUCCESS;
+        strata_error_suppress_end(false);
+        strata_error_aside aside;
+        strata_error_set_aside(&aside);
+        options.destroyed(options.data);
+        strata_error_take_back(&aside);
+        if (entered)
+            strata_call_scope_leave(&scope);
+    }
+    strata_per_block_destroy(resource);
+}
+
 static const strata_resource_ops callback_ops = {
     .size = sizeof(strata_resource_ops),
     .name = "callback",
@@ -131,7 +150,7 @@ static const strata_resource_ops callback_ops = {
     .usage = strata_per_block_usage,
     .capabilities = callback_capabilities,
     .find = strata_per_block_find,
-    .destroy = strata_per_block_destroy,
+    .destroy = callback_destroy,
     .device = strata_per_block_device,
 };
 

@@ -308,6 +308,54 @@ static void it_says_what_its_memory_is(test_fixture *fixture)
     check_ok(strata_runtime_destroy(host));
 }
 
+static void hear_the_end(void *data)
+{
+    program *self = data;
+    note(self, (call){.bytes = SIZE_MAX});
+}
+
+static void the_end_of_the_layer_is_heard_once_after_all_else(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {.fails = true};
+    strata_runtime *runtime = runtime_of(&self, (strata_callback_options){.destroyed = hear_the_end});
+    strata_block block;
+    check_ok(strata_runtime_allocate(runtime, 1000, NULL, &block));
+    check_status(strata_runtime_destroy(runtime), STRATA_ERROR_BUSY);
+    check_ok(strata_runtime_deallocate_on(runtime, &block, NULL));
+    assert_int_equal(self.count, 2);
+    const CUcontext context = self.context;
+    self.context = NULL;
+    test_cu()->CtxSetCurrent(NULL);
+    check_ok(strata_runtime_destroy(runtime));
+    test_cu()->CtxSetCurrent(context);
+    assert_int_equal(self.count, 3);
+    assert_true(self.calls[2].bytes == SIZE_MAX && self.context == context);
+    strata_resource *resource; /* of no stack */
+    const strata_callback_options options = {
+        .allocate = allocate, .deallocate = deallocate, .data = &self, .destroyed = hear_the_end};
+    check_ok(strata_callback_create(0, &options, &resource));
+    check_ok(strata_resource_destroy(resource));
+    assert_int_equal(self.count, 4);
+    check_status(strata_callback_create(1000, &options, &resource), STRATA_ERROR_INVALID_VALUE);
+    assert_int_equal(self.count, 4);
+}
+
+static void a_program_that_knows_no_such_end_is_served_as_before(test_fixture *fixture)
+{
+    (void)fixture;
+    program self = {0};
+    strata_resource *resource;
+    const strata_callback_options options = {.size = offsetof(strata_callback_options, destroyed),
+                                             .allocate = allocate,
+                                             .deallocate = deallocate,
+                                             .data = &self,
+                                             .destroyed = hear_the_end};
+    check_ok(strata_callback_create(0, &options, &resource));
+    check_ok(strata_resource_destroy(resource));
+    assert_int_equal(self.count, 0);
+}
+
 static void it_is_refused_without_both_functions(test_fixture *fixture)
 {
     (void)fixture;
@@ -337,6 +385,8 @@ int main(void)
         TEST_CASE(a_free_waits_on_the_host_unless_the_function_is_stream_ordered),
         TEST_CASE(a_stream_ordered_free_comes_after_uses_on_other_streams_and_does_not_wait),
         TEST_CASE(it_says_what_its_memory_is),
+        TEST_CASE(the_end_of_the_layer_is_heard_once_after_all_else),
+        TEST_CASE(a_program_that_knows_no_such_end_is_served_as_before),
         TEST_CASE(it_is_refused_without_both_functions),
     };
     static const char *const stacks[] = {"async"}; /* the fixture's own runtime, for its streams */
