@@ -58,18 +58,42 @@ strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUs
     return strata_allocate_from_top(runtime->top, &request, out);
 }
 
+static inline __attribute__((always_inline)) strata_status deallocate_from_top(strata_runtime *runtime,
+                                                                               const strata_block *block)
+{
+    strata_thread *thread = strata_thread_current;
+    if (__builtin_expect(!block->address || !thread || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
+        return strata_free_from_top_on_own_stream(runtime->top, block);
+    const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        return status;
+    return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
+}
+
+/* Once there was a capture, or an open use. */
+static __attribute__((noinline)) strata_status
+deallocate_beside_captures(strata_runtime *runtime, const strata_block *block, CUstream stream, bool own)
+{
+    strata_status status = strata_open_uses_record(runtime, block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (strata_runtime_keeps(runtime, block))
+        status = strata_kept_block_free(runtime, block, stream, own);
+    else if (!strata_captures_any(runtime) || !strata_captured_free(runtime, block, stream, own, &status))
+        status = own ? deallocate_from_top(runtime, block) : strata_free_from_top(runtime->top, block, stream);
+    if (status == STRATA_SUCCESS)
+        strata_open_uses_forget(runtime, block);
+    return status;
+}
+
 strata_status strata_runtime_deallocate_on(strata_runtime *runtime, const strata_block *block, CUstream stream)
 {
     if (__builtin_expect(!runtime || !block || stream == STRATA_STREAM_GONE, 0))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "strata_runtime_deallocate_on: runtime or block is NULL, or stream is STRATA_STREAM_GONE, "
                            "which is for layers; strata_runtime_deallocate finds the stream itself");
-    if (strata_runtime_keeps(runtime, block))
-        return strata_kept_block_free(runtime, block, stream, false);
-    strata_status status;
-    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, stream, false, &status))
-        return status;
-    return strata_free_from_top(runtime->top, block, stream);
+    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block, stream, false)
+                                              : strata_free_from_top(runtime->top, block, stream);
 }
 
 /* After the driver's shutdown or the device's reset only the table's entry can be freed, if the block is still found.
@@ -110,35 +134,11 @@ strata_status strata_runtime_deallocate_address(strata_runtime *runtime, CUdevic
     return strata_runtime_deallocate_on(runtime, &block, stream);
 }
 
-static inline __attribute__((always_inline)) strata_status deallocate_from_top(strata_runtime *runtime,
-                                                                               const strata_block *block)
-{
-    strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(!block->address || !thread || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
-        return strata_free_from_top_on_own_stream(runtime->top, block);
-    const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
-    if (__builtin_expect(status == STRATA_SUCCESS, 1))
-        return status;
-    return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
-}
-
-/* Once there was a capture. */
-static __attribute__((noinline)) strata_status deallocate_beside_captures(strata_runtime *runtime,
-                                                                          const strata_block *block)
-{
-    strata_status captured;
-    if (strata_runtime_keeps(runtime, block))
-        return strata_kept_block_free(runtime, block, NULL, true);
-    if (strata_captures_any(runtime) && strata_captured_free(runtime, block, NULL, true, &captured))
-        return captured;
-    return deallocate_from_top(runtime, block);
-}
-
 strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_block *block)
 {
     if (__builtin_expect(!runtime || !block, 0))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
-    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block)
+    return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block, NULL, true)
                                               : deallocate_from_top(runtime, block);
 }
 

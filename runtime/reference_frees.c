@@ -40,6 +40,10 @@ static strata_status free_block(const strata_ref *whole)
     strata_status status = wait_for_others(whole);
     if (status != STRATA_SUCCESS)
         return status;
+    status = strata_open_uses_record(whole->runtime, &whole->block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_open_uses_forget(whole->runtime, &whole->block); /* at the last release, also of a free that is deferred */
     const bool kept = strata_runtime_keeps(whole->runtime, &whole->block);
     status = kept ? strata_kept_block_free(whole->runtime, &whole->block, NULL, true)
                   : strata_free_from_top_on_own_stream(top, &whole->block);

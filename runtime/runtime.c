@@ -7,6 +7,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "core/stack/calls.h"
+#include "runtime/any_stream_frees.h"
 #include "runtime/captures.h"
 #include "runtime/device_state.h"
 #include "runtime/environment.h"
@@ -44,6 +45,8 @@ static strata_status make_runtime(const strata_runtime_config *config, strata_ru
     runtime->stream_capacity = config->stream_capacity ? config->stream_capacity : 16;
     strata_lock_init(&runtime->streams_lock, STRATA_RANK_STREAMS);
     strata_captures_init(runtime);
+    strata_open_uses_init(&runtime->open_uses);
+    atomic_store_explicit(&runtime->stack->runtime, runtime, memory_order_release);
     *out = runtime;
     return STRATA_SUCCESS;
 refuse:
@@ -113,6 +116,7 @@ static strata_status close_stack(void *closed)
         return status;
     strata_lock_destroy(&runtime->streams_lock);
     strata_captures_destroy(runtime);
+    strata_open_uses_destroy(&runtime->open_uses);
     strata_host_free(runtime);
     return STRATA_SUCCESS;
 }
@@ -123,6 +127,7 @@ strata_status strata_runtime_destroy(strata_runtime *runtime)
     if (!runtime || status != STRATA_SUCCESS)
         return status;
     const bool usable = is_usable(runtime);
+    strata_any_stream_frees_try();
     status = strata_captures_discard(runtime);
     if (status == STRATA_SUCCESS)
         status = check_references_released(runtime);
@@ -173,7 +178,10 @@ strata_status strata_runtime_abandon(strata_runtime *runtime)
         status = strata_check_streams_released(runtime);
     if (status == STRATA_SUCCESS)
         status = strata_streams_destroy(runtime);
-    return status == STRATA_SUCCESS ? strata_device_state_drop(runtime->state, close_stack, runtime) : status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    atomic_store_explicit(&runtime->stack->runtime, NULL, memory_order_release);
+    return strata_device_state_drop(runtime->state, close_stack, runtime);
 }
 
 int strata_runtime_device(const strata_runtime *runtime)

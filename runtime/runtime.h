@@ -7,6 +7,7 @@
 #include "core/stack/stack.h"
 #include "core/streams/device.h"
 #include "runtime/kept_blocks.h"
+#include "runtime/open_uses.h"
 
 #include <strata/device_state.h>
 #include <strata/graph.h>
@@ -25,7 +26,7 @@ typedef struct strata_pool_block_map {
 typedef struct strata_captures {
     strata_spin lock;      /* nearly always one thread's; held for questions to the driver */
     _Atomic uint32_t live; /* captures; written under the lock, read by any thread */
-    _Atomic bool used;     /* a pool or a capture was made; for good */
+    _Atomic bool used;     /* a pool, a capture, or an open use of a block was made; for good */
     struct strata_capture *list;
     strata_capture_pool *pools;
     strata_pool_block_map pool_blocks;
@@ -68,6 +69,7 @@ struct strata_runtime {
     _Atomic(struct strata_ref *) deferred_frees; /* references whose memory could not be freed yet; any thread */
 
     strata_captures captures;
+    strata_open_uses open_uses;
 
     strata_lock streams_lock;
     strata_stream_slot *streams; /* pooled and registered streams; guarded by streams_lock */

@@ -36,6 +36,8 @@ typedef enum strata_lock_rank {
     STRATA_RANK_CAPTURE_LIST,     /* the process's captures */
     STRATA_RANK_PINNED_POOL,      /* the buffers of a pinned pool; nothing is called under it */
     STRATA_RANK_STREAMS,          /* the runtime's stream pool and registered streams */
+    STRATA_RANK_OPEN_USES,        /* a runtime's uses until a free; nothing is called under it */
+    STRATA_RANK_IDLE_STREAMS,     /* a runtime's internal streams without work, and frees to come; likewise */
     STRATA_RANK_ACCOUNTS,         /* a budget's list of accounts */
     STRATA_RANK_BUDGET_WAITERS,   /* requests that wait for live bytes */
     STRATA_RANK_ACCOUNT_LOCK,     /* whether an account is locked; held briefly */

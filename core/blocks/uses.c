@@ -563,6 +563,33 @@ strata_status strata_uses_note(strata_table *table, const strata_block *block, c
     return record_or_wait(table, entry, block, stream, access);
 }
 
+/* Whether the entry has a point of that timeline that is not before it. */
+static bool covers(const entry_points *points, strata_point point)
+{
+    for (uint32_t i = 0; i < most_points(points); i++) {
+        const strata_point one = point_at(points, i);
+        if (one && of_timeline(one, strata_point_timeline(point)) &&
+            strata_point_epoch(one) >= strata_point_epoch(point))
+            return true;
+    }
+    return strata_point_known_complete(point);
+}
+
+strata_status strata_uses_note_point(strata_table *table, const strata_block *block, strata_point point)
+{
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    for (bool noted = !point; !noted;) {
+        if (!entry || !strata_entry_lock(entry, block->id.generation))
+            return refuse_stale(table, block);
+        const entry_points now = load_points(entry);
+        noted = covers(&now, point) || record_read(entry, point);
+        strata_entry_unlock(entry);
+        if (!noted && !reserve(entry, block->id.generation, points_to_come(entry)))
+            return strata_fail_host_memory("the uses of a block");
+    }
+    return STRATA_SUCCESS;
+}
+
 /* A new array for a copy of `more`, or NULL if there is none. False without host memory. */
 static bool copy_more(const strata_more_points *more, strata_more_points **out)
 {

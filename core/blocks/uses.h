@@ -81,6 +81,10 @@ static inline bool strata_uses_are_settled(const strata_entry *entry, strata_poi
 strata_status strata_uses_note(strata_table *table, const strata_block *block, const strata_stream_ref *stream,
                                strata_access access);
 
+/* Adds a point that an event covers, of a stream that may be gone, as a use: what comes after the block's writes and
+ * reads comes after it. 0 adds nothing. Errors: USE_AFTER_FREE, OUT_OF_HOST_MEMORY. */
+strata_status strata_uses_note_point(strata_table *table, const strata_block *block, strata_point point);
+
 /* What comes after the target comes after the uses of `source` so far, too, a live block of that generation: for a
  * block that was cut out of it and that no other thread knows yet. A use of the source that is recorded meanwhile may
  * be missed. False without host memory. */

@@ -54,12 +54,11 @@ void strata_neighbours_leave(strata_stack *stack)
     strata_lock_release(&stacks_lock);
 }
 
-/* The next one of the device that is older than `serial`, pinned, but for `own`. NULL: none. */
-static strata_stack *pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)
+strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial)
 {
     strata_lock_take(&stacks_lock);
     strata_stack *other = stacks;
-    while (other && (other->serial >= serial || other == own || other->device != device))
+    while (other && (other->serial >= serial || other == own || (device && other->device != device)))
         other = other->next_stack;
     if (other)
         other->pins++;
@@ -67,8 +66,7 @@ static strata_stack *pin_next(const strata_device *device, const strata_stack *o
     return other;
 }
 
-/* Returns its serial number. */
-static uint64_t unpin(strata_stack *other)
+uint64_t strata_neighbours_unpin(strata_stack *other)
 {
     strata_lock_take(&stacks_lock);
     const uint64_t serial = other->serial;
@@ -113,7 +111,8 @@ static uint64_t most_given(const strata_device *device)
 {
     uint64_t bytes = 0;
     strata_stack *stack;
-    for (uint64_t serial = UINT64_MAX; (stack = pin_next(device, NULL, serial)); serial = unpin(stack)) {
+    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(device, NULL, serial));
+         serial = strata_neighbours_unpin(stack)) {
         const holding its = holding_of(stack);
         bytes += its.held - its.live;
     }
@@ -162,8 +161,8 @@ static void ask_others(goal *self)
     const strata_device *device = self->request->device;
     const strata_stack *own = self->request->owner->stack;
     strata_stack *other;
-    for (uint64_t serial = UINT64_MAX; missing_for(self) && (other = pin_next(device, own, serial));
-         serial = unpin(other))
+    for (uint64_t serial = UINT64_MAX; missing_for(self) && (other = strata_neighbours_pin_next(device, own, serial));
+         serial = strata_neighbours_unpin(other))
         ask(self, other);
 }
 
@@ -238,7 +237,8 @@ void strata_neighbours_reap(const strata_device *device, const strata_stack *own
     strata_stack *other;
     size_t bytes;
     strata_error_suppress_begin();
-    for (uint64_t serial = UINT64_MAX; (other = pin_next(device, own, serial)); serial = unpin(other))
+    for (uint64_t serial = UINT64_MAX; (other = strata_neighbours_pin_next(device, own, serial));
+         serial = strata_neighbours_unpin(other))
         strata_reap_internally(other->layers[0], STRATA_REAP_FINISHED, &bytes);
     strata_error_suppress_end(false);
 }
@@ -262,7 +262,8 @@ void strata_neighbours_describe(const strata_device *device, const strata_stack 
     unsigned count = 0;
     strata_stack *other;
     strata_error_suppress_begin();
-    for (uint64_t serial = UINT64_MAX; (other = pin_next(device, own, serial)); serial = unpin(other)) {
+    for (uint64_t serial = UINT64_MAX; (other = strata_neighbours_pin_next(device, own, serial));
+         serial = strata_neighbours_unpin(other)) {
         const holding its = holding_of(other);
         held += its.held;
         live += its.live;

@@ -11,6 +11,11 @@ enum { STRATA_NEIGHBOURS_TEXT = 256 };
 void strata_neighbours_join(strata_stack *stack);
 void strata_neighbours_leave(strata_stack *stack);
 
+/* The youngest stack that is older than `serial`, of the device (NULL: of any) and not `own`, pinned: it is not
+ * destroyed until the second call, which returns its serial number. NULL: there is none. */
+strata_stack *strata_neighbours_pin_next(const strata_device *device, const strata_stack *own, uint64_t serial);
+uint64_t strata_neighbours_unpin(strata_stack *other);
+
 /* A request that the device has refused. */
 typedef struct strata_reclaim {
     strata_device *device;

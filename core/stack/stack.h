@@ -33,8 +33,10 @@ struct strata_stack {
     const strata_resource *reporter;   /* the owner at the bottom, if all of those get its reports; else NULL */
     strata_resource **internal_owners; /* layers with an `owns_internally`, lowest first */
     size_t internal_owner_count;
-    uint32_t facts_from;      /* layers from here down see blocks as the table has them */
-    _Atomic bool owned;       /* by a runtime, which destroys it: claimed once, released by that runtime only */
+    uint32_t facts_from; /* layers from here down see blocks as the table has them */
+    _Atomic bool owned;  /* by a runtime, which destroys it: claimed once, released by that runtime only */
+    _Atomic(void *)
+        runtime; /* that one, once it is complete; NULL when it is abandoned. Any thread that pins the stack */
     strata_stack *next_stack; /* neighbours.c; guarded by its lock, as the next two */
     uint64_t serial;
     unsigned pins; /* threads that ask it */

@@ -119,6 +119,11 @@ STRATA_API strata_status strata_runtime_trim(strata_runtime *runtime, size_t kee
 /* The live block that contains `address`. Errors: FOREIGN_POINTER, UNSUPPORTED. */
 STRATA_API strata_status strata_runtime_find(strata_runtime *runtime, CUdeviceptr address, strata_block *out);
 
+/* The runtime, of any device, private ones included, whose live block contains `address`. It is valid while the block
+ * is live: a runtime with live blocks is not destroyed. One that was abandoned (ref.h) is not found. Errors:
+ * FOREIGN_POINTER. *out is NULL then. */
+STRATA_API strata_status strata_runtime_of_address(CUdeviceptr address, strata_runtime **out);
+
 /* The state of an identity; FREED: also stale or foreign. */
 STRATA_API strata_block_state strata_runtime_block_state(strata_runtime *runtime, strata_block_id id);
 
@@ -152,6 +157,21 @@ STRATA_API strata_status strata_runtime_finish_first_use(strata_runtime *runtime
 /* Records work submitted to `stream` without a prepare: later uses and the free wait for it. Errors as for prepare. */
 STRATA_API strata_status strata_runtime_record_block_use(strata_runtime *runtime, const strata_block *block,
                                                          CUstream stream, strata_access access);
+
+/* The block is in use by all work that is submitted to `stream` until its free, as by PyTorch's record_stream: the
+ * free, on whichever stream, records a use there, as by strata_runtime_record_block_use, and the memory is reused after
+ * it. Other uses of the block are not ordered after that work. Naming a stream again changes nothing and costs no
+ * driver call.
+ *
+ * A known stream may be unregistered before the free: then its work up to there counts. The handle of an unknown stream
+ * must be valid until the free has returned (with a reference: its last release). Where the free cannot identify that
+ * stream (it is being captured, or is another thread's CU_STREAM_PER_THREAD), it waits for all work of the device.
+ * In a capture of Strata's the stream's graph keeps the block, as strata_runtime_record_block_use does.
+ *
+ * The free is one of the runtime's, or a reference's; strata_resource_deallocate ignores these uses. Errors:
+ * USE_AFTER_FREE, FOREIGN_POINTER, STREAM_MISUSE (no use tracking), STREAM_CAPTURE, OUT_OF_HOST_MEMORY, DRIVER. */
+STRATA_API strata_status strata_runtime_use_until_free(strata_runtime *runtime, const strata_block *block,
+                                                       CUstream stream);
 
 /* ---- streams ---- */
 
@@ -207,6 +227,8 @@ STRATA_API strata_status strata_runtime_allocate_request_ptsz(strata_runtime *ru
     strata_runtime_finish_first_use(runtime, block, strata_stream_as_meant(stream), access)
 #define strata_runtime_record_block_use(runtime, block, stream, access) \
     strata_runtime_record_block_use(runtime, block, strata_stream_as_meant(stream), access)
+#define strata_runtime_use_until_free(runtime, block, stream) \
+    strata_runtime_use_until_free(runtime, block, strata_stream_as_meant(stream))
 #endif
 
 #ifdef __cplusplus

@@ -89,6 +89,14 @@ typedef void (*strata_log_callback)(const strata_error *error, void *data);
  * thread; calls in flight on other threads may still reach the previous callback. */
 STRATA_API void strata_set_log_callback(strata_log_callback callback, void *data);
 
+/* The code with which a CUDA program knows the status: OUT_OF_MEMORY and OUT_OF_BUDGET are CUDA_ERROR_OUT_OF_MEMORY;
+ * the table stands in docs/replace.md. For DRIVER, the calling thread's last driver code if its last failure is that
+ * one; else CUDA_ERROR_UNKNOWN, as for an invalid value. At any time. */
+STRATA_API CUresult strata_status_to_cuda(strata_status status);
+
+/* The same as the number of a cudaError_t, for programs on the CUDA runtime. */
+STRATA_API int strata_status_to_cudart(strata_status status);
+
 /* "major.minor.patch". */
 STRATA_API const char *strata_version_string(void);
 

@@ -30,6 +30,7 @@
 #include <strata/launch.h>
 #include <strata/libraries.h>
 #include <strata/logging.h>
+#include <strata/malloc.h>
 #include <strata/managed.h>
 #include <strata/null.h>
 #include <strata/nvtx.h>

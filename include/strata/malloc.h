@@ -1,0 +1,58 @@
+/* Device memory for code that has no stream: strata_malloc and strata_free stand in for cudaMalloc and cudaFree.
+ *
+ * Code that knows its streams is faster with strata_runtime_allocate (runtime.h). <strata/replace_cuda_runtime.h> and
+ * <strata/replace_cuda_driver.h> replace the calls of a source file; docs/replace.md.
+ *
+ * After the driver has shut down, and for memory of a device that was reset, frees succeed without effect. In host
+ * functions (cuLaunchHostFunc) none of these calls is allowed: they call the driver. */
+#ifndef STRATA_MALLOC_H
+#define STRATA_MALLOC_H
+
+#include <strata/runtime.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Allocates `bytes` that work on any stream may use at once, from the runtime of the current context's device
+ * (strata_runtime_get). A thread without a context gets device 0 and its primary context, as in the CUDA runtime. The
+ * call waits for earlier work on the memory that it returns, and for no other work. 0 bytes give NULL. On failure *out
+ * is NULL. Errors: UNSUPPORTED (the context is not its device's primary one; the stack cannot find a block by its
+ * address), and those of strata_runtime_get and strata_runtime_allocate. */
+STRATA_API strata_status strata_malloc(void **out, size_t bytes);
+
+/* Frees the block that begins at `address`, of strata_malloc or any runtime of the process, whichever streams use it:
+ * first waits for all work submitted to its device's primary context, as cudaFree does. Captures of streams go on. If
+ * the driver refuses the wait for a capture, the free succeeds and is done by a later call of this header; the memory
+ * counts as live until then. NULL is ignored. Errors leave the block live: FOREIGN_POINTER (no live block begins there:
+ * memory of another library, an address inside of a block, a second free), BLOCK_IN_USE, DRIVER. */
+STRATA_API strata_status strata_free(void *address);
+
+/* As strata_free, without the wait: work on `stream` so far, and recorded uses, may still use the memory. For all other
+ * streams the caller has ordered `stream` after their work. Errors: as strata_runtime_deallocate_on, FOREIGN_POINTER.
+ */
+STRATA_API strata_status strata_free_on(void *address, CUstream stream);
+
+/* Allocates `bytes` for work on `stream`, from the same runtime as strata_malloc: cudaMallocAsync without a block.
+ * strata_free and strata_free_on free it. Errors: as strata_malloc, STREAM_CAPTURE. */
+STRATA_API strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream);
+
+/* Whether a live block of this process contains `address`; false in a forked child, and true for any address after the
+ * driver's shutdown, when frees have no effect. Raises no error: for code that frees other memory elsewhere. */
+STRATA_API bool strata_holds(const void *address);
+
+/* What cudaMemGetInfo would say if the device were as large as the stack's nearest budget, for the current context's
+ * device: *total is the smaller of the two; *free is what is left of the budget, but not more than what the device and
+ * the stack have free. Either may be NULL. Errors: DRIVER, and of strata_malloc. */
+STRATA_API strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes);
+
+#ifdef STRATA_PER_THREAD_STREAMS
+#define strata_malloc_on(out, bytes, stream) strata_malloc_on(out, bytes, strata_stream_as_meant(stream))
+#define strata_free_on(address, stream)      strata_free_on(address, strata_stream_as_meant(stream))
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,17 @@
+/* Frees of memory that any stream may use: they wait for all work of the device, and come after none. */
+#ifndef STRATA_RUNTIME_ANY_STREAM_FREES_H
+#define STRATA_RUNTIME_ANY_STREAM_FREES_H
+
+#include "runtime/runtime.h"
+
+/* If a capture bars the wait, the free succeeds and is due: strata_any_stream_frees_try does it. Errors: as
+ * strata_runtime_deallocate_on. */
+strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block);
+
+/* Whether a live block was freed, and the free is due. */
+bool strata_any_stream_free_is_due(const strata_block *block);
+
+/* Tries the frees that are due, in the calls that come next, and before a runtime looks for live blocks. */
+void strata_any_stream_frees_try(void);
+
+#endif

@@ -1,0 +1,297 @@
+/* Memory for code that has no stream.
+ *
+ *     strata_malloc   allocates on an idle stream and waits for it on the host: what earlier users of the memory still
+ *                     had to do was put in front of that stream, and is complete.
+ *     strata_free     waits for the device, so that whichever stream used the memory is done, and frees on an idle
+ * stream.
+ */
+#include <strata/malloc.h>
+
+#include "core/base/error.h"
+#include "core/base/size_text.h"
+#include "runtime/any_stream_frees.h"
+#include "runtime/idle_streams.h"
+#include "runtime/of_address.h"
+
+/* PTDS programs see macros of these names. */
+#undef strata_free_on
+#undef strata_malloc_on
+#undef strata_runtime_allocate
+#undef strata_runtime_deallocate_on
+
+/* ---- the device ---- */
+
+/* The device that has the context open already; -1: none. */
+static int device_of_open(CUcontext context)
+{
+    for (int ordinal = 0; ordinal < STRATA_DEVICE_LIMIT; ordinal++) {
+        const strata_device *device = strata_device_if_open(ordinal);
+        if (device && device->context == context)
+            return ordinal;
+    }
+    return -1;
+}
+
+static strata_status refuse_context(void)
+{
+    return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                       "the thread's current context is not the primary context of its device, in which Strata works; "
+                       "make that one current (cuDevicePrimaryCtxRetain, cuCtxSetCurrent; cudaSetDevice)");
+}
+
+/* By its ordinal: the driver's handle of a device says less. */
+static strata_status device_of_other(CUcontext context, int *ordinal)
+{
+    CUdevice handle, other;
+    strata_driver_facts driver;
+    const CUresult result = strata_cu.CtxGetDevice(&handle);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuCtxGetDevice", "finding the device of the current context");
+    strata_driver_describe(&driver);
+    *ordinal = 0;
+    while (*ordinal < driver.device_count && (strata_cu.DeviceGet(&other, *ordinal) != CUDA_SUCCESS || other != handle))
+        ++*ordinal;
+    strata_device *device;
+    const strata_status status = strata_device_get(*ordinal, &device);
+    return status == STRATA_SUCCESS && device->context != context ? refuse_context() : status;
+}
+
+/* A thread without a context gets the one that the CUDA runtime would make current. */
+static strata_status adopt_first_device(void)
+{
+    strata_device *device;
+    const strata_status status = strata_device_get(0, &device);
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.CtxSetCurrent(device->context);
+    return result == CUDA_SUCCESS
+               ? STRATA_SUCCESS
+               : strata_fail_driver(result, "cuCtxSetCurrent", "making the primary context of device 0 current");
+}
+
+static strata_status current_device(int *ordinal)
+{
+    CUcontext context = NULL;
+    strata_status status = strata_check_driver();
+    if (status != STRATA_SUCCESS)
+        return status;
+    const CUresult result = strata_cu.CtxGetCurrent(&context);
+    if (result != CUDA_SUCCESS)
+        return strata_fail_driver(result, "cuCtxGetCurrent", "finding the current device");
+    *ordinal = 0;
+    if (!context)
+        return adopt_first_device();
+    *ordinal = device_of_open(context);
+    return *ordinal < 0 ? device_of_other(context, ordinal) : STRATA_SUCCESS;
+}
+
+static strata_status current_runtime(strata_runtime **out)
+{
+    int ordinal = 0;
+    const strata_status status = current_device(&ordinal);
+    return status == STRATA_SUCCESS ? strata_runtime_get(ordinal, out) : status;
+}
+
+/* ---- freeing ---- */
+
+static strata_status refuse_unknown(CUdeviceptr address)
+{
+    return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                       "no live block of this process begins at 0x%llx: it was freed already, or is memory of another "
+                       "library, which frees it itself",
+                       (unsigned long long)address);
+}
+
+static strata_status check_start(CUdeviceptr address, const strata_block *block)
+{
+    if (block->address != address)
+        return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                           "0x%llx is not the start of a block: it is inside of block 0x%llx (tag \"%s\", %s); free "
+                           "that address",
+                           (unsigned long long)address, (unsigned long long)block->address, strata_tag_name(block->tag),
+                           strata_size_text(block->bytes).text);
+    if (strata_any_stream_free_is_due(block))
+        return strata_fail(STRATA_ERROR_DOUBLE_FREE,
+                           "block 0x%llx (tag \"%s\", %s) was freed already; the free waits for the end of a capture",
+                           (unsigned long long)address, strata_tag_name(block->tag),
+                           strata_size_text(block->bytes).text);
+    return STRATA_SUCCESS;
+}
+
+/* *over: there is nothing to free. After a success the block is to be released. */
+static strata_status find_to_free(void *pointer, strata_owned_block *found, bool *over)
+{
+    const CUdeviceptr address = (CUdeviceptr)(uintptr_t)pointer;
+    *over = !pointer || strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN;
+    if (*over)
+        return STRATA_SUCCESS;
+    strata_any_stream_frees_try();
+    strata_status status = strata_owned_block_find(address, found);
+    if (status == STRATA_ERROR_FOREIGN_POINTER)
+        return refuse_unknown(address);
+    *over = status == STRATA_ERROR_SHUT_DOWN;
+    if (status != STRATA_SUCCESS)
+        return *over ? STRATA_SUCCESS : status;
+    status = check_start(address, &found->block);
+    if (status != STRATA_SUCCESS)
+        strata_owned_block_release(found);
+    return status;
+}
+
+strata_status strata_free(void *address)
+{
+    strata_owned_block found;
+    bool over;
+    strata_status status = find_to_free(address, &found, &over);
+    if (over || status != STRATA_SUCCESS)
+        return status;
+    status = strata_any_stream_free(found.runtime, &found.block);
+    strata_owned_block_release(&found);
+    return status;
+}
+
+strata_status strata_free_on(void *address, CUstream stream)
+{
+    strata_owned_block found;
+    bool over;
+    strata_status status = find_to_free(address, &found, &over);
+    if (over || status != STRATA_SUCCESS)
+        return status;
+    status = strata_runtime_deallocate_on(found.runtime, &found.block, stream);
+    strata_owned_block_release(&found);
+    return status;
+}
+
+/* ---- allocating ---- */
+
+static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stream *stream, size_t bytes,
+                                 strata_block *block)
+{
+    strata_status status = strata_runtime_allocate(runtime, bytes, strata_idle_stream_handle(stream), block);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = strata_idle_stream_wait(stream);
+    if (status != STRATA_SUCCESS) {
+        strata_error_suppress_begin();
+        strata_runtime_deallocate(runtime, block);
+        strata_error_suppress_end(false);
+    }
+    return status;
+}
+
+static strata_status check_search(const strata_runtime *runtime)
+{
+    return runtime->top->ops->capabilities(runtime->top) & STRATA_CAPABILITY_FIND
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_UNSUPPORTED,
+                             "the stack \"%s\" cannot find a block by its address, which strata_free needs",
+                             strata_stack_text(runtime->stack));
+}
+
+static strata_status allocate(size_t bytes, strata_block *block)
+{
+    strata_runtime *runtime;
+    strata_idle_stream *stream;
+    strata_status status = current_runtime(&runtime);
+    if (status == STRATA_SUCCESS)
+        status = check_search(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_idle_stream_take(runtime->device, &stream);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = allocate_on(runtime, stream, bytes, block);
+    strata_idle_stream_give(stream);
+    return status;
+}
+
+/* A reset that is noticed here: the second try has a new runtime. */
+static strata_status allocate_after_reset(size_t bytes, strata_block *block)
+{
+    strata_error_suppress_begin();
+    strata_status status = allocate(bytes, block);
+    if (status == STRATA_ERROR_DEVICE_RESET)
+        status = allocate(bytes, block);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
+strata_status strata_malloc(void **out, size_t bytes)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_malloc: out is NULL");
+    *out = NULL;
+    if (!bytes)
+        return strata_check_driver();
+    strata_block block;
+    strata_any_stream_frees_try();
+    const strata_status status = allocate_after_reset(bytes, &block);
+    if (status == STRATA_SUCCESS)
+        *out = (void *)(uintptr_t)block.address;
+    return status;
+}
+
+static strata_status allocate_on_named(void **out, size_t bytes, CUstream stream)
+{
+    strata_runtime *runtime;
+    strata_block block;
+    strata_status status = current_runtime(&runtime);
+    if (status == STRATA_SUCCESS)
+        status = check_search(runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_runtime_allocate(runtime, bytes, stream, &block);
+    if (status == STRATA_SUCCESS)
+        *out = (void *)(uintptr_t)block.address;
+    return status;
+}
+
+strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream)
+{
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_malloc_on: out is NULL");
+    *out = NULL;
+    if (!bytes)
+        return strata_check_driver();
+    strata_any_stream_frees_try();
+    return allocate_on_named(out, bytes, stream);
+}
+
+bool strata_holds(const void *address)
+{
+    strata_owned_block found;
+    if (!address)
+        return false;
+    if (strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN)
+        return true;
+    if (!strata_driver_is_open())
+        return false;
+    const strata_status status = strata_owned_block_find((CUdeviceptr)(uintptr_t)address, &found);
+    if (status == STRATA_SUCCESS)
+        strata_owned_block_release(&found);
+    return status == STRATA_SUCCESS;
+}
+
+/* ---- how much there is ---- */
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+strata_status strata_memory_info(size_t *free_bytes, size_t *total_bytes)
+{
+    strata_runtime *runtime;
+    strata_runtime_budget budget = {0};
+    strata_usage usage = {0};
+    strata_status status = current_runtime(&runtime);
+    if (status == STRATA_SUCCESS)
+        status = strata_runtime_budget_snapshot(runtime, &budget);
+    if (status == STRATA_SUCCESS)
+        status = strata_runtime_usage(runtime, &usage);
+    const bool known = status == STRATA_SUCCESS;
+    const size_t total = known ? runtime->device->info.total_bytes : 0;
+    if (total_bytes)
+        *total_bytes = known && budget.limit ? least(budget.limit, total) : total;
+    if (free_bytes)
+        *free_bytes = known ? least(budget.remaining, budget.device_free + usage.reserved_free) : 0;
+    return status;
+}

@@ -1,0 +1,65 @@
+/* Asks each runtime's stack in turn, the youngest first: a stack over another one has its blocks within that one's. The
+ * stack is pinned meanwhile, and no lock is held.
+ *
+ * After the reset of a device its addresses are given out anew: a runtime of before has them, too, until its blocks are
+ * freed. So runtimes of devices that were reset are asked last. */
+#include "runtime/of_address.h"
+
+#include "core/base/error.h"
+#include "core/stack/neighbours.h"
+#include "runtime/captures.h"
+
+static strata_status find_in(strata_runtime *runtime, CUdeviceptr address, strata_block *block)
+{
+    strata_status status = runtime->top->ops->find(runtime->top, address, block);
+    if (status == STRATA_SUCCESS && strata_runtime_keeps(runtime, block))
+        status = strata_captures_find(runtime, address, block);
+    return status;
+}
+
+/* False: it is in none whose device `lost` describes. */
+static bool find_among(bool lost, CUdeviceptr address, strata_owned_block *out)
+{
+    strata_stack *stack;
+    for (uint64_t serial = UINT64_MAX; (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack)) {
+        out->runtime = atomic_load_explicit(&stack->runtime, memory_order_acquire);
+        if (out->runtime && strata_device_is_lost(stack->device) == lost &&
+            find_in(out->runtime, address, &out->block) == STRATA_SUCCESS)
+            return true;
+    }
+    return false;
+}
+
+strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out)
+{
+    *out = (strata_owned_block){0};
+    const strata_status status = strata_check_driver();
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_error_suppress_begin();
+    const bool found = find_among(false, address, out) || find_among(true, address, out);
+    strata_error_suppress_end(false);
+    return found ? STRATA_SUCCESS : STRATA_ERROR_FOREIGN_POINTER;
+}
+
+void strata_owned_block_release(strata_owned_block *found)
+{
+    strata_neighbours_unpin(found->runtime->stack);
+}
+
+strata_status strata_runtime_of_address(CUdeviceptr address, strata_runtime **out)
+{
+    strata_owned_block found;
+    if (!out)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_of_address: out is NULL");
+    *out = NULL;
+    const strata_status status = strata_owned_block_find(address, &found);
+    if (status == STRATA_ERROR_FOREIGN_POINTER)
+        return strata_fail(status, "no live block of this process contains 0x%llx", (unsigned long long)address);
+    if (status != STRATA_SUCCESS)
+        return status;
+    *out = found.runtime;
+    strata_owned_block_release(&found);
+    return STRATA_SUCCESS;
+}

@@ -1,0 +1,17 @@
+/* The live block at an address, of any runtime of the process. */
+#ifndef STRATA_RUNTIME_OF_ADDRESS_H
+#define STRATA_RUNTIME_OF_ADDRESS_H
+
+#include "runtime/runtime.h"
+
+typedef struct strata_owned_block {
+    strata_runtime *runtime; /* not destroyed until the release */
+    strata_block block;
+} strata_owned_block;
+
+/* The block that contains `address`. After a success the release is due. Errors: FOREIGN_POINTER, which is raised only
+ * by the caller; FORKED, SHUT_DOWN. */
+strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out);
+void strata_owned_block_release(strata_owned_block *found);
+
+#endif
