@@ -16,7 +16,7 @@
 /* PTDS programs see macros of these names. */
 #undef strata_free_on
 #undef strata_malloc_on
-#undef strata_runtime_allocate
+#undef strata_runtime_allocate_request
 #undef strata_runtime_deallocate_on
 
 /* ---- the device ---- */
@@ -167,7 +167,9 @@ strata_status strata_free_on(void *address, CUstream stream)
 static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stream *stream, size_t bytes,
                                  strata_block *block)
 {
-    strata_status status = strata_runtime_allocate(runtime, bytes, strata_idle_stream_handle(stream), block);
+    const strata_request request = {
+        .bytes = bytes, .stream = strata_idle_stream_handle(stream), .tag = strata_tag_current()};
+    strata_status status = strata_runtime_allocate_request(runtime, &request, block);
     if (status != STRATA_SUCCESS)
         return status;
     status = strata_idle_stream_wait(stream);
@@ -232,13 +234,14 @@ strata_status strata_malloc(void **out, size_t bytes)
 
 static strata_status allocate_on_named(void **out, size_t bytes, CUstream stream)
 {
+    const strata_request request = {.bytes = bytes, .stream = stream, .tag = strata_tag_current()};
     strata_runtime *runtime;
     strata_block block;
     strata_status status = current_runtime(&runtime);
     if (status == STRATA_SUCCESS)
         status = check_search(runtime);
     if (status == STRATA_SUCCESS)
-        status = strata_runtime_allocate(runtime, bytes, stream, &block);
+        status = strata_runtime_allocate_request(runtime, &request, &block);
     if (status == STRATA_SUCCESS)
         *out = (void *)(uintptr_t)block.address;
     return status;

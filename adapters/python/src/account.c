@@ -46,7 +46,7 @@ static strata_budget_account *base_account(strata_runtime *runtime)
 /* ---- making and ending ---- */
 
 typedef struct account_request {
-    PyObject *limit, *soft, *runtime;
+    PyObject *limit, *runtime;
     const char *name;
     int reserve;
 } account_request;
@@ -90,12 +90,12 @@ static PyObject *make_account(runtime_object *runtime, const account_request *re
 static PyObject *account_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords)
 {
     (void)type;
-    static char *names[] = {"limit", "name", "soft", "reserve", "runtime", NULL};
-    account_request request = {.limit = Py_None, .soft = Py_None, .runtime = NULL};
+    static char *names[] = {"limit", "name", "reserve", "runtime", NULL};
+    account_request request = {.limit = Py_None};
     strata_budget_account_options options = {0};
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zOpO:budget", names, &request.limit, &request.name,
-                                     &request.soft, &request.reserve, &request.runtime) ||
-        !convert_amount(request.limit, &options.limit) || !convert_amount(request.soft, &options.soft))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O$zpO:budget", names, &request.limit, &request.name,
+                                     &request.reserve, &request.runtime) ||
+        !convert_amount(request.limit, &options.limit))
         return NULL;
     if (request.reserve && !options.limit.bytes) {
         PyErr_SetString(PyExc_ValueError, "reserve=True needs a limit in bytes, which is what is reserved");
@@ -284,7 +284,7 @@ static PyMemberDef account_members[] = {
 
 static PyType_Slot account_slots[] = {
     {Py_tp_doc,
-     "budget(limit=None, *, name=None, soft=None, reserve=False, runtime=None)\n--\n\n"
+     "budget(limit=None, *, name=None, reserve=False, runtime=None)\n--\n\n"
      "A part of the stack's budget, below the one that this thread is in. As a context manager it is charged\n"
      "with what the thread allocates inside of it; several threads can be in one.\n\n"
      "limit    the most bytes: a number, \"2GiB\", \"50%\" of the device's memory; None: bytes are counted\n"

@@ -39,12 +39,14 @@ static struct PyModuleDef definition = {
 
 static int fill(PyObject *module)
 {
-    static int (*const parts[])(PyObject *) = {errors_add,     runtime_add, stream_add,  buffer_add,
-                                               buffer_use_add, tag_add,     account_add, statistics_add};
+    static int (*const parts[])(PyObject *) = {errors_add, runtime_add, stream_add,  buffer_add,    buffer_use_add,
+                                               memory_add, tag_add,     account_add, statistics_add};
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (parts[i](module) != 0)
             return -1;
-    return PyModule_AddFunctions(module, process_methods);
+    return PyModule_AddStringConstant(module, "library_name", STRATA_SONAME) == 0
+               ? PyModule_AddFunctions(module, process_methods)
+               : -1;
 }
 
 PyMODINIT_FUNC PyInit__core(void);

@@ -97,6 +97,10 @@ PyObject *buffer_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords)
 PyObject *buffer_dlpack_device(PyObject *self, PyObject *ignored);
 PyObject *buffer_array_interface(PyObject *self, void *ignored);
 
+/* memory.c */
+int memory_add(PyObject *module);
+PyObject *memory_info(PyObject *module, PyObject *ignored);
+
 /* scopes.c: what a thread has entered, innermost first. */
 typedef enum scope_kind { SCOPE_TAG, SCOPE_BUDGET, SCOPE_STATISTICS, SCOPE_KINDS } scope_kind;
 
@@ -127,7 +131,7 @@ PyObject *report_values(strata_runtime *runtime);
 PyObject *report_usage(strata_runtime *runtime);
 PyObject *report_limits(strata_runtime *runtime);
 
-/* process.c: the driver, its devices, sizes; memory without a stream */
+/* process.c: the driver, its devices, sizes */
 extern PyMethodDef process_methods[];
 
 /* ---- shared by the types ---- */

@@ -93,6 +93,8 @@ PyMethodDef process_methods[] = {
      "driver_info()\n--\n\nOpens the driver, if necessary: choice, library, simulated, version, device_count."},
     {"device_info", device_info, METH_VARARGS,
      "device_info(device=0, /)\n--\n\nA device's name, memory and abilities."},
+    {"memory_info", memory_info, METH_NOARGS,
+     "memory_info()\n--\n\nFree and total bytes of the current device, which a budget makes as small as itself."},
     {"parse_size", parse_size, METH_O, "parse_size(size, /)\n--\n\nBytes of a size such as \"1.5GiB\"."},
     {"default_stack", default_stack, METH_NOARGS, "default_stack()\n--\n\nThe stack of runtimes that name none."},
     {"set_mode", set_mode, METH_VARARGS,

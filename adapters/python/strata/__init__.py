@@ -25,6 +25,7 @@ from ._core import (
     FreedError,
     HostMemoryError,
     InvalidValueError,
+    Memory,
     OutOfBudgetError,
     OutOfMemoryError,
     Runtime,
@@ -36,12 +37,14 @@ from ._core import (
     default_stack,
     device_info,
     driver_info,
+    memory_info,
     parse_size,
     runtime,
     scope,
     set_mode,
     stream_handle,
     tag,
+    library_name as _library_name,
     version as _version,
 )
 
@@ -52,6 +55,7 @@ __all__ = [
     "FreedError",
     "HostMemoryError",
     "InvalidValueError",
+    "Memory",
     "OutOfBudgetError",
     "OutOfMemoryError",
     "Runtime",
@@ -68,6 +72,7 @@ __all__ = [
     "get_include",
     "get_library",
     "get_prefix",
+    "memory_info",
     "parse_size",
     "report",
     "runtime",
@@ -133,6 +138,4 @@ def get_include() -> str:
 
 def get_library() -> str:
     """The C library that this package uses, for ctypes and for linkers."""
-    from ._files import LIBRARY
-
-    return _os.path.join(get_prefix(), "lib", LIBRARY)
+    return _os.path.join(get_prefix(), "lib", _library_name)

@@ -21,8 +21,7 @@ from typing import Any
 
 import cupy
 
-from . import Buffer, OutOfMemoryError, configure, runtime
-from ._any_stream import AnyStreamMemory
+from . import Buffer, Memory, OutOfMemoryError, configure, runtime
 
 __all__ = ["Allocator", "use"]
 
@@ -49,14 +48,14 @@ class Allocator:
             owner = self._allocate_or_raise(nbytes, device)
         return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(owner.ptr, nbytes, owner, device), 0)
 
-    def _allocate(self, nbytes: int, device: int) -> Buffer | AnyStreamMemory:
+    def _allocate(self, nbytes: int, device: int) -> Buffer | Memory:
         stream = cupy.cuda.get_current_stream()
         if self._order == "any" or isinstance(stream, cupy.cuda.ExternalStream) or _is_capturing(stream):
-            return AnyStreamMemory(nbytes)
+            return Memory(nbytes)
         # A default stream is named by its number: the free then needs no object.
         return runtime(device).allocate(nbytes, stream.ptr if stream.ptr in (0, 1) else stream)
 
-    def _allocate_or_raise(self, nbytes: int, device: int) -> Buffer | AnyStreamMemory:
+    def _allocate_or_raise(self, nbytes: int, device: int) -> Buffer | Memory:
         try:
             return self._allocate(nbytes, device)
         except OutOfMemoryError as error:
