@@ -7,19 +7,25 @@ As with those, frees are collected and done in batches (NUMBA_CUDA_MAX_PENDING_D
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from numba import cuda
 from numba.cuda import HostOnlyCUDAMemoryManager, MemoryInfo
 from numba.cuda.cudadrv.driver import AutoFreePointer, CudaAPIError, binding
 
-import weakref
-
 from . import Error, Memory, OutOfMemoryError, configure, memory_info
 
 __all__ = ["MemoryManager", "use"]
 
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
+
+
+def _allocate(size: int) -> Memory:
+    try:
+        return Memory(size)
+    except OutOfMemoryError as error:
+        raise CudaAPIError(_OUT_OF_MEMORY, str(error)) from error
 
 
 def _free(memory: Memory) -> None:
