@@ -3,9 +3,11 @@
 import ast
 import inspect
 import os
+import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
@@ -65,6 +67,18 @@ def test_the_module_is_of_the_stable_abi():
     assert _core.__file__.endswith(".abi3.so")
 
 
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.skipif(not (EXAMPLES / "python_budget.py").is_file(), reason="the examples are not here")
+def test_the_example_runs():
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "python_budget.py")], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "greedy: peak 8388608 of 16777216 bytes, 1 refused" in done.stdout
+
+
 def test_types_are_checked_by_mypy(tmp_path):
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"
@@ -78,6 +92,11 @@ def test_types_are_checked_by_mypy(tmp_path):
         encoding="utf-8",
     )
     done = subprocess.run(
-        ["python3", "-m", "mypy", "--strict", str(program)], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-m", "mypy", "--strict", str(program)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": os.path.dirname(FOLDER)},
+        check=False,
     )
     assert done.stdout.count("error:") == 1 and "program.py:6" in done.stdout, done.stdout
