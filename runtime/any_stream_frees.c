@@ -7,6 +7,7 @@
 #include "core/stack/calls.h"
 #include "core/streams/device_wait.h"
 #include "runtime/idle_streams.h"
+#include "runtime/of_address.h"
 
 /* PTDS programs see a macro of this name. */
 #undef strata_runtime_deallocate_on
@@ -15,7 +16,6 @@
 
 typedef struct deferred_free {
     struct deferred_free *next;
-    strata_runtime *runtime; /* lives, since the block does */
     strata_block block;
 } deferred_free;
 
@@ -23,12 +23,18 @@ static strata_lock deferred_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_IDLE_STRE
 static deferred_free *deferred;       /* guarded by deferred_lock */
 static _Atomic bool deferred_are_any; /* written under the lock, read by any thread */
 
+static bool is_same(const strata_block *a, const strata_block *b)
+{
+    return a->id.table == b->id.table && a->id.slot == b->id.slot && a->id.generation == b->id.generation;
+}
+
 bool strata_any_stream_free_is_due(const strata_block *block)
 {
+    if (!atomic_load_explicit(&deferred_are_any, memory_order_acquire))
+        return false;
     strata_lock_take(&deferred_lock);
     const deferred_free *one = deferred;
-    while (one && (one->block.id.table != block->id.table || one->block.id.generation != block->id.generation ||
-                   one->block.id.slot != block->id.slot))
+    while (one && !is_same(&one->block, block))
         one = one->next;
     strata_lock_release(&deferred_lock);
     return one != NULL;
@@ -56,13 +62,12 @@ static deferred_free *take_deferred(void)
     return all;
 }
 
-/* False without host memory. */
-static bool defer(strata_runtime *runtime, const strata_block *block)
+bool strata_any_stream_free_later(const strata_block *block)
 {
     deferred_free *one = strata_host_zalloc(sizeof *one);
     if (!one)
         return false;
-    *one = (deferred_free){.runtime = runtime, .block = *block};
+    one->block = *block;
     link_deferred(one);
     return true;
 }
@@ -100,13 +105,24 @@ strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block
 {
     strata_error_suppress_begin();
     strata_status status = free_after_wait(runtime, block);
-    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) && defer(runtime, block))
+    if (status != STRATA_SUCCESS && is_of_capture(strata_error_suppressed()) && strata_any_stream_free_later(block))
         status = STRATA_SUCCESS;
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
 
-/* What still cannot be freed goes back to the list. Blocks that the program freed otherwise are dropped. */
+/* True: no other try is due. The block is looked for anew: the program may have freed it otherwise, and its runtime. */
+static bool try_again(const strata_block *block)
+{
+    strata_owned_block found;
+    const strata_status status = strata_owned_block_find(block->address, &found);
+    if (status != STRATA_SUCCESS)
+        return status == STRATA_ERROR_FOREIGN_POINTER;
+    const bool over = !is_same(block, &found.block) || free_after_wait(found.runtime, block) == STRATA_SUCCESS;
+    strata_owned_block_release(&found);
+    return over;
+}
+
 void strata_any_stream_frees_try(void)
 {
     if (!atomic_load_explicit(&deferred_are_any, memory_order_acquire))
@@ -115,8 +131,7 @@ void strata_any_stream_frees_try(void)
     for (deferred_free *one = take_deferred(), *next; one; one = next) {
         next = one->next;
         one->next = NULL;
-        const strata_status status = free_after_wait(one->runtime, &one->block);
-        if (status == STRATA_SUCCESS || status == STRATA_ERROR_DOUBLE_FREE || status == STRATA_ERROR_FOREIGN_POINTER)
+        if (try_again(&one->block))
             strata_host_free(one);
         else
             link_deferred(one);

@@ -8,6 +8,9 @@
  * strata_runtime_deallocate_on. */
 strata_status strata_any_stream_free(strata_runtime *runtime, const strata_block *block);
 
+/* Makes the free of a live block due. False without host memory. */
+bool strata_any_stream_free_later(const strata_block *block);
+
 /* Whether a live block was freed, and the free is due. */
 bool strata_any_stream_free_is_due(const strata_block *block);
 

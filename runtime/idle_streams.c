@@ -38,14 +38,14 @@ static strata_idle_stream *take(const strata_device *device)
 
 strata_status strata_idle_stream_take(strata_device *device, strata_idle_stream **out)
 {
-    *out = take(device);
-    if (*out)
-        return STRATA_SUCCESS;
+    *out = NULL;
+    strata_status status = strata_check_device_now(device); /* the handles are from before */
+    if (status != STRATA_SUCCESS || (*out = take(device)))
+        return status;
     strata_idle_stream *one = strata_host_zalloc(sizeof *one);
     if (!one)
         return strata_fail_host_memory("an internal stream");
-    const strata_status status =
-        strata_internal_stream_create(device, false, "a stream for memory without one", &one->handle);
+    status = strata_internal_stream_create(device, false, "a stream for memory without one", &one->handle);
     if (status != STRATA_SUCCESS) {
         strata_host_free(one);
         return status;

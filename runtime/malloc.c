@@ -125,8 +125,11 @@ static strata_status find_to_free(void *pointer, strata_owned_block *found, bool
     *over = !pointer || strata_driver_state_now() == STRATA_DRIVER_SHUT_DOWN;
     if (*over)
         return STRATA_SUCCESS;
-    strata_any_stream_frees_try();
-    strata_status status = strata_owned_block_find(address, found);
+    strata_status status = strata_check_driver(); /* in a forked child no lock is taken */
+    if (status == STRATA_SUCCESS) {
+        strata_any_stream_frees_try();
+        status = strata_owned_block_find(address, found);
+    }
     if (status == STRATA_ERROR_FOREIGN_POINTER)
         return refuse_unknown(address);
     *over = status == STRATA_ERROR_SHUT_DOWN;
@@ -175,7 +178,8 @@ static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stre
     status = strata_idle_stream_wait(stream);
     if (status != STRATA_SUCCESS) {
         strata_error_suppress_begin();
-        strata_runtime_deallocate(runtime, block);
+        if (strata_runtime_deallocate(runtime, block) != STRATA_SUCCESS)
+            strata_any_stream_free_later(block);
         strata_error_suppress_end(false);
     }
     return status;
@@ -222,11 +226,12 @@ strata_status strata_malloc(void **out, size_t bytes)
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_malloc: out is NULL");
     *out = NULL;
-    if (!bytes)
-        return strata_check_driver();
     strata_block block;
+    strata_status status = strata_check_driver();
+    if (!bytes || status != STRATA_SUCCESS)
+        return status;
     strata_any_stream_frees_try();
-    const strata_status status = allocate_after_reset(bytes, &block);
+    status = allocate_after_reset(bytes, &block);
     if (status == STRATA_SUCCESS)
         *out = (void *)(uintptr_t)block.address;
     return status;
@@ -252,8 +257,9 @@ strata_status strata_malloc_on(void **out, size_t bytes, CUstream stream)
     if (!out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_malloc_on: out is NULL");
     *out = NULL;
-    if (!bytes)
-        return strata_check_driver();
+    const strata_status status = strata_check_driver();
+    if (!bytes || status != STRATA_SUCCESS)
+        return status;
     strata_any_stream_frees_try();
     return allocate_on_named(out, bytes, stream);
 }

@@ -34,7 +34,8 @@ static inline CUresult strata_replaced_cuMemAlloc(CUdeviceptr *address, size_t b
     void *memory = NULL;
     if (!address || !bytes) /* the driver's answer */
         return CUDA_ERROR_INVALID_VALUE;
-    return strata_replaced_allocated(strata_malloc(&memory, bytes), memory, address);
+    const strata_status status = strata_malloc(&memory, bytes);
+    return strata_replaced_allocated(status, memory, address);
 }
 
 static inline CUresult strata_replaced_cuMemFree(CUdeviceptr address)

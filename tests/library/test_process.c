@@ -127,6 +127,13 @@ static const strata_request request = {.bytes = 64};
     X(USE, scalar_set, strata_scalar_set(scene.scalar, "1.2", NULL))                                                \
     X(USE, scalar_address, strata_scalar_address(scene.scalar, &(CUdeviceptr){0}))                                  \
     X(USE, launch_use_ref, strata_launch_use_ref(&scene.open, scene.ref, STRATA_ACCESS_READ))                       \
+    X(USE, of_address, strata_runtime_of_address(scene.block.address, &(strata_runtime *){NULL}))                   \
+    X(USE, use_until_free, strata_runtime_use_until_free(scene.runtime, &scene.block, NULL))                        \
+    X(USE, malloc, strata_malloc(&(void *){NULL}, 4096))                                                            \
+    X(USE, malloc_on, strata_malloc_on(&(void *){NULL}, 4096, scene.stream))                                        \
+    X(USE, memory_info, strata_memory_info(&bytes, NULL))                                                           \
+    X(FREE, free, strata_free((void *)(uintptr_t)scene.block.address))                                              \
+    X(FREE, free_on, strata_free_on((void *)(uintptr_t)scene.block.address, scene.stream))                          \
     X(FREE, deallocate, strata_runtime_deallocate(scene.runtime, &scene.block))                                     \
     X(FREE, deallocate_on, strata_runtime_deallocate_on(scene.runtime, &scene.block, NULL))                         \
     X(FREE, deallocate_address, strata_runtime_deallocate_address(scene.runtime, scene.block.address, NULL))        \
@@ -184,6 +191,7 @@ static void touch_the_rest(void)
     strata_runtime_block_state(scene.runtime, scene.block.id);
     strata_launch_cancel(&scene.ready);
     strata_launch_end(&scene.open);
+    child_check(!strata_holds((void *)(uintptr_t)scene.block.address));
     child_check(strata_ref_clone(scene.ref) == scene.ref);
     child_status(strata_scalar_destroy(scene.scalar), STRATA_ERROR_FORKED);
     strata_fail(STRATA_ERROR_IO, "before the deleter");

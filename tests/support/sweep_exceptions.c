@@ -20,6 +20,7 @@ static const char another[] =
     "a stack that the case makes itself frees in stream order: only what is free waits for it";
 static const char twice[] = "a pool has waited on the host for what touched a frame, and a guard below it waits, too";
 static const char chance[] = "random traffic: whether anything is done before a later wait covers this one is chance";
+static const char ordered[] = "the program has ordered that work before another stream's, which is waited for";
 static const char threads[] = "threads make it another run each time: the edge with that number is another one";
 
 static const struct {
@@ -62,6 +63,8 @@ static const struct {
     {"a_pool_does_not_keep_its_own_memory", "[async", untaken},
     {"inputs_that_are_there_are_not_copied", "[async", awaited},
     {"a_reference_may_go_while_its_product_is_under_way", "[async", awaited}, /* the workspace */
+    {"a_free_on_another_stream_comes_after_it_too", "[async", ordered},
+    {"in_a_capture_of_stratas_the_graph_keeps_the_block", "[async", ordered},
     {"random_captures_do_what_the_model_does", "[pool", chance},
     {"a_function_is_called_as_a_graph", "[direct", awaited}, /* by the free of its other input */
     {"launches_wait_for_uses_of_the_blocks_that_live_in_the_pool", "[pool", untaken},
@@ -124,6 +127,8 @@ const char *test_sweep_exception_reason(const char *name)
 static const char *const waits_by_frees[] = {
     "exported_memory_is_freed_after_everything_submitted_so_far",
     "a_view_of_exported_memory_is_freed_after_everything_too",
+    "a_free_waits_for_the_device_if_a_named_stream_is_captured",
+    "a_free_waits_for_the_device_for_another_threads_default_stream",
 };
 
 #define COUNT_OF(list) (sizeof(list) / sizeof(list)[0])

@@ -1,0 +1,644 @@
+/* strata_malloc and strata_free: memory for code that has no stream, of the process's runtime; and which runtime has an
+ * address. */
+#include "support/captures.h"
+#include "support/child.h"
+#include "support/effort.h"
+#include "support/faults.h"
+#include "support/stall.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 1 << 20, SMALL = 4096 };
+
+static strata_runtime *process_runtime(void)
+{
+    strata_runtime *runtime;
+    check_ok(strata_runtime_get(0, &runtime));
+    return runtime;
+}
+
+static size_t live_blocks(void)
+{
+    strata_usage usage;
+    check_ok(strata_runtime_usage(process_runtime(), &usage));
+    return usage.live_blocks;
+}
+
+static CUstream new_stream(void)
+{
+    CUstream stream;
+    check_cu(test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    return stream;
+}
+
+static void *allocated(size_t bytes)
+{
+    void *memory;
+    check_ok(strata_malloc(&memory, bytes));
+    assert_non_null(memory);
+    return memory;
+}
+
+static CUdeviceptr address_of(const void *memory)
+{
+    return (CUdeviceptr)(uintptr_t)memory;
+}
+
+static void fill(const void *memory, unsigned char value, CUstream stream)
+{
+    check_cu(test_cu()->MemsetD8Async(address_of(memory), value, BYTES, stream));
+}
+
+/* Once all streams have finished. */
+static size_t count_wrong(const void *memory, unsigned char value)
+{
+    unsigned char *host = test_malloc(BYTES);
+    size_t wrong = 0;
+    check_cu(test_cu()->CtxSynchronize());
+    check_cu(test_cu()->MemcpyDtoHAsync(host, address_of(memory), BYTES, CU_STREAM_LEGACY));
+    check_cu(test_cu()->CtxSynchronize());
+    for (size_t i = 0; i < BYTES; i++)
+        wrong += host[i] != value;
+    test_free(host);
+    return wrong;
+}
+
+/* ---- orders ---- */
+
+/* The memory's last user is a stream that has not finished: whichever stream begins with the memory, and without a word
+ * to Strata, comes after it. */
+static void check_fresh_memory_on(CUstream stream)
+{
+    strata_runtime *runtime = process_runtime();
+    strata_block block;
+    CUstream other;
+    check_ok(strata_runtime_stream_acquire(runtime, &other));
+    check_ok(strata_runtime_allocate(runtime, BYTES, other, &block));
+    fill((void *)(uintptr_t)block.address, 7, other);
+    check_ok(strata_runtime_deallocate(runtime, &block));
+    void *memory = allocated(BYTES);
+    fill(memory, 9, stream);
+    check_cu(test_cu()->StreamSynchronize(stream));
+    assert_int_equal(count_wrong(memory, 9), 0);
+    check_ok(strata_free(memory));
+    check_ok(strata_runtime_stream_release(runtime, other));
+}
+
+/* The stream's work is under way when its memory is freed; other streams take the memory then. */
+static void check_freed_memory_of(CUstream stream, CUstream other)
+{
+    void *memory = allocated(BYTES), *next;
+    fill(memory, 7, stream);
+    check_ok(strata_free(memory));
+    memory = allocated(BYTES);
+    check_ok(strata_malloc_on(&next, BYTES, other));
+    fill(memory, 9, other);
+    fill(next, 9, other);
+    check_cu(test_cu()->StreamSynchronize(other));
+    assert_int_equal(count_wrong(memory, 9), 0);
+    assert_int_equal(count_wrong(next, 9), 0);
+    check_ok(strata_free(memory));
+    check_ok(strata_free_on(next, other));
+}
+
+static void any_stream_may_use_the_memory_at_once(void **state)
+{
+    (void)state;
+    CUstream stream = new_stream();
+    check_fresh_memory_on(stream);
+    check_fresh_memory_on(CU_STREAM_LEGACY);
+    check_fresh_memory_on(CU_STREAM_PER_THREAD);
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
+static void any_stream_may_still_use_the_memory_at_its_free(void **state)
+{
+    (void)state;
+    CUstream stream = new_stream(), other = new_stream();
+    check_freed_memory_of(stream, other);
+    check_freed_memory_of(CU_STREAM_LEGACY, other);
+    check_freed_memory_of(CU_STREAM_PER_THREAD, stream);
+    check_cu(test_cu()->StreamDestroy(stream));
+    check_cu(test_cu()->StreamDestroy(other));
+}
+
+static void a_free_on_a_stream_is_ordered_with_it_and_waits_for_nothing(void **state)
+{
+    (void)state;
+    CUstream stream = new_stream();
+    strata_usage usage;
+    void *memory = allocated(BYTES), *next;
+    check_ok(strata_runtime_usage(process_runtime(), &usage));
+    const bool ordered = strata_resource_capabilities(strata_stack_top(strata_runtime_stack(process_runtime()))) &
+                         STRATA_CAPABILITY_STREAM_ORDERED;
+    test_stall *stall = ordered ? test_stall_begin(stream) : NULL;
+    fill(memory, 7, stream);
+    check_ok(strata_free_on(memory, stream));
+    if (stall)
+        test_stall_end(stall); /* fails if the free has waited for it */
+    next = allocated(BYTES);
+    fill(next, 9, CU_STREAM_LEGACY);
+    assert_int_equal(count_wrong(next, 9), 0);
+    check_ok(strata_free(next));
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
+static void memory_for_a_stream_is_freed_by_either_call(void **state)
+{
+    (void)state;
+    CUstream stream = new_stream();
+    void *first, *second;
+    check_ok(strata_malloc_on(&first, BYTES, stream));
+    check_ok(strata_malloc_on(&second, BYTES, stream));
+    fill(first, 1, stream);
+    fill(second, 2, stream);
+    check_ok(strata_free(first));
+    check_ok(strata_free_on(second, stream));
+    check_cu(test_cu()->StreamSynchronize(stream));
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
+/* ---- sizes and refusals ---- */
+
+static void no_bytes_are_no_memory(void **state)
+{
+    (void)state;
+    void *memory = &memory;
+    check_ok(strata_malloc(&memory, 0));
+    assert_null(memory);
+    memory = &memory;
+    check_ok(strata_malloc_on(&memory, 0, NULL));
+    assert_null(memory);
+    check_ok(strata_free(NULL));
+    check_ok(strata_free_on(NULL, NULL));
+    check_status(strata_malloc(NULL, SMALL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_malloc_on(NULL, SMALL, NULL), STRATA_ERROR_INVALID_VALUE);
+    memory = &memory;
+    check_status(strata_malloc(&memory, (size_t)1 << 60), STRATA_ERROR_OUT_OF_MEMORY);
+    assert_null(memory);
+}
+
+static void check_refused(void *address, const char *words)
+{
+    check_status(strata_free(address), STRATA_ERROR_FOREIGN_POINTER);
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, words);
+    check_status(strata_free_on(address, NULL), STRATA_ERROR_FOREIGN_POINTER);
+    check_last_error(STRATA_ERROR_FOREIGN_POINTER, words);
+}
+
+static void what_strata_does_not_hold_is_never_freed(void **state)
+{
+    (void)state;
+    CUdeviceptr foreign;
+    int on_host;
+    void *memory = allocated(SMALL);
+    const size_t live = live_blocks();
+    check_refused((char *)memory + 256, "inside of block");
+    check_refused((char *)memory + 1, "inside of block");
+    assert_int_equal(live_blocks(), live);
+    check_ok(strata_free(memory));
+    check_refused(memory, "no live block of this process begins at");
+    check_refused(&on_host, "no live block of this process begins at");
+    check_cu(test_cu()->MemAlloc(&foreign, SMALL));
+    check_refused((void *)(uintptr_t)foreign, "no live block of this process begins at");
+    check_cu(test_cu()->MemFree(foreign)); /* it was left alone */
+}
+
+static void a_block_with_a_prepared_use_stays(void **state)
+{
+    (void)state;
+    strata_runtime *runtime = process_runtime();
+    void *memory = allocated(SMALL);
+    strata_block block;
+    check_ok(strata_runtime_find(runtime, address_of(memory), &block));
+    check_ok(strata_runtime_prepare_block_use(runtime, &block, NULL, STRATA_ACCESS_READ));
+    check_status(strata_free(memory), STRATA_ERROR_BLOCK_IN_USE);
+    check_ok(strata_runtime_finish_block_use(runtime, &block, NULL, STRATA_ACCESS_NONE));
+    check_ok(strata_free(memory));
+}
+
+static void a_failed_wait_leaves_the_block_live(void **state)
+{
+    (void)state;
+    void *memory = allocated(SMALL);
+    const size_t live = live_blocks();
+    test_fault_begin(TEST_FAULT_HOST_FREE, 1, false, CUDA_ERROR_LAUNCH_FAILED);
+    const strata_status status = strata_free(memory);
+    assert_int_equal(test_fault_end(), 1);
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_int_equal(strata_status_to_cuda(status), CUDA_ERROR_LAUNCH_FAILED);
+    assert_int_equal(live_blocks(), live);
+    check_ok(strata_free(memory));
+    assert_int_equal(live_blocks(), live - 1);
+}
+
+static void memory_that_cannot_be_waited_for_is_not_handed_out(void **state)
+{
+    (void)state;
+    const size_t live = live_blocks();
+    void *memory = &memory;
+    check_ok(strata_free(allocated(SMALL))); /* makes what the call below needs */
+    test_fault_begin(TEST_FAULT_STREAM_SYNCHRONIZE, 1, true, CUDA_ERROR_LAUNCH_FAILED);
+    const strata_status status = strata_malloc(&memory, SMALL);
+    assert_true(test_fault_end() > 0);
+    check_status(status, STRATA_ERROR_DRIVER);
+    assert_null(memory);
+    check_ok(strata_free(allocated(SMALL))); /* frees it, where its own free failed, too */
+    assert_int_equal(live_blocks(), live);
+}
+
+/* ---- captures ---- */
+
+static void captures_go_on(void **state)
+{
+    (void)state;
+    CUstream stream = new_stream();
+    void *before = allocated(BYTES), *memory = NULL;
+    test_begin_capture(stream);
+    const strata_status allocated_inside = strata_malloc(&memory, BYTES);
+    const strata_status freed_inside = strata_free(memory);
+    const strata_status freed_before = strata_free(before);
+    assert_int_equal(test_end_capture(stream), 0); /* valid, and as it was */
+    check_ok(allocated_inside);
+    check_ok(freed_inside);
+    check_ok(freed_before);
+    check_cu(test_cu()->StreamDestroy(stream));
+}
+
+/* A driver that refuses the wait for the sake of a capture. */
+static void a_free_that_a_capture_bars_is_done_by_a_later_call(void **state)
+{
+    (void)state;
+    const size_t live = live_blocks();
+    void *memory = allocated(SMALL), *other = allocated(SMALL);
+    test_fault_begin(TEST_FAULT_HOST_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    const strata_status first = strata_free(memory), second = strata_free(other), again = strata_free(memory);
+    const bool held = strata_holds(memory);
+    assert_true(test_fault_end() >= 2);
+    check_ok(first);
+    check_ok(second);
+    check_status(again, STRATA_ERROR_DOUBLE_FREE);
+    assert_true(held);
+    assert_int_equal(live_blocks(), live + 2);
+    memory = allocated(SMALL);
+    assert_int_equal(live_blocks(), live + 1);
+    check_ok(strata_free(memory));
+    assert_int_equal(live_blocks(), live);
+}
+
+/* The program frees such a block otherwise, and ends its runtime. */
+static void a_free_to_come_outlives_neither_the_block_nor_its_runtime(void **state)
+{
+    (void)state;
+    strata_runtime *own;
+    strata_block block, other;
+    check_ok(strata_runtime_create(NULL, &own));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &other));
+    test_fault_begin(TEST_FAULT_HOST_FREE, 1, true, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    const strata_status first = strata_free((void *)(uintptr_t)block.address);
+    const strata_status second = strata_free((void *)(uintptr_t)other.address);
+    test_fault_end();
+    check_ok(first);
+    check_ok(second);
+    check_ok(strata_runtime_deallocate(own, &block));
+    check_ok(strata_runtime_destroy(own)); /* frees the other one */
+    check_ok(strata_free(allocated(SMALL)));
+}
+
+/* ---- the runtime of an address ---- */
+
+static void an_address_leads_to_its_runtime(void **state)
+{
+    (void)state;
+    strata_runtime *own, *found;
+    strata_block block;
+    void *memory = allocated(SMALL);
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, pool"}, &own));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    check_ok(strata_runtime_of_address(address_of(memory) + SMALL - 1, &found));
+    assert_ptr_equal(found, process_runtime());
+    check_ok(strata_runtime_of_address(block.address + 5, &found));
+    assert_ptr_equal(found, own);
+    assert_true(strata_holds((void *)(uintptr_t)block.address));
+    check_ok(strata_free((void *)(uintptr_t)block.address));
+    check_status(strata_runtime_of_address(block.address, &found), STRATA_ERROR_FOREIGN_POINTER);
+    assert_null(found);
+    assert_false(strata_holds((void *)(uintptr_t)block.address));
+    check_status(strata_runtime_of_address(block.address, NULL), STRATA_ERROR_INVALID_VALUE);
+    check_status(strata_runtime_of_address(0, &found), STRATA_ERROR_FOREIGN_POINTER);
+    assert_false(strata_holds(NULL));
+    check_ok(strata_runtime_destroy(own));
+    check_ok(strata_free(memory));
+}
+
+typedef struct searcher {
+    void *memory;
+    _Atomic bool *stop;
+    unsigned found, wrong;
+} searcher;
+
+static void *search(void *data)
+{
+    searcher *self = data;
+    strata_runtime *found;
+    while (!atomic_load(self->stop)) {
+        self->wrong += strata_runtime_of_address(address_of(self->memory), &found) != STRATA_SUCCESS;
+        self->wrong += strata_holds((char *)self->memory + ((size_t)1 << 50));
+        self->found++;
+    }
+    return NULL;
+}
+
+static void runtimes_come_and_go_while_addresses_are_looked_for(void **state)
+{
+    (void)state;
+    _Atomic bool stop = false;
+    searcher searchers[3];
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) {
+        searchers[i] = (searcher){.memory = allocated(SMALL), .stop = &stop};
+        assert_int_equal(pthread_create(&threads[i], NULL, search, &searchers[i]), 0);
+    }
+    const size_t rounds = test_effort(60, 8);
+    for (size_t i = 0; i < rounds; i++) {
+        strata_runtime *own, *found;
+        strata_block block;
+        check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = i % 2 ? "pool" : "async"}, &own));
+        check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+        check_ok(strata_runtime_of_address(block.address, &found));
+        assert_ptr_equal(found, own);
+        check_ok(strata_runtime_deallocate_on(own, &block, NULL));
+        check_ok(strata_runtime_destroy(own));
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(searchers[i].wrong, 0);
+        check_ok(strata_free(searchers[i].memory));
+    }
+}
+
+/* ---- threads ---- */
+
+enum { ROUNDS = 40, THREADS = 4 };
+
+static void *allocate_and_free(void *failed)
+{
+    CUstream stream;
+    test_make_current();
+    if (test_cu()->StreamCreate(&stream, CU_STREAM_NON_BLOCKING) != CUDA_SUCCESS)
+        return failed;
+    const size_t rounds = test_effort(ROUNDS, 5);
+    for (size_t i = 0; i < rounds; i++) {
+        void *memory[3] = {NULL};
+        for (size_t j = 0; j < 3; j++)
+            if (strata_malloc(&memory[j], SMALL << (i + j) % 5) != STRATA_SUCCESS ||
+                test_cu()->MemsetD8Async(address_of(memory[j]), 3, SMALL, stream) != CUDA_SUCCESS)
+                return failed;
+        for (size_t j = 0; j < 3; j++)
+            if ((i % 2 ? strata_free(memory[j]) : strata_free_on(memory[j], stream)) != STRATA_SUCCESS)
+                return failed;
+    }
+    return test_cu()->StreamDestroy(stream) == CUDA_SUCCESS ? NULL : failed;
+}
+
+static void threads_allocate_and_free_at_the_same_time(void **state)
+{
+    (void)state;
+    const size_t live = live_blocks();
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, allocate_and_free, &threads), 0);
+    for (int i = 0; i < THREADS; i++) {
+        void *failed;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_int_equal(live_blocks(), live);
+}
+
+/* ---- contexts ---- */
+
+static void a_thread_without_a_context_gets_the_first_device(void **state)
+{
+    (void)state;
+    CUcontext before, now;
+    void *memory = NULL;
+    check_cu(test_cu()->CtxGetCurrent(&before));
+    check_cu(test_cu()->CtxSetCurrent(NULL));
+    const strata_status status = strata_malloc(&memory, SMALL);
+    check_cu(test_cu()->CtxGetCurrent(&now));
+    check_cu(test_cu()->CtxSetCurrent(before));
+    check_ok(status);
+    assert_ptr_equal(now, before);
+    check_ok(strata_free(memory));
+}
+
+static void another_context_than_the_primary_one_is_refused(void **state)
+{
+    (void)state;
+    CUresult (*create)(CUcontext *, unsigned, CUdevice), (*destroy)(CUcontext);
+    CUcontext before, other;
+    void *memory;
+    test_find_driver_call("cuCtxCreate", 3020, &create);
+    test_find_driver_call("cuCtxDestroy", 4000, &destroy);
+    check_cu(test_cu()->CtxGetCurrent(&before));
+    if (create(&other, 0, 0) != CUDA_SUCCESS) {
+        print_message("skipped: the driver makes no other context\n");
+        skip();
+    }
+    const strata_status status = strata_malloc(&memory, SMALL);
+    const strata_status information = strata_memory_info(NULL, NULL);
+    check_cu(destroy(other));
+    check_cu(test_cu()->CtxSetCurrent(before));
+    check_status(status, STRATA_ERROR_UNSUPPORTED);
+    check_status(information, STRATA_ERROR_UNSUPPORTED);
+    check_last_error(STRATA_ERROR_UNSUPPORTED, "cuCtxSetCurrent");
+}
+
+/* ---- a process of its own ---- */
+
+static void child_memory_info_is_the_budgets(void)
+{
+    size_t free_bytes, total, later;
+    void *memory;
+    test_open_driver_quietly();
+    child_ok(strata_memory_info(&free_bytes, &total));
+    child_check(total == (size_t)64 << 20);
+    child_check(free_bytes == total);
+    child_ok(strata_malloc(&memory, (size_t)16 << 20));
+    child_ok(strata_memory_info(&later, NULL));
+    child_check(later == free_bytes - ((size_t)16 << 20));
+    child_status(strata_malloc(&memory, (size_t)64 << 20), STRATA_ERROR_OUT_OF_BUDGET);
+    child_check(strata_status_to_cuda(STRATA_ERROR_OUT_OF_BUDGET) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+static void memory_info_is_that_of_the_budget(void **state)
+{
+    (void)state;
+    test_child_run("child_memory_info_is_the_budgets",
+                   (const char *const[]){"STRATA_STACK=budget(limit=64MiB), pool", NULL});
+}
+
+static void child_memory_info_without_a_budget_is_the_devices(void)
+{
+    size_t free_bytes, total, device_free, device_total;
+    test_open_driver_quietly();
+    child_ok(strata_memory_info(&free_bytes, &total));
+    child_check(strata_cu.MemGetInfo(&device_free, &device_total) == CUDA_SUCCESS);
+    child_check(total == device_total);
+    child_check(free_bytes >= device_free && free_bytes <= total);
+}
+
+static void memory_info_without_a_budget_is_that_of_the_device(void **state)
+{
+    (void)state;
+    test_child_run("child_memory_info_without_a_budget_is_the_devices",
+                   (const char *const[]){"STRATA_STACK=pool", NULL});
+}
+
+static void child_goes_on_after_a_reset(void)
+{
+    void *before, *freed, *memory;
+    CUcontext context;
+    test_open_driver_quietly();
+    child_ok(strata_malloc(&before, SMALL));
+    child_ok(strata_malloc(&freed, SMALL));
+    child_ok(strata_free(freed));
+    child_check(strata_cu.DevicePrimaryCtxReset(0) == CUDA_SUCCESS);
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_ok(strata_malloc(&memory, SMALL)); /* of a new runtime */
+    child_check(strata_cu.MemsetD8Async(address_of(memory), 1, SMALL, NULL) == CUDA_SUCCESS);
+    child_ok(strata_free(memory));
+    child_ok(strata_free(before)); /* without effect */
+    child_status(strata_free(before), STRATA_ERROR_FOREIGN_POINTER);
+}
+
+static void a_program_goes_on_after_a_reset_of_its_device(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("a reset ends what other cases hold");
+    test_child_run("child_goes_on_after_a_reset", NULL);
+}
+
+/* All memory is a busy stream's: the pool makes the internal stream wait for it. */
+static void child_takes_the_last_memory(void)
+{
+    enum { ALL = 2 << 20 };
+    static unsigned char host[ALL];
+    strata_runtime *runtime;
+    strata_block block;
+    CUstream busy, user;
+    void *memory;
+    test_open_driver_quietly();
+    child_ok(strata_runtime_get(0, &runtime));
+    child_ok(strata_runtime_stream_acquire(runtime, &busy));
+    child_check(strata_cu.StreamCreate(&user, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    child_ok(strata_runtime_allocate(runtime, ALL, busy, &block));
+    child_check(strata_cu.MemsetD8Async(block.address, 7, ALL, busy) == CUDA_SUCCESS);
+    child_ok(strata_runtime_deallocate(runtime, &block));
+    child_ok(strata_malloc(&memory, ALL));
+    child_check(address_of(memory) == block.address);
+    child_check(strata_cu.MemsetD8Async(address_of(memory), 9, ALL, user) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamSynchronize(user) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamSynchronize(busy) == CUDA_SUCCESS);
+    child_check(strata_cu.MemcpyDtoHAsync(host, address_of(memory), ALL, user) == CUDA_SUCCESS);
+    child_check(strata_cu.StreamSynchronize(user) == CUDA_SUCCESS);
+    for (size_t i = 0; i < ALL; i++)
+        child_check(host[i] == 9);
+    child_ok(strata_free(memory));
+}
+
+static void memory_of_a_busy_stream_is_waited_for(void **state)
+{
+    (void)state;
+    test_child_run("child_takes_the_last_memory",
+                   (const char *const[]){"STRATA_STACK=pool(max_size=2MiB)", "STRATA_SIM_POLICY=late", NULL});
+}
+
+static void child_uses_the_second_device(void)
+{
+    strata_runtime *first, *second;
+    strata_device_info info;
+    CUcontext context;
+    void *memory;
+    strata_runtime *found;
+    test_open_driver_quietly();
+    child_check(strata_cu.DevicePrimaryCtxRetain(&context, 1) == CUDA_SUCCESS);
+    child_check(strata_cu.CtxSetCurrent(context) == CUDA_SUCCESS);
+    child_ok(strata_malloc(&memory, SMALL));
+    child_ok(strata_runtime_of_address(address_of(memory), &found));
+    child_ok(strata_runtime_get(0, &first));
+    child_ok(strata_runtime_get(1, &second));
+    child_check(found == second && found != first);
+    child_check(strata_runtime_device(found) == 1);
+    test_make_current(); /* device 0: the free finds its device */
+    child_ok(strata_free(memory));
+    child_ok(strata_device_get_info(1, &info));
+}
+
+static void memory_comes_from_the_current_device(void **state)
+{
+    (void)state;
+    test_needs_simulated_driver("it has a second device");
+    test_child_run("child_uses_the_second_device", (const char *const[]){"STRATA_SIM_DEVICES=2", NULL});
+}
+
+static void child_is_the_first_to_use_the_device(void)
+{
+    void *memory;
+    CUcontext context;
+    child_ok(strata_malloc(&memory, SMALL));
+    child_check(strata_cu.CtxGetCurrent(&context) == CUDA_SUCCESS && context != NULL);
+    child_ok(strata_free(memory));
+}
+
+static void a_program_may_begin_with_it(void **state)
+{
+    (void)state;
+    test_child_run("child_is_the_first_to_use_the_device", NULL);
+}
+
+int main(int count, char **arguments)
+{
+    const test_scenario scenarios[] = {
+        TEST_SCENARIO(child_memory_info_is_the_budgets),
+        TEST_SCENARIO(child_memory_info_without_a_budget_is_the_devices),
+        TEST_SCENARIO(child_goes_on_after_a_reset),
+        TEST_SCENARIO(child_takes_the_last_memory),
+        TEST_SCENARIO(child_uses_the_second_device),
+        TEST_SCENARIO(child_is_the_first_to_use_the_device),
+    };
+    test_child_begin(count, arguments, scenarios, sizeof scenarios / sizeof scenarios[0]);
+    test_open_driver();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_stream_may_use_the_memory_at_once),
+        cmocka_unit_test(any_stream_may_still_use_the_memory_at_its_free),
+        cmocka_unit_test(a_free_on_a_stream_is_ordered_with_it_and_waits_for_nothing),
+        cmocka_unit_test(memory_for_a_stream_is_freed_by_either_call),
+        cmocka_unit_test(no_bytes_are_no_memory),
+        cmocka_unit_test(what_strata_does_not_hold_is_never_freed),
+        cmocka_unit_test(a_block_with_a_prepared_use_stays),
+        cmocka_unit_test(a_failed_wait_leaves_the_block_live),
+        cmocka_unit_test(memory_that_cannot_be_waited_for_is_not_handed_out),
+        cmocka_unit_test(captures_go_on),
+        cmocka_unit_test(a_free_that_a_capture_bars_is_done_by_a_later_call),
+        cmocka_unit_test(a_free_to_come_outlives_neither_the_block_nor_its_runtime),
+        cmocka_unit_test(an_address_leads_to_its_runtime),
+        cmocka_unit_test(runtimes_come_and_go_while_addresses_are_looked_for),
+        cmocka_unit_test(threads_allocate_and_free_at_the_same_time),
+        cmocka_unit_test(a_thread_without_a_context_gets_the_first_device),
+        cmocka_unit_test(another_context_than_the_primary_one_is_refused),
+        cmocka_unit_test(memory_info_is_that_of_the_budget),
+        cmocka_unit_test(memory_info_without_a_budget_is_that_of_the_device),
+        cmocka_unit_test(a_program_goes_on_after_a_reset_of_its_device),
+        cmocka_unit_test(memory_of_a_busy_stream_is_waited_for),
+        cmocka_unit_test(memory_comes_from_the_current_device),
+        cmocka_unit_test(a_program_may_begin_with_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
