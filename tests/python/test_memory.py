@@ -216,6 +216,22 @@ def test_recorded_work_comes_before_the_free(driver):
         second.close()
 
 
+@pytest.mark.parametrize("kind", [Ptr, int])
+def test_a_stream_can_use_a_buffer_until_its_free(driver, kind):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        first, second = runtime.stream(), kind(driver.make_stream())
+        buffer = runtime.allocate(nbytes, first)
+        runtime.synchronize(first)
+        buffer.use_until_free(second)
+        driver.fill(buffer, 4, second)  # after the call, unlike record
+        del buffer
+        reuse_on_another_stream(runtime, driver, nbytes)
+        first.close()
+        driver.cuCtxSynchronize()
+        driver.destroy_stream(strata.stream_handle(second))
+
+
 def test_a_use_begins_and_ends_once(runtime):
     with runtime.allocate(100) as buffer:
         use = buffer.use(None, "r")

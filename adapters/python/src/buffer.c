@@ -38,6 +38,23 @@ static void record_own_stream(const buffer_object *self, strata_ref *ref, bool s
         mark_unrecorded(ref);
 }
 
+/* Records the work that the streams of use_until_free have by now. */
+static void record_open_uses(const buffer_object *self, strata_ref *ref)
+{
+    strata_ref_memory memory;
+    bool recorded = strata_ref_access(ref, &memory) == STRATA_SUCCESS;
+    for (Py_ssize_t i = 0; i < PyList_Size(self->streams); i++) {
+        CUstream stream;
+        const bool named = convert_stream(PyList_GetItem(self->streams, i), &stream);
+        recorded = recorded && named &&
+                   strata_runtime_record_block_use(self->runtime->runtime, memory.block, stream,
+                                                   STRATA_ACCESS_READ_WRITE) == STRATA_SUCCESS;
+    }
+    PyErr_Clear();
+    if (!recorded)
+        mark_unrecorded(ref);
+}
+
 /* Takes the reference out of the object. A free that fails is tried again by Strata. */
 static strata_status release(buffer_object *self)
 {
@@ -47,6 +64,8 @@ static strata_status release(buffer_object *self)
     self->ref = NULL;
     if (!ref || self->pid != getpid())
         return STRATA_SUCCESS;
+    if (self->streams)
+        record_open_uses(self, ref);
     RUNTIME_CALL_BEGIN(self->runtime)
     record_own_stream(self, ref, same_thread);
     status = strata_ref_release(ref);
@@ -66,6 +85,7 @@ static void buffer_dealloc(PyObject *object)
     PyErr_Restore(type, value, trace);
     Py_XDECREF(self->stream);
     Py_XDECREF(self->shape);
+    Py_XDECREF(self->streams);
     Py_XDECREF(self->runtime);
     module_free_object(object);
 }
@@ -84,6 +104,8 @@ static strata_status free_on(buffer_object *self, CUstream stream)
     strata_ref *ref = self->ref;
     strata_status status;
     self->ref = NULL; /* other threads find it freed meanwhile */
+    if (self->streams)
+        record_open_uses(self, ref);
     RUNTIME_CALL_BEGIN(self->runtime)
     status = record_last_use(self, ref, stream);
     if (status == STRATA_SUCCESS)
@@ -271,6 +293,31 @@ static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *
     return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
+/* Whether the handle is good at the free: kept by its object, or known. */
+static bool is_alive_at_the_free(buffer_object *self, PyObject *given, CUstream stream)
+{
+    if (stream == CU_STREAM_PER_THREAD)
+        return false; /* another thread's, if that frees */
+    return !PyIndex_Check(given) || is_default_stream(stream) || runtime_has_registered(self->runtime, stream);
+}
+
+static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
+{
+    buffer_object *self = (buffer_object *)object;
+    CUstream stream;
+    if (!convert_stream(given, &stream) || !buffer_ref(self))
+        return NULL;
+    if (!is_alive_at_the_free(self, given, stream)) {
+        mark_unrecorded(self->ref);
+        Py_RETURN_NONE;
+    }
+    if (!self->streams)
+        self->streams = PyList_New(0);
+    if (!self->streams || PyList_Append(self->streams, given) != 0)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* ---- the type ---- */
 
 static PyObject *buffer_enter(PyObject *self, PyObject *ignored)
@@ -378,6 +425,10 @@ static PyMethodDef buffer_methods[] = {
     {"record", METHOD(buffer_record), METH_VARARGS | METH_KEYWORDS,
      "record($self, stream, access=\"rw\")\n--\n\nRecords work that `stream` has so far: later uses and the free "
      "wait."},
+    {"use_until_free", buffer_use_until_free, METH_O,
+     "use_until_free($self, stream, /)\n--\n\n"
+     "The free of this buffer comes after all work that `stream` has by then, too. The stream's object is kept; the\n"
+     "handle behind a bare number may be dead by then, and the free waits for the device."},
     {"__dlpack__", METHOD(buffer_dlpack), METH_VARARGS | METH_KEYWORDS,
      "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nThe memory as a tensor."},
     {"__dlpack_device__", buffer_dlpack_device, METH_NOARGS, NULL},

@@ -34,6 +34,7 @@ typedef struct buffer_object {
     strata_ref *ref;     /* NULL: freed */
     PyObject *stream;    /* the object that names the allocation stream, and keeps it; NULL: a bare handle */
     PyObject *shape;     /* a tuple */
+    PyObject *streams;   /* a list of the streams of use_until_free, which it keeps; NULL: none */
     CUdeviceptr address; /* of the first element; 0 without elements */
     CUstream handle;     /* the allocation stream */
     strata_element type;
