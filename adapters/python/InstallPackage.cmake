@@ -29,6 +29,14 @@ endif()
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/strata" DESTINATION include
   COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 
+# PyTorch's shims, where they were built (.gitignore has them), and their sources, for versions that have none.
+set(torch "${PROJECT_SOURCE_DIR}/adapters/torch")
+if(EXISTS "${torch}")
+  install(DIRECTORY strata/_torch DESTINATION . COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.so")
+  install(DIRECTORY "${torch}/" DESTINATION _torch/src COMPONENT python EXCLUDE_FROM_ALL
+    FILES_MATCHING PATTERN "*.cc" PATTERN "*.h")
+endif()
+
 # For linkers, which look for libstrata.so.
 file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/libstrata.so" @ONLY
   CONTENT "/* GNU ld script */\nINPUT(libstrata.so.@strata_soversion@)\n")
