@@ -263,7 +263,7 @@ static void *try_simulated(strata_entry_table *table, strata_driver_failure *fai
     const char *slash = own_file(self) ? strrchr(self, '/') : NULL;
     if (slash) {
         int directory = (int)(slash - self) + 1;
-        static const char *const beside[] = {"", "../lib/"};
+        static const char *const beside[] = {"", "../lib/", "../libexec/strata/"};
         for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
             int length = snprintf(opened.library, sizeof opened.library, "%.*s%s%s", directory, self, beside[i], name);
             if (length < 0 || (size_t)length >= sizeof opened.library)

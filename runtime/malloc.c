@@ -16,7 +16,6 @@
 /* PTDS programs see macros of these names. */
 #undef strata_free_on
 #undef strata_malloc_on
-#undef strata_runtime_allocate
 #undef strata_runtime_allocate_request
 #undef strata_runtime_deallocate_on
 
@@ -174,11 +173,14 @@ enum { MALLOC_ALIGNMENT = 512 };
 
 static strata_status allocate_aligned(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *block)
 {
-    const strata_request request = {.bytes = bytes, .alignment = MALLOC_ALIGNMENT, .stream = stream};
+    strata_request request = {
+        .bytes = bytes, .alignment = MALLOC_ALIGNMENT, .stream = stream, .tag = strata_tag_current()};
     strata_error_suppress_begin();
     strata_status status = strata_runtime_allocate_request(runtime, &request, block);
-    if (status == STRATA_ERROR_UNSUPPORTED)
-        status = strata_runtime_allocate(runtime, bytes, stream, block);
+    if (status == STRATA_ERROR_UNSUPPORTED) {
+        request.alignment = 0;
+        status = strata_runtime_allocate_request(runtime, &request, block);
+    }
     strata_error_suppress_end(status != STRATA_SUCCESS);
     return status;
 }
@@ -253,13 +255,14 @@ strata_status strata_malloc(void **out, size_t bytes)
 
 static strata_status allocate_on_named(void **out, size_t bytes, CUstream stream)
 {
+    const strata_request request = {.bytes = bytes, .stream = stream, .tag = strata_tag_current()};
     strata_runtime *runtime;
     strata_block block;
     strata_status status = current_runtime(&runtime);
     if (status == STRATA_SUCCESS)
         status = check_search(runtime);
     if (status == STRATA_SUCCESS)
-        status = strata_runtime_allocate(runtime, bytes, stream, &block);
+        status = strata_runtime_allocate_request(runtime, &request, &block);
     if (status == STRATA_SUCCESS)
         *out = (void *)(uintptr_t)block.address;
     return status;

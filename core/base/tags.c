@@ -26,6 +26,8 @@ static strata_tag last_tag; /* guarded by tags_lock */
 /* By number; read without a lock, chunks and names are set once. */
 static _Atomic(_Atomic(const tag_name *) *) chunks[TAG_CHUNKS];
 
+static _Thread_local strata_tag entered; /* the thread's tag */
+
 static strata_status refuse_name(const char *name)
 {
     if (!name)
@@ -90,4 +92,17 @@ const char *strata_tag_name(strata_tag tag)
     _Atomic(const tag_name *) *chunk = atomic_load_explicit(&chunks[tag / TAG_CHUNK], memory_order_acquire);
     const tag_name *entry = chunk ? atomic_load_explicit(&chunk[tag % TAG_CHUNK], memory_order_acquire) : NULL;
     return entry ? entry->name : "";
+}
+
+strata_status strata_tag_enter(strata_tag tag, strata_tag *previous)
+{
+    if (previous)
+        *previous = entered;
+    entered = tag;
+    return STRATA_SUCCESS;
+}
+
+strata_tag strata_tag_current(void)
+{
+    return entered;
 }

@@ -17,6 +17,12 @@ STRATA_API strata_status strata_tag_intern(const char *name, strata_tag *tag);
 /* "" for 0 and an unknown tag. Lives as long as the process. */
 STRATA_API const char *strata_tag_name(strata_tag tag);
 
+/* The calling thread's tag, 0 at first, is for code that allocates on behalf of a program and is given no tag by it:
+ * the Python module, allocators of other libraries. Such code puts strata_tag_current() into its requests; a request
+ * itself that names no tag has none. *previous, if not NULL: the tag before. Never fails. */
+STRATA_API strata_status strata_tag_enter(strata_tag tag, strata_tag *previous);
+STRATA_API strata_tag strata_tag_current(void);
+
 /* The identity of a block: its entry in the stack's table of blocks, and its generation there. No generation is used
  * twice, so a stale identity is always recognised. */
 typedef struct strata_block_id {

@@ -13,9 +13,10 @@ extern "C" {
  * needs the driver. `choice` is copied. Errors: BUSY (a different driver is open).
  *
  * The simulated driver is libstrata-sim.so.0. It is looked for beside the library or program that contains Strata, then
- * in ../lib from there, then where the loader looks. The environment's STRATA_SIM_LIBRARY, a path, replaces all three.
- * A relative path means the folder of this call, one of the environment the folder in which the program began. A
- * program with more privileges than its user ignores the environment, and takes no library from its own folder. */
+ * in ../lib and ../libexec/strata from there, then where the loader looks. The environment's STRATA_SIM_LIBRARY, a
+ * path, replaces all of these. A relative path means the folder of this call, one of the environment the folder in
+ * which the program began. A program with more privileges than its user ignores the environment, and takes no library
+ * from its own folder. */
 STRATA_API strata_status strata_driver_choose(const char *choice);
 
 typedef struct strata_driver_info {

@@ -116,6 +116,36 @@ static void threads_that_intern_at_once_agree(void **state)
     }
 }
 
+static void *read_and_enter(void *data)
+{
+    strata_tag *tags = data;
+    tags[0] = strata_tag_current();
+    strata_tag_enter(tags[1], NULL);
+    tags[1] = strata_tag_current();
+    return NULL;
+}
+
+static void a_thread_has_a_tag_of_its_own(void **state)
+{
+    (void)state;
+    strata_tag weights = tag_of("weights"), activations = tag_of("activations"), previous = UINT32_MAX;
+    assert_int_equal(strata_tag_current(), 0);
+    assert_int_equal(strata_tag_enter(weights, &previous), STRATA_SUCCESS);
+    assert_int_equal(previous, 0);
+
+    strata_tag others[2] = {UINT32_MAX, activations};
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, read_and_enter, others), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(others[0], 0);
+    assert_int_equal(others[1], activations);
+
+    assert_int_equal(strata_tag_current(), weights);
+    assert_int_equal(strata_tag_enter(0, &previous), STRATA_SUCCESS);
+    assert_int_equal(previous, weights);
+    assert_int_equal(strata_tag_current(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +156,7 @@ int main(void)
         cmocka_unit_test(without_a_name_or_a_place_nothing_is_interned),
         cmocka_unit_test(names_are_bytes_and_not_words),
         cmocka_unit_test(threads_that_intern_at_once_agree),
+        cmocka_unit_test(a_thread_has_a_tag_of_its_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,251 @@
+/* Arguments: streams as other libraries name them, sizes as texts, element types. */
+#include "module.h"
+
+#include <string.h>
+
+/* ---- streams ---- */
+
+static bool handle_of_number(PyObject *number, CUstream *out)
+{
+    PyObject *index = PyNumber_Index(number);
+    const unsigned long long value = index ? PyLong_AsUnsignedLongLong(index) : 0;
+    Py_XDECREF(index);
+    if (PyErr_Occurred())
+        return false;
+    *out = (CUstream)(uintptr_t)value;
+    return true;
+}
+
+/* The protocol of cuda.core: __cuda_stream__() gives (version, handle). Early versions had it as an attribute. */
+static bool handle_of_protocol(PyObject *protocol, CUstream *out)
+{
+    PyObject *pair = PyCallable_Check(protocol) ? PyObject_CallObject(protocol, NULL) : Py_NewRef(protocol);
+    PyObject *number = pair ? PySequence_GetItem(pair, 1) : NULL;
+    Py_XDECREF(pair);
+    const bool done = number && handle_of_number(number, out);
+    Py_XDECREF(number);
+    return done;
+}
+
+/* A number, or an object with one: ctypes has it in `value`, of None for a null pointer; bindings convert by int(). */
+static bool handle_of_member(PyObject *member, CUstream *out)
+{
+    if (PyIndex_Check(member))
+        return handle_of_number(member, out);
+    PyObject *number;
+    if (PyObject_HasAttrString(member, "value")) {
+        number = PyObject_GetAttrString(member, "value");
+        if (number == Py_None) {
+            Py_DECREF(number);
+            number = PyLong_FromLong(0);
+        }
+    } else {
+        number = PyNumber_Long(member);
+    }
+    const bool done = number && handle_of_number(number, out);
+    Py_XDECREF(number);
+    return done;
+}
+
+/* In this order: CuPy, PyTorch; Numba and bindings. */
+static const char *const stream_members[] = {"ptr", "cuda_stream", "handle"};
+
+bool convert_stream(PyObject *object, CUstream *out)
+{
+    *out = NULL;
+    if (!object || object == Py_None)
+        return true;
+    if (PyIndex_Check(object))
+        return handle_of_number(object, out);
+    PyObject *found;
+    if (PyObject_HasAttrString(object, "__cuda_stream__")) {
+        found = PyObject_GetAttrString(object, "__cuda_stream__");
+        const bool done = found && handle_of_protocol(found, out);
+        Py_XDECREF(found);
+        return done;
+    }
+    for (size_t i = 0; i < sizeof stream_members / sizeof stream_members[0]; i++) {
+        if (!PyObject_HasAttrString(object, stream_members[i]))
+            continue;
+        found = PyObject_GetAttrString(object, stream_members[i]);
+        const bool done = found && handle_of_member(found, out);
+        Py_XDECREF(found);
+        return done;
+    }
+    PyErr_Format(PyExc_TypeError,
+                 "stream: expected None, a handle, or an object with __cuda_stream__, ptr, "
+                 "cuda_stream or handle, not %R",
+                 (PyObject *)Py_TYPE(object));
+    return false;
+}
+
+unsigned long long convert_stream_number(CUstream stream)
+{
+    return stream ? (unsigned long long)(uintptr_t)stream : 1;
+}
+
+/* ---- sizes ---- */
+
+static bool size_of_number(PyObject *number, unsigned long long *out)
+{
+    PyObject *index = PyNumber_Index(number);
+    *out = index ? PyLong_AsUnsignedLongLong(index) : 0;
+    Py_XDECREF(index);
+    if (!PyErr_Occurred())
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "a size is from 0 to 2^64 - 1 bytes, not %R", number);
+    }
+    return false;
+}
+
+static bool size_of_text(PyObject *text, unsigned long long *out)
+{
+    PyObject *bytes = PyUnicode_AsUTF8String(text);
+    const char *words = bytes ? PyBytes_AsString(bytes) : NULL;
+    uint64_t value = 0;
+    const strata_status status = words ? strata_parse_size(words, &value) : STRATA_SUCCESS;
+    Py_XDECREF(bytes);
+    if (status != STRATA_SUCCESS)
+        errors_raise(status);
+    *out = value;
+    return words && status == STRATA_SUCCESS;
+}
+
+bool convert_size(PyObject *object, size_t *out)
+{
+    unsigned long long value;
+    const bool done = PyUnicode_Check(object) ? size_of_text(object, &value) : size_of_number(object, &value);
+    *out = done ? (size_t)value : 0;
+    return done;
+}
+
+/* "50%": a share of the device's memory. */
+static bool share_of_text(PyObject *text, double *out)
+{
+    PyObject *stripped = PyObject_CallMethod(text, "rstrip", "s", "% ");
+    PyObject *number = stripped ? PyFloat_FromString(stripped) : NULL;
+    Py_XDECREF(stripped);
+    *out = number ? PyFloat_AsDouble(number) : 0;
+    Py_XDECREF(number);
+    if (PyErr_Occurred())
+        return false;
+    if (*out > 0 && *out <= 100)
+        return true;
+    PyErr_Format(PyExc_ValueError, "a share of the device's memory is above 0 and at most 100%%, not %R", text);
+    return false;
+}
+
+static bool is_share(PyObject *object)
+{
+    PyObject *sign = PyUnicode_Check(object) ? PyUnicode_FromString("%") : NULL;
+    const bool found = sign && PyUnicode_Tailmatch(object, sign, 0, PY_SSIZE_T_MAX, 1) == 1;
+    Py_XDECREF(sign);
+    return found;
+}
+
+bool convert_amount(PyObject *object, strata_amount *out)
+{
+    *out = (strata_amount){0};
+    if (!object || object == Py_None)
+        return true;
+    if (is_share(object))
+        return share_of_text(object, &out->percent);
+    size_t bytes;
+    if (!convert_size(object, &bytes))
+        return false;
+    out->bytes = bytes;
+    return true;
+}
+
+/* ---- element types ---- */
+
+static const element_name element_names[] = {
+    {"", NULL},
+    [STRATA_ELEMENT_F16] = {"float16", "<f2"},
+    [STRATA_ELEMENT_BF16] = {"bfloat16", NULL},
+    [STRATA_ELEMENT_F32] = {"float32", "<f4"},
+    [STRATA_ELEMENT_F64] = {"float64", "<f8"},
+    [STRATA_ELEMENT_F8E4M3] = {"float8_e4m3fn", NULL},
+    [STRATA_ELEMENT_F8E5M2] = {"float8_e5m2", NULL},
+    [STRATA_ELEMENT_I8] = {"int8", "|i1"},
+    [STRATA_ELEMENT_I16] = {"int16", "<i2"},
+    [STRATA_ELEMENT_I32] = {"int32", "<i4"},
+    [STRATA_ELEMENT_I64] = {"int64", "<i8"},
+    [STRATA_ELEMENT_U8] = {"uint8", "|u1"},
+    [STRATA_ELEMENT_U16] = {"uint16", "<u2"},
+    [STRATA_ELEMENT_U32] = {"uint32", "<u4"},
+    [STRATA_ELEMENT_U64] = {"uint64", "<u8"},
+    [STRATA_ELEMENT_C64] = {"complex64", "<c8"},
+    [STRATA_ELEMENT_C128] = {"complex128", "<c16"},
+};
+
+const element_name *convert_element_name(strata_element type)
+{
+    return &element_names[type];
+}
+
+/* NumPy's dtype as "float32", its scalar class as __name__, PyTorch's dtype as "torch.float32". */
+static PyObject *element_text(PyObject *object)
+{
+    if (PyUnicode_Check(object))
+        return Py_NewRef(object);
+    return PyType_Check(object) ? PyObject_GetAttrString(object, "__name__") : PyObject_Str(object);
+}
+
+static strata_element find_element(const char *text)
+{
+    const char *dot = strrchr(text, '.');
+    const char *word = dot ? dot + 1 : text;
+    for (size_t i = 1; i < sizeof element_names / sizeof element_names[0]; i++) {
+        const element_name *element = &element_names[i];
+        if (strcmp(word, element->numpy) == 0 ||
+            (element->typestr && (strcmp(word, element->typestr) == 0 || strcmp(word, element->typestr + 1) == 0)))
+            return (strata_element)i;
+    }
+    return STRATA_ELEMENT_NONE;
+}
+
+bool convert_element(PyObject *object, strata_element *out)
+{
+    PyObject *text = element_text(object);
+    PyObject *bytes = text ? PyUnicode_AsUTF8String(text) : NULL;
+    Py_XDECREF(text);
+    const char *word = bytes ? PyBytes_AsString(bytes) : NULL;
+    *out = word ? find_element(word) : STRATA_ELEMENT_NONE;
+    Py_XDECREF(bytes);
+    if (word && *out == STRATA_ELEMENT_NONE)
+        PyErr_Format(PyExc_TypeError,
+                     "dtype: %R is none of float16 to float64, bfloat16, float8_e4m3fn, float8_e5m2, "
+                     "int8 to int64, uint8 to uint64, complex64, complex128",
+                     object);
+    return *out != STRATA_ELEMENT_NONE;
+}
+
+/* ---- words ---- */
+
+bool convert_tag(PyObject *object, strata_tag *out)
+{
+    *out = strata_tag_current();
+    if (!object || object == Py_None)
+        return true;
+    PyObject *bytes = PyUnicode_AsUTF8String(object);
+    const char *name = bytes ? PyBytes_AsString(bytes) : NULL;
+    const strata_status status = name ? strata_tag_intern(name, out) : STRATA_SUCCESS;
+    Py_XDECREF(bytes);
+    if (status != STRATA_SUCCESS)
+        errors_raise(status);
+    return name && status == STRATA_SUCCESS;
+}
+
+bool convert_access(const char *text, strata_access *out)
+{
+    *out = strcmp(text, "r") == 0    ? STRATA_ACCESS_READ
+           : strcmp(text, "w") == 0  ? STRATA_ACCESS_WRITE
+           : strcmp(text, "rw") == 0 ? STRATA_ACCESS_READ_WRITE
+                                     : STRATA_ACCESS_NONE;
+    if (*out == STRATA_ACCESS_NONE)
+        PyErr_Format(PyExc_ValueError, "access: expected \"r\", \"w\" or \"rw\", not \"%s\"", text);
+    return *out != STRATA_ACCESS_NONE;
+}

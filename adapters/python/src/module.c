@@ -1,0 +1,60 @@
+/* The module, and what its types share. */
+#include "module.h"
+
+#include <string.h>
+
+int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type)
+{
+    *type = (PyTypeObject *)PyType_FromModuleAndSpec(module, spec, NULL);
+    return *type ? PyModule_AddType(module, *type) : -1;
+}
+
+void *module_new_object(PyTypeObject *type)
+{
+    const allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    return allocate(type, 0);
+}
+
+void module_free_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    const freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static PyMethodDef module_methods[] = {
+    {"runtime", runtime_get_default, METH_VARARGS,
+     "runtime(device=0, /)\n--\n\nThe process's runtime of a device, which the first call makes from STRATA_STACK."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    .m_base = PyModuleDef_HEAD_INIT,
+    .m_name = "strata._core",
+    .m_doc = "The compiled part of the package strata; use the package.",
+    .m_size = -1, /* one for the process, as the runtimes are */
+    .m_methods = module_methods,
+};
+
+static int fill(PyObject *module)
+{
+    static int (*const parts[])(PyObject *) = {errors_add, runtime_add, stream_add,  buffer_add,    buffer_use_add,
+                                               memory_add, tag_add,     account_add, statistics_add};
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        if (parts[i](module) != 0)
+            return -1;
+    return PyModule_AddStringConstant(module, "library_name", STRATA_SONAME) == 0
+               ? PyModule_AddFunctions(module, process_methods)
+               : -1;
+}
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    PyObject *module = PyModule_Create(&definition);
+    if (module && fill(module) != 0)
+        Py_CLEAR(module);
+    return module;
+}

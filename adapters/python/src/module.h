@@ -1,0 +1,151 @@
+/* The extension module strata._core: Strata's runtime, memory and scopes as Python objects.
+ *
+ * It is built for the stable ABI of Python 3.10, and links libstrata alone. An object owns what its struct names, and
+ * gives it back in its deallocator, which makes no call in a forked child. Calls that may wait release the GIL: none
+ * of Strata's callbacks enters Python, so that neither lock is ever waited for under the other. */
+#ifndef STRATA_PYTHON_MODULE_H
+#define STRATA_PYTHON_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+/* An empty line keeps Python.h first: it sets feature macros. */
+#include <strata/strata.h>
+#include <sys/types.h>
+
+typedef struct runtime_object {
+    PyObject_HEAD PyObject *weak;
+    strata_runtime *runtime; /* NULL: closed */
+    PyObject *registered;    /* a set of the handles that register_stream made known; NULL: none */
+    bool owned;              /* made by Runtime(): destroyed with the object */
+    unsigned calls;          /* that other threads are in without the GIL; guarded by the GIL */
+    pid_t pid;               /* of the process that made it */
+} runtime_object;
+
+/* Around a call of Strata with the runtime, without the GIL. The object cannot be closed meanwhile. */
+#define RUNTIME_CALL_BEGIN(object) \
+    (object)->calls++;             \
+    Py_BEGIN_ALLOW_THREADS
+#define RUNTIME_CALL_END(object) Py_END_ALLOW_THREADS(object)->calls--;
+
+typedef struct buffer_object {
+    PyObject_HEAD PyObject *weak;
+    runtime_object *runtime;
+    strata_ref *ref;     /* NULL: freed */
+    PyObject *stream;    /* the object that names the allocation stream, and keeps it; NULL: a bare handle */
+    PyObject *shape;     /* a tuple */
+    PyObject *streams;   /* a list of the streams of use_until_free, which it keeps; NULL: none */
+    CUdeviceptr address; /* of the first element; 0 without elements */
+    CUstream handle;     /* the allocation stream */
+    strata_element type;
+    strata_tag tag;
+    unsigned long thread; /* that allocated it, for CU_STREAM_PER_THREAD */
+    bool stream_known;    /* to Strata, which frees in its order by itself */
+    pid_t pid;
+} buffer_object;
+
+/* An element type by NumPy's name, and as in __array_interface__; NULL: it has none there. */
+typedef struct element_name {
+    const char *numpy, *typestr;
+} element_name;
+
+/* errors.c: the exceptions, by status. Both return NULL. */
+int errors_add(PyObject *module);
+PyObject *errors_raise(strata_status status);
+PyObject *errors_raise_freed(void);
+
+/* convert.c: arguments. Each returns false with an exception set. */
+bool convert_stream(PyObject *object, CUstream *out);
+bool convert_size(PyObject *object, size_t *out);
+bool convert_amount(PyObject *object, strata_amount *out);
+bool convert_element(PyObject *object, strata_element *out);
+bool convert_tag(PyObject *object, strata_tag *out);
+bool convert_access(const char *text, strata_access *out);
+const element_name *convert_element_name(strata_element type);
+
+/* The number of a stream in __cuda_array_interface__ and DLPack. */
+unsigned long long convert_stream_number(CUstream stream);
+
+/* runtime.c */
+int runtime_add(PyObject *module);
+PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
+
+/* The runtime of an open object; NULL with an exception: it is closed. */
+strata_runtime *runtime_of(runtime_object *self);
+bool runtime_check(PyObject *object);
+bool runtime_has_registered(runtime_object *self, CUstream stream);
+
+/* stream.c */
+int stream_add(PyObject *module);
+PyObject *stream_acquire(runtime_object *runtime);
+
+/* Whether the object is one of this module, whose stream the runtime knows. */
+bool stream_check(PyObject *object);
+
+/* buffer.c */
+int buffer_add(PyObject *module);
+PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject *keywords);
+
+/* The reference of a live buffer; NULL with an exception: it was freed. */
+strata_ref *buffer_ref(buffer_object *self);
+
+/* buffer_use.c */
+int buffer_use_add(PyObject *module);
+PyObject *buffer_use(PyObject *self, PyObject *arguments, PyObject *keywords);
+
+/* buffer_exchange.c: other libraries' protocols */
+PyObject *buffer_dlpack(PyObject *self, PyObject *arguments, PyObject *keywords);
+PyObject *buffer_dlpack_device(PyObject *self, PyObject *ignored);
+PyObject *buffer_array_interface(PyObject *self, void *ignored);
+
+/* memory.c */
+int memory_add(PyObject *module);
+PyObject *memory_info(PyObject *module, PyObject *ignored);
+
+/* scopes.c: what a thread has entered, innermost first. */
+typedef enum scope_kind { SCOPE_TAG, SCOPE_BUDGET, SCOPE_STATISTICS, SCOPE_KINDS } scope_kind;
+
+typedef struct scope_node {
+    struct scope_node *outer;
+    PyObject *owner; /* a strong reference */
+    void *previous;  /* what the thread was in before */
+} scope_node;
+
+/* The innermost scope of the kind that this thread is in; NULL: none. */
+scope_node *scopes_innermost(scope_kind kind);
+
+/* Adds a scope; false with an exception: no memory. */
+bool scopes_push(scope_kind kind, PyObject *owner, void *previous);
+
+/* Whether `owner` is the innermost scope; else an exception is set. */
+bool scopes_check(scope_kind kind, PyObject *owner);
+void scopes_pop(scope_kind kind);
+
+/* tag.c, account.c, statistics.c */
+int tag_add(PyObject *module);
+int account_add(PyObject *module);
+int statistics_add(PyObject *module);
+
+/* report.c: texts and dictionaries of a stack */
+PyObject *report_text(strata_runtime *runtime, const char *format);
+PyObject *report_values(strata_runtime *runtime);
+PyObject *report_usage(strata_runtime *runtime);
+PyObject *report_limits(strata_runtime *runtime);
+
+/* process.c: the driver, its devices, sizes */
+extern PyMethodDef process_methods[];
+
+/* ---- shared by the types ---- */
+
+/* Adds a type to the module and keeps a reference in *type. */
+int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
+/* A new object of `type`, all zero behind its head. */
+void *module_new_object(PyTypeObject *type);
+
+/* The end of every deallocator. */
+void module_free_object(PyObject *self);
+
+#define METHOD(function) ((PyCFunction)(void (*)(void))(function))
+
+#endif

@@ -1,0 +1,89 @@
+"""A memory resource for cuda.core: strata.cuda_core.MemoryResource.
+
+    device = cuda.core.Device()
+    device.set_current()
+    device.memory_resource = strata.cuda_core.MemoryResource(device.device_id)
+    buffer = device.allocate(1 << 20, stream=stream)
+
+cuda.core names the stream at the allocation and at the free, and a buffer keeps the stream that it will be freed on: the
+memory is stream-ordered, and no call waits for the device.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from cuda.core import Buffer as _CudaBuffer
+    from cuda.core import MemoryResource as _CudaMemoryResource
+except ImportError:  # before 1.0
+    from cuda.core.experimental import Buffer as _CudaBuffer
+    from cuda.core.experimental import MemoryResource as _CudaMemoryResource
+
+from . import Buffer, Runtime, runtime as _default_runtime, stream_handle
+
+__all__ = ["MemoryResource"]
+
+
+class MemoryResource(_CudaMemoryResource):  # type: ignore[misc]
+    """Memory of a runtime, as buffers of cuda.core.
+
+    device   the ordinal; its runtime is strata.runtime(device)
+    runtime  a private runtime instead
+
+    Out of memory is strata.OutOfMemoryError, a MemoryError. Buffers have no IPC descriptor.
+    """
+
+    def __init__(self, device: int = 0, *, runtime: Runtime | None = None) -> None:
+        self._runtime = _default_runtime(device) if runtime is None else runtime
+        self._live: dict[int, Buffer] = {}  # by address; item access is atomic
+
+    def allocate(self, size: int, stream: Any = None, **ignored: Any) -> Any:
+        """Allocates for work on `stream`; None: the legacy default stream."""
+        buffer = self._runtime.allocate(size, _named(stream))
+        address = buffer.ptr
+        if address:
+            self._live[address] = buffer
+        try:
+            return _make_buffer(address, size, self, stream)
+        except BaseException:
+            self._live.pop(address, None)
+            raise
+
+    def deallocate(self, ptr: Any, size: int, stream: Any = None, **ignored: Any) -> None:
+        """Frees in the order of `stream`; None, as at the process's end: in that of the allocation."""
+        buffer = self._live.pop(int(ptr), None)
+        if buffer is not None:
+            buffer.free(None if stream is None else _named(stream))
+
+    @property
+    def device_id(self) -> int:
+        return self._runtime.device
+
+    @property
+    def is_device_accessible(self) -> bool:
+        return True
+
+    @property
+    def is_host_accessible(self) -> bool:
+        return False
+
+    @property
+    def runtime(self) -> Runtime:
+        """The runtime whose memory this is."""
+        return self._runtime
+
+
+def _named(stream: Any) -> Any:
+    """The stream, or its number: a default stream needs no object, and a graph builder has its stream's handle."""
+    handle = stream_handle(stream)
+    return handle if handle in (0, 1, 2) else stream
+
+
+def _make_buffer(address: int, size: int, resource: MemoryResource, stream: Any) -> Any:
+    if stream is None:
+        return _CudaBuffer.from_handle(address, size, mr=resource)
+    try:
+        return _CudaBuffer.from_handle(address, size, mr=resource, stream=stream)
+    except TypeError:  # before 1.2: the buffer is freed on the default stream
+        return _CudaBuffer.from_handle(address, size, mr=resource)

@@ -1,0 +1,56 @@
+"""Exceptions: their classes, and what they tell."""
+
+import pytest
+
+import strata
+
+
+def test_out_of_budget_is_a_memory_error_that_tells_the_numbers():
+    with strata.Runtime("budget(limit=1MiB), pool") as runtime:
+        kept = runtime.allocate("512KiB")
+        with pytest.raises(MemoryError) as caught:
+            runtime.allocate("768KiB", tag="big")
+        error = caught.value
+        assert isinstance(error, strata.OutOfBudgetError) and isinstance(error, strata.OutOfMemoryError)
+        assert isinstance(error, strata.Error)
+        assert (error.requested, error.limit, error.in_use) == (768 << 10, 1 << 20, 512 << 10)
+        assert error.remaining == 512 << 10 and error.status_name == "STRATA_ERROR_OUT_OF_BUDGET"
+        assert error.driver_code == 0 and error.driver_name is None
+        assert "big" in str(error)
+        kept.free()
+        runtime.allocate("768KiB").free()
+
+
+def test_out_of_device_memory_names_the_driver_call():
+    with strata.Runtime("direct") as runtime:
+        with pytest.raises(strata.OutOfMemoryError) as caught:
+            runtime.allocate("1TiB")
+        error = caught.value
+        assert not isinstance(error, strata.OutOfBudgetError)
+        assert error.driver_name == "CUDA_ERROR_OUT_OF_MEMORY" and error.driver_call.startswith("cuMem")
+
+
+def test_a_bad_stack_is_a_value_error_with_its_place():
+    with pytest.raises(strata.StackSyntaxError, match="pol") as caught:
+        strata.Runtime("budget, pol")
+    assert isinstance(caught.value, ValueError)
+
+
+def test_bad_arguments_are_value_errors():
+    for call in (lambda: strata.Runtime("pool", events="never"), lambda: strata.set_mode("quick"), lambda: strata.tag("x" * 300)):
+        with pytest.raises(ValueError):
+            call()
+    with pytest.raises(strata.Error):
+        strata.Runtime("pool", device=99)
+
+
+def test_every_status_gives_an_exception_below_error():
+    for name in ("OutOfMemoryError", "OutOfBudgetError", "HostMemoryError", "InvalidValueError", "StackSyntaxError",
+                 "FreedError", "DriverNotFoundError"):
+        error = getattr(strata, name)
+        assert issubclass(error, strata.Error) and error.__module__ == "strata" and error.__doc__
+
+
+def test_an_unknown_driver_is_told(process):
+    status, _, errors = process("import strata; strata.runtime()", STRATA_DRIVER="/nowhere/libcuda.so")
+    assert status == 1 and "strata.DriverNotFoundError" in errors and "/nowhere/libcuda.so" in errors

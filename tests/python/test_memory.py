@@ -1,0 +1,372 @@
+"""Buffers, memory without a stream, streams."""
+
+import ctypes
+import gc
+import threading
+import weakref
+
+import pytest
+
+import strata
+
+
+def test_sizes_are_numbers_or_texts(runtime):
+    for size, bytes_of_it in ((1000, 1000), ("1KiB", 1024), ("1.5 MiB".replace(" ", ""), 3 << 19), (0, 0)):
+        with runtime.allocate(size) as buffer:
+            assert buffer.nbytes == bytes_of_it
+            assert buffer.shape == (bytes_of_it,)
+            assert bool(buffer.ptr) == bool(bytes_of_it)
+    assert strata.parse_size("2GiB") == 2 << 30
+
+
+def test_bad_sizes_are_refused(runtime):
+    for size, error in ((-1, ValueError), (1 << 64, ValueError), ("2 florins", strata.StackSyntaxError), (1.5, TypeError)):
+        with pytest.raises(error):
+            runtime.allocate(size)
+
+
+def test_alignment_is_kept(runtime):
+    with runtime.allocate(100, alignment=4096) as buffer:
+        assert buffer.ptr % 4096 == 0
+    with pytest.raises(ValueError, match="power of two"):
+        runtime.allocate(100, alignment=3)
+
+
+def test_memory_keeps_what_is_written(runtime, driver):
+    with runtime.allocate(1000) as buffer:
+        driver.fill(buffer, 7)
+        assert driver.read(buffer) == b"\7" * 1000
+
+
+def test_a_buffer_is_freed_with_its_last_reference(runtime):
+    buffer = runtime.allocate(1000)
+    alive = weakref.ref(buffer)
+    assert runtime.usage()["live_blocks"] == 1
+    del buffer
+    assert alive() is None and runtime.usage()["live_blocks"] == 0
+
+
+def test_a_freed_buffer_says_so(runtime):
+    buffer = runtime.allocate(1000)
+    assert not buffer.freed
+    buffer.free()
+    buffer.free()  # does nothing
+    assert buffer.freed and "freed" in repr(buffer)
+    for use in (
+        lambda: buffer.ptr,
+        lambda: buffer.nbytes,
+        lambda: buffer.view("u1"),
+        lambda: buffer.record(None),
+        lambda: buffer.use(None).__enter__(),
+        lambda: buffer.__dlpack__(),
+        lambda: buffer.__cuda_array_interface__,
+    ):
+        with pytest.raises(strata.FreedError, match="was freed"):
+            use()
+
+
+def test_views_share_and_keep_the_memory(runtime, driver):
+    whole = runtime.allocate(1024)
+    driver.fill(whole, 1)
+    view = whole.view("float32", (4, 8), offset=512)
+    assert (view.dtype, view.shape, view.nbytes, view.ptr) == ("float32", (4, 8), 128, whole.ptr + 512)
+    assert whole.view("<f8").shape == (128,)
+    assert whole.view(shape=(2, 512)).dtype == "uint8"
+    whole.free()
+    assert runtime.usage()["live_blocks"] == 1
+    assert driver.read(view) == b"\1" * 128
+    del view
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_views_that_do_not_fit_are_refused(runtime):
+    with runtime.allocate(1024) as whole:
+        for arguments in (("f4", (257,)), ("f4", (1,), 1), ("u1", (1,), 1024), ("u1", (1 << 40, 1 << 40))):
+            with pytest.raises(ValueError):
+                whole.view(*arguments)
+        with pytest.raises(TypeError, match="dtype"):
+            whole.view("decimal")
+
+
+class Ptr:
+    def __init__(self, handle):
+        self.ptr = handle
+
+
+class CudaStream:
+    def __init__(self, handle):
+        self.cuda_stream = handle
+
+
+class Handle:
+    def __init__(self, handle):
+        self.handle = ctypes.c_void_p(handle)
+
+
+class Protocol:
+    def __init__(self, handle):
+        self.pair = (0, handle)
+
+    def __cuda_stream__(self):
+        return self.pair
+
+
+class EarlyProtocol:
+    def __init__(self, handle):
+        self.__cuda_stream__ = (0, handle)
+
+
+@pytest.mark.parametrize("kind", [int, Ptr, CudaStream, Handle, Protocol, EarlyProtocol])
+def test_streams_of_other_libraries_are_understood(runtime, driver, kind):
+    handle = driver.make_stream()
+    stream = kind(handle)
+    assert strata.stream_handle(stream) == handle
+    with runtime.allocate(1000, stream) as buffer:
+        assert buffer.stream == handle
+    driver.destroy_stream(handle)
+    assert strata.stream_handle(kind(0)) == 0
+
+
+def test_what_is_no_stream_is_refused(runtime):
+    for stream in ("one", 1.5, object()):
+        with pytest.raises(TypeError, match="stream"):
+            runtime.allocate(10, stream)
+    with pytest.raises(OverflowError):
+        runtime.allocate(10, -1)
+
+
+def test_a_buffer_keeps_the_object_that_named_its_stream(runtime, driver):
+    handle = driver.make_stream()
+    stream = Ptr(handle)
+    alive = weakref.ref(stream)
+    buffer = runtime.allocate(1000, stream)
+    del stream
+    assert alive() is not None
+    driver.fill(buffer, 1)
+    del buffer
+    assert alive() is None
+    driver.cuCtxSynchronize()
+    driver.destroy_stream(handle)
+
+
+def reuse_on_another_stream(runtime, driver, nbytes):
+    """Writes memory that was just freed, on another stream: the checker tells whether that comes after former work."""
+    other = runtime.stream()
+    with runtime.allocate(nbytes, other) as buffer:
+        driver.fill(buffer, 2)
+        assert driver.read(buffer) == b"\2" * nbytes
+    other.close()
+
+
+@pytest.mark.parametrize("named_by", [Ptr, int])
+def test_a_free_comes_after_work_of_an_unknown_stream(driver, named_by):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:  # the memory is used again at once
+        handle = driver.make_stream()
+        buffer = runtime.allocate(nbytes, named_by(handle))
+        for value in range(8):
+            driver.fill(buffer, value)
+        del buffer
+        reuse_on_another_stream(runtime, driver, nbytes)
+        driver.cuCtxSynchronize()
+        driver.destroy_stream(handle)
+
+
+def test_a_free_can_name_the_last_stream(driver):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        first, last = runtime.stream(), runtime.stream()
+        buffer = runtime.allocate(nbytes, first)
+        with buffer.use(last):
+            driver.fill(buffer, 3, last)
+        driver.fill(buffer, 4, last)
+        buffer.free(last)
+        reuse_on_another_stream(runtime, driver, nbytes)
+        first.close()
+        last.close()
+
+
+def test_a_use_orders_streams_and_the_free(driver):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        first, second = runtime.stream(), runtime.stream()
+        buffer = runtime.allocate(nbytes, first)
+        with buffer.use(first, "w"):
+            driver.fill(buffer, 3, first)
+        with buffer.use(second, "rw") as inside:
+            assert inside is buffer
+            driver.fill(buffer, 4, second)
+        del buffer, inside
+        reuse_on_another_stream(runtime, driver, nbytes)
+        first.close()
+        second.close()
+
+
+def test_recorded_work_comes_before_the_free(driver):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        first, second = runtime.stream(), runtime.stream()
+        buffer = runtime.allocate(nbytes, first)
+        runtime.synchronize(first)
+        driver.fill(buffer, 4, second)
+        buffer.record(second, "w")
+        buffer.free()
+        reuse_on_another_stream(runtime, driver, nbytes)
+        first.close()
+        second.close()
+
+
+@pytest.mark.parametrize("kind", [Ptr, int])
+def test_a_stream_can_use_a_buffer_until_its_free(driver, kind):
+    nbytes = 3 << 20
+    with strata.Runtime("pool(max_size=4MiB, initial_size=4MiB)") as runtime:
+        first, second = runtime.stream(), kind(driver.make_stream())
+        buffer = runtime.allocate(nbytes, first)
+        runtime.synchronize(first)
+        buffer.use_until_free(second)
+        driver.fill(buffer, 4, second)  # after the call, unlike record
+        del buffer
+        reuse_on_another_stream(runtime, driver, nbytes)
+        first.close()
+        driver.cuCtxSynchronize()
+        driver.destroy_stream(strata.stream_handle(second))
+
+
+def test_a_use_begins_and_ends_once(runtime):
+    with runtime.allocate(100) as buffer:
+        use = buffer.use(None, "r")
+        with pytest.raises(ValueError):
+            use.__exit__(None, None, None)
+        with use:
+            with pytest.raises(ValueError):
+                use.__enter__()
+        with pytest.raises(ValueError, match="access"):
+            buffer.use(None, "execute")
+
+
+def test_registered_streams_are_known(runtime, driver):
+    handle = driver.make_stream()
+    runtime.register_stream(handle)
+    with pytest.raises(ValueError):
+        runtime.register_stream(handle)
+    with runtime.allocate(1000, handle) as buffer:
+        driver.fill(buffer, 1)
+    runtime.unregister_stream(handle)
+    driver.destroy_stream(handle)
+
+
+def test_streams_of_a_runtime(runtime):
+    with runtime.stream() as stream:
+        assert stream.__cuda_stream__() == (0, stream.handle)
+        stream.synchronize()
+    assert stream.closed
+    with pytest.raises(ValueError, match="closed"):
+        stream.handle
+    many = [runtime.stream() for _ in range(16)]
+    with pytest.raises(strata.Error) as caught:
+        runtime.stream()
+    assert caught.value.status_name == "STRATA_ERROR_STREAMS_EXHAUSTED"
+    del many
+    runtime.stream().close()
+
+
+def test_memory_for_any_stream(driver):
+    driver  # its context is current
+    before = strata.runtime().usage()["live_blocks"]
+    memory = strata.Memory("1MiB")
+    assert memory.nbytes == 1 << 20 and memory.ptr
+    assert strata.runtime().usage()["live_blocks"] == before + 1
+    memory.free()
+    assert memory.ptr == 0
+    memory.free()
+    memory = strata.Memory(1000)
+    memory.free(stream=0)
+    strata.Memory(1000)  # freed at once
+    assert strata.Memory(0).ptr == 0
+    assert strata.runtime().usage()["live_blocks"] == before
+
+
+def test_threads_allocate_and_free_each_others_buffers(runtime):
+    rounds, lists = 200, [[] for _ in range(4)]
+    failures = []
+
+    def work(own, other):
+        try:
+            for i in range(rounds):
+                own.append(runtime.allocate(1 + i * 100, tag="threads"))
+                if len(other) > 5:
+                    other.pop()
+        except Exception as error:  # shown by the main thread
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(lists[i], lists[i - 1])) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    lists.clear()
+    gc.collect()
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_buffers_in_circles_are_freed_by_the_collector(runtime):
+    class Node:
+        pass
+
+    node = Node()
+    node.self, node.buffer = node, runtime.allocate(1000)
+    del node
+    gc.collect()
+    assert runtime.usage()["live_blocks"] == 0
+
+
+def test_a_closed_runtime_is_refused_and_a_busy_one_stays():
+    runtime = strata.Runtime("pool")
+    buffer = runtime.allocate(10)
+    with pytest.raises(strata.Error) as caught:
+        runtime.close()
+    assert caught.value.status_name == "STRATA_ERROR_BUSY"
+    del buffer
+    runtime.close()
+    runtime.close()
+    assert runtime.closed
+    with pytest.raises(ValueError, match="closed"):
+        runtime.allocate(10)
+    with pytest.raises(ValueError, match="as long as the process"):
+        strata.runtime().close()
+
+
+def test_the_process_runtime_is_one_object():
+    assert strata.runtime() is strata.runtime(0)
+    with pytest.raises(strata.Error):
+        strata.runtime(1000)
+    with strata.allocate(10) as buffer:
+        assert buffer.runtime is strata.runtime()
+
+
+def test_reports(runtime):
+    with runtime.allocate("1MiB", tag="weights"):
+        values = runtime.stats()
+        assert values["budget.in_use"] == 1 << 20
+        assert runtime.get("budget.in_use") == 1 << 20
+        assert "weights" in runtime.report()
+        assert runtime.report(format="json").startswith("{")
+        usage = runtime.usage()
+        assert usage["live_bytes"] == 1 << 20 and usage["reserved_bytes"] >= 1 << 20
+    with pytest.raises(ValueError, match="format"):
+        runtime.report(format="xml")
+    with pytest.raises(ValueError):
+        runtime.get("budget.colour")
+    runtime.reap()
+    assert runtime.trim() >= 1 << 20
+    assert runtime.usage()["reserved_bytes"] == 0
+
+
+def test_values_are_set_from_texts(runtime):
+    runtime.set("budget.limit", "1MiB")
+    assert runtime.limits() == {**runtime.limits(), "limit": 1 << 20, "in_use": 0, "remaining": 1 << 20}
+    with pytest.raises(strata.OutOfBudgetError):
+        runtime.allocate("2MiB")
+    runtime.set("budget.limit", 0)
+    assert runtime.limits()["limit"] is None

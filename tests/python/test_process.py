@@ -1,0 +1,115 @@
+"""Start, fork and exit of a process."""
+
+import os
+
+import pytest
+
+import strata
+
+
+def test_the_driver_and_the_stack_are_chosen_before_the_first_use(process):
+    status, output, errors = process(
+        """
+        import os, strata
+        del os.environ["STRATA_DRIVER"]
+        strata.configure(driver="sim", stack="budget(limit=1MiB), pool", device=0)
+        print(strata.driver_info()["simulated"], strata.runtime().stack, os.environ["STRATA_STACK"])
+        strata.configure(stack="budget(limit=1MiB),  pool", device=0)  # the same
+        for late in ({"stack": "pool", "device": 0}, {"driver": "/nowhere/libcuda.so"}):
+            try:
+                strata.configure(**late)
+            except (ValueError, strata.Error) as error:
+                print(type(error).__name__)
+        """
+    )
+    text = "budget(limit=1MiB), pool"
+    assert (status, output.splitlines(), errors) == (0, [f"True {text} {text}", "ValueError", "Error"], "")
+
+
+@pytest.mark.parametrize("end", ["", "import sys; sys.exit(0)", "import gc; gc.disable()"])
+def test_memory_that_is_live_at_the_exit_is_freed_in_silence(process, end):
+    status, output, errors = process(
+        f"""
+        import threading, strata
+        runtime = strata.Runtime("pool")
+        stream = runtime.stream()
+        kept = [runtime.allocate(1000, stream), strata.allocate(1000), strata.Memory(1000)]
+        capsule = kept[0].__dlpack__()
+        kept.append(kept)  # a circle
+        class Late:
+            def __del__(self, buffer=kept[1]):
+                buffer.free()
+        late = Late()
+        budget = strata.budget("1MiB")
+        budget.__enter__()
+        inside = strata.allocate(10)
+        threading.Thread(target=lambda: strata.allocate(10)).start()
+        {end}
+        """
+    )
+    assert (status, output, errors) == (0, "", "")
+
+
+def test_an_exit_handler_meets_a_driver_that_may_be_gone(process):
+    status, output, errors = process(
+        """
+        import atexit, strata
+        buffer = strata.allocate(1000)
+        @atexit.register
+        def last():
+            buffer.free()
+            print("freed", buffer.freed)
+        """
+    )
+    assert (status, output, errors) == (0, "freed True\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_frees_nothing_and_is_told(process):
+    status, output, errors = process(
+        """
+        import gc, os, sys, warnings, strata
+        warnings.simplefilter("ignore")
+        runtime = strata.Runtime("budget, statistics, pool")
+        stream = runtime.stream()
+        buffer, memory = runtime.allocate(1000, stream), strata.Memory(1000)
+        capsule = buffer.__dlpack__(max_version=(1, 0))
+        budget, scope = strata.budget("1MiB", runtime=runtime), strata.scope("x", runtime=runtime)
+        child = os.fork()
+        if child == 0:
+            try:
+                runtime.allocate(10)
+            except strata.Error as error:
+                print(error.status_name, flush=True)
+            buffer.free()
+            del buffer, memory, capsule, budget, scope, stream, runtime
+            gc.collect()
+            os._exit(0)
+        _, state = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(state), runtime.usage()["live_blocks"])
+        buffer.free()
+        del capsule
+        print(runtime.usage()["live_blocks"])
+        """
+    )
+    assert (status, output.splitlines(), errors) == (0, ["STRATA_ERROR_FORKED", "0 1", "0"], "")
+
+
+def test_a_process_that_forks_first_works(process):
+    status, output, errors = process(
+        """
+        import multiprocessing, strata
+        def work(_):
+            with strata.allocate(1000) as buffer:
+                return buffer.nbytes
+        if __name__ == "__main__":
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                print(sum(pool.map(work, range(4))))
+        """
+    )
+    assert (status, output, errors) == (0, "4000\n", "")
+
+
+def test_import_opens_no_driver(process):
+    status, _, errors = process("import strata; strata.parse_size('1GiB')", STRATA_DRIVER="/nowhere/libcuda.so")
+    assert (status, errors) == (0, "")
