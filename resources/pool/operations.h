@@ -4,7 +4,7 @@
 
 #include "resources/pool/internal.h"
 
-enum { POOL_VALUE_COUNT = 23 };
+enum { POOL_VALUE_COUNT = 24 };
 
 extern const strata_value pool_values[POOL_VALUE_COUNT];
 extern const strata_resource_ops pool_ops;
@@ -16,5 +16,8 @@ void pool_sum_frees(strata_resource *resource, struct strata_stream_sums *sums);
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value);
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);
+
+/* The pool in the chain that begins with this layer; NULL: none. */
+pool *pool_at_or_below(strata_resource *resource);
 
 #endif

@@ -1,0 +1,55 @@
+#include "device.h"
+
+#include <strata/control.h>
+#include <strata/info.h>
+
+namespace strata_torch
+{
+
+namespace
+{
+
+strata_runtime *create_runtime(c10::DeviceIndex ordinal, const std::string &stack_text)
+{
+    strata_runtime_config config{};
+    config.size = sizeof config;
+    config.device = ordinal;
+    config.stack_text = stack_text.empty() ? nullptr : stack_text.c_str();
+    strata_runtime *runtime = nullptr;
+    const strata_status status = strata_runtime_create(&config, &runtime);
+    TORCH_CHECK(status == STRATA_SUCCESS, "Strata: no stack \"", stack_text, "\" for device ", int{ordinal}, ": ",
+                strata_last_error()->message);
+    return runtime;
+}
+
+size_t total_bytes_of(c10::DeviceIndex ordinal)
+{
+    strata_device_info info;
+    TORCH_CHECK(strata_device_get_info(ordinal, &info) == STRATA_SUCCESS, "Strata: ", strata_last_error()->message);
+    return info.total_bytes;
+}
+
+} // namespace
+
+Device::Device(c10::DeviceIndex number, const std::string &stack_text)
+    : ordinal(number), runtime(create_runtime(number, stack_text)), stack(strata_runtime_stack(runtime)),
+      pooled(strata_stack_layer(stack, "pool", 0) != nullptr), total_bytes(total_bytes_of(number)), first_limit(0)
+{
+    if (pooled)
+        first_limit = static_cast<size_t>(value("pool.limit"));
+    stats.max_split_size = -1; /* unlimited */
+}
+
+uint64_t Device::value(const char *name) const
+{
+    uint64_t result = 0;
+    strata_control(stack, name, &result, nullptr);
+    return result;
+}
+
+bool Device::set_value(const char *name, uint64_t value) const
+{
+    return strata_control(stack, name, nullptr, &value) == STRATA_SUCCESS;
+}
+
+} // namespace strata_torch
