@@ -33,10 +33,11 @@ void Allocator::mark_forked()
     forked.store(true, std::memory_order_relaxed);
 }
 
-void Allocator::set_stack_text(const std::string &text)
+void Allocator::set_stack(const std::string &text, const std::string &budget)
 {
     std::lock_guard<std::mutex> guard(lock_);
     stack_text_ = text;
+    budget_ = budget;
 }
 
 Device *Allocator::device_if_used(DeviceIndex ordinal)
@@ -52,7 +53,7 @@ Device &Allocator::device(DeviceIndex ordinal)
     std::lock_guard<std::mutex> guard(lock_);
     if (Device *device = device_if_used(ordinal))
         return *device;
-    auto device = std::make_unique<Device>(ordinal, stack_text_);
+    auto device = std::make_unique<Device>(ordinal, stack_text_, budget_);
     device->blocks = &blocks_;
     device->history.set(history_);
     for (const AllocatorTraceTracker &tracker : trackers_)
@@ -324,10 +325,8 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
         for (TraceEntry &entry : entries)
             set_time(entry, convert);
     result.config_metadata.max_split_size = ~size_t{0};
-    {
-        std::lock_guard<std::mutex> guard(lock_);
-        result.config_metadata.last_allocator_settings = stack_text_;
-    }
+    if (!used().empty())
+        result.config_metadata.last_allocator_settings = strata_stack_text(used()[0]->stack);
     CUDAAllocator *former = former_.load(std::memory_order_acquire);
     if (former && former->initialized())
         for (SegmentInfo &segment : former->snapshot(id, false).segments)

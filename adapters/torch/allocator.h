@@ -34,8 +34,8 @@ class Allocator final : public CUDAAllocator
   public:
     static Allocator &get();
 
-    /* The stack of devices that are used from now on. */
-    void set_stack_text(const std::string &text);
+    /* The stack of devices that are used from now on; either may be empty. */
+    void set_stack(const std::string &text, const std::string &budget);
 
     /* The device's state, made at its first use. Throws c10::Error. */
     Device &device(DeviceIndex ordinal);
@@ -115,7 +115,7 @@ class Allocator final : public CUDAAllocator
     static constexpr size_t most_devices = 128; /* c10::DeviceIndex has 8 bits */
 
     std::mutex lock_; /* of what follows, unless it is atomic */
-    std::string stack_text_;
+    std::string stack_text_, budget_;
     std::vector<OutOfMemoryObserver> observers_;
     HistoryOptions history_{}; /* of devices to come */
     std::vector<AllocatorTraceTracker> trackers_;

@@ -49,8 +49,9 @@ class StackSource : public SegmentSource
 };
 
 struct Device {
-    /* Makes the runtime. Throws c10::Error with Strata's message. */
-    Device(c10::DeviceIndex ordinal, const std::string &stack_text);
+    /* Makes the runtime, of a stack of this text, below a budget; either may be empty. Throws c10::Error with Strata's
+     * message. */
+    Device(c10::DeviceIndex ordinal, const std::string &stack_text, const std::string &budget);
 
     const c10::DeviceIndex ordinal;
     strata_runtime *runtime; /* never destroyed: tensors may outlive everything */

@@ -14,15 +14,17 @@ STRATA_TORCH_EXPORT int strata_torch_version(void)
     return STRATA_TORCH;
 }
 
-/* Puts Strata's allocator in place of PyTorch's own; each device gets a stack of this text at its first use. A former
- * allocator gets back what it has given. Returns 0, or 1 with the reason in `error`. */
-STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, int initialized, char *error, size_t error_bytes)
+/* Puts Strata's allocator in place of PyTorch's own. Each device gets a stack at its first use: of this text, or, if it
+ * is empty, a pool; below a budget with this limit, unless that is empty. `initialized`: PyTorch has initialized CUDA.
+ * Returns 0, or 1 with the reason in `error`. */
+STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, const char *budget, int initialized, char *error,
+                                             size_t error_bytes)
 {
     try {
         static bool installed = false;
         TORCH_CHECK(!installed, "Strata is PyTorch's allocator already");
         Allocator &allocator = Allocator::get();
-        allocator.set_stack_text(stack_text ? stack_text : "");
+        allocator.set_stack(stack_text, budget);
         auto *former = c10::cuda::CUDACachingAllocator::allocator.load();
         allocator.set_former(former);
         if (initialized)
