@@ -9,16 +9,19 @@ namespace strata_torch
 namespace
 {
 
-/* Kernels of PyTorch's libraries count on what its own allocator gives. */
-constexpr size_t alignment = 512;
-
-strata_status request_block(strata_runtime *runtime, size_t bytes, cudaStream_t stream, strata_block *out)
+/* Aligned as by PyTorch's own allocator, or, in a stack that cannot, as the stack does by itself. */
+strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, strata_block *out)
 {
     strata_request request{};
     request.bytes = bytes;
-    request.alignment = alignment;
+    request.alignment = device.alignment.load(std::memory_order_relaxed);
     request.stream = reinterpret_cast<CUstream>(stream);
-    return strata_runtime_allocate_request(runtime, &request, out);
+    const strata_status status = strata_runtime_allocate_request(device.runtime, &request, out);
+    if (status != STRATA_ERROR_UNSUPPORTED || !request.alignment)
+        return status;
+    device.alignment.store(0, std::memory_order_relaxed);
+    request.alignment = 0;
+    return strata_runtime_allocate_request(device.runtime, &request, out);
 }
 
 bool is_refusal(strata_status status)
@@ -38,7 +41,7 @@ static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, 
         *status = STRATA_ERROR_OUT_OF_BUDGET;
         return nullptr;
     }
-    *status = request_block(device.runtime, bytes, stream, &block->memory);
+    *status = request_block(device, bytes, stream, &block->memory);
     if (*status != STRATA_SUCCESS)
         return nullptr;
     block->device = &device;

@@ -60,6 +60,8 @@ struct Device {
     size_t total_bytes; /* of the device */
     size_t first_limit; /* pool.limit as the stack text gave it */
 
+    std::atomic<size_t> alignment{512}; /* of requests; 0: the stack's own */
+
     BlockMap *blocks; /* of all devices */
 
     std::mutex lock;

@@ -420,3 +420,17 @@ EXPORT cudaError_t cudaStreamGetPriority(cudaStream_t stream, int *priority)
     *priority = 0;
     return cudaSuccess;
 }
+
+/* ---- other processes: an event that is complete ---- */
+
+EXPORT cudaError_t cudaIpcGetEventHandle(cudaIpcEventHandle_t *handle, cudaEvent_t event)
+{
+    memset(handle, 0, sizeof *handle);
+    return done(CU(cuEventSynchronize)(event));
+}
+
+EXPORT cudaError_t cudaIpcOpenEventHandle(cudaEvent_t *out, cudaIpcEventHandle_t handle)
+{
+    (void)handle;
+    return cudaEventCreateWithFlags(out, cudaEventDisableTiming);
+}
