@@ -45,6 +45,7 @@ static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, 
     if (*status != STRATA_SUCCESS)
         return nullptr;
     block->device = &device;
+    block->is_small = block->memory.bytes < small_limit;
     block->allocated = true;
     return device.enter(block.release(), context);
 }

@@ -33,9 +33,9 @@ struct Block {
     Block *previous;  /* neighbours in the segment */
     Block *next;
     std::unique_ptr<BlockExtras> extras; /* NULL: none */
+    bool is_small;                       /* counts in small_pool */
     bool allocated;                      /* false: free in its segment, or its free is deferred */
 
-    bool is_small() const; /* counts in small_pool */
     cudaStream_t stream() const
     {
         return reinterpret_cast<cudaStream_t>(memory.stream);

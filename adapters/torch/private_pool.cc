@@ -27,11 +27,6 @@ std::atomic<int32_t> next_number{0};
 
 } // namespace
 
-bool Block::is_small() const
-{
-    return segment ? segment->small : memory.bytes < small_limit;
-}
-
 bool PrivatePool::BySize::operator()(const Block *a, const Block *b) const
 {
     const auto sa = reinterpret_cast<uintptr_t>(a->memory.stream), sb = reinterpret_cast<uintptr_t>(b->memory.stream);
@@ -78,6 +73,7 @@ Segment *PrivatePool::grow(size_t bytes, bool small, cudaStream_t stream, const 
     block->memory.stream = reinterpret_cast<CUstream>(stream);
     block->device = device_;
     block->segment = segment.get();
+    block->is_small = small;
     block.release();
     segments_.push_back(segment.get());
     return segment.release();
@@ -95,6 +91,7 @@ Block *PrivatePool::cut(Block *block, size_t bytes)
     behind->memory.bytes = rest;
     behind->device = block->device;
     behind->segment = block->segment;
+    behind->is_small = block->is_small;
     behind->previous = block;
     behind->next = block->next;
     if (behind->next)

@@ -69,7 +69,7 @@ Item item_of(const Block &block)
             block.memory.bytes,
             info_of(block, true),
             block.memory.stream,
-            !block.is_small(),
+            !block.is_small,
             nullptr};
 }
 

@@ -12,7 +12,7 @@ constexpr size_t all_pools = 0, small_pool = 1, large_pool = 2; /* c10::CachingA
 
 size_t pool_of(const Block &block)
 {
-    return block.is_small() ? small_pool : large_pool;
+    return block.is_small ? small_pool : large_pool;
 }
 
 void increase(StatArray &stat, size_t pool, size_t amount)
