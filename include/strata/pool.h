@@ -111,6 +111,22 @@ STRATA_API const strata_pool_part *strata_pool_hold_parts(const strata_pool_hold
 /* Ends a hold, before the pool ends. NULL is ignored. */
 STRATA_API void strata_pool_hold_end(strata_pool_hold *hold);
 
+/* ---- what is reserved ---- */
+
+/* Addresses with memory, one behind the other, in blocks or free. */
+typedef struct strata_pool_range {
+    CUdeviceptr address;
+    size_t bytes;
+    bool small; /* where blocks below 1 MiB are placed first */
+} strata_pool_range;
+
+/* Calls visit(range, data) for each longest range of addresses with memory, by address. `resource` is the pool or a layer
+ * above it. A range that is mapped or unmapped meanwhile is seen before or after. No lock is held around `visit`.
+ * Errors: INVALID_VALUE (no pool in the stack, or `visit` is NULL). */
+STRATA_API strata_status strata_pool_visit_ranges(strata_resource *resource,
+                                                  void (*visit)(const strata_pool_range *range, void *data),
+                                                  void *data);
+
 #ifdef __cplusplus
 }
 #endif

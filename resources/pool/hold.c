@@ -21,8 +21,7 @@ struct strata_pool_hold {
 
 /* ---- the parts of a block ---- */
 
-/* From the given layer down. */
-static pool *find_pool(strata_resource *resource)
+pool *pool_at_or_below(strata_resource *resource)
 {
     for (strata_resource *layer = resource; layer; layer = strata_resource_next_below(resource, layer))
         if (layer->ops && layer->stack && layer->ops->describe == pool_describe) /* the stack copies ops tables */
@@ -206,7 +205,7 @@ static strata_status check_call(strata_resource *resource, const strata_block *b
         return status;
     if (!block || !out)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: %s is NULL", block ? "out" : "block");
-    *self = find_pool(resource);
+    *self = pool_at_or_below(resource);
     return *self ? STRATA_SUCCESS
                  : strata_fail(STRATA_ERROR_INVALID_VALUE, "holding a block: no pool at or below this layer");
 }

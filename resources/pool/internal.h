@@ -114,6 +114,7 @@ typedef struct pool {
     uint64_t misses_weighed;        /* counts.misses then; guarded by map_lock */
     _Atomic bool polling_is_costly; /* written under map_lock, read by any thread */
     _Atomic uint64_t peak_reserved; /* written under map_lock */
+    _Atomic uint64_t watermark;     /* as peak_reserved, since it was set; set by any thread */
     _Atomic uint64_t reserved;      /* store.reserved for any reader */
     _Alignas(64) strata_spin lock;
     pool_heap heap;

@@ -21,6 +21,8 @@ void pool_record_reserved(pool *self)
     atomic_store_explicit(&self->reserved, self->store.reserved, memory_order_relaxed);
     if (self->store.reserved > atomic_load_explicit(&self->peak_reserved, memory_order_relaxed))
         atomic_store_explicit(&self->peak_reserved, self->store.reserved, memory_order_relaxed);
+    if (self->store.reserved > atomic_load_explicit(&self->watermark, memory_order_relaxed))
+        atomic_store_explicit(&self->watermark, self->store.reserved, memory_order_relaxed);
 }
 
 uint64_t pool_most_reserved(const pool *self)

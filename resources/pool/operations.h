@@ -17,4 +17,7 @@ strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);
 
+/* The pool in the chain that begins with this layer; NULL: none. */
+pool *pool_at_or_below(strata_resource *resource);
+
 #endif

@@ -95,6 +95,7 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 enum {
     RESERVED,
     RESERVED_PEAK,
+    WATERMARK,
     LIMIT,
     THRESHOLD,
     DECAY,
@@ -125,6 +126,8 @@ _Static_assert((int)VALUE_COUNT == (int)POOL_VALUE_COUNT, "the pool says how man
 const strata_value pool_values[POOL_VALUE_COUNT] = {
     [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "bytes reserved from the device"},
     [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "most bytes reserved so far"},
+    [WATERMARK] = {"reserved.watermark", STRATA_VALUE_BYTES, true,
+                   "most bytes reserved since this was set; setting it begins with what is reserved now"},
     [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "most bytes that may be reserved; 0: the device's memory"},
     [THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true, "bytes kept when all frees are waited for; 0: all"},
     [DECAY] = {"decay", STRATA_VALUE_DURATION, true, "memory unused for this time is given back; 0: never"},
@@ -167,6 +170,8 @@ static _Atomic uint64_t *word_of(pool *self, size_t which)
         return &self->threshold;
     case DECAY:
         return &self->decay.window;
+    case WATERMARK:
+        return &self->watermark;
     case HELD:
         return &self->held_bytes;
     case RELEASED:
@@ -263,6 +268,8 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "pool: addresses were reserved for a limit of at most %s; begin with a larger max_size",
                            strata_size_text(pool_mapped_limit(&self->store)).text);
+    if (which == WATERMARK)
+        value = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     atomic_store_explicit(word_of(self, which), value, memory_order_relaxed);
     return STRATA_SUCCESS;
 }

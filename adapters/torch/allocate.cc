@@ -1,0 +1,78 @@
+/* Allocation: one call of Strata, an entry in the map, and the counts. */
+#include "device.h"
+
+#include <strata/stack.h>
+
+namespace strata_torch
+{
+
+namespace
+{
+
+/* Aligned as by PyTorch's own allocator, or, in a stack that cannot, as the stack does by itself. */
+strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, strata_block *out)
+{
+    strata_request request{};
+    request.bytes = bytes;
+    request.alignment = device.alignment.load(std::memory_order_relaxed);
+    request.stream = reinterpret_cast<CUstream>(stream);
+    const strata_status status = strata_runtime_allocate_request(device.runtime, &request, out);
+    if (status != STRATA_ERROR_UNSUPPORTED || !request.alignment)
+        return status;
+    device.alignment.store(0, std::memory_order_relaxed);
+    request.alignment = 0;
+    return strata_runtime_allocate_request(device.runtime, &request, out);
+}
+
+bool is_refusal(strata_status status)
+{
+    return status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
+}
+
+} // namespace
+
+/* Returns what was allocated, or NULL after the last attempt. */
+static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, const Context &context,
+                             strata_status *status)
+{
+    auto block = std::make_unique<Block>();
+    const size_t allowed = device.allowed.load(std::memory_order_relaxed);
+    if (allowed && strata_runtime_bytes_outstanding(device.runtime) + bytes > allowed) {
+        *status = STRATA_ERROR_OUT_OF_BUDGET;
+        return nullptr;
+    }
+    *status = request_block(device, bytes, stream, &block->memory);
+    if (*status != STRATA_SUCCESS)
+        return nullptr;
+    block->device = &device;
+    block->is_small = block->memory.bytes < small_limit;
+    block->allocated = true;
+    return device.enter(block.release(), context);
+}
+
+void *Device::allocate(size_t bytes, cudaStream_t stream)
+{
+    const Context context = history.gather(RecordContext::STATE);
+    if (route_count.load(std::memory_order_relaxed)) {
+        std::lock_guard<std::recursive_mutex> guard(pool_lock);
+        if (PrivatePool *pool = route(stream))
+            return allocate_from(pool, bytes, stream, context);
+    }
+    if (deferred_count.load(std::memory_order_relaxed))
+        free_deferred();
+    strata_status status;
+    for (unsigned attempt = 0;; attempt++) {
+        if (void *address = try_to_allocate(*this, bytes, stream, context, &status))
+            return address;
+        TORCH_CHECK(is_refusal(status), "Strata: ", strata_last_error()->message,
+                    status == STRATA_ERROR_STREAM_CAPTURE ? "; capture with torch.cuda.graph" : "");
+        const std::string reason = strata_last_error()->message;
+        if (!make_room(attempt)) {
+            if (void *address = allocate_in_need(bytes, stream, context))
+                return address;
+            refuse(bytes, status, reason, context);
+        }
+    }
+}
+
+} // namespace strata_torch

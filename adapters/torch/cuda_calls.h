@@ -1,0 +1,70 @@
+/* The functions of the CUDA runtime and of the driver that the shim calls. They are found at run time, through what
+ * PyTorch has loaded, so that one shim serves each major version of CUDA and links to none. */
+#ifndef STRATA_ADAPTERS_TORCH_CUDA_CALLS_H
+#define STRATA_ADAPTERS_TORCH_CUDA_CALLS_H
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+namespace strata_torch
+{
+
+/* Of the CUDA runtime, as libc10_cuda.so uses it. */
+struct RuntimeCalls {
+    decltype(&::cudaMemGetInfo) MemGetInfo;
+    decltype(&::cudaGetLastError) GetLastError;
+    decltype(&::cudaGetErrorString) GetErrorString;
+    decltype(&::cudaDeviceSynchronize) DeviceSynchronize;
+    decltype(&::cudaDeviceEnablePeerAccess) DeviceEnablePeerAccess;
+    decltype(&::cudaMemcpyAsync) MemcpyAsync;
+    decltype(&::cudaMemcpyPeerAsync) MemcpyPeerAsync;
+    decltype(&::cudaStreamIsCapturing) StreamIsCapturing;
+    cudaError_t (*EventCreateWithFlags)(cudaEvent_t *event, unsigned flags);
+    decltype(&::cudaEventRecord) EventRecord;
+    decltype(&::cudaEventQuery) EventQuery;
+    decltype(&::cudaEventDestroy) EventDestroy;
+    decltype(&::cudaThreadExchangeStreamCaptureMode) ThreadExchangeStreamCaptureMode;
+};
+
+/* Throws c10::Error if libc10_cuda.so is not loaded or lacks one. */
+const RuntimeCalls &runtime_calls();
+
+/* Of the driver that Strata uses, for memory of other processes and devices. */
+struct DriverCalls {
+    decltype(&::cuMemAddressReserve) MemAddressReserve;
+    decltype(&::cuMemAddressFree) MemAddressFree;
+    decltype(&::cuMemMap) MemMap;
+    decltype(&::cuMemUnmap) MemUnmap;
+    decltype(&::cuMemSetAccess) MemSetAccess;
+    decltype(&::cuMemGetAccess) MemGetAccess;
+    decltype(&::cuMemRelease) MemRelease;
+    decltype(&::cuMemImportFromShareableHandle) MemImportFromShareableHandle;
+};
+
+/* Throws c10::Error if the driver cannot be opened. A function that it lacks is NULL. */
+const DriverCalls &driver_calls();
+
+/* While it lives, calls that would end another stream's capture are allowed (cudaStreamCaptureModeRelaxed). */
+class RelaxedCapture
+{
+  public:
+    RelaxedCapture()
+    {
+        runtime_calls().ThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~RelaxedCapture()
+    {
+        runtime_calls().ThreadExchangeStreamCaptureMode(&mode_);
+    }
+    RelaxedCapture(const RelaxedCapture &) = delete;
+    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+  private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+bool is_capturing(cudaStream_t stream);
+
+} // namespace strata_torch
+
+#endif

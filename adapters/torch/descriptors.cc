@@ -1,0 +1,252 @@
+/* File descriptors for other processes: a thread answers on a socket of the abstract namespace, and sends them as
+ * ancillary data to processes of its own user. Unlike pidfd_getfd(2) this needs no right to trace the process.
+ *
+ *     handle    "strata1" , number of the offer, name of the socket
+ *     request   number                                        answer   count, offset, then for each part
+ *                                                                      its bytes, with a descriptor */
+#include "processes.h"
+
+#include <cerrno>
+#include <cstring>
+#include <pthread.h>
+#include <random>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace strata_torch
+{
+
+namespace
+{
+
+constexpr char magic[] = "strata1";
+constexpr size_t magic_bytes = sizeof magic - 1, number_bytes = sizeof(uint64_t);
+
+class Socket
+{
+  public:
+    explicit Socket(int file) : file(file)
+    {
+    }
+    ~Socket()
+    {
+        if (file >= 0)
+            close(file);
+    }
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
+
+    const int file;
+};
+
+sockaddr_un address_of(const std::string &name, socklen_t *length)
+{
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    memcpy(address.sun_path + 1, name.data(), std::min(name.size(), sizeof address.sun_path - 1));
+    *length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    return address;
+}
+
+/* Another user's process could have taken the name of one that has ended. */
+bool is_same_user(int file)
+{
+    ucred peer{};
+    socklen_t length = sizeof peer;
+    return getsockopt(file, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+bool send_value(int file, uint64_t value, int descriptor = -1)
+{
+    iovec part{&value, sizeof value};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    if (descriptor >= 0) {
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    }
+    return sendmsg(file, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof value);
+}
+
+/* *descriptor, if not NULL: -1 where none came. */
+bool receive_value(int file, uint64_t *value, int *descriptor = nullptr)
+{
+    iovec part{value, sizeof *value};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    ssize_t got;
+    do {
+        got = recvmsg(file, &message, MSG_CMSG_CLOEXEC);
+    } while (got < 0 && errno == EINTR);
+    int received = -1;
+    const cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (got > 0 && header && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&received, CMSG_DATA(header), sizeof received);
+    if (descriptor)
+        *descriptor = received;
+    else if (received >= 0)
+        close(received);
+    return got == static_cast<ssize_t>(sizeof *value);
+}
+
+/* Never destroyed: the thread uses it until the process ends. */
+struct Offers {
+    std::mutex lock;
+    std::map<uint64_t, SharedParts> parts; /* with descriptors of its own; guarded by lock */
+    uint64_t next = 1;                     /* guarded by lock */
+    std::string name;                      /* of the socket; empty: none yet; guarded by lock, then constant */
+    int file = -1;
+};
+
+Offers &offers()
+{
+    static Offers *one = new Offers;
+    return *one;
+}
+
+void answer(int file)
+{
+    uint64_t number = 0;
+    if (!is_same_user(file) || !receive_value(file, &number))
+        return;
+    std::lock_guard<std::mutex> guard(offers().lock);
+    const auto at = offers().parts.find(number);
+    if (at == offers().parts.end())
+        return;
+    const SharedParts &parts = at->second;
+    bool sent = send_value(file, parts.bytes.size()) && send_value(file, parts.offset);
+    for (size_t i = 0; sent && i < parts.bytes.size(); i++)
+        sent = send_value(file, parts.bytes[i], parts.files[i]);
+}
+
+void *serve(void *)
+{
+    for (;;) {
+        const Socket peer(accept4(offers().file, nullptr, nullptr, SOCK_CLOEXEC));
+        if (peer.file >= 0) {
+            const timeval patience{5, 0};
+            setsockopt(peer.file, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+            setsockopt(peer.file, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+            answer(peer.file);
+        } else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE) {
+            return nullptr;
+        }
+    }
+}
+
+/* Signals are the program's. */
+bool start_thread()
+{
+    sigset_t all, before;
+    pthread_t thread;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&thread, nullptr, serve, nullptr) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (started)
+        pthread_detach(thread);
+    return started;
+}
+
+/* The lock is held. */
+void start_server()
+{
+    Offers &all = offers();
+    if (!all.name.empty())
+        return;
+    std::random_device random;
+    const std::string name =
+        "strata-torch-" + std::to_string(getpid()) + "-" + std::to_string((uint64_t{random()} << 32) | random());
+    socklen_t length;
+    const sockaddr_un address = address_of(name, &length);
+    all.file = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    const bool ready = all.file >= 0 && bind(all.file, reinterpret_cast<const sockaddr *>(&address), length) == 0 &&
+                       listen(all.file, 64) == 0 && start_thread();
+    if (!ready) {
+        const int error = errno;
+        if (all.file >= 0)
+            close(all.file);
+        all.file = -1;
+        TORCH_CHECK(false, "Strata: memory cannot be shared with other processes: ", strerror(error));
+    }
+    all.name = name;
+}
+
+} // namespace
+
+bool is_handle(const std::string &handle)
+{
+    return handle.size() > magic_bytes + number_bytes && handle.compare(0, magic_bytes, magic) == 0;
+}
+
+uint64_t offer_parts(const SharedParts &parts, std::string *handle)
+{
+    Offers &all = offers();
+    std::lock_guard<std::mutex> guard(all.lock);
+    start_server();
+    const uint64_t number = all.next++;
+    all.parts[number] = parts;
+    *handle = magic;
+    handle->append(reinterpret_cast<const char *>(&number), sizeof number);
+    handle->append(all.name);
+    return number;
+}
+
+void withdraw_parts(uint64_t number)
+{
+    std::lock_guard<std::mutex> guard(offers().lock);
+    offers().parts.erase(number);
+}
+
+static SharedParts receive_parts(int file)
+{
+    SharedParts parts{};
+    uint64_t count = 0;
+    bool got = receive_value(file, &count) && receive_value(file, &parts.offset);
+    for (uint64_t i = 0; got && i < count; i++) {
+        uint64_t bytes = 0;
+        int descriptor = -1;
+        got = receive_value(file, &bytes, &descriptor) && descriptor >= 0;
+        if (descriptor >= 0) {
+            parts.bytes.push_back(bytes);
+            parts.files.push_back(descriptor);
+        }
+    }
+    if (!got || !count) {
+        for (int descriptor : parts.files)
+            close(descriptor);
+        TORCH_CHECK(false, "Strata: the process that shared the memory has freed it, or has ended");
+    }
+    return parts;
+}
+
+SharedParts fetch_parts(const std::string &handle)
+{
+    uint64_t number = 0;
+    memcpy(&number, handle.data() + magic_bytes, sizeof number);
+    socklen_t length;
+    const sockaddr_un address = address_of(handle.substr(magic_bytes + number_bytes), &length);
+    const Socket file(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    TORCH_CHECK(file.file >= 0, "Strata: memory of another process cannot be mapped: ", strerror(errno));
+    TORCH_CHECK(connect(file.file, reinterpret_cast<const sockaddr *>(&address), length) == 0,
+                "Strata: the process that shared the memory does not answer: ", strerror(errno));
+    TORCH_CHECK(is_same_user(file.file), "Strata: the memory was shared by a process of another user");
+    TORCH_CHECK(send_value(file.file, number), "Strata: the process that shared the memory does not answer: ",
+                strerror(errno));
+    return receive_parts(file.file);
+}
+
+} // namespace strata_torch

@@ -1,0 +1,146 @@
+/* What the shim keeps of a device: a runtime of Strata with a stack of its own, and what PyTorch asks about it.
+ *
+ * Locks, outermost first: pool_lock, a shard of the map, lock. None is held while Strata is asked for memory for a
+ * tensor, or while a function of PyTorch runs that may take Python's lock. */
+#ifndef STRATA_ADAPTERS_TORCH_DEVICE_H
+#define STRATA_ADAPTERS_TORCH_DEVICE_H
+
+#include "block.h"
+#include "history.h"
+#include "private_pool.h"
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <strata/runtime.h>
+#include <string>
+
+namespace strata_torch
+{
+
+using c10::CachingAllocator::Stat;
+using c10::CachingAllocator::StatArray;
+using c10::CachingDeviceAllocator::DeviceStats;
+using c10::CachingDeviceAllocator::SegmentInfo;
+
+/* Sends the requests of some streams to a private pool. */
+struct Route {
+    MempoolId_t id;
+    std::function<bool(cudaStream_t)> takes;
+};
+
+/* Segments from the device's own stack: allocated on a stream of Strata's, which is then waited for. */
+class StackSource : public SegmentSource
+{
+  public:
+    explicit StackSource(Device *device) : device_(device)
+    {
+    }
+    bool take(size_t bytes, strata_block *out) override;
+    void give(const strata_block &memory) override;
+
+  private:
+    bool acquire_stream();
+
+    Device *device_;
+    CUstream stream_ = nullptr; /* acquired from the runtime by the first request */
+};
+
+struct Device {
+    /* Makes the runtime, of a stack of this text, below a budget; either may be empty. Throws c10::Error with Strata's
+     * message. */
+    Device(c10::DeviceIndex ordinal, const std::string &stack_text, const std::string &budget);
+
+    const c10::DeviceIndex ordinal;
+    strata_runtime *runtime; /* never destroyed: tensors may outlive everything */
+    strata_stack *stack;
+    bool pooled;        /* the stack has a pool */
+    size_t total_bytes; /* of the device */
+    size_t first_limit; /* pool.limit as the stack text gave it */
+
+    std::atomic<size_t> alignment{512}; /* of requests; 0: the stack's own */
+
+    BlockMap *blocks; /* of all devices */
+
+    std::mutex lock;
+    DeviceStats stats; /* guarded by lock, like all down to the blank line */
+    History history;
+    double fraction = 1.0;
+    std::atomic<size_t> allowed{0}; /* bytes of a stack without a pool, by the fraction; 0: all. Read without lock */
+    std::vector<Block *> deferred;  /* frees that a capture holds up */
+    std::atomic<size_t> deferred_count{0}; /* of these; read without lock */
+
+    std::recursive_mutex pool_lock; /* recursive: a program's own allocator may call this one */
+    StackSource source{this};       /* guarded by pool_lock, like all below */
+    std::map<MempoolId_t, std::unique_ptr<PrivatePool>> pools;
+    std::vector<Route> routes;
+    std::atomic<size_t> route_count{0};      /* of routes; read without lock */
+    std::atomic<size_t> waiting_count{0};    /* blocks in `waiting` of all pools; read without lock */
+    std::map<Block *, std::vector<cudaEvent_t>> events; /* of waiting blocks */
+
+    /* ---- allocation: allocate.cc ---- */
+
+    /* Throws c10::OutOfMemoryError, c10::Error. bytes > 0. */
+    void *allocate(size_t bytes, cudaStream_t stream);
+
+    /* ---- frees: free.cc; never throw ---- */
+
+    /* A block that was taken out of the map. */
+    void free(Block *block) noexcept;
+
+    /* Tries the deferred frees again. */
+    void free_deferred() noexcept;
+
+    /* ---- private pools: pools.cc ---- */
+
+    /* The pool that requests of the stream go to now; NULL: none. pool_lock is held. */
+    PrivatePool *route(cudaStream_t stream);
+
+    /* Throws what a request throws. */
+    void *allocate_from(PrivatePool *pool, size_t bytes, cudaStream_t stream, const Context &context);
+
+    /* A block of a private pool, out of the map. */
+    void free_private(Block *block);
+
+    /* Makes waiting blocks free whose streams have passed them; only outside of captures. pool_lock is held. */
+    void free_waiting();
+
+    /* Returns segments without blocks of pools that nothing uses, or of the pool with this id, after the device has
+     * finished. Outside of captures. Returns the bytes. */
+    size_t release_segments(MempoolId_t id);
+
+    /* pool_lock is held; throws c10::Error. */
+    PrivatePool &pool(MempoolId_t id);
+
+    /* ---- out of memory: out_of_memory.cc ---- */
+
+    /* After a request was refused: makes room, or takes from a pool that is there for this case. True: try again. */
+    bool make_room(unsigned attempt);
+    void *allocate_in_need(size_t bytes, cudaStream_t stream, const Context &context);
+    [[noreturn]] void refuse(size_t bytes, strata_status status, const std::string &reason, const Context &context);
+
+    /* ---- statistics and snapshot: statistics.cc, snapshot.cc ---- */
+
+    /* Enters a new block in the map and the statistics; `requested` for the program. Throws std::bad_alloc, and the
+     * block's memory is then free. */
+    void *enter(Block *block, const Context &context);
+    void count_allocated(const Block &block); /* lock is held, as in the next three */
+    void count_freed(const Block &block);
+    void count_inactive(const Block &block);
+    void record(TraceEntry::Action action, const Block &block, const Context &context);
+
+    DeviceStats statistics();
+    std::vector<SegmentInfo> segments();
+    size_t reserved_bytes();
+    void report_to_profiler(const Block &block, bool allocated);
+
+    /* A named value of the stack; 0 where it has none. */
+    uint64_t value(const char *name) const;
+    bool set_value(const char *name, uint64_t value) const;
+};
+
+} // namespace strata_torch
+
+#endif

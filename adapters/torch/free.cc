@@ -1,0 +1,104 @@
+/* Frees: a recorded use on each stream of Tensor.record_stream, and one free in the order of the block's stream. The
+ * host waits for nothing, and no event is polled: the next user of the memory waits, on its stream, where it must. */
+#include "device.h"
+
+namespace strata_torch
+{
+
+namespace
+{
+
+/* False: a stream is being captured. What was recorded before stays recorded, which does no harm. */
+bool record_uses(const Device &device, const Block &block)
+{
+    if (!block.extras)
+        return true;
+    for (cudaStream_t stream : block.extras->streams) {
+        const strata_status status = strata_runtime_record_block_use(
+            device.runtime, &block.memory, reinterpret_cast<CUstream>(stream), STRATA_ACCESS_READ_WRITE);
+        if (status == STRATA_ERROR_STREAM_CAPTURE)
+            return false;
+    }
+    return true;
+}
+
+/* A free of Strata's inside a capture of the block's own stream succeeds, and takes effect after it. If it fails (the
+ * driver reports an earlier error), the memory stays with the process: a deleter has no way to say so. */
+void give_back(const Device &device, Block *block)
+{
+    strata_runtime_deallocate_on(device.runtime, &block->memory, block->memory.stream);
+    delete block;
+}
+
+/* While it waits, the block counts as active, and is in the map. */
+void defer(Device &device, Block *block)
+{
+    device.blocks->add(block);
+    std::lock_guard<std::mutex> guard(device.lock);
+    device.deferred.push_back(block);
+    device.deferred_count.store(device.deferred.size(), std::memory_order_relaxed);
+}
+
+} // namespace
+
+/* The counts come first: once the memory is free, another thread may have a block at its address. */
+static void end(Device &device, Block *block, const Context &context)
+{
+    if (!block->segment)
+        block->allocated = false;
+    const bool now = !block->segment && record_uses(device, *block);
+    {
+        std::lock_guard<std::mutex> guard(device.lock);
+        device.count_freed(*block);
+        device.record(TraceEntry::Action::FREE_REQUESTED, *block, context);
+        if (now) {
+            device.count_inactive(*block);
+            device.record(TraceEntry::Action::FREE_COMPLETED, *block, context);
+        }
+    }
+    device.report_to_profiler(*block, false);
+    if (block->segment)
+        device.free_private(block);
+    else if (now)
+        give_back(device, block);
+    else
+        defer(device, block);
+}
+
+/* Without host memory the block's memory stays with the process. */
+void Device::free(Block *block) noexcept
+{
+    try {
+        end(*this, block, history.gather(RecordContext::ALL));
+    } catch (...) {
+    }
+}
+
+void Device::free_deferred() noexcept
+{
+    std::vector<Block *> tried;
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        tried.swap(deferred);
+        deferred_count.store(0, std::memory_order_relaxed);
+    }
+    for (Block *block : tried) {
+        blocks->take(block->address());
+        try {
+            if (!record_uses(*this, *block)) {
+                defer(*this, block);
+                continue;
+            }
+        } catch (...) {
+            continue;
+        }
+        {
+            std::lock_guard<std::mutex> guard(lock);
+            count_inactive(*block);
+            record(TraceEntry::Action::FREE_COMPLETED, *block, nullptr);
+        }
+        give_back(*this, block);
+    }
+}
+
+} // namespace strata_torch

@@ -1,0 +1,164 @@
+/* The counts of torch.cuda.memory_stats(). What blocks are is counted as it happens; what is reserved, and how it is
+ * cut, is read from the stack when the statistics are asked for. */
+#include "device.h"
+
+namespace strata_torch
+{
+
+namespace
+{
+
+constexpr size_t all_pools = 0, small_pool = 1, large_pool = 2; /* c10::CachingAllocator::StatType */
+
+size_t pool_of(const Block &block)
+{
+    return block.is_small ? small_pool : large_pool;
+}
+
+void increase(StatArray &stat, size_t pool, size_t amount)
+{
+    stat[all_pools].increase(amount);
+    stat[pool].increase(amount);
+}
+
+void decrease(StatArray &stat, size_t pool, size_t amount)
+{
+    stat[all_pools].decrease(amount);
+    stat[pool].decrease(amount);
+}
+
+/* Of what is not counted as it happens: changes between two looks that cancel out are not seen. */
+void see(Stat &stat, int64_t now)
+{
+    if (now >= stat.current)
+        stat.increase(static_cast<size_t>(now - stat.current));
+    else
+        stat.decrease(static_cast<size_t>(stat.current - now));
+}
+
+/* Of the segments, for all, small and large. */
+struct Sums {
+    int64_t segments[3] = {}, reserved[3] = {}, split[3] = {}, split_bytes[3] = {};
+
+    void add(const SegmentInfo &segment)
+    {
+        for (size_t pool : {all_pools, segment.is_large ? large_pool : small_pool}) {
+            segments[pool]++;
+            reserved[pool] += static_cast<int64_t>(segment.total_size);
+            for (const auto &block : segment.blocks)
+                if (!block.active && segment.blocks.size() > 1) {
+                    split[pool]++;
+                    split_bytes[pool] += static_cast<int64_t>(block.size);
+                }
+        }
+    }
+};
+
+void see_sums(DeviceStats &stats, const Sums &sums)
+{
+    for (size_t pool : {all_pools, small_pool, large_pool}) {
+        see(stats.segment[pool], sums.segments[pool]);
+        see(stats.reserved_bytes[pool], sums.reserved[pool]);
+        see(stats.inactive_split[pool], sums.split[pool]);
+        see(stats.inactive_split_bytes[pool], sums.split_bytes[pool]);
+    }
+}
+
+} // namespace
+
+void Device::count_allocated(const Block &block)
+{
+    const size_t pool = pool_of(block);
+    increase(stats.allocation, pool, 1);
+    increase(stats.allocated_bytes, pool, block.memory.bytes);
+    increase(stats.active, pool, 1);
+    increase(stats.active_bytes, pool, block.memory.bytes);
+    increase(stats.requested_bytes, pool, block.memory.requested);
+}
+
+void Device::count_freed(const Block &block)
+{
+    const size_t pool = pool_of(block);
+    decrease(stats.allocation, pool, 1);
+    decrease(stats.allocated_bytes, pool, block.memory.bytes);
+}
+
+void Device::count_inactive(const Block &block)
+{
+    const size_t pool = pool_of(block);
+    decrease(stats.active, pool, 1);
+    decrease(stats.active_bytes, pool, block.memory.bytes);
+    decrease(stats.requested_bytes, pool, block.memory.requested);
+}
+
+void Device::record(TraceEntry::Action action, const Block &block, const Context &context)
+{
+    if (history.is_on())
+        history.add(ordinal,
+                    {action, static_cast<size_t>(block.memory.address), block.memory.requested, block.memory.stream,
+                     block.segment ? block.segment->pool->id : MempoolId_t{0, 0}},
+                    context);
+}
+
+void *Device::enter(Block *block, const Context &context)
+{
+    void *const address = block->address();
+    try {
+        if (context)
+            block->extra().context = context;
+        blocks->add(block);
+    } catch (...) {
+        if (block->segment) {
+            block->segment->pool->give(block);
+        } else {
+            strata_runtime_deallocate_on(runtime, &block->memory, block->memory.stream);
+            delete block;
+        }
+        throw;
+    }
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        count_allocated(*block);
+        record(TraceEntry::Action::ALLOC, *block, context);
+    }
+    report_to_profiler(*block, true);
+    return address;
+}
+
+void Device::report_to_profiler(const Block &block, bool allocated)
+{
+    if (!c10::memoryProfilingEnabled())
+        return;
+    const auto bytes = static_cast<int64_t>(block.memory.bytes);
+    size_t now;
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        now = static_cast<size_t>(stats.allocated_bytes[all_pools].current);
+    }
+    c10::reportMemoryUsageToProfiler(block.address(), allocated ? bytes : -bytes, now, reserved_bytes(),
+                                     c10::Device(c10::DeviceType::CUDA, ordinal));
+}
+
+size_t Device::reserved_bytes()
+{
+    strata_usage usage;
+    if (pooled)
+        return static_cast<size_t>(value("pool.reserved"));
+    return strata_runtime_usage(runtime, &usage) == STRATA_SUCCESS ? usage.reserved_bytes : 0;
+}
+
+DeviceStats Device::statistics()
+{
+    free_deferred();
+    Sums sums;
+    for (const SegmentInfo &segment : segments())
+        sums.add(segment);
+    const auto most = pooled ? static_cast<int64_t>(value("pool.reserved.watermark")) : 0;
+    std::lock_guard<std::mutex> guard(lock);
+    see_sums(stats, sums);
+    Stat &reserved = stats.reserved_bytes[all_pools];
+    reserved.peak = std::max(reserved.peak, most);
+    return stats;
+}
+
+} // namespace strata_torch

@@ -1,0 +1,263 @@
+"""Compares PyTorch on its own allocator with PyTorch on Strata, on a machine with a GPU.
+
+    python3 tests/torch/gpu_check.py                            stock, use, memory: programs and features
+    python3 tests/torch/gpu_check.py --quick                    less of each
+    python3 tests/torch/gpu_check.py --modes stock,exec,bare    under `strata exec`
+
+Modes: stock; use (strata.torch.use()); memory (the same with --memory-stack); exec (strata exec, with PyTorch's own
+cache); bare (strata exec, PYTORCH_NO_CUDA_MEMORY_CACHING=1). The programs know nothing of the mode.
+
+Each program runs in one process for each mode, and all processes take turns on the GPU, so that a change of its clock
+concerns all alike. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a mode's results differ
+from those of the first mode, or a feature fails that the first mode passes.
+"""
+import argparse
+import json
+import os
+import queue
+import shlex
+import statistics
+import subprocess
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+PROGRAMS = os.path.join(HERE, "programs")
+STEPS = {"mlp": 400, "gpt": 16, "resnet": 16, "generate": 96}
+QUICK_STEPS = {"mlp": 200, "gpt": 8, "resnet": 8, "generate": 32}
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--modes", default="stock,use,memory")
+    parser.add_argument("--programs", default=",".join(STEPS), help="of: " + ",".join(STEPS) + "; empty: none")
+    parser.add_argument("--rounds", type=int, default=0, help="turns of each program, of which the median counts")
+    parser.add_argument("--features", default="all", help="checks by name, with commas; all; empty: none")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--slow", action="store_true", help="also torch.compile")
+    parser.add_argument("--stack", default="", help="stack text of the modes use, exec and bare")
+    parser.add_argument("--memory-stack", default="pool(prefer=memory)", help="stack text of the mode memory")
+    parser.add_argument("--budget", default="6GiB", help="of the run that runs out of memory; empty: no such run")
+    parser.add_argument("--strata", default=os.path.join(ROOT, "build", "release", "bin", "strata"), help="the command")
+    parser.add_argument("--path", default=os.path.join(ROOT, "adapters", "python"), help="the folder with strata/")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds that a process may take for one answer")
+    parser.add_argument("--json", help="file for all that was measured")
+    return parser.parse_args()
+
+
+def command(options, mode, program, budget=""):
+    """The words that run a program of programs/ in a mode."""
+    path = os.path.join(PROGRAMS, program + ".py")
+    if mode == "stock":
+        return [sys.executable, path]
+    stack = options.memory_stack if mode == "memory" else options.stack
+    given = (["--stack", stack] if stack else []) + (["--budget", budget] if budget else [])
+    if mode in ("use", "memory"):
+        return [sys.executable, os.path.join(HERE, "launch_use.py"), *given, path]
+    return [options.strata, "exec", *given, "--", sys.executable, path]
+
+
+def environment(options, mode):
+    values = dict(os.environ, PYTHONUNBUFFERED="1")
+    values["PYTHONPATH"] = os.pathsep.join(filter(None, [options.path, values.get("PYTHONPATH", "")]))
+    if mode == "bare":
+        values["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
+    return values
+
+
+class Worker:
+    """A process that takes turns: a line to it is a turn, a line of JSON from it is what the turn gave."""
+
+    def __init__(self, options, mode, program, rounds, steps):
+        words = command(options, mode, program) + ["--wait", "--turns", str(rounds + 1), "--steps", str(steps)]
+        self.mode, self.program, self.turns, self.lines = mode, program, [], queue.Queue()
+        self.errors, self.failure = [], None
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(options, mode)
+        )
+        self.readers = [
+            threading.Thread(target=self.read_output, daemon=True),
+            threading.Thread(target=self.read_errors, daemon=True),
+        ]
+        for reader in self.readers:
+            reader.start()
+
+    def read_output(self):
+        for line in self.process.stdout:
+            if line.startswith("{"):
+                self.lines.put(line)
+        self.lines.put(None)
+
+    def read_errors(self):
+        for line in self.process.stderr:
+            self.errors.append(line.rstrip())
+
+    def answer(self, timeout):
+        """The next answer, or None if the process has failed."""
+        if self.failure:
+            return None
+        try:
+            line = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            self.failure = f"no answer in {timeout:g} s"
+            self.process.kill()
+            return None
+        if line is None:
+            self.process.wait()
+            self.readers[1].join(5)
+            self.failure = f"exit status {self.process.returncode}: " + " | ".join(self.errors[-3:])
+            return None
+        return json.loads(line)
+
+    def turn(self, timeout):
+        if self.failure:
+            return
+        try:
+            self.process.stdin.write("turn\n")
+            self.process.stdin.flush()
+        except OSError:
+            pass  # The missing answer says why.
+        answer = self.answer(timeout)
+        if answer:
+            self.turns.append(answer)
+
+    def end(self):
+        try:
+            self.process.stdin.close()
+        except OSError:
+            pass
+        try:
+            status = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            status = "killed, it did not end"
+        if not self.failure and status != 0:
+            self.failure = f"exit status {status} at the end: " + " | ".join(self.errors[-3:])
+
+    def speed(self):
+        timed = self.turns[1:]
+        return statistics.median(turn["steps"] / turn["seconds"] for turn in timed) if timed else 0.0
+
+    def digests(self):
+        return [turn["digest"] for turn in self.turns]
+
+
+def run_programs(options, modes, programs, rounds, steps):
+    workers = [Worker(options, mode, program, rounds, steps[program]) for program in programs for mode in modes]
+    for worker in workers:
+        worker.answer(options.timeout)
+    # The first turn loads kernels and is not timed; its results count.
+    for number in range(rounds + 1):
+        for program in programs:
+            ring = [worker for worker in workers if worker.program == program]
+            first = number % len(ring)
+            for worker in ring[first:] + ring[:first]:
+                worker.turn(options.timeout)
+    for worker in workers:
+        worker.end()
+    return workers
+
+
+def print_programs(workers, modes):
+    failed = False
+    print(f"{'program':9} {'mode':7} {'steps/s':>9} {'ratio':>6} {'allocated':>10} {'reserved':>9} {'ratio':>6} {'results':8}")
+    for worker in workers:
+        first = next(other for other in workers if other.program == worker.program)
+        if worker.failure or not worker.turns:
+            failed = True
+            print(f"{worker.program:9} {worker.mode:7} FAILED: {worker.failure}")
+            continue
+        equal = worker.digests() == first.digests()
+        failed = failed or not equal
+        last = worker.turns[-1]
+        ratio = worker.speed() / first.speed() if first.speed() else 0
+        held = last["reserved"] / first.turns[-1]["reserved"] if first.turns and first.turns[-1]["reserved"] else 0
+        print(
+            f"{worker.program:9} {worker.mode:7} {worker.speed():9.2f} {ratio:6.3f} {last['allocated'] >> 20:6} MiB"
+            f" {last['reserved'] >> 20:5} MiB {held:6.3f} {'equal' if equal else 'DIFFER'}"
+        )
+    return failed
+
+
+def run_features(options, mode, names, budget=""):
+    words = command(options, mode, "features", budget) + names
+    words += (["--slow"] if options.slow else []) + (["--limit"] if budget else [])
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, env=environment(options, mode), timeout=options.timeout
+        )
+        output, errors, status = done.stdout, done.stderr, done.returncode
+    except subprocess.TimeoutExpired as late:
+        output, errors, status = late.stdout or b"", late.stderr or b"", f"none in {options.timeout:g} s"
+        output, errors = (text.decode() if isinstance(text, bytes) else text for text in (output, errors))
+    checks = {line["check"]: line for line in map(json.loads, filter(lambda text: text.startswith("{"), output.splitlines()))}
+    if status != 0:
+        tail = " | ".join(errors.strip().splitlines()[-4:])
+        checks["exit status"] = {"check": "exit status", "ok": False, "detail": f"{status}: {tail}"}
+    return checks
+
+
+def word(line):
+    if line is None:
+        return "-"
+    return "skip" if line.get("skipped") else "ok" if line["ok"] else "FAIL"
+
+
+def print_features(results, modes):
+    failed = False
+    names = []
+    for checks in results.values():
+        names += [name for name in checks if name not in names]
+    print(f"{'feature':32} " + " ".join(f"{mode:7}" for mode in modes))
+    notes = []
+    for name in names:
+        lines = [results[mode].get(name) for mode in modes]
+        print(f"{name:32} " + " ".join(f"{word(line):7}" for line in lines))
+        for mode, line in zip(modes, lines):
+            if line and not line["ok"]:
+                notes.append(f"  {mode}, {name}: {line['detail']}")
+                # What stock PyTorch fails, too, is this machine's or the check's failure.
+                failed = failed or mode == modes[0] or word(lines[0]) != "FAIL"
+    print("\n".join(notes))
+    return failed
+
+
+def main():
+    options = parse()
+    modes = options.modes.split(",")
+    programs = [name for name in options.programs.split(",") if name]
+    steps = QUICK_STEPS if options.quick else STEPS
+    rounds = options.rounds or (1 if options.quick else 5)
+    start = time.time()
+    kept = {"modes": modes, "command": shlex.join(sys.argv)}
+    failed = False
+    if programs:
+        workers = run_programs(options, modes, programs, rounds, steps)
+        failed = print_programs(workers, modes) or failed
+        kept["programs"] = [
+            {"program": w.program, "mode": w.mode, "turns": w.turns, "failure": w.failure, "errors": w.errors[-20:]} for w in workers
+        ]
+        print(f"[{time.time() - start:.0f} s]", flush=True)
+    if options.features:
+        names = [] if options.features == "all" else options.features.split(",")
+        tried = [mode for mode in modes if mode != "memory" or len(modes) == 1]
+        kept["features"] = {mode: run_features(options, mode, names) for mode in tried}
+        failed = print_features(kept["features"], tried) or failed
+        print(f"[{time.time() - start:.0f} s]", flush=True)
+    limited = [mode for mode in modes if mode not in ("stock", "memory", "bare")]
+    if options.budget and limited:
+        print(f"with a budget of {options.budget}:")
+        some = ["out_of_memory_and_on", "too_much", "graph", "snapshot_agrees_with_statistics"]
+        kept["limited"] = {mode: run_features(options, mode, some, options.budget) for mode in limited}
+        failed = print_features(kept["limited"], limited) or failed
+    print(f"[{time.time() - start:.0f} s] " + ("FAILED" if failed else "passed"))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(kept, file, indent=1)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,413 @@
+"""Checks strata.torch with PyTorch's own libraries on the simulated driver: tests/torch/run-sim starts it.
+
+Kernels do not run there, so data moves by copies alone. The simulated driver delays work, and its checker reports work
+that touches memory too early or too late.
+"""
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import torch
+
+import strata.torch
+
+MIB = 1 << 20
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "programs"))
+CHECKS = []
+
+
+def check(function):
+    CHECKS.append(function)
+    return function
+
+
+def expect(condition, *values):
+    if not condition:
+        raise AssertionError(", ".join(str(value) for value in values) or "the condition is false")
+
+
+def filled(value, count=MIB):
+    """On the GPU, by a copy from the host."""
+    return torch.full((count,), float(value)).cuda()
+
+
+def copy_of(source):
+    result = torch.empty_like(source)
+    result.copy_(source, non_blocking=True)
+    return result
+
+
+def holds(tensor, value):
+    return bool((tensor.cpu() == value).all())
+
+
+def agree():
+    import features
+
+    features.snapshot_agrees_with_statistics()
+
+
+@check
+def copies():
+    expect(torch.cuda.get_allocator_backend() == "strata")
+    first = filled(3)
+    expect(holds(copy_of(first), 3))
+
+
+@check
+def recorded_streams():
+    side = torch.cuda.Stream()
+    for turn in range(10):
+        source = filled(turn)
+        target = torch.empty_like(source)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            target.copy_(source, non_blocking=True)
+        source.record_stream(side)
+        del source
+        others = [filled(100) for _ in range(4)]
+        torch.cuda.synchronize()
+        expect(holds(target, turn), turn, target.cpu()[:4])
+        del others
+
+
+@check
+def freed_on_its_stream():
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        source = filled(7)
+        results = []
+        for _ in range(20):
+            source = copy_of(source)
+            results.append(source)
+        del results
+    other = filled(9)
+    torch.cuda.current_stream().wait_stream(side)
+    expect(holds(source, 7) and holds(other, 9))
+
+
+@check
+def threads_on_streams():
+    wrong = []
+
+    def work(number):
+        with torch.cuda.stream(torch.cuda.Stream()):
+            source = filled(number, 5000)
+            for turn in range(100):
+                source = copy_of(source)
+                if turn % 25 == 0 and not holds(source, number):
+                    wrong.append((number, turn))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect(not wrong, wrong)
+
+
+def captured(held, **options):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, **options):
+        middle = copy_of(held)
+        result = copy_of(middle)
+        del middle
+        again = copy_of(result)
+    return graph, result, again
+
+
+@check
+def graphs():
+    held = filled(0)
+    graph, result, again = captured(held)
+    for value in (1, 2):
+        held.copy_(torch.full((MIB,), float(value)))
+        noise = [filled(50) for _ in range(8)]
+        graph.replay()
+        expect(holds(result, value) and holds(again, value), value)
+        del noise
+    agree()
+
+
+@check
+def graph_memory_goes_back():
+    torch.cuda.empty_cache()
+    gc.collect()
+    before = torch.cuda.memory_reserved()
+    graph, result, again = captured(filled(1, 40 * MIB))
+    expect(torch.cuda.memory_reserved() >= before + 320 * MIB, torch.cuda.memory_reserved() - before)
+    private = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) != (0, 0)]
+    expect(sum(s["total_size"] for s in private) >= 320 * MIB, len(private))
+    del graph, result, again
+    gc.collect()
+    torch.cuda.empty_cache()
+    expect(torch.cuda.memory_reserved() <= before + 8 * MIB, before, torch.cuda.memory_reserved())
+    agree()
+
+
+@check
+def shared_graph_pool():
+    held = filled(0)
+    first, result, _ = captured(held)
+    second = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(second, pool=first.pool()):
+        last = copy_of(result)
+    held.copy_(torch.full((MIB,), 4.0))
+    first.replay()
+    second.replay()
+    expect(holds(last, 4))
+
+
+@check
+def frees_in_a_capture():
+    outside = filled(5)
+    side = torch.cuda.Stream()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        current = torch.cuda.current_stream()
+        result = copy_of(outside)
+        side.wait_stream(current)
+        with torch.cuda.stream(side):
+            inside = copy_of(result)
+        inside.record_stream(current)
+        outside.record_stream(side)
+        del outside
+        last = copy_of(inside)
+        current.wait_stream(side)
+        del inside
+    active = torch.cuda.memory_stats()["active.all.current"]
+    filled(1)
+    expect(torch.cuda.memory_stats()["active.all.current"] <= active, "the free was not made up for")
+    del graph, result, last
+
+
+@check
+def pools():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        inside = filled(6)
+        small = filled(7, 100)
+        address = inside.data_ptr()
+        del inside
+        inside = filled(8)
+        expect(inside.data_ptr() == address, "a free block of the pool was not taken")
+    outside = filled(9)
+    ids = {tuple(s["segment_pool_id"]) for s in pool.snapshot()}
+    expect(ids == {tuple(pool.id)}, ids)
+    expect(holds(inside, 8) and holds(small, 7) and holds(outside, 9))
+    agree()
+    del inside, small, pool
+    gc.collect()
+    torch.cuda.empty_cache()
+
+
+@check
+def recorded_in_a_pool():
+    pool = torch.cuda.MemPool()
+    side = torch.cuda.Stream()
+    with torch.cuda.use_mem_pool(pool):
+        source = filled(3)
+    target = torch.empty_like(source)
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        target.copy_(source, non_blocking=True)
+    source.record_stream(side)
+    del source
+    with torch.cuda.use_mem_pool(pool):
+        other = filled(11)
+    torch.cuda.synchronize()
+    expect(holds(target, 3))
+    del other, pool
+    gc.collect()
+    torch.cuda.empty_cache()
+    agree()
+
+
+@check
+def whole_statistics():
+    import features
+
+    for name in ("allocated_bytes", "pools_by_size", "peaks", "accumulated", "summary", "empty_cache", "empty_tensors", "raw"):
+        getattr(features, name)()
+    for name in ("free_on_another_thread", "mem_pool", "mem_pool_thread", "accelerator_memory", "fraction", "history"):
+        getattr(features, name)()
+
+
+@check
+def running_out():
+    held = []
+    try:
+        while True:
+            held.append(torch.empty(64 * MIB, dtype=torch.uint8, device="cuda"))
+    except torch.OutOfMemoryError as error:
+        text = str(error)
+    expect("CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of" in text, text)
+    expect(torch.cuda.memory_stats()["num_ooms"] >= 1)
+    held.clear()
+    expect(holds(filled(2, 30 * MIB), 2))
+    agree()
+
+
+@check
+def shared_with_a_process():
+    import torch.multiprocessing as processes
+
+    context = processes.get_context("spawn")
+    there, back = context.Queue(), context.Queue()
+    child = context.Process(target=receive, args=(there, back))
+    child.daemon = True
+    child.start()
+    sent = [filled(5, 1000), filled(7, 5 * MIB), filled(7, 5 * MIB)[MIB:]]
+    for tensor in sent:
+        there.put(tensor)
+    for tensor in sent:
+        answer = back.get(timeout=30)
+        expect(answer == "ok", answer)
+    torch.cuda.synchronize()
+    expect(holds(sent[0], 1) and holds(sent[1], 2) and holds(sent[2], 3), [tensor.cpu()[:2] for tensor in sent])
+    there.put(None)
+    child.join(30)
+    expect(child.exitcode == 0, child.exitcode)
+
+
+def receive(there, back):
+    for value, wanted in ((1, 5), (2, 7), (3, 7)):
+        try:
+            tensor = there.get()
+            answer = "ok" if holds(tensor, wanted) else f"got {tensor.cpu()[:3]}, not {wanted}"
+            tensor.copy_(torch.full(tensor.shape, float(value)))
+            torch.cuda.synchronize()
+            del tensor
+            gc.collect()
+            back.put(answer)
+        except Exception as error:
+            back.put(f"{type(error).__name__}: {error}")
+    there.get()
+
+
+@check
+def forked_child():
+    tensor = filled(1)
+    child = os.fork()
+    if child == 0:
+        del tensor
+        gc.collect()
+        os._exit(7)
+    expect(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7)
+    expect(holds(tensor, 1))
+
+
+LATE = """
+import torch
+before = torch.full((1000,), 4.0).cuda()
+kept = torch.full((3 << 20,), 4.0).cuda()
+import strata.torch
+strata.torch.use()
+after = torch.full((1000,), 5.0).cuda()
+before.record_stream(torch.cuda.Stream())
+assert (before.cpu() == 4).all() and (after.cpu() == 5).all()
+base = torch.cuda.memory_snapshot()
+assert len(base) >= 3, base
+del before
+torch.cuda.empty_cache()
+try:
+    strata.torch.use()
+    raise SystemExit("a second call succeeded")
+except RuntimeError as error:
+    assert "once" in str(error)
+"""
+
+BUDGET = """
+import torch, strata.torch
+strata.torch.use(budget="256MiB")
+held = torch.empty(200 << 20, dtype=torch.uint8, device="cuda")
+try:
+    torch.empty(100 << 20, dtype=torch.uint8, device="cuda")
+    raise SystemExit("more than the budget was given")
+except torch.OutOfMemoryError as error:
+    assert "budget" in str(error), error
+del held
+torch.empty(200 << 20, dtype=torch.uint8, device="cuda")
+free, total = torch.accelerator.get_memory_info()
+assert total == 256 << 20, total
+"""
+
+OTHER_STACK = """
+import sys
+sys.path.insert(0, {programs!r})
+import torch, strata.torch, features
+strata.torch.use(stack={stack!r})
+kept = torch.full((1000,), 5.0).cuda()
+features.snapshot_agrees_with_statistics()
+features.mem_pool()
+features.pools_by_size()
+assert (kept.cpu() == 5).all()
+"""
+
+SYNTAX = """
+import torch, strata.torch
+strata.torch.use(stack="pol")
+try:
+    torch.empty(1, device="cuda")
+    raise SystemExit("the stack text was taken")
+except RuntimeError as error:
+    assert "pol" in str(error), error
+"""
+
+
+def run(text):
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    expect(done.returncode == 0, done.returncode, done.stderr[-600:])
+    expect("strata-sim" not in done.stderr, done.stderr[-600:])
+
+
+@check
+def used_late():
+    run(LATE)
+
+
+@check
+def budget():
+    run(BUDGET)
+
+
+@check
+def other_stacks():
+    for stack in ("async", "direct", "statistics, logging(format=memory), pool", "pool(prefer=memory)", "pool, direct", "guard, pool"):
+        try:
+            run(OTHER_STACK.format(programs=os.path.join(HERE, "programs"), stack=stack))
+        except AssertionError as error:
+            raise AssertionError(f"{stack}: {error}") from None
+
+
+@check
+def wrong_stack_text():
+    run(SYNTAX)
+
+
+def main():
+    names = sys.argv[1:]
+    failed = 0
+    for function in CHECKS:
+        if names and function.__name__ not in names:
+            continue
+        try:
+            function()
+            print(f"ok      {function.__name__}", flush=True)
+        except Exception as error:
+            failed += 1
+            print(f"FAILED  {function.__name__}: {type(error).__name__}: {error}", flush=True)
+        gc.collect()
+    print(f"{len(names or CHECKS) - failed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ in ("__main__", "__mp_main__"):
+    strata.torch.use(os.environ.get("STRATA_TEST_STACK"))
+if __name__ == "__main__":
+    kept_until_exit = filled(1, 1000)
+    status = main()
+    sys.exit(status)
