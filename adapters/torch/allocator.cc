@@ -82,8 +82,7 @@ static DeviceIndex current_device()
 
 void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
 {
-    TORCH_CHECK_WITH(OutOfMemoryError, bytes < exabyte,
-                     "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes < exabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     if (!bytes)
         return nullptr;
     void *address = device(current_device()).allocate(bytes, stream);
@@ -100,8 +99,7 @@ void *Allocator::raw_alloc(size_t bytes)
 DataPtr Allocator::allocate(size_t bytes)
 {
     const DeviceIndex ordinal = current_device();
-    void *address =
-        bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
+    void *address = bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
     return {address, address, &delete_block, c10::Device(c10::DeviceType::CUDA, ordinal)};
 }
 
@@ -128,8 +126,8 @@ void Allocator::raw_delete(void *address)
 
 void Allocator::copy_data(void *to, const void *from, size_t bytes) const
 {
-    const cudaError_t result = runtime_calls().MemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                                           c10::cuda::getCurrentCUDAStream());
+    const cudaError_t result =
+        runtime_calls().MemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c10::cuda::getCurrentCUDAStream());
     TORCH_CHECK(result == cudaSuccess, "CUDA error: ", runtime_calls().GetErrorString(result));
 }
 
@@ -216,8 +214,8 @@ void Allocator::setMemoryFraction(double fraction, DeviceIndex ordinal)
     const auto bytes = static_cast<size_t>(fraction * static_cast<double>(of.total_bytes));
     if (of.pooled) {
         const size_t limit = fraction >= 1 || (of.first_limit && of.first_limit < bytes) ? of.first_limit : bytes;
-        TORCH_CHECK(of.set_value("pool.limit", fraction > 0 && limit == 0 && fraction < 1 ? 1 : limit), "Strata: ",
-                    strata_last_error()->message);
+        TORCH_CHECK(of.set_value("pool.limit", fraction > 0 && limit == 0 && fraction < 1 ? 1 : limit),
+                    "Strata: ", strata_last_error()->message);
     } else {
         of.allowed.store(fraction < 1 ? std::max<size_t>(bytes, 1) : 0, std::memory_order_relaxed);
     }
@@ -256,8 +254,8 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(DeviceIndex ordinal)
 {
     Device &of = device(ordinal);
     strata_runtime_budget budget;
-    TORCH_CHECK(strata_runtime_budget_snapshot(of.runtime, &budget) == STRATA_SUCCESS, "Strata: ",
-                strata_last_error()->message);
+    TORCH_CHECK(strata_runtime_budget_snapshot(of.runtime, &budget) == STRATA_SUCCESS,
+                "Strata: ", strata_last_error()->message);
     if (!budget.limit || budget.limit > of.total_bytes)
         return {budget.device_free, of.total_bytes};
     return {std::min(budget.remaining, budget.device_free), budget.limit};
@@ -338,8 +336,8 @@ void Allocator::recordHistory(bool enabled, CreateContextFn create, size_t most,
                               const std::vector<std::string> &skipped)
 {
     TORCH_CHECK(when == RecordContext::NEVER || create, "recording contexts needs a context recorder");
-    const HistoryOptions options{enabled,          create, most, when, clear,
-                                 std::unordered_set<std::string>(skipped.begin(), skipped.end())};
+    const HistoryOptions options{enabled, create, most,
+                                 when,    clear,  std::unordered_set<std::string>(skipped.begin(), skipped.end())};
     {
         std::lock_guard<std::mutex> guard(lock_);
         history_ = options;
@@ -502,8 +500,9 @@ bool Allocator::checkPoolLiveAllocations(DeviceIndex ordinal, MempoolId_t id,
 
 [[noreturn]] static void refuse_checkpoints()
 {
-    TORCH_CHECK(false, "Strata has no checkpoints of private pools, which torch.compile(mode=\"reduce-overhead\") needs; "
-                       "use another mode, torch.cuda.graph, or torch.cuda.make_graphed_callables");
+    TORCH_CHECK(false,
+                "Strata has no checkpoints of private pools, which torch.compile(mode=\"reduce-overhead\") needs; "
+                "use another mode, torch.cuda.graph, or torch.cuda.make_graphed_callables");
 }
 
 std::shared_ptr<AllocatorState> Allocator::getCheckpointState(DeviceIndex, MempoolId_t)

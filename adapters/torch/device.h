@@ -76,8 +76,8 @@ struct Device {
     StackSource source{this};       /* guarded by pool_lock, like all below */
     std::map<MempoolId_t, std::unique_ptr<PrivatePool>> pools;
     std::vector<Route> routes;
-    std::atomic<size_t> route_count{0};      /* of routes; read without lock */
-    std::atomic<size_t> waiting_count{0};    /* blocks in `waiting` of all pools; read without lock */
+    std::atomic<size_t> route_count{0};                 /* of routes; read without lock */
+    std::atomic<size_t> waiting_count{0};               /* blocks in `waiting` of all pools; read without lock */
     std::map<Block *, std::vector<cudaEvent_t>> events; /* of waiting blocks */
 
     /* ---- allocation: allocate.cc ---- */

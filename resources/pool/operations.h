@@ -4,7 +4,7 @@
 
 #include "resources/pool/internal.h"
 
-enum { POOL_VALUE_COUNT = 24 };
+enum { POOL_VALUE_COUNT = 25 };
 
 extern const strata_value pool_values[POOL_VALUE_COUNT];
 extern const strata_resource_ops pool_ops;

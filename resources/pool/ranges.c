@@ -4,33 +4,43 @@
 
 enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
 
+typedef struct seen_range {
+    strata_pool_range range;
+    bool whole; /* a contiguous block's: it is joined to nothing */
+} seen_range;
+
 typedef struct range_walk {
-    CUdeviceptr from;        /* where the next look begins */
-    strata_pool_range range; /* not yet told; bytes 0: none */
+    CUdeviceptr from; /* where the next look begins */
+    seen_range last;  /* not yet told; bytes 0: none */
     void (*visit)(const strata_pool_range *range, void *data);
     void *data;
 } range_walk;
 
 static void tell(range_walk *walk)
 {
-    if (walk->range.bytes)
-        walk->visit(&walk->range, walk->data);
-    walk->range.bytes = 0;
+    if (walk->last.range.bytes)
+        walk->visit(&walk->last.range, walk->data);
+    walk->last.range.bytes = 0;
 }
 
-static void add(range_walk *walk, const strata_pool_range *next)
+static bool joins(const seen_range *last, const seen_range *next)
 {
-    strata_pool_range *range = &walk->range;
-    if (!range->bytes || range->address + range->bytes != next->address || range->small != next->small) {
-        tell(walk);
-        *range = *next;
-    } else {
-        range->bytes += next->bytes;
+    return last->range.bytes && last->range.address + last->range.bytes == next->range.address &&
+           last->range.small == next->range.small && !last->whole && !next->whole;
+}
+
+static void add(range_walk *walk, const seen_range *next)
+{
+    if (joins(&walk->last, next)) {
+        walk->last.range.bytes += next->range.bytes;
+        return;
     }
+    tell(walk);
+    walk->last = *next;
 }
 
 /* Of the next extents; *more: there were some. Returns how many have memory. */
-static size_t read_ranges(pool *self, CUdeviceptr *from, strata_pool_range *seen, bool *more)
+static size_t read_ranges(pool *self, CUdeviceptr *from, seen_range *seen, bool *more)
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
@@ -40,7 +50,8 @@ static size_t read_ranges(pool *self, CUdeviceptr *from, strata_pool_range *seen
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_extent *extent = pool_extent_at(&self->heap, slot);
         if (extent->state != POOL_HOLE && extent->state != POOL_AWAY)
-            seen[count++] = (strata_pool_range){pool_address_of(entry), pool_bytes_of(entry), extent->side == POOL_SMALL};
+            seen[count++] = (seen_range){{pool_address_of(entry), pool_bytes_of(entry), extent->side == POOL_SMALL},
+                                         extent->side == POOL_CONTIGUOUS};
         *from = pool_address_of(entry) + pool_bytes_of(entry);
     }
     strata_spin_release(&self->lock);
@@ -56,7 +67,7 @@ strata_status strata_pool_visit_ranges(strata_resource *resource,
                            visit ? "no pool at or below this layer" : "visit is NULL");
     range_walk walk = {.visit = visit, .data = data};
     bool more = atomic_load_explicit(&self->started, memory_order_acquire);
-    strata_pool_range seen[EXTENTS_AT_ONCE];
+    seen_range seen[EXTENTS_AT_ONCE];
     while (more) {
         const size_t count = read_ranges(self, &walk.from, seen, &more);
         for (size_t i = 0; i < count; i++)
