@@ -11,12 +11,9 @@
 
 enum { CACHE = 1024, MOST_TAGS = 256 };
 
-/* The tags of return addresses, each in the entry that its bits name; a thread may meet an entry that another one
- * replaces, and looks the address up again then. */
-static struct {
-    _Atomic(const void *) address;
-    _Atomic strata_tag tag;
-} cache[CACHE];
+/* The tags of return addresses, each in the entry that its bits name: the address above, the tag in the last 16 bits.
+ * Any thread; an entry that another thread replaces is looked up again. */
+static _Atomic uint64_t cache[CACHE];
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static strata_tag given[MOST_TAGS]; /* guarded by the lock */
@@ -78,16 +75,14 @@ static strata_tag behind_runtime(void)
 
 static strata_tag cached(const void *address)
 {
-    const size_t slot = ((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE;
-    if (atomic_load_explicit(&cache[slot].address, memory_order_acquire) == address) {
-        const strata_tag tag = atomic_load_explicit(&cache[slot].tag, memory_order_acquire);
-        if (atomic_load_explicit(&cache[slot].address, memory_order_relaxed) == address)
-            return tag;
-    }
+    const uint64_t key = (uint64_t)(uintptr_t)address << 16;
+    _Atomic uint64_t *entry = &cache[((uintptr_t)address >> 2 ^ (uintptr_t)address >> 12) % CACHE];
+    const uint64_t found = atomic_load_explicit(entry, memory_order_relaxed);
+    if (found >> 16 == key >> 16 && found)
+        return (strata_tag)(found & 0xffff);
     const strata_tag tag = tag_of_object(object_name(address));
-    atomic_store_explicit(&cache[slot].address, NULL, memory_order_relaxed);
-    atomic_store_explicit(&cache[slot].tag, tag, memory_order_release);
-    atomic_store_explicit(&cache[slot].address, address, memory_order_release);
+    if (tag <= 0xffff)
+        atomic_store_explicit(entry, key | tag, memory_order_relaxed);
     return tag;
 }
 

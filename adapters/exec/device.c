@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static exec_device devices[EXEC_DEVICES];
+static exec_device
+    devices[EXEC_DEVICES];          /* a mutex of zeros is unlocked: PTHREAD_MUTEX_INITIALIZER in glibc and musl */
 static _Atomic size_t device_bound; /* above it no device was ever ready; only grows; any thread */
 static _Atomic uint64_t changes;    /* of devices' states, and ends of contexts; any thread */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* around a change of a device's state */
@@ -56,21 +57,36 @@ static bool find_driver(char path[PATH_MAX])
     memcpy(&address, &real, sizeof address);
     if (real && dladdr(address, &where))
         name = where.dli_fname;
-    const bool found = name && realpath(name, path);
+    const bool found = name && strata_driver_path_from_start(name, path);
     if (library)
         dlclose(library);
     return found;
 }
 
+/* Says once why memory will not come from a stack. */
+static void say_closed(const strata_driver_failure *failure)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&said))
+        exec_say("the program's driver cannot be used: %s%s",
+                 failure->message[0] ? failure->message : "it was not found",
+                 exec_settings_now.fail_closed ? "; memory is refused (--fail-closed)"
+                                               : "; the program goes on without a stack");
+}
+
 bool exec_open_driver(void)
 {
-    strata_driver_failure failure;
+    strata_driver_failure failure = {0};
     char path[PATH_MAX];
     if (strata_driver_is_open())
         return true;
-    if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED || !find_driver(path) ||
-        !strata_driver_fix_choice(path) || !strata_driver_load(&failure))
+    if (!exec_is_wanted() || strata_driver_state_now() != STRATA_DRIVER_CLOSED)
         return false;
+    exec_read_settings();
+    if (!find_driver(path) || !strata_driver_fix_choice(path) || !strata_driver_load(&failure)) {
+        say_closed(&failure);
+        return false;
+    }
     exec_report_arrange();
     return true;
 }
@@ -107,7 +123,6 @@ static exec_device_state start(exec_device *device, int ordinal)
     exec_device_state state = (exec_device_state)atomic_load(&device->state);
     if (state == EXEC_DEVICE_NONE) {
         device->ordinal = ordinal;
-        pthread_mutex_init(&device->publishing, NULL); /* again after a reset: nothing holds it then */
         state = build(device) ? EXEC_DEVICE_READY : EXEC_DEVICE_FAILED;
         atomic_store_explicit(&device->state, state, memory_order_release);
         if (state == EXEC_DEVICE_READY && atomic_load(&device_bound) <= (size_t)ordinal)
@@ -149,13 +164,29 @@ static exec_here look_up(CUcontext context)
         ordinal >= EXEC_DEVICES)
         return (exec_here){0};
     const bool primary = is_primary(context, ordinal);
-    const bool charged = exec_settings_now.budget || exec_settings_now.share > 0;
     exec_device *device = &devices[ordinal];
-    if (!primary && !charged) /* a stack would hold a second context for nothing */
+    if (!primary && !exec_settings_now.charged) /* a stack would hold a second context for nothing */
         return (exec_here){0};
     if (start(device, ordinal) != EXEC_DEVICE_READY)
         return (exec_here){.refused = exec_settings_now.fail_closed};
     return (exec_here){.device = device, .primary = primary};
+}
+
+exec_device *exec_device_start(int ordinal)
+{
+    return ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver() &&
+                   start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY
+               ? &devices[ordinal]
+               : NULL;
+}
+
+exec_device *exec_device_if_ready(void)
+{
+    CUdevice ordinal;
+    return strata_driver_is_open() && strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0 &&
+                   ordinal < EXEC_DEVICES
+               ? exec_device_at((size_t)ordinal)
+               : NULL;
 }
 
 exec_device *exec_device_of(CUcontext context)
@@ -167,7 +198,7 @@ exec_device *exec_device_of(CUcontext context)
         return NULL;
     const bool known = strata_cu.CtxGetDevice(&ordinal) == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES;
     strata_cu.CtxSetCurrent(before);
-    return known && start(&devices[ordinal], ordinal) == EXEC_DEVICE_READY ? &devices[ordinal] : NULL;
+    return known ? exec_device_start(ordinal) : NULL;
 }
 
 /* The thread's last answer, which holds until something changes. */
@@ -180,7 +211,9 @@ static _Thread_local struct {
 exec_here exec_device_here(void)
 {
     CUcontext context = NULL;
-    if (!exec_open_driver() || strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
+    if (!exec_open_driver())
+        return (exec_here){.refused = exec_is_wanted() && exec_settings_now.fail_closed};
+    if (strata_cu.CtxGetCurrent(&context) != CUDA_SUCCESS || !context)
         return (exec_here){0};
     const uint64_t now = atomic_load_explicit(&changes, memory_order_acquire);
     if (last.context == context && last.changes == now)
@@ -231,7 +264,9 @@ static void drop_block(const strata_block *block, void *runtime)
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 
-/* The blocks went with the context. A runtime whose end is refused stays, unused. */
+/* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
+ * budget's.
+ */
 void exec_device_was_reset(int ordinal)
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
@@ -244,9 +279,11 @@ void exec_device_was_reset(int ordinal)
     atomic_store(&device->state, EXEC_DEVICE_NONE);
     atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
-    strata_runtime_destroy(device->runtime);
+    pthread_mutex_unlock(&starting);
+    pthread_mutex_lock(&device->publishing);
     device->event = NULL;
     atomic_store(&device->published, atomic_load(&device->frees));
-    pthread_mutex_unlock(&starting);
+    pthread_mutex_unlock(&device->publishing);
+    exec_passed_forget(device->context);
     strata_error_suppress_end(false);
 }

@@ -7,6 +7,7 @@
  *   memory.c   linear memory: cuMemAlloc, cuMemAllocAsync, their frees
  *   order.c    memory that any stream may use at once, without a wait on the host
  *   streams.c  the program's streams, and its captures under way
+ *   contexts.c the ends of contexts
  *   passed.c   what is passed on: how much of what, and its charge
  *   other.c    the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
  *   mappings.c physical memory that the program maps
@@ -48,14 +49,13 @@ typedef struct exec_settings {
     double share;      /* of the device, per cent; 0: none */
     char output[4096]; /* the report's file; empty: standard error */
     exec_report_form report;
+    bool charged; /* the stack has a budget */
     bool fail_closed;
-    bool children;
-    bool wanted; /* this process is the one that was asked for */
 } exec_settings;
 extern exec_settings exec_settings_now;
 
-/* Whether this process is the one that the launcher became, or children are asked for, too. Any thread; no lock once it
- * is known. */
+/* Whether this process is the one that the launcher became, or children are asked for, too. Any thread; no lock, no
+ * host memory. */
 bool exec_is_wanted(void);
 
 /* Before they are needed by code that may run before this library's constructor. Any thread. */
@@ -81,7 +81,8 @@ typedef struct exec_device {
     strata_runtime *runtime;
     CUcontext context;              /* the primary one */
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
-    _Atomic bool own_pool;          /* the program has set a pool of its own for cuMemAllocAsync */
+
+    _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
 
     /* order.c */
     pthread_mutex_t publishing;
@@ -102,6 +103,12 @@ bool exec_open_driver(void);
 
 /* Builds the device's runtime if it has none. Any thread. */
 exec_here exec_device_here(void);
+
+/* The device of the current context, if it has a stack. */
+exec_device *exec_device_if_ready(void);
+
+/* The device with this ordinal; its runtime is built if it has none. NULL: it has no stack. */
+exec_device *exec_device_start(int ordinal);
 
 /* The device of a context of any kind; its runtime is built if it has none. NULL: it is not known, or has no stack. */
 exec_device *exec_device_of(CUcontext context);
@@ -146,10 +153,18 @@ bool exec_order_publish(exec_device *device);
 /* A stream was made: what was published before is ordered before it, too. */
 void exec_order_new_stream(exec_device *device, CUstream stream);
 
-/* A stream is about to be destroyed: the legacy stream waits for its work. */
+/* A stream is about to be destroyed, or captured: the legacy stream waits for its work. */
 void exec_order_last_word(exec_device *device, CUstream stream);
 
+/* A capture is about to begin: the legacy stream waits for the work of all non-blocking streams, of which the capture
+ * may take in any. It has ended: they wait for the latest publication. */
+void exec_order_before_capture(exec_device *device);
+void exec_order_after_capture(exec_device *device);
+
 /* ---- streams (streams.c) ---- */
+
+/* Whether a stream was ever noticed. */
+bool exec_streams_any(void);
 
 /* Calls visit for each stream of the context that does not wait for the legacy stream, while none can be destroyed. */
 void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data);
@@ -159,6 +174,9 @@ void exec_streams_forget(CUcontext context);
 
 /* Whether any stream is being captured. */
 bool exec_captures_under_way(void);
+
+/* No stream is captured any more: makes the frees that were kept back (memory.c). */
+void exec_free_kept_back(void);
 
 /* ---- passed on (passed.c) ---- */
 
@@ -182,13 +200,16 @@ typedef struct exec_charge {
 /* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. Then exactly one of the next two follows. */
 CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *charge);
 void exec_charge_cancel(exec_charge *charge);
-void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key, const void *caller);
+void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key);
 
 /* Whether memory was passed on with this key. */
 bool exec_passed_has(exec_kind kind, uint64_t key);
 
 /* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
 void exec_passed_hold(uint64_t key);
+
+/* A context has ended, and what was made in it, but for physical memory and that of pools. */
+void exec_passed_forget(CUcontext context);
 
 /* The memory's end, or that of one holder. Linear, pitched, managed and pooled memory share their keys. */
 void exec_passed_drop(exec_kind kind, uint64_t key);
@@ -215,7 +236,7 @@ void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data);
 
 /* What is counted besides. Any thread, relaxed. */
 typedef struct exec_counts {
-    _Atomic uint64_t served, served_async, refused, foreign_frees, bad_frees, late_waits;
+    _Atomic uint64_t served, served_async, refused, bad_frees, late_waits;
 } exec_counts;
 extern exec_counts exec_counts_now;
 
@@ -225,6 +246,9 @@ static inline void exec_count(_Atomic uint64_t *count)
 }
 
 void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data);
+
+/* At the start: the report goes to the file that standard error is now. */
+void exec_report_keep_stderr(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);

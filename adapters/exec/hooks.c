@@ -18,20 +18,31 @@ static _Atomic(exec_function) reals[EXEC_HOOK_COUNT]; /* set once; any thread */
 
 exec_hook exec_hook_find(const char *symbol)
 {
-    if (!exec_is_wanted())
-        return EXEC_HOOK_COUNT;
     if (strncmp(symbol, "cu", 2) != 0 && strncmp(symbol, "nvml", 4) != 0)
         return EXEC_HOOK_COUNT;
     for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++)
         if (strcmp(exec_hook_rows[i].symbol, symbol) == 0)
-            return i;
+            return exec_is_wanted() ? i : EXEC_HOOK_COUNT;
     return EXEC_HOOK_COUNT;
+}
+
+/* The function's library is not unloaded any more: the hook goes on calling it. */
+static void keep_loaded(exec_function real)
+{
+    Dl_info where;
+    void *address;
+    memcpy(&address, &real, sizeof address);
+    if (dladdr(address, &where) && where.dli_fname)
+        (void)dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 bool exec_hook_found(exec_hook hook, exec_function real)
 {
     exec_function first = NULL;
-    return atomic_compare_exchange_strong(&reals[hook], &first, real) || first == real;
+    if (!atomic_compare_exchange_strong(&reals[hook], &first, real))
+        return first == real;
+    keep_loaded(real);
+    return true;
 }
 
 /* RTLD_NEXT alone misses a driver that was loaded with RTLD_LOCAL. */

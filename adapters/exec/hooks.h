@@ -44,7 +44,10 @@
     X(cuStreamCreate, "cuStreamCreate", 2000, false)                                \
     X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", 5050, false)        \
     X(cuGreenCtxStreamCreate, "cuGreenCtxStreamCreate", 12050, false)               \
+    X(cuStreamDestroy, "cuStreamDestroy", 2000, false)                              \
     X(cuStreamDestroy_v2, "cuStreamDestroy", 4000, false)                           \
+    X(cuStreamBeginCapture, "cuStreamBeginCapture", 10000, false)                   \
+    X(cuStreamBeginCapture_ptsz, "cuStreamBeginCapture", 10000, true)               \
     X(cuStreamBeginCapture_v2, "cuStreamBeginCapture", 10010, false)                \
     X(cuStreamBeginCapture_v2_ptsz, "cuStreamBeginCapture", 10010, true)            \
     X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030, false)     \
@@ -56,7 +59,12 @@
     X(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 3020, false)                 \
     X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000, false)                  \
     X(cuPointerGetAttributes, "cuPointerGetAttributes", 7000, false)                \
+    X(cuCtxDestroy, "cuCtxDestroy", 2000, false)                                    \
     X(cuCtxDestroy_v2, "cuCtxDestroy", 4000, false)                                 \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", 7000, false)            \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease", 7000, false)          \
+    X(cuDevicePrimaryCtxRelease_v2, "cuDevicePrimaryCtxRelease", 11000, false)      \
+    X(cuDevicePrimaryCtxReset, "cuDevicePrimaryCtxReset", 7000, false)              \
     X(cuDevicePrimaryCtxReset_v2, "cuDevicePrimaryCtxReset", 11000, false)          \
     X(nvmlDeviceGetMemoryInfo, NULL, 0, false)                                      \
     X(nvmlDeviceGetMemoryInfo_v2, NULL, 0, false)

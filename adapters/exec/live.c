@@ -5,30 +5,35 @@
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
-#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-static int listener = -1, wish = -1; /* written once, before the thread begins */
-static pid_t owner;                  /* a forked child has neither thread nor socket */
+enum { LOOK_AGAIN = 200 }; /* ms: between looks for a wish, which a signal handler can only note */
+
+static int listener = -1;          /* the thread's; -1: there is none, or the program has closed it */
+static struct stat listener_facts; /* constant: the descriptor may become another file of the program's */
+static _Atomic bool wished;        /* set by the signal handler */
+static pid_t owner;                /* a forked child has neither thread nor socket; constant */
 
 /* ---- signals ---- */
 
-static void ask_for_report(int signal)
+/* A forked child ends, as it would have without a report. */
+static void ask_for_report(int number)
 {
-    (void)signal;
-    const int error = errno;
-    if (getpid() == owner)
-        eventfd_write(wish, 1);
-    errno = error;
+    if (getpid() == owner) {
+        atomic_store(&wished, true);
+        return;
+    }
+    signal(number, SIG_DFL);
+    raise(number);
 }
 
 /* A program that has use for the signal keeps it. */
@@ -79,24 +84,34 @@ static void answer(int connection)
         close(connection);
 }
 
+static bool is_listener(void)
+{
+    struct stat now;
+    return fstat(listener, &now) == 0 && now.st_dev == listener_facts.st_dev && now.st_ino == listener_facts.st_ino;
+}
+
+static void accept_one(void)
+{
+    if (!is_listener()) {
+        listener = -1;
+        return;
+    }
+    const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (connection >= 0)
+        answer(connection);
+}
+
 static void *serve(void *data)
 {
     (void)data;
-    struct pollfd watched[] = {{.fd = listener, .events = POLLIN}, {.fd = wish, .events = POLLIN}};
     for (;;) {
-        if (poll(watched, 2, -1) < 0 && errno != EINTR)
-            return NULL;
-        if (watched[0].revents & POLLIN) {
-            const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-            if (connection >= 0)
-                answer(connection);
-        }
-        if (watched[1].revents & POLLIN) {
-            eventfd_t wishes;
-            if (eventfd_read(wish, &wishes) == 0)
-                exec_report_now();
-        }
+        struct pollfd watched = {.fd = listener, .events = POLLIN}; /* of -1 poll takes no notice */
+        if (poll(&watched, 1, LOOK_AGAIN) > 0)
+            accept_one();
+        if (atomic_exchange(&wished, false))
+            exec_report_now();
     }
+    return NULL;
 }
 
 /* ---- starting ---- */
@@ -135,7 +150,8 @@ void exec_live_start(void)
 {
     owner = getpid();
     listener = open_listener();
-    wish = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (wish >= 0 && start_thread())
+    if (listener >= 0 && fstat(listener, &listener_facts) != 0)
+        listener = -1;
+    if (start_thread())
         take_signal();
 }

@@ -30,13 +30,13 @@ typedef struct symbol_tables {
     const uint32_t *gnu_hash;
 } symbol_tables;
 
-static symbol_tables read_dynamic(const struct dl_phdr_info *object, const ElfW(Dyn) * entry)
+static symbol_tables read_dynamic(const struct link_map *object)
 {
     symbol_tables tables = {0};
-    for (; entry->d_tag != DT_NULL; entry++) {
+    for (const ElfW(Dyn) *entry = object->l_ld; entry->d_tag != DT_NULL; entry++) {
         ElfW(Addr) address = entry->d_un.d_ptr; /* glibc has relocated it, other loaders may not */
-        if (address < object->dlpi_addr)
-            address += object->dlpi_addr;
+        if (address < object->l_addr)
+            address += object->l_addr;
         if (entry->d_tag == DT_SYMTAB)
             tables.symbols = (const void *)address;
         else if (entry->d_tag == DT_STRTAB)
@@ -79,10 +79,6 @@ static ElfW(Addr) find_symbol(const symbol_tables *tables, const char *name)
     }
 }
 
-typedef struct loader_functions {
-    ElfW(Addr) dlsym, dlvsym;
-} loader_functions;
-
 static bool is_c_library(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -90,32 +86,22 @@ static bool is_c_library(const char *path)
     return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-", 5) == 0 || strncmp(name, "libdl", 5) == 0;
 }
 
-static int look_into(struct dl_phdr_info *object, size_t size, void *data)
-{
-    (void)size;
-    loader_functions *found = data;
-    if (!is_c_library(object->dlpi_name))
-        return 0;
-    for (int i = 0; i < object->dlpi_phnum; i++) {
-        if (object->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        const symbol_tables tables =
-            read_dynamic(object, (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr));
-        const ElfW(Addr) get = find_symbol(&tables, "dlsym"), get_version = find_symbol(&tables, "dlvsym");
-        if (get && get_version)
-            *found = (loader_functions){object->dlpi_addr + get, object->dlpi_addr + get_version};
-    }
-    return found->dlsym != 0;
-}
-
+/* The loader's list is read without a call, which a sanitizer or the program may have replaced: a look-up can be the
+ * first thing that happens in a process. */
 static __attribute__((noinline, cold)) void find_loader(void)
 {
-    loader_functions found = {0};
-    dl_iterate_phdr(look_into, &found);
-    if (!found.dlsym)
-        __builtin_trap(); /* a C library without dlsym: there is nothing to hand on to */
-    atomic_store_explicit(&loader_dlvsym, (dlvsym_function *)found.dlvsym, memory_order_relaxed);
-    atomic_store_explicit(&loader_dlsym, (dlsym_function *)found.dlsym, memory_order_release);
+    for (const struct link_map *object = _r_debug.r_map; object; object = object->l_next) {
+        if (!is_c_library(object->l_name))
+            continue;
+        const symbol_tables tables = read_dynamic(object);
+        const ElfW(Addr) get = find_symbol(&tables, "dlsym"), get_version = find_symbol(&tables, "dlvsym");
+        if (!get || !get_version)
+            continue;
+        atomic_store_explicit(&loader_dlvsym, (dlvsym_function *)(object->l_addr + get_version), memory_order_relaxed);
+        atomic_store_explicit(&loader_dlsym, (dlsym_function *)(object->l_addr + get), memory_order_release);
+        return;
+    }
+    __builtin_trap(); /* a C library without dlsym: there is nothing to hand on to */
 }
 
 static inline dlsym_function *real_dlsym(void)
@@ -165,10 +151,22 @@ static __attribute__((noinline)) void *look_up_hooked(exec_hook hook, void *hand
     return put_hook(hook, real_dlsym()(handle, name));
 }
 
+/* The hook to be handed out for a name. *nothing: the name is the driver's, and there is no driver. With RTLD_NEXT what
+ * the loader finds is the answer. */
+static inline exec_hook hook_for(void *handle, const char *name, bool *nothing)
+{
+    const exec_hook hook = exec_hook_find(name);
+    *nothing = hook != EXEC_HOOK_COUNT && handle == RTLD_NEXT && !exec_hook_real(hook);
+    return handle == RTLD_NEXT ? EXEC_HOOK_COUNT : hook;
+}
+
 __attribute__((visibility("default"))) void *dlsym(void *handle, const char *name)
 {
+    bool nothing;
     dlsym_function *real = real_dlsym();
-    const exec_hook hook = handle == RTLD_NEXT ? EXEC_HOOK_COUNT : exec_hook_find(name);
+    const exec_hook hook = hook_for(handle, name, &nothing);
+    if (nothing)
+        return NULL;
     if (hook == EXEC_HOOK_COUNT)
         return real(handle, name);
     return look_up_hooked(hook, handle, name);
@@ -182,8 +180,11 @@ static __attribute__((noinline)) void *look_up_version_hooked(exec_hook hook, vo
 
 __attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name, const char *version)
 {
+    bool nothing;
     (void)real_dlsym();
-    const exec_hook hook = handle == RTLD_NEXT ? EXEC_HOOK_COUNT : exec_hook_find(name);
+    const exec_hook hook = hook_for(handle, name, &nothing);
+    if (nothing)
+        return NULL;
     if (hook == EXEC_HOOK_COUNT)
         return atomic_load_explicit(&loader_dlvsym, memory_order_relaxed)(handle, name, version);
     return look_up_version_hooked(hook, handle, name, version);

@@ -1,6 +1,8 @@
 /* Linear memory: from the stack where it can serve, else from the driver. */
 #include "adapters/exec/exec.h"
 
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -50,7 +52,7 @@ static CUresult call_alloc(CUdeviceptr *out, size_t bytes)
     return real ? real(out, bytes) : CUDA_ERROR_NOT_FOUND;
 }
 
-static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes, const void *caller)
+static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes)
 {
     exec_charge charge;
     CUresult result = exec_charge_begin(here, bytes, &charge);
@@ -60,7 +62,7 @@ static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
         result = call_alloc(out, bytes);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_LINEAR, *out, caller);
+        exec_charge_keep(&charge, EXEC_LINEAR, *out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -73,14 +75,14 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
     if (!serves(&here, out, bytes))
-        return pass_alloc(&here, out, bytes, caller);
+        return pass_alloc(&here, out, bytes);
     strata_status status = serve_any_stream(here.device, bytes, caller, out);
     if (status == STRATA_ERROR_DEVICE_RESET) { /* behind this library's back */
         exec_device_was_reset(here.device->ordinal);
         return cuMemAlloc_v2(out, bytes);
     }
     if (status == STRATA_ERROR_STREAM_CAPTURE)
-        return pass_alloc(&here, out, bytes, caller);
+        return pass_alloc(&here, out, bytes);
     exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served : &exec_counts_now.refused);
     return exec_result_of(status);
 }
@@ -94,6 +96,13 @@ static bool is_captured(CUstream stream)
            (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
+static _Atomic bool own_pools[EXEC_DEVICES]; /* the program has set a pool of its own for the device; any thread */
+
+static bool has_own_pool(int ordinal)
+{
+    return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire);
+}
+
 typedef CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUstream stream);
 
 /* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. */
@@ -103,18 +112,22 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
     const exec_here here = exec_device_here();
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
-    if (here.primary && out && bytes && !atomic_load(&here.device->own_pool) && !is_captured(meant)) {
+    const bool captured = is_captured(meant);
+    if (here.primary && out && bytes && !has_own_pool(here.device->ordinal) && !captured) {
         const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
         exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served_async : &exec_counts_now.refused);
         return exec_result_of(status);
     }
-    exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
+    exec_charge charge = {0};
+    CUresult result =
+        captured ? CUDA_SUCCESS : exec_charge_begin(&here, bytes, &charge); /* a graph's memory: not yet */
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_POOLED, *out, caller);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !captured && exec_make_room(&here))
+        result = real(out, bytes, stream);
+    if (result == CUDA_SUCCESS && !captured)
+        exec_charge_keep(&charge, EXEC_POOLED, *out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -131,6 +144,26 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes
 }
 
 /* ---- frees ---- */
+
+/* Frees during captures. The address is free for the program: another free of it is one too many. */
+typedef struct kept_back {
+    exec_device *device;
+    strata_block block;
+    struct kept_back *next;
+} kept_back;
+
+static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
+static kept_back *kept; /* guarded by `keeping` */
+
+static bool is_kept_back(CUdeviceptr address)
+{
+    pthread_mutex_lock(&keeping);
+    const kept_back *entry = kept;
+    while (entry && entry->block.address != address)
+        entry = entry->next;
+    pthread_mutex_unlock(&keeping);
+    return entry != NULL;
+}
 
 /* Whether an address that no live block and no passed memory has lies in physical memory of the stack's. The driver
  * would take that apart. The program's own mappings are its own. */
@@ -149,12 +182,49 @@ static bool is_held(CUdeviceptr address)
 /* True: *result answers the free; false: it is the driver's. */
 static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
 {
-    const bool inside = owner && block->address != address;
+    const bool inside = owner && (block->address != address || is_kept_back(address));
     if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
         return false;
     exec_count(&exec_counts_now.bad_frees);
     *result = CUDA_ERROR_INVALID_VALUE;
     return true;
+}
+
+static CUresult free_now(exec_device *device, const strata_block *block)
+{
+    exec_order_free(device, block);
+    exec_order_count_free(device);
+    return exec_result_of(strata_runtime_deallocate_on(device->runtime, block, CU_STREAM_LEGACY));
+}
+
+/* False without host memory. */
+static bool keep_back(exec_device *device, const strata_block *block)
+{
+    kept_back *entry = strata_host_zalloc(sizeof *entry);
+    if (!entry)
+        return false;
+    *entry = (kept_back){.device = device, .block = *block};
+    pthread_mutex_lock(&keeping);
+    entry->next = kept;
+    kept = entry;
+    pthread_mutex_unlock(&keeping);
+    return true;
+}
+
+void exec_free_kept_back(void)
+{
+    pthread_mutex_lock(&keeping);
+    kept_back *entry = kept;
+    kept = NULL;
+    pthread_mutex_unlock(&keeping);
+    while (entry) {
+        kept_back *next = entry->next;
+        strata_error_suppress_begin();
+        free_now(entry->device, &entry->block); /* of a device that was reset there is nothing to free */
+        strata_error_suppress_end(false);
+        strata_host_free(entry);
+        entry = next;
+    }
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
@@ -171,9 +241,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
             exec_passed_drop(EXEC_LINEAR, address);
         return result;
     }
-    exec_order_free(owner, &block);
-    exec_order_count_free(owner);
-    return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, CU_STREAM_LEGACY));
+    return exec_captures_under_way() && keep_back(owner, &block) ? CUDA_SUCCESS : free_now(owner, &block);
 }
 
 typedef CUresult free_async(CUdeviceptr address, CUstream stream);
@@ -210,11 +278,10 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool p
     __typeof__(&cuDeviceSetMemPool) real = EXEC_REAL(cuDeviceSetMemPool);
     const CUresult result = real ? real(ordinal, pool) : CUDA_ERROR_NOT_FOUND;
     CUmemoryPool standard = NULL;
-    exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
-    if (result != CUDA_SUCCESS || !device)
+    if (result != CUDA_SUCCESS || ordinal < 0 || ordinal >= EXEC_DEVICES || !exec_open_driver())
         return result;
     if (strata_cu.DeviceGetDefaultMemPool)
         strata_cu.DeviceGetDefaultMemPool(&standard, ordinal);
-    atomic_store(&device->own_pool, pool != standard);
+    atomic_store(&own_pools[ordinal], pool != standard);
     return result;
 }

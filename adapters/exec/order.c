@@ -5,9 +5,12 @@
  * for all streams of its context but the non-blocking ones, and which those wait for:
  *
  *   free       a use is recorded on each non-blocking stream that is not idle; the block is freed on the legacy stream
- *   allocate   the block comes from the legacy stream, which the stack has made to wait for recorded uses. If blocks
- * were freed since the last time, the allocation is *published*: an event is recorded on the legacy stream, which
- *              orders it against the blocking streams in both directions, and each non-blocking stream waits for it.
+ *   allocate   the stack makes the legacy stream wait for the recorded uses, if need be. Then the allocation is
+ * published: an event is recorded on the legacy stream, which orders it against the blocking streams in both
+ *              directions, and each non-blocking stream waits for it. Without non-blocking streams no such wait can be
+ *              new, and one publication serves until the next free.
+ *   captures   a free is kept back until no stream is captured: what a stream did before it was captured cannot be
+ * asked for then. When a capture ends, all streams wait for the latest publication.
  *
  * No call waits on the host. Work is never ordered less strictly than by the driver's own cuMemFree, which waits for
  * the device. */
@@ -23,13 +26,16 @@ typedef struct use_of_block {
     const strata_block *block;
 } use_of_block;
 
-/* The question about captures comes first: a capture would not survive the other one. */
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return strata_cu.StreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+/* A capture would not survive the question: its stream's earlier work was ordered when it began. */
 static bool is_idle(CUstream stream)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE)
-        return true; /* a graph's work runs where the graph is launched */
-    return strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
+    return is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
 }
 
 /* Where a stream refuses the event, the host waits. */
@@ -86,12 +92,10 @@ static bool legacy_is_barred(void)
            status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
-/* A graph that is being captured runs after its launch, on a stream that waits. */
+/* A captured stream waits when its capture ends. */
 static void wait_for_event(CUstream stream, void *data)
 {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    if (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE ||
-        strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
+    if (is_captured(stream) || strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
         return;
     exec_count(&exec_counts_now.late_waits);
     strata_cu.EventSynchronize((CUevent)data);
@@ -107,16 +111,23 @@ static bool announce(exec_device *device)
     return true;
 }
 
+/* Whether all streams come after what the legacy stream waits for. A wait that it got with an allocation counts only
+ * for non-blocking streams: what blocking ones did before a free came before the publication that followed the free. */
+static bool is_published(const exec_device *device, uint64_t frees)
+{
+    return frees == 0 || (atomic_load(&device->published) >= frees && !exec_streams_any());
+}
+
 /* A thread that finds a publication begun by another one waits until it is made. */
 bool exec_order_publish(exec_device *device)
 {
     bool published = true;
     exec_scope scope;
-    if (atomic_load(&device->published) >= atomic_load(&device->frees))
+    if (is_published(device, atomic_load(&device->frees)))
         return true;
     pthread_mutex_lock(&device->publishing);
     const uint64_t frees = atomic_load(&device->frees);
-    if (atomic_load(&device->published) < frees) {
+    if (!is_published(device, frees)) {
         enter(device, &scope);
         published = announce(device);
         leave(device, &scope);
@@ -160,4 +171,26 @@ void exec_order_last_word(exec_device *device, CUstream stream)
     }
     leave(device, &scope);
     exec_order_count_free(device);
+}
+
+void exec_order_after_capture(exec_device *device)
+{
+    exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
+    if (device->event) {
+        enter(device, &scope);
+        exec_streams_visit(device->context, wait_for_event, device->event);
+        leave(device, &scope);
+    }
+    pthread_mutex_unlock(&device->publishing);
+}
+
+static void order_stream(CUstream stream, void *device)
+{
+    exec_order_last_word(device, stream);
+}
+
+void exec_order_before_capture(exec_device *device)
+{
+    exec_streams_visit(device->context, order_stream, device);
 }

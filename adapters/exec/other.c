@@ -13,8 +13,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, u
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, bytes, flags) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, bytes, flags);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_MANAGED, *out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_MANAGED, *out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -43,7 +45,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, pitch, width, height, element);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_PITCHED, *out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_PITCHED, *out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -54,7 +56,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
 typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
 
 static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream, const void *caller)
+                                   CUstream stream)
 {
     const exec_here here = exec_device_here();
     exec_charge charge;
@@ -65,7 +67,7 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, pool, stream);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_POOLED, *out, caller);
+        exec_charge_keep(&charge, EXEC_POOLED, *out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -73,13 +75,13 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
 {
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, EXEC_CALLER);
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
                                                           CUstream stream)
 {
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream, EXEC_CALLER);
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream);
 }
 
 /* ---- arrays ---- */
@@ -106,9 +108,11 @@ static size_t times(size_t bytes, size_t count)
     return __builtin_mul_overflow(bytes, count ? count : 1, &product) ? SIZE_MAX : product;
 }
 
-/* Without the driver's padding. */
+/* Without the driver's padding. Memory that is mapped later is charged as physical memory. */
 static size_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR *array)
 {
+    if (array->Flags & (CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING))
+        return 0;
     const size_t element = times(element_bytes(array->Format), array->NumChannels);
     return times(times(times(element, array->Width), array->Height), array->Depth);
 }
@@ -126,8 +130,10 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DES
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, array);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -142,8 +148,10 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, array);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -172,8 +180,10 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
     if (result != CUDA_SUCCESS)
         return result;
     result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, array, levels);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
     else
         exec_charge_cancel(&charge);
     return result;
@@ -196,15 +206,15 @@ static bool is_of_device(const CUmemAllocationProp *properties)
     return properties && properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
 }
 
-/* The charge is the location's, whatever context is current; a device without a stack is not charged. */
+/* The charge is the location's, whatever context is current. */
 static exec_here charged_device(const CUmemAllocationProp *properties)
 {
     exec_here here = exec_device_here();
     if (!is_of_device(properties))
         return (exec_here){.refused = here.refused};
     const int ordinal = properties->location.id;
-    if (here.device && here.device->ordinal != ordinal)
-        here.device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
+    if (here.device ? here.device->ordinal != ordinal : exec_settings_now.charged)
+        here.device = exec_device_start(ordinal);
     return here;
 }
 
@@ -221,7 +231,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, properties, flags);
     if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_PHYSICAL, *out, EXEC_CALLER);
+        exec_charge_keep(&charge, EXEC_PHYSICAL, *out);
     else
         exec_charge_cancel(&charge);
     return result;

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "driver/driver.h"
 
 #include <strata/runtime.h>
 
@@ -27,6 +28,8 @@ typedef struct passed {
     size_t bytes;
     uint32_t holders;
     strata_budget_account *account;
+    exec_device *device; /* NULL: of none */
+    CUcontext context;   /* current when it was made */
     UT_hash_handle hh;
 } passed;
 
@@ -67,20 +70,29 @@ void exec_charge_cancel(exec_charge *charge)
 }
 
 /* Without host memory the charge stays for ever: memory is never counted too low. */
-void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key, const void *caller)
+void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key)
 {
-    (void)caller;
+    CUcontext context = NULL;
     passed *entry = strata_host_zalloc(sizeof *entry);
     if (!entry)
         return;
-    *entry = (passed){
-        .key = key_of(kind, key), .kind = kind, .bytes = charge->bytes, .holders = 1, .account = charge->account};
+    if (strata_driver_is_open())
+        strata_cu.CtxGetCurrent(&context);
+    *entry = (passed){.key = key_of(kind, key),
+                      .kind = kind,
+                      .bytes = charge->bytes,
+                      .holders = 1,
+                      .account = charge->account,
+                      .device = charge->device,
+                      .context = context};
     pthread_mutex_lock(&lock);
     HASH_ADD(hh, all, key, sizeof entry->key, entry);
     if (entry->hh.tbl) {
         sums[kind].calls++;
         sums[kind].live += entry->bytes;
         sums[kind].peak = sums[kind].live > sums[kind].peak ? sums[kind].live : sums[kind].peak;
+        if (entry->device)
+            atomic_fetch_add(&entry->device->passed_on, entry->bytes);
     } else {
         strata_host_free(entry);
     }
@@ -113,17 +125,45 @@ void exec_passed_hold(uint64_t key)
     pthread_mutex_unlock(&lock);
 }
 
+/* Under the lock. Returns its account, to be closed outside. */
+static strata_budget_account *take_out(passed *entry)
+{
+    strata_budget_account *account = entry->account;
+    sums[entry->kind].live -= entry->bytes;
+    if (entry->device)
+        atomic_fetch_sub(&entry->device->passed_on, entry->bytes);
+    HASH_DEL(all, entry);
+    strata_host_free(entry);
+    return account;
+}
+
+static bool ends_with(const passed *entry, CUcontext context)
+{
+    return entry->context == context && entry->kind != EXEC_PHYSICAL && entry->kind != EXEC_POOLED;
+}
+
+void exec_passed_forget(CUcontext context)
+{
+    passed *entry, *next;
+    pthread_mutex_lock(&lock);
+    HASH_ITER(hh, all, entry, next)
+    {
+        if (!ends_with(entry, context))
+            continue;
+        strata_budget_account *account = take_out(entry);
+        if (account)
+            strata_budget_account_close(account);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
 void exec_passed_drop(exec_kind kind, uint64_t key)
 {
     strata_budget_account *account = NULL;
     pthread_mutex_lock(&lock);
     passed *entry = find(key_of(kind, key));
-    if (entry && --entry->holders == 0) {
-        account = entry->account;
-        sums[entry->kind].live -= entry->bytes;
-        HASH_DEL(all, entry);
-        strata_host_free(entry);
-    }
+    if (entry && --entry->holders == 0)
+        account = take_out(entry);
     pthread_mutex_unlock(&lock);
     if (account)
         strata_budget_account_close(account);

@@ -11,8 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 exec_counts exec_counts_now;
@@ -77,6 +80,24 @@ static void emit_reserved(strata_emitter *emitter, exec_device *device)
     strata_emit_bytes(emitter, "reserved", usage.reserved_bytes);
 }
 
+/* What the device has in use and neither its stack nor a passed call accounts for: contexts, modules, libraries' own
+ * memory, and all that other processes have. */
+static void emit_unaccounted(strata_emitter *emitter, exec_device *device)
+{
+    strata_usage usage;
+    size_t free_bytes, total;
+    CUcontext before = NULL;
+    if (!strata_driver_is_open() || strata_runtime_usage(device->runtime, &usage) != STRATA_SUCCESS ||
+        strata_cu.CtxGetCurrent(&before) != CUDA_SUCCESS || strata_cu.CtxSetCurrent(device->context) != CUDA_SUCCESS)
+        return;
+    const bool known = strata_cu.MemGetInfo(&free_bytes, &total) == CUDA_SUCCESS;
+    strata_cu.CtxSetCurrent(before);
+    const uint64_t accounted = usage.reserved_bytes + atomic_load(&device->passed_on);
+    if (known)
+        strata_emit_bytes(emitter, "not_accounted_for",
+                          total - free_bytes > accounted ? total - free_bytes - accounted : 0);
+}
+
 static void emit_device(strata_emitter *emitter, exec_device *device)
 {
     strata_emit_object_begin(emitter, NULL);
@@ -84,6 +105,7 @@ static void emit_device(strata_emitter *emitter, exec_device *device)
     strata_emit_text(emitter, "stack", strata_stack_text(strata_runtime_stack(device->runtime)));
     emit_libraries(emitter, device);
     emit_reserved(emitter, device);
+    emit_unaccounted(emitter, device);
     emit_budget(emitter, device);
     strata_emit_object_end(emitter);
 }
@@ -130,27 +152,6 @@ static void emit_calls(strata_emitter *emitter)
     strata_emit_object_end(emitter);
 }
 
-/* What the device has in use and neither a stack nor a passed call accounts for: contexts, modules, libraries' own
- * memory, and all that other processes have. */
-static void emit_unaccounted(strata_emitter *emitter)
-{
-    uint64_t known = 0;
-    size_t free_bytes, total;
-    __typeof__(&cuMemGetInfo_v2) real = EXEC_REAL(cuMemGetInfo_v2);
-    if (!strata_driver_is_open() || !real || real(&free_bytes, &total) != CUDA_SUCCESS)
-        return;
-    for (exec_kind kind = 0; kind < EXEC_KINDS; kind++)
-        known += exec_passed_read(kind).live;
-    for (size_t i = 0; i < exec_device_bound(); i++) {
-        strata_usage usage;
-        exec_device *device = exec_device_at(i);
-        if (device && strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
-            known += usage.reserved_bytes;
-    }
-    const uint64_t used = total - free_bytes;
-    strata_emit_bytes(emitter, "not_accounted_for", used > known ? used - known : 0);
-}
-
 /* ---- the whole ---- */
 
 static void write_to(const char *text, size_t length, void *data)
@@ -186,25 +187,67 @@ void exec_report_write(exec_report_form form, strata_write_callback write_text, 
     strata_emit_list_end(&emitter);
     emit_passed(&emitter);
     emit_calls(&emitter);
-    emit_unaccounted(&emitter);
     strata_emit_list_begin(&emitter, "calls_of_these_were_not_seen");
     exec_blind_visit(emit_blind, &emitter);
     strata_emit_list_end(&emitter);
     strata_emitter_end(&emitter);
 }
 
+/* Standard error as it was at the start. A program may close its number and open a file of that number. */
+static int own_stderr = -1;
+static struct stat stderr_facts;
+static pid_t owner; /* a forked child reports nothing */
+
+void exec_report_keep_stderr(void)
+{
+    owner = getpid();
+    own_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 500);
+    if (own_stderr < 0)
+        own_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (own_stderr >= 0 && fstat(own_stderr, &stderr_facts) != 0)
+        own_stderr = -1;
+}
+
+/* -1: the program has closed the descriptor, and may have another file there. */
+static int find_stderr(void)
+{
+    struct stat now;
+    return own_stderr >= 0 && fstat(own_stderr, &now) == 0 && now.st_dev == stderr_facts.st_dev &&
+                   now.st_ino == stderr_facts.st_ino
+               ? own_stderr
+               : -1;
+}
+
+/* %p in the name is the process. */
+static int open_output(const char *name)
+{
+    char path[PATH_MAX];
+    size_t used = 0;
+    for (; *name && used < sizeof path - 16; name++) {
+        if (name[0] == '%' && name[1] == 'p') {
+            used += (size_t)snprintf(path + used, 16, "%d", (int)getpid());
+            name++;
+        } else {
+            path[used++] = *name;
+        }
+    }
+    path[used] = '\0';
+    return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
 void exec_report_now(void)
 {
     const exec_settings *settings = &exec_settings_now;
-    int file = STDERR_FILENO;
-    if (settings->output[0])
-        file = open(settings->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (getpid() != owner)
+        return;
+    int file = settings->output[0] ? open_output(settings->output) : find_stderr();
     if (file < 0) {
-        exec_say("the report cannot be written to %s: %s", settings->output, strerror(errno));
+        if (settings->output[0])
+            exec_say("the report cannot be written to %s: %s", settings->output, strerror(errno));
         return;
     }
     exec_report_write(settings->report, write_to, &file);
-    if (file != STDERR_FILENO)
+    if (settings->output[0])
         close(file);
 }
 

@@ -103,13 +103,9 @@ static void read_once(void)
     copy_text(to->stack, sizeof to->stack, stack ? stack : "statistics, pool");
     copy_text(to->output, sizeof to->output, getenv("STRATA_EXEC_OUTPUT"));
     read_budget(getenv("STRATA_EXEC_BUDGET"));
+    to->charged = strstr(to->stack, "budget") != NULL;
     to->report = read_report();
     to->fail_closed = is_on("STRATA_EXEC_FAIL_CLOSED");
-    to->children = is_on("STRATA_EXEC_CHILDREN");
-    const char *process = getenv("STRATA_EXEC_PROCESS");
-    to->wanted = to->children || !process || strtol(process, NULL, 10) == (long)getpid();
-    if (!to->wanted)
-        clean_environment();
 }
 
 void exec_read_settings(void)
@@ -118,13 +114,32 @@ void exec_read_settings(void)
     pthread_once(&read, read_once);
 }
 
+enum { UNKNOWN = 0, WANTED, NOT_WANTED };
+static _Atomic int wanted; /* decided by whichever thread comes first, all to the same */
+
+/* Only from the environment and the process's number: a look-up may come here before any constructor has run. */
+static int decide(void)
+{
+    const char *process = getenv("STRATA_EXEC_PROCESS");
+    const int decided =
+        is_on("STRATA_EXEC_CHILDREN") || !process || strtol(process, NULL, 10) == (long)getpid() ? WANTED : NOT_WANTED;
+    atomic_store_explicit(&wanted, decided, memory_order_relaxed);
+    return decided;
+}
+
 bool exec_is_wanted(void)
 {
-    exec_read_settings();
-    return exec_settings_now.wanted;
+    int decided = atomic_load_explicit(&wanted, memory_order_relaxed);
+    if (__builtin_expect(decided == UNKNOWN, 0))
+        decided = decide();
+    return decided == WANTED;
 }
 
 static __attribute__((constructor)) void begin(void)
 {
     exec_read_settings();
+    if (!exec_is_wanted())
+        clean_environment();
+    else if (exec_settings_now.report != EXEC_REPORT_NONE)
+        exec_report_keep_stderr();
 }

@@ -14,12 +14,14 @@
 
 typedef struct noticed_stream {
     CUstream handle;
-    CUcontext context;
+    CUcontext context; /* the primary one of its device */
+    CUcontext own;     /* the one in which it was made */
     UT_hash_handle hh;
 } noticed_stream;
 
 typedef struct captured_stream {
     CUstream handle;
+    CUcontext own; /* the thread's, when the capture began */
     UT_hash_handle hh;
 } captured_stream;
 
@@ -27,6 +29,12 @@ static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
 static noticed_stream *noticed;   /* guarded by the lock */
 static captured_stream *captured; /* guarded by the lock */
 static _Atomic size_t captures;   /* their number; written under the lock, read by any thread */
+static _Atomic bool any;          /* a stream was noticed; for good */
+
+bool exec_streams_any(void)
+{
+    return atomic_load_explicit(&any, memory_order_acquire);
+}
 
 void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data)
 {
@@ -37,30 +45,56 @@ void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *
     pthread_rwlock_unlock(&lock);
 }
 
+/* Under the lock. */
+static void forget_captures(CUcontext context)
+{
+    captured_stream *stream, *next;
+    HASH_ITER(hh, captured, stream, next)
+    {
+        if (stream->own != context)
+            continue;
+        HASH_DEL(captured, stream);
+        strata_host_free(stream);
+        atomic_fetch_sub(&captures, 1);
+    }
+}
+
 void exec_streams_forget(CUcontext context)
 {
     noticed_stream *stream, *next;
     pthread_rwlock_wrlock(&lock);
     HASH_ITER(hh, noticed, stream, next)
     {
-        if (stream->context != context)
+        if (stream->own != context)
             continue;
         HASH_DEL(noticed, stream);
         strata_host_free(stream);
     }
+    forget_captures(context);
     pthread_rwlock_unlock(&lock);
+    if (!exec_captures_under_way())
+        exec_free_kept_back();
+}
+
+static CUcontext current_context(void)
+{
+    CUcontext context = NULL;
+    if (exec_open_driver())
+        strata_cu.CtxGetCurrent(&context);
+    return context;
 }
 
 /* False without memory: then the stream cannot be used safely. */
-static bool notice(CUstream handle, CUcontext context)
+static bool notice(CUstream handle, CUcontext context, CUcontext own)
 {
     noticed_stream *stream = strata_host_zalloc(sizeof *stream);
     if (!stream)
         return false;
-    *stream = (noticed_stream){.handle = handle, .context = context};
+    *stream = (noticed_stream){.handle = handle, .context = context, .own = own};
     pthread_rwlock_wrlock(&lock);
     HASH_ADD(hh, noticed, handle, sizeof stream->handle, stream);
     const bool added = stream->hh.tbl != NULL;
+    atomic_store_explicit(&any, true, memory_order_release);
     pthread_rwlock_unlock(&lock);
     if (!added)
         strata_host_free(stream);
@@ -108,9 +142,9 @@ static CUresult destroy(CUstream stream)
     return real ? real(stream) : CUDA_ERROR_NOT_FOUND;
 }
 
-static CUresult notice_new(exec_device *device, CUstream stream)
+static CUresult notice_new(exec_device *device, CUstream stream, CUcontext own)
 {
-    if (!notice(stream, device->context)) {
+    if (!notice(stream, device->context, own)) {
         destroy(stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -118,12 +152,16 @@ static CUresult notice_new(exec_device *device, CUstream stream)
     return CUDA_SUCCESS;
 }
 
+/* A stream of another context of the device may use the stack's memory, too; the legacy stream does not wait for it. */
 static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
 {
-    if (result != CUDA_SUCCESS || !(flags & CU_STREAM_NON_BLOCKING))
+    if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
-    return here.primary ? notice_new(here.device, *stream) : result;
+    if (here.primary)
+        return flags & CU_STREAM_NON_BLOCKING ? notice_new(here.device, *stream, here.device->context) : result;
+    exec_device *device = exec_device_if_ready();
+    return device ? notice_new(device, *stream, current_context()) : result;
 }
 
 /* A green context is a part of the primary one's device, and uses its memory. */
@@ -136,7 +174,7 @@ EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx
     if (result == CUDA_SUCCESS && exec_open_driver() && strata_cu.CtxFromGreenCtx &&
         strata_cu.CtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
         device = exec_device_of(context);
-    return device ? notice_new(device, *stream) : result;
+    return device ? notice_new(device, *stream, context) : result;
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)
@@ -153,34 +191,26 @@ EXEC_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsign
 
 static void capture_ended(CUstream stream);
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
+static void forget_stream(CUstream stream)
 {
     exec_device *device = device_with(context_of(stream));
     if (device) /* frees look at the stream until its last work is ordered */
         exec_order_last_word(device, stream);
     unnotice(stream);
     capture_ended(stream);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
+{
+    forget_stream(stream);
     return destroy(stream);
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context)
+EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 {
-    __typeof__(&cuCtxDestroy_v2) real = EXEC_REAL(cuCtxDestroy_v2);
-    const CUresult result = real ? real(context) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS) {
-        exec_streams_forget(context);
-        exec_device_context_ended();
-    }
-    return result;
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    __typeof__(&cuDevicePrimaryCtxReset_v2) real = EXEC_REAL(cuDevicePrimaryCtxReset_v2);
-    const CUresult result = real ? real(device) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS)
-        exec_device_was_reset(device);
-    return result;
+    __typeof__(&cuStreamDestroy) real = EXEC_REAL(cuStreamDestroy);
+    forget_stream(stream);
+    return real ? real(stream) : CUDA_ERROR_NOT_FOUND;
 }
 
 /* ---- captures ---- */
@@ -191,12 +221,13 @@ bool exec_captures_under_way(void)
 }
 
 /* Without memory it is not noticed; Strata itself finds out then that the stream is captured. */
-static void capture_began(CUstream handle)
+static void capture_begins(CUstream handle)
 {
     captured_stream *stream = strata_host_zalloc(sizeof *stream);
     if (!stream)
         return;
     stream->handle = handle;
+    stream->own = current_context();
     pthread_rwlock_wrlock(&lock);
     HASH_ADD(hh, captured, handle, sizeof stream->handle, stream);
     if (stream->hh.tbl)
@@ -206,46 +237,92 @@ static void capture_began(CUstream handle)
     pthread_rwlock_unlock(&lock);
 }
 
-static void capture_ended(CUstream handle)
+static void for_each_device(void (*work)(exec_device *device))
+{
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i))
+            work(exec_device_at(i));
+}
+
+/* True: it was the last one. */
+static bool forget_capture(CUstream handle)
 {
     captured_stream *stream = NULL;
-    if (!exec_captures_under_way())
-        return;
     pthread_rwlock_wrlock(&lock);
     HASH_FIND(hh, captured, &handle, sizeof handle, stream);
-    if (stream) {
+    const bool found = stream != NULL;
+    if (found) {
         HASH_DEL(captured, stream);
         strata_host_free(stream);
         atomic_fetch_sub(&captures, 1);
     }
     pthread_rwlock_unlock(&lock);
+    return found && !exec_captures_under_way();
+}
+
+static void capture_ended(CUstream handle)
+{
+    if (!exec_captures_under_way())
+        return;
+    const bool last = forget_capture(handle);
+    for_each_device(exec_order_after_capture);
+    if (last)
+        exec_free_kept_back();
+}
+
+/* From before the real call on, so that no thread finds the stream captured and no capture under way. */
+static void expect_capture(CUstream stream)
+{
+    for_each_device(exec_order_before_capture);
+    capture_begins(stream);
 }
 
 static CUresult begun(CUresult result, CUstream stream)
 {
-    if (result == CUDA_SUCCESS)
-        capture_began(stream);
+    if (result != CUDA_SUCCESS)
+        capture_ended(stream);
     return result;
+}
+
+/* A capture that another thread must end goes on. */
+static CUresult ended(CUresult result, CUstream stream)
+{
+    if (result != CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD)
+        capture_ended(stream);
+    return result;
+}
+
+/* `meant`: with the program's stream 0 spelt out. */
+#define BEGIN_CAPTURE(name, meant, ...)       \
+    __typeof__(&name) real = EXEC_REAL(name); \
+    expect_capture(meant);                    \
+    return begun(real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, meant)
+
+EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
+{
+    BEGIN_CAPTURE(cuStreamBeginCapture, stream, stream);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
+{
+    BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, exec_own_default(stream), stream);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
 {
-    __typeof__(&cuStreamBeginCapture_v2) real = EXEC_REAL(cuStreamBeginCapture_v2);
-    return begun(real ? real(stream, mode) : CUDA_ERROR_NOT_FOUND, stream);
+    BEGIN_CAPTURE(cuStreamBeginCapture_v2, stream, stream, mode);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-    __typeof__(&cuStreamBeginCapture_v2_ptsz) real = EXEC_REAL(cuStreamBeginCapture_v2_ptsz);
-    return begun(real ? real(stream, mode) : CUDA_ERROR_NOT_FOUND, exec_own_default(stream));
+    BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, exec_own_default(stream), stream, mode);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                                          const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
                                                          size_t count, CUstreamCaptureMode mode)
 {
-    __typeof__(&cuStreamBeginCaptureToGraph) real = EXEC_REAL(cuStreamBeginCaptureToGraph);
-    return begun(real ? real(stream, graph, dependencies, edges, count, mode) : CUDA_ERROR_NOT_FOUND, stream);
+    BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, stream, stream, graph, dependencies, edges, count, mode);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
@@ -253,23 +330,18 @@ EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream stream, C
                                                               const CUgraphEdgeData *edges, size_t count,
                                                               CUstreamCaptureMode mode)
 {
-    __typeof__(&cuStreamBeginCaptureToGraph_ptsz) real = EXEC_REAL(cuStreamBeginCaptureToGraph_ptsz);
-    return begun(real ? real(stream, graph, dependencies, edges, count, mode) : CUDA_ERROR_NOT_FOUND,
-                 exec_own_default(stream));
+    BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, exec_own_default(stream), stream, graph, dependencies, edges, count,
+                  mode);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
 {
     __typeof__(&cuStreamEndCapture) real = EXEC_REAL(cuStreamEndCapture);
-    const CUresult result = real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND;
-    capture_ended(stream);
-    return result;
+    return ended(real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND, stream);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
 {
     __typeof__(&cuStreamEndCapture_ptsz) real = EXEC_REAL(cuStreamEndCapture_ptsz);
-    const CUresult result = real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND;
-    capture_ended(exec_own_default(stream));
-    return result;
+    return ended(real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND, exec_own_default(stream));
 }

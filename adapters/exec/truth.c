@@ -16,9 +16,14 @@ static size_t least(size_t a, size_t b)
 
 /* ---- the size of the device ---- */
 
-/* As the launcher has set it; 0: none. Needs no stack. */
-static size_t size_by_settings(size_t total)
+/* The budget of a device as the program's device; 0: none. As the launcher was told, else as the device's stack says.
+ */
+static size_t budget_of(const exec_device *device, size_t total)
 {
+    strata_budget_usage usage;
+    if (device && device->account && strata_budget_account_usage(device->account, &usage) == STRATA_SUCCESS &&
+        usage.limit)
+        return least(usage.limit, total);
     if (exec_settings_now.budget)
         return least(exec_settings_now.budget, total);
     if (exec_settings_now.share > 0)
@@ -60,7 +65,7 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     const CUresult result = real ? real(bytes, device) : CUDA_ERROR_NOT_FOUND;
     if (result != CUDA_SUCCESS)
         return result;
-    const size_t size = size_by_settings(*bytes);
+    const size_t size = budget_of(device >= 0 && device < EXEC_DEVICES ? exec_device_at((size_t)device) : NULL, *bytes);
     if (size)
         *bytes = size;
     return result;
@@ -176,18 +181,19 @@ static exec_device *find_nvml_device(void *handle)
 }
 
 /* Total and used, below the budget. Without a stack yet the program has nothing. */
-static void tell_nvml(void *handle, unsigned long long *total, unsigned long long *free_bytes, unsigned long long *used)
+static bool tell_nvml(void *handle, unsigned long long *total, unsigned long long *free_bytes, unsigned long long *used)
 {
     strata_runtime_budget budget;
-    const size_t size = size_by_settings(*total);
     exec_device *device = find_nvml_device(handle);
+    const size_t size = budget_of(device, *total);
     if (!size)
-        return;
+        return false;
     *total = size;
     *used = device && strata_runtime_budget_snapshot(device->runtime, &budget) == STRATA_SUCCESS
                 ? least(budget.in_use, size)
                 : 0;
     *free_bytes = *total - *used;
+    return true;
 }
 
 EXEC_EXPORT int nvmlDeviceGetMemoryInfo(void *device, exec_nvml_memory *memory)
@@ -205,9 +211,7 @@ EXEC_EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, exec_nvml_memory_v2 *me
     enum { FUNCTION_NOT_FOUND = 13 };
     __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = EXEC_REAL(nvmlDeviceGetMemoryInfo_v2);
     const int result = real ? real(device, memory) : FUNCTION_NOT_FOUND;
-    if (result == 0 && memory) {
+    if (result == 0 && memory && tell_nvml(device, &memory->total, &memory->free, &memory->used))
         memory->reserved = 0;
-        tell_nvml(device, &memory->total, &memory->free, &memory->used);
-    }
     return result;
 }

@@ -75,6 +75,23 @@ static bool has_gpu(void)
     return false;
 }
 
+/* The file may be a link to one of another name: its folder counts. */
+static bool find_driver_folder(const exec_request *request, const char *driver, char folder[PATH_MAX])
+{
+    const char *slash = strrchr(driver, '/');
+    char given[PATH_MAX];
+    snprintf(given, sizeof given, "%.*s", slash ? (int)(slash - driver) + 1 : 1, slash ? driver : ".");
+    if (access(driver, R_OK) != 0 || !realpath(given, folder)) {
+        fprintf(stderr, "%s: --driver: %s is none of auto, cuda, sim, and no file\n", request->program, driver);
+        return false;
+    }
+    if (strcmp(slash ? slash + 1 : driver, "libcuda.so.1") == 0)
+        return true;
+    fprintf(stderr, "%s: --driver: programs look for libcuda.so.1: give %s that name, in a folder of its own\n",
+            request->program, driver);
+    return false;
+}
+
 /* The folder in which the program's loader finds libcuda.so.1. Empty: where it would look anyway. */
 static bool choose_driver_folder(const exec_request *request, char folder[PATH_MAX])
 {
@@ -88,18 +105,7 @@ static bool choose_driver_folder(const exec_request *request, char folder[PATH_M
         fprintf(stderr, "%s: the simulated driver's folder %s is not installed\n", request->program, SIM_FOLDER);
         return false;
     }
-    if (!realpath(driver, folder)) {
-        fprintf(stderr, "%s: --driver: %s is none of auto, cuda, sim, and no file\n", request->program, driver);
-        return false;
-    }
-    const char *slash = strrchr(driver, '/');
-    if (!slash || strcmp(slash + 1, "libcuda.so.1") != 0) {
-        fprintf(stderr, "%s: --driver: programs look for libcuda.so.1: give %s that name, in a folder of its own\n",
-                request->program, driver);
-        return false;
-    }
-    snprintf(folder, PATH_MAX, "%.*s", (int)(slash - driver), driver);
-    return true;
+    return find_driver_folder(request, driver, folder);
 }
 
 /* ---- setting ---- */
@@ -131,6 +137,21 @@ static bool set_first(const exec_request *request, const char *name, const char 
     return good;
 }
 
+/* From the root: the program may go to another folder. */
+static bool set_output(const exec_request *request)
+{
+    char folder[PATH_MAX], path[2 * PATH_MAX];
+    const char *output = request->output;
+    if (!output || output[0] == '/')
+        return set(request, "STRATA_EXEC_OUTPUT", output);
+    if (!getcwd(folder, sizeof folder)) {
+        fprintf(stderr, "%s: --output: the current folder is unknown; give a path from the root\n", request->program);
+        return false;
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, output);
+    return set(request, "STRATA_EXEC_OUTPUT", path);
+}
+
 bool exec_prepare_environment(const exec_request *request, const char *stack)
 {
     char library[PATH_MAX], folder[PATH_MAX], process[24];
@@ -144,7 +165,7 @@ bool exec_prepare_environment(const exec_request *request, const char *stack)
                !request->report ? NULL
                : request->json  ? "json"
                                 : "text") &&
-           set(request, "STRATA_EXEC_OUTPUT", request->output) && set(request, "STRATA_EXEC_PROCESS", process) &&
+           set_output(request) && set(request, "STRATA_EXEC_PROCESS", process) &&
            set(request, "STRATA_EXEC_FAIL_CLOSED", request->fail_closed ? "1" : NULL) &&
            set(request, "STRATA_EXEC_CHILDREN", request->children ? "1" : NULL);
 }

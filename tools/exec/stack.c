@@ -61,21 +61,47 @@ static void add_budget(text_builder *to, const exec_request *request)
     add(to, ")");
 }
 
+/* A folder's name is meant as it is: a log's name has marks behind a %. */
+static void add_folder(text_builder *to, const char *folder)
+{
+    for (; *folder; folder++)
+        add(to, *folder == '%' ? "%%" : (const char[]){*folder, '\0'});
+}
+
 /* The program may go to another folder before its stack is made. */
 static bool add_log(text_builder *to, const exec_request *request)
 {
-    char folder[PATH_MAX];
-    if (strchr(request->log, '"')) {
-        fprintf(stderr, "%s: --log: a file's name cannot contain a quotation mark\n", request->program);
+    char folder[PATH_MAX] = "";
+    if (!request->log[0] || (request->log[0] != '/' && !getcwd(folder, sizeof folder))) {
+        fprintf(stderr, "%s: --log: %s\n", request->program,
+                request->log[0] ? "the current folder is unknown; give a path from the root" : "the file has no name");
+        return false;
+    }
+    if (strchr(request->log, '"') || strchr(folder, '"')) {
+        fprintf(stderr, "%s: --log: a path cannot contain a quotation mark\n", request->program);
         return false;
     }
     add_layer(to, "logging(existing=replace, file=\"");
-    if (request->log[0] != '/' && getcwd(folder, sizeof folder)) {
-        add(to, folder);
+    if (folder[0]) {
+        add_folder(to, folder);
         add(to, "/");
     }
     add(to, request->log);
     add(to, "\")");
+    return true;
+}
+
+/* Processes would write over each other's files, or be refused them. */
+static bool is_one_file_for_many(const exec_request *request)
+{
+    const char *option = request->log && !strstr(request->log, "%p")         ? "--log"
+                         : request->output && !strstr(request->output, "%p") ? "--output"
+                                                                             : NULL;
+    if (!request->children || !option)
+        return false;
+    fprintf(stderr,
+            "%s: %s: with --children each process needs a file of its own: put %%p, the process, into the name\n",
+            request->program, option);
     return true;
 }
 
@@ -98,7 +124,7 @@ bool exec_compose_stack(const exec_request *request, char *text, size_t room)
 {
     text_builder to = {text, room, 0, false};
     text[0] = '\0';
-    if (is_asked_twice(request))
+    if (is_asked_twice(request) || is_one_file_for_many(request))
         return false;
     if (request->budget || request->shared)
         add_budget(&to, request);
@@ -108,7 +134,8 @@ bool exec_compose_stack(const exec_request *request, char *text, size_t room)
         add_layer(&to, "statistics");
     if (request->guard)
         add_layer(&to, "guard");
-    add_layer(&to, request->stack ? request->stack : "pool");
+    add_layer(&to,
+              request->stack ? request->stack : "pool(peers=all)"); /* as memory of cuMemAlloc: peers are enabled */
     if (to.full) {
         fprintf(stderr, "%s: the stack's text is too long\n", request->program);
         return false;

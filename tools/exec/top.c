@@ -73,13 +73,22 @@ static const char documentation[] = "Shows what the program PROCESS holds, which
 static const struct argp usage = {options, parse, "PROCESS", documentation, command_common, NULL, NULL};
 static const command_values values[] = {{0}};
 
+/* Any process can bind a name: only the process itself is believed. */
+static bool is_process(int connection, long process)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && (long)peer.pid == process;
+}
+
 static int open_connection(const top_request *request)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const int name = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "strata-exec-%ld", request->process);
     const int file = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)name);
-    if (file >= 0 && connect(file, (const struct sockaddr *)&address, length) == 0)
+    if (file >= 0 && connect(file, (const struct sockaddr *)&address, length) == 0 &&
+        is_process(file, request->process))
         return file;
     if (file >= 0)
         close(file);
