@@ -49,6 +49,16 @@ static symbol_tables read_dynamic(const struct link_map *object)
     return tables;
 }
 
+/* Without strcmp, which a sanitizer replaces. */
+static bool is_same(const char *a, const char *b)
+{
+    while (*a && *a == *b) {
+        a++;
+        b++;
+    }
+    return *a == *b;
+}
+
 static bool is_default(const symbol_tables *tables, uint32_t symbol)
 {
     return !tables->versions || !(tables->versions[symbol] & 0x8000); /* the bit: hidden, an old version */
@@ -72,18 +82,23 @@ static ElfW(Addr) find_symbol(const symbol_tables *tables, const char *name)
         const uint32_t link = chain[symbol - first];
         const ElfW(Sym) *found = &tables->symbols[symbol];
         if ((link | 1) == (hash | 1) && found->st_value && is_default(tables, symbol) &&
-            strcmp(tables->strings + found->st_name, name) == 0)
+            is_same(tables->strings + found->st_name, name))
             return found->st_value;
         if (link & 1)
             return 0;
     }
 }
 
+/* "libc.so.6", "libc-2.31.so", "libdl.so.2", in any folder. */
 static bool is_c_library(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    return strncmp(name, "libc.so", 7) == 0 || strncmp(name, "libc-", 5) == 0 || strncmp(name, "libdl", 5) == 0;
+    const char *name = path;
+    for (; *path; path++)
+        if (*path == '/')
+            name = path + 1;
+    return name[0] == 'l' && name[1] == 'i' && name[2] == 'b' &&
+           ((name[3] == 'c' && (name[4] == '.' || name[4] == '-')) ||
+            (name[3] == 'd' && name[4] == 'l' && name[5] == '.'));
 }
 
 /* The loader's list is read without a call, which a sanitizer or the program may have replaced: a look-up can be the
