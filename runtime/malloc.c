@@ -167,12 +167,28 @@ strata_status strata_free_on(void *address, CUstream stream)
 
 /* ---- allocating ---- */
 
+/* As aligned as cudaMalloc's, for textures of linear memory (cudaDeviceProp::textureAlignment). Owners that align less
+ * have memory of the driver, which is so aligned. */
+enum { MALLOC_ALIGNMENT = 512 };
+
+static strata_status allocate_aligned(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *block)
+{
+    strata_request request = {
+        .bytes = bytes, .alignment = MALLOC_ALIGNMENT, .stream = stream, .tag = strata_tag_current()};
+    strata_error_suppress_begin();
+    strata_status status = strata_runtime_allocate_request(runtime, &request, block);
+    if (status == STRATA_ERROR_UNSUPPORTED) {
+        request.alignment = 0;
+        status = strata_runtime_allocate_request(runtime, &request, block);
+    }
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    return status;
+}
+
 static strata_status allocate_on(strata_runtime *runtime, const strata_idle_stream *stream, size_t bytes,
                                  strata_block *block)
 {
-    const strata_request request = {
-        .bytes = bytes, .stream = strata_idle_stream_handle(stream), .tag = strata_tag_current()};
-    strata_status status = strata_runtime_allocate_request(runtime, &request, block);
+    strata_status status = allocate_aligned(runtime, bytes, strata_idle_stream_handle(stream), block);
     if (status != STRATA_SUCCESS)
         return status;
     status = strata_idle_stream_wait(stream);

@@ -14,12 +14,12 @@
 extern "C" {
 #endif
 
-/* Allocates `bytes` that work on any stream may use at once, from the runtime of the current context's device
- * (strata_runtime_get). A thread without a context gets device 0 and its primary context, as in the CUDA runtime. The
- * call waits for earlier work on the memory that it returns, and for no other work. The memory has the thread's tag
- * (strata_tag_enter, block.h). 0 bytes give NULL. On failure *out is NULL. Errors: UNSUPPORTED (the context is not
- * its device's primary one; the stack cannot find a block by its address), and those of strata_runtime_get and
- * strata_runtime_allocate. */
+/* Allocates `bytes`, aligned as by cudaMalloc, that work on any stream may use at once, from the runtime of the current
+ * context's device (strata_runtime_get). A thread without a context gets device 0 and its primary context, as in the
+ * CUDA runtime. The call waits for earlier work on the memory that it returns, and for no other work. The memory has
+ * the thread's tag (strata_tag_enter, block.h). 0 bytes give NULL. On failure *out is NULL. Errors: UNSUPPORTED (the
+ * context is not its device's primary one; the stack cannot find a block by its address), and those of
+ * strata_runtime_get and strata_runtime_allocate. */
 STRATA_API strata_status strata_malloc(void **out, size_t bytes);
 
 /* Frees the block that begins at `address`, of strata_malloc or any runtime of the process, whichever streams use it:

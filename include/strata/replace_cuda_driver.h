@@ -3,6 +3,7 @@
  *
  *     cuMemAlloc, cuMemFree              strata_malloc, strata_free
  *     cuMemAllocAsync, cuMemFreeAsync    strata_malloc_on, strata_free_on; with CUDA's meaning of stream 0
+ *     cuMemAllocPitch                    strata_malloc, with rows of a multiple of 512 bytes
  *     cuMemGetInfo                       strata_memory_info
  *     cuMemGetAddressRange               the block that contains the address
  *
@@ -35,6 +36,20 @@ static inline CUresult strata_replaced_cuMemAlloc(CUdeviceptr *address, size_t b
     if (!address || !bytes) /* the driver's answer */
         return CUDA_ERROR_INVALID_VALUE;
     const strata_status status = strata_malloc(&memory, bytes);
+    return strata_replaced_allocated(status, memory, address);
+}
+
+static inline CUresult strata_replaced_cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height,
+                                                       unsigned int element)
+{
+    void *memory = NULL;
+    const size_t rows = (width + 511) & ~(size_t)511;
+    if (!address || !pitch || !width || !height || rows < width || height > SIZE_MAX / rows ||
+        (element != 4 && element != 8 && element != 16))
+        return cuMemAllocPitch(address, pitch, width, height, element);
+    const strata_status status = strata_malloc(&memory, rows * height);
+    if (status == STRATA_SUCCESS)
+        *pitch = rows;
     return strata_replaced_allocated(status, memory, address);
 }
 
@@ -87,6 +102,7 @@ static inline CUresult strata_replaced_cuMemGetAddressRange(CUdeviceptr *base, s
 
 /* The names are macros of cuda.h. */
 #undef cuMemAlloc
+#undef cuMemAllocPitch
 #undef cuMemFree
 #undef cuMemAllocAsync
 #undef cuMemFreeAsync
@@ -94,6 +110,8 @@ static inline CUresult strata_replaced_cuMemGetAddressRange(CUdeviceptr *base, s
 #undef cuMemGetAddressRange
 #define cuMemAlloc              strata_replaced_cuMemAlloc
 #define cuMemAlloc_v2           strata_replaced_cuMemAlloc
+#define cuMemAllocPitch         strata_replaced_cuMemAllocPitch
+#define cuMemAllocPitch_v2      strata_replaced_cuMemAllocPitch
 #define cuMemFree               strata_replaced_cuMemFree
 #define cuMemFree_v2            strata_replaced_cuMemFree
 #define cuMemAllocAsync         strata_replaced_cuMemAllocAsync

@@ -3,6 +3,7 @@
  *
  *     cudaMalloc, cudaFree              strata_malloc, strata_free
  *     cudaMallocAsync, cudaFreeAsync    strata_malloc_on, strata_free_on; with CUDA's meaning of stream 0
+ *     cudaMallocPitch                   strata_malloc, with rows of a multiple of 512 bytes, as in CUDA
  *     cudaMemGetInfo                    strata_memory_info
  *     cudaGetLastError, cudaPeekAtLastError    also know what the calls above answered in this file
  *
@@ -38,6 +39,17 @@ static inline cudaError_t strata_replaced_result(strata_status status)
 static inline cudaError_t strata_replaced_cudaMalloc(void **address, size_t bytes)
 {
     return strata_replaced_result(strata_malloc(address, bytes));
+}
+
+static inline cudaError_t strata_replaced_cudaMallocPitch(void **address, size_t *pitch, size_t width, size_t height)
+{
+    const size_t rows = (width + 511) & ~(size_t)511;
+    if (!address || !pitch || !width || !height || rows < width || height > SIZE_MAX / rows)
+        return cudaMallocPitch(address, pitch, width, height);
+    const strata_status status = strata_malloc(address, rows * height);
+    if (status == STRATA_SUCCESS)
+        *pitch = rows;
+    return strata_replaced_result(status);
 }
 
 static inline cudaError_t strata_replaced_cudaFree(void *address)
@@ -85,6 +97,12 @@ template <class T> static inline cudaError_t strata_replaced_cudaMalloc(T **addr
 }
 
 template <class T>
+static inline cudaError_t strata_replaced_cudaMallocPitch(T **address, size_t *pitch, size_t width, size_t height)
+{
+    return strata_replaced_cudaMallocPitch(reinterpret_cast<void **>(address), pitch, width, height);
+}
+
+template <class T>
 static inline cudaError_t strata_replaced_cudaMallocAsync(T **address, size_t bytes, cudaStream_t stream)
 {
     return strata_replaced_cudaMallocAsync(reinterpret_cast<void **>(address), bytes, stream);
@@ -102,6 +120,7 @@ static inline cudaError_t strata_replaced_cudaMallocAsync(T **address, size_t by
 #undef cudaMallocAsync
 #undef cudaFreeAsync
 #define cudaMalloc          strata_replaced_cudaMalloc
+#define cudaMallocPitch     strata_replaced_cudaMallocPitch
 #define cudaFree            strata_replaced_cudaFree
 #define cudaMallocAsync     strata_replaced_cudaMallocAsync
 #define cudaFreeAsync       strata_replaced_cudaFreeAsync

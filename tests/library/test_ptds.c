@@ -99,6 +99,7 @@ static void every_call_on_stream_0_looks_at_the_threads_own_stream(test_fixture 
     LOOKS(strata_runtime_prepare_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_finish_block_use(runtime, &block, 0, STRATA_ACCESS_READ));
     LOOKS(strata_runtime_record_block_use(runtime, &block, 0, STRATA_ACCESS_WRITE));
+    LOOKS(strata_runtime_use_until_free(runtime, &block, 0));
     check_ok(strata_launch_begin(&launch, runtime, 0, STRATA_LAUNCH_STRICT));
     assert_ptr_equal(launch.stream, CU_STREAM_PER_THREAD);
     check_ok(strata_launch_use(&launch, &block, STRATA_ACCESS_READ));

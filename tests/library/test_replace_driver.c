@@ -69,6 +69,26 @@ static void other_memory_goes_to_the_driver(void **state)
     assert_int_equal(originals.release, 2);
 }
 
+static void pitched_memory_has_rows_of_whole_512_bytes(void **state)
+{
+    (void)state;
+    CUdeviceptr address = 0, base = 0;
+    size_t pitch = 0, bytes = 0;
+    check_cu(cuMemAllocPitch(&address, &pitch, 1000, 7, 4));
+    assert_int_equal(pitch, 1024);
+    assert_int_equal(address % 512, 0);
+    check_cu(cuMemGetAddressRange(&base, &bytes, address + 6 * pitch));
+    assert_int_equal(base, address);
+    assert_int_equal(bytes, 7 * pitch);
+    check_cu(cuMemFree(address));
+    assert_int_equal(originals.pitched, 0);
+    assert_int_equal(cuMemAllocPitch(&address, &pitch, 0, 7, 4), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocPitch(&address, &pitch, 1000, 7, 3), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocPitch(&address, &pitch, SIZE_MAX - 5, 7, 4), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(cuMemAllocPitch(&address, &pitch, SIZE_MAX / 4, 7, 4), CUDA_ERROR_INVALID_VALUE);
+    assert_int_equal(originals.pitched, 4);
+}
+
 static void errors_are_the_drivers_codes(void **state)
 {
     (void)state;
@@ -113,6 +133,7 @@ int main(void)
         cmocka_unit_test_setup(memory_is_of_strata, begin),
         cmocka_unit_test_setup(stream_0_is_the_legacy_stream, begin),
         cmocka_unit_test_setup(other_memory_goes_to_the_driver, begin),
+        cmocka_unit_test_setup(pitched_memory_has_rows_of_whole_512_bytes, begin),
         cmocka_unit_test_setup(errors_are_the_drivers_codes, begin),
         cmocka_unit_test_setup(a_capture_of_other_code_gets_its_nodes_from_the_driver, begin),
     };

@@ -37,7 +37,15 @@ static void memory_is_of_strata(void **state)
     cudaError_t (*by_pointer)(void *) = cudaFree;
     check_cuda(cudaMalloc(&memory, BYTES));
     check_cuda(by_pointer(memory));
+    size_t pitch = 0;
+    check_cuda(cudaMallocPitch(&memory, &pitch, 513, 3));
+    assert_int_equal(pitch, 1024);
+    assert_true(strata_holds(memory));
+    check_cuda(cudaFree(memory));
     assert_int_equal(originals.allocate + originals.release + originals.allocate_async + originals.release_async, 0);
+    assert_int_equal(originals.pitched, 0);
+    assert_int_not_equal(cudaMallocPitch(&memory, &pitch, 0, 3), cudaSuccess); /* CUDA's answer */
+    assert_int_equal(originals.pitched, 1);
 }
 
 static void other_memory_goes_to_the_cuda_runtime(void **state)

@@ -180,6 +180,24 @@ static void no_bytes_are_no_memory(void **state)
     assert_null(memory);
 }
 
+static void memory_is_aligned_as_cudas(void **state)
+{
+    (void)state;
+    enum { COUNT = 24 };
+    void *memory[COUNT];
+    strata_block block;
+    const strata_request request = {.bytes = SMALL, .alignment = 512};
+    const strata_status aligns = strata_runtime_allocate_request(process_runtime(), &request, &block);
+    if (aligns == STRATA_SUCCESS)
+        check_ok(strata_runtime_deallocate(process_runtime(), &block));
+    for (size_t i = 0; i < COUNT; i++) {
+        memory[i] = allocated(1 + 131 * i);
+        assert_int_equal(address_of(memory[i]) % (aligns == STRATA_SUCCESS ? 512 : 256), 0);
+    }
+    for (size_t i = 0; i < COUNT; i++)
+        check_ok(strata_free(memory[i]));
+}
+
 static void check_refused(void *address, const char *words)
 {
     check_status(strata_free(address), STRATA_ERROR_FOREIGN_POINTER);
@@ -621,6 +639,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_free_on_a_stream_is_ordered_with_it_and_waits_for_nothing),
         cmocka_unit_test(memory_for_a_stream_is_freed_by_either_call),
         cmocka_unit_test(no_bytes_are_no_memory),
+        cmocka_unit_test(memory_is_aligned_as_cudas),
         cmocka_unit_test(what_strata_does_not_hold_is_never_freed),
         cmocka_unit_test(a_block_with_a_prepared_use_stays),
         cmocka_unit_test(a_failed_wait_leaves_the_block_live),

@@ -155,9 +155,22 @@ static void each_call_that_fails_is_reported_and_leaves_nothing(void **state)
     }
 }
 
+static void the_program_with_replaced_calls_has_the_stack_of_its_environment(void **state)
+{
+    (void)state;
+    outcome of = run(CHECKED "STRATA_DRIVER=cuda STRATA_STACK='budget(limit=32MiB), pool'", "replace_calls");
+    assert_says(&of, "8 blocks of 4 MiB\n");
+    assert_says(&of, "32 of 32 MiB are free\n");
+    assert_int_equal(of.status, 0);
+    of = run(CHECKED "STRATA_DRIVER=cuda STRATA_STACK='guard, direct'", "replace_calls");
+    assert_says(&of, "64 blocks of 4 MiB\n");
+    assert_int_equal(of.status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_program_with_replaced_calls_has_the_stack_of_its_environment),
         cmocka_unit_test(the_forgotten_wait_is_reported_with_both_streams_and_the_missing_edge),
         cmocka_unit_test(the_right_order_has_no_report),
         cmocka_unit_test(without_the_checker_the_bug_shows_itself_only_when_work_is_put_off),

@@ -43,6 +43,17 @@ CUresult CUDAAPI cuMemAlloc(CUdeviceptr *address, size_t bytes)
     return originals_allocate(address, bytes);
 }
 
+CUresult CUDAAPI cuMemAllocPitch(CUdeviceptr *address, size_t *pitch, size_t width, size_t height, unsigned element)
+{
+    originals.pitched++;
+    (void)address;
+    (void)pitch;
+    (void)width;
+    (void)height;
+    (void)element;
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult CUDAAPI cuMemFree(CUdeviceptr address)
 {
     return originals_release(address);

@@ -18,6 +18,7 @@ int original_calls()
     }
 
 ORIGINAL(cudaFree, (void *), cudaSuccess)
+ORIGINAL(cudaMallocPitch, (void **, size_t *, size_t, size_t), cudaErrorNotSupported)
 ORIGINAL(cudaMallocAsync, (void **, size_t, cudaStream_t), cudaErrorNotSupported)
 ORIGINAL(cudaFreeAsync, (void *, cudaStream_t), cudaErrorNotSupported)
 ORIGINAL(cudaMallocFromPoolAsync, (void **, size_t, cudaMemPool_t, cudaStream_t), cudaErrorNotSupported)

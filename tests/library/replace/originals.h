@@ -8,7 +8,8 @@
 
 typedef struct originals_calls {
     unsigned allocate, release, allocate_async, release_async, memory_info, range, last_error;
-    unsigned from_pool, ptsz; /* ptsz: of the calls above, those under the names for per-thread default streams */
+    unsigned from_pool, pitched,
+        ptsz; /* ptsz: of the calls above, those under the names for per-thread default streams */
 } originals_calls;
 
 extern originals_calls originals;

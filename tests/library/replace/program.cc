@@ -54,6 +54,10 @@ void run()
     check(cudaMalloc(&memory, 64) == cudaSuccess && strata_holds(memory), "cudaMalloc of a void *");
     cudaError_t (*by_pointer)(void *) = &cudaFree;
     check(by_pointer(memory) == cudaSuccess && !strata_holds(memory), "cudaFree by a pointer");
+    std::size_t pitch = 0;
+    char *rows = nullptr;
+    check(cudaMallocPitch(&rows, &pitch, 100, 3) == cudaSuccess && pitch == 512, "cudaMallocPitch");
+    check(cudaFree(rows) == cudaSuccess, "cudaFree of rows");
     double *doubles = nullptr;
     check(cudaMallocAsync(&doubles, 64, nullptr) == cudaSuccess && strata_holds(doubles), "cudaMallocAsync");
     check(cudaFreeAsync(doubles, nullptr) == cudaSuccess && !strata_holds(doubles), "cudaFreeAsync");

@@ -29,6 +29,16 @@ cudaError_t CUDARTAPI cudaMalloc(void **out, size_t bytes)
     return planned ? keep(planned) : give(originals_allocate(&address, bytes), address, out);
 }
 
+cudaError_t CUDARTAPI cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height)
+{
+    originals.pitched++;
+    (void)out;
+    (void)pitch;
+    (void)width;
+    (void)height;
+    return keep(CUDA_ERROR_INVALID_VALUE);
+}
+
 cudaError_t CUDARTAPI cudaFree(void *memory)
 {
     return keep(originals_release((CUdeviceptr)(uintptr_t)memory));
