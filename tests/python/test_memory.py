@@ -370,3 +370,35 @@ def test_values_are_set_from_texts(runtime):
         runtime.allocate("2MiB")
     runtime.set("budget.limit", 0)
     assert runtime.limits()["limit"] is None
+
+
+def test_a_runtime_is_not_closed_under_another_threads_call():
+    """Threads report and allocate while another one closes: each call either works or finds the runtime closed."""
+    for _ in range(20):
+        runtime = strata.Runtime("budget, statistics, pool")
+        failures, start = [], threading.Event()
+
+        def work():
+            start.wait()
+            try:
+                for _ in range(50):
+                    runtime.report()
+                    runtime.allocate(1000).free()
+                    runtime.stats()
+            except ValueError:
+                pass  # closed
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        start.set()
+        while not runtime.closed:
+            try:
+                runtime.close()
+            except strata.Error as error:
+                assert error.status_name == "STRATA_ERROR_BUSY"
+        for thread in threads:
+            thread.join()
+        assert not failures
