@@ -402,3 +402,25 @@ def test_a_runtime_is_not_closed_under_another_threads_call():
         for thread in threads:
             thread.join()
         assert not failures
+
+
+@pytest.mark.parametrize("mode", [0, 2], ids=["global", "relaxed"])
+def test_in_a_capture_memory_for_any_stream_can_be_had(runtime, driver, mode):
+    handle, graph = driver.make_stream(), ctypes.c_void_p()
+    kept = runtime.allocate(1000, Ptr(handle))
+    before = strata.runtime().usage()["live_blocks"]
+    driver.cuStreamBeginCapture_v2(ctypes.c_void_p(handle), ctypes.c_int(mode))
+    with pytest.raises(strata.Error) as caught:
+        runtime.allocate(1000, Ptr(handle))
+    assert caught.value.status_name == "STRATA_ERROR_STREAM_CAPTURE"
+    memory = strata.Memory("1MiB")
+    driver.fill(memory, 1, handle)
+    strata.Memory("1MiB")  # is freed inside of the capture
+    del kept  # its stream is being captured
+    driver.cuStreamEndCapture(ctypes.c_void_p(handle), ctypes.byref(graph))
+    driver.cuGraphDestroy(graph)
+    driver.destroy_stream(handle)
+    memory.free()
+    strata.Memory(10)  # does what was put off
+    assert strata.runtime().usage()["live_blocks"] == before
+    runtime.reap()
