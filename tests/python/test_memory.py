@@ -370,3 +370,57 @@ def test_values_are_set_from_texts(runtime):
         runtime.allocate("2MiB")
     runtime.set("budget.limit", 0)
     assert runtime.limits()["limit"] is None
+
+
+def test_a_runtime_is_not_closed_under_another_threads_call():
+    """Threads report and allocate while another one closes: each call either works or finds the runtime closed."""
+    for _ in range(20):
+        runtime = strata.Runtime("budget, statistics, pool")
+        failures, start = [], threading.Event()
+
+        def work():
+            start.wait()
+            try:
+                for _ in range(50):
+                    runtime.report()
+                    runtime.allocate(1000).free()
+                    runtime.stats()
+            except ValueError:
+                pass  # closed
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        start.set()
+        while not runtime.closed:
+            try:
+                runtime.close()
+            except strata.Error as error:
+                assert error.status_name == "STRATA_ERROR_BUSY"
+        for thread in threads:
+            thread.join()
+        assert not failures
+
+
+@pytest.mark.parametrize("mode", [0, 2], ids=["global", "relaxed"])
+def test_in_a_capture_memory_for_any_stream_can_be_had(runtime, driver, mode):
+    handle, graph = driver.make_stream(), ctypes.c_void_p()
+    kept = runtime.allocate(1000, Ptr(handle))
+    before = strata.runtime().usage()["live_blocks"]
+    driver.cuStreamBeginCapture_v2(ctypes.c_void_p(handle), ctypes.c_int(mode))
+    with pytest.raises(strata.Error) as caught:
+        runtime.allocate(1000, Ptr(handle))
+    assert caught.value.status_name == "STRATA_ERROR_STREAM_CAPTURE"
+    memory = strata.Memory("1MiB")
+    driver.fill(memory, 1, handle)
+    strata.Memory("1MiB")  # is freed inside of the capture
+    del kept  # its stream is being captured
+    driver.cuStreamEndCapture(ctypes.c_void_p(handle), ctypes.byref(graph))
+    driver.cuGraphDestroy(graph)
+    driver.destroy_stream(handle)
+    memory.free()
+    strata.Memory(10)  # does what was put off
+    assert strata.runtime().usage()["live_blocks"] == before
+    runtime.reap()

@@ -1,5 +1,5 @@
-/* strata.Buffer: memory of a block, as a compact array of elements. It holds a reference (strata/ref.h), so that views
- * and exported tensors keep the memory, and the memory goes with the last of them.
+/* The object behind strata.Buffer: memory of a block, as a compact array of elements. It holds a reference
+ * (strata/ref.h), so that views and exported tensors keep the memory, and the memory goes with the last of them.
  *
  * The free comes after the work that its stream has by then. Strata orders it after streams that it knows. A stream
  * that it does not know is kept by the object that named it, and its work is recorded right before the free. The handle
@@ -10,7 +10,7 @@
 #include <strata/dlpack_types.h>
 #include <unistd.h>
 
-static PyTypeObject *buffer_type;
+PyTypeObject *buffer_type; /* set with the module */
 
 strata_ref *buffer_ref(buffer_object *self)
 {
@@ -22,7 +22,7 @@ strata_ref *buffer_ref(buffer_object *self)
 /* ---- the free ---- */
 
 /* As for memory that another library has used: the free waits for all work of the device. */
-static void mark_unrecorded(strata_ref *ref)
+void buffer_mark_unrecorded(strata_ref *ref)
 {
     struct DLManagedTensorVersioned *tensor;
     if (strata_ref_export_dlpack(ref, STRATA_DLPACK_STREAM_NONE, NULL, &tensor) == STRATA_SUCCESS)
@@ -35,7 +35,7 @@ static void record_own_stream(const buffer_object *self, strata_ref *ref, bool s
         return;
     const bool alive = self->stream && self->handle != CU_STREAM_PER_THREAD;
     if (!alive || strata_ref_record_write(ref, self->handle) != STRATA_SUCCESS)
-        mark_unrecorded(ref);
+        buffer_mark_unrecorded(ref);
 }
 
 /* Records the work that the streams of use_until_free have by now. */
@@ -52,11 +52,11 @@ static void record_open_uses(const buffer_object *self, strata_ref *ref)
     }
     PyErr_Clear();
     if (!recorded)
-        mark_unrecorded(ref);
+        buffer_mark_unrecorded(ref);
 }
 
 /* Takes the reference out of the object. A free that fails is tried again by Strata. */
-static strata_status release(buffer_object *self)
+strata_status buffer_release(buffer_object *self)
 {
     strata_ref *ref = self->ref;
     strata_status status;
@@ -73,7 +73,7 @@ static strata_status release(buffer_object *self)
     return status;
 }
 
-static void buffer_dealloc(PyObject *object)
+void buffer_dealloc(PyObject *object)
 {
     buffer_object *self = (buffer_object *)object;
     PyObject *type, *value, *trace;
@@ -81,7 +81,7 @@ static void buffer_dealloc(PyObject *object)
     if (self->weak)
         PyObject_ClearWeakRefs(object);
     if (self->ref)
-        (void)release(self);
+        (void)buffer_release(self);
     PyErr_Restore(type, value, trace);
     Py_XDECREF(self->stream);
     Py_XDECREF(self->shape);
@@ -95,11 +95,11 @@ static strata_status record_last_use(const buffer_object *self, strata_ref *ref,
 {
     if (strata_runtime_supports_block_use_tracking(self->runtime->runtime))
         return strata_ref_record_write(ref, stream);
-    mark_unrecorded(ref);
+    buffer_mark_unrecorded(ref);
     return STRATA_SUCCESS;
 }
 
-static strata_status free_on(buffer_object *self, CUstream stream)
+strata_status buffer_free_on(buffer_object *self, CUstream stream)
 {
     strata_ref *ref = self->ref;
     strata_status status;
@@ -114,20 +114,6 @@ static strata_status free_on(buffer_object *self, CUstream stream)
         self->ref = ref;
     RUNTIME_CALL_END(self->runtime)
     return status;
-}
-
-static PyObject *buffer_free(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"stream", NULL};
-    buffer_object *self = (buffer_object *)object;
-    PyObject *given = Py_None;
-    CUstream stream;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|O:free", names, &given) || !convert_stream(given, &stream))
-        return NULL;
-    if (!self->ref)
-        Py_RETURN_NONE;
-    const strata_status status = given == Py_None ? release(self) : free_on(self, stream);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
 }
 
 /* ---- making ---- */
@@ -211,27 +197,8 @@ PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject
 
 /* ---- views ---- */
 
-/* Makes `given` a tuple, and counts its elements; NULL `given`: what is there. */
-static PyObject *shape_of(PyObject *given, size_t *elements)
-{
-    if (given == Py_None)
-        return Py_BuildValue("(N)", PyLong_FromSize_t(*elements));
-    PyObject *shape = PyIndex_Check(given) ? PyTuple_Pack(1, given) : PySequence_Tuple(given);
-    *elements = 1;
-    for (Py_ssize_t i = 0; shape && i < PyTuple_Size(shape); i++) {
-        const size_t extent = PyLong_AsSize_t(PyTuple_GetItem(shape, i));
-        if (PyErr_Occurred()) {
-            Py_CLEAR(shape);
-        } else if (__builtin_mul_overflow(*elements, extent, elements)) {
-            PyErr_Format(PyExc_ValueError, "shape: %R has more elements than a size can hold", shape);
-            Py_CLEAR(shape);
-        }
-    }
-    return shape;
-}
-
 /* A NULL result with an exception: it was freed, or stale, or does not fit. */
-static PyObject *make_view(buffer_object *self, strata_element type, size_t offset, PyObject *shape, size_t elements)
+PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offset, PyObject *shape, size_t elements)
 {
     buffer_object *view = new_buffer(self->runtime, self->handle, self->stream ? self->stream : Py_None);
     strata_status status = STRATA_SUCCESS;
@@ -250,220 +217,12 @@ static PyObject *make_view(buffer_object *self, strata_element type, size_t offs
     return NULL;
 }
 
-static PyObject *buffer_view(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"dtype", "shape", "offset", NULL};
-    buffer_object *self = (buffer_object *)object;
-    PyObject *dtype = Py_None, *given = Py_None, *at = NULL;
-    strata_element type = self->type;
-    size_t offset = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OOO:view", names, &dtype, &given, &at) ||
-        !buffer_ref(self) || (dtype != Py_None && !convert_element(dtype, &type)) || (at && !convert_size(at, &offset)))
-        return NULL;
-    const size_t bytes = strata_ref_len(self->ref) * strata_element_bytes(self->type);
-    size_t elements = offset <= bytes ? (bytes - offset) / strata_element_bytes(type) : 0;
-    PyObject *shape = shape_of(given, &elements);
-    PyObject *view = shape ? make_view(self, type, offset, shape, elements) : NULL;
-    Py_XDECREF(shape);
-    return view;
-}
-
-/* ---- uses ---- */
-
-static PyObject *buffer_record(PyObject *object, PyObject *arguments, PyObject *keywords)
-{
-    static char *names[] = {"stream", "access", NULL};
-    buffer_object *self = (buffer_object *)object;
-    PyObject *given;
-    const char *word = "rw";
-    CUstream stream;
-    strata_access access;
-    strata_ref_memory memory;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|s:record", names, &given, &word) ||
-        !convert_stream(given, &stream) || !convert_access(word, &access) || !buffer_ref(self))
-        return NULL;
-    strata_ref *ref = strata_ref_clone(self->ref); /* another thread may free the buffer meanwhile */
-    strata_status status;
-    RUNTIME_CALL_BEGIN(self->runtime)
-    status = strata_ref_access(ref, &memory);
-    if (status == STRATA_SUCCESS)
-        status = strata_runtime_record_block_use(self->runtime->runtime, memory.block, stream, access);
-    strata_ref_release(ref);
-    RUNTIME_CALL_END(self->runtime)
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
-}
+/* ---- open uses ---- */
 
 /* Whether the handle is good at the free: kept by its object, or known. */
-static bool is_alive_at_the_free(buffer_object *self, PyObject *given, CUstream stream)
+bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream)
 {
     if (stream == CU_STREAM_PER_THREAD)
         return false; /* another thread's, if that frees */
     return !PyIndex_Check(given) || is_default_stream(stream) || runtime_has_registered(self->runtime, stream);
-}
-
-static PyObject *buffer_use_until_free(PyObject *object, PyObject *given)
-{
-    buffer_object *self = (buffer_object *)object;
-    CUstream stream;
-    if (!convert_stream(given, &stream) || !buffer_ref(self))
-        return NULL;
-    if (!is_alive_at_the_free(self, given, stream)) {
-        mark_unrecorded(self->ref);
-        Py_RETURN_NONE;
-    }
-    if (!self->streams)
-        self->streams = PyList_New(0);
-    if (!self->streams || PyList_Append(self->streams, given) != 0)
-        return NULL;
-    Py_RETURN_NONE;
-}
-
-/* ---- the type ---- */
-
-static PyObject *buffer_enter(PyObject *self, PyObject *ignored)
-{
-    (void)ignored;
-    return buffer_ref((buffer_object *)self) ? Py_NewRef(self) : NULL;
-}
-
-static PyObject *buffer_exit(PyObject *object, PyObject *arguments)
-{
-    (void)arguments;
-    const strata_status status = release((buffer_object *)object);
-    return status == STRATA_SUCCESS ? Py_NewRef(Py_None) : errors_raise(status);
-}
-
-static PyObject *get_ptr(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    strata_ref *ref = buffer_ref((buffer_object *)object);
-    CUdeviceptr address;
-    if (!ref)
-        return NULL;
-    const strata_status status = strata_ref_raw_device_ptr(ref, &address);
-    return status == STRATA_SUCCESS ? PyLong_FromUnsignedLongLong(address) : errors_raise(status);
-}
-
-static PyObject *get_nbytes(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    strata_ref *ref = buffer_ref((buffer_object *)object);
-    return ref ? PyLong_FromSize_t(strata_ref_len(ref) * strata_element_bytes(strata_ref_type(ref))) : NULL;
-}
-
-static PyObject *get_shape(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    return Py_NewRef(((buffer_object *)object)->shape);
-}
-
-static PyObject *get_dtype(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    return PyUnicode_FromString(convert_element_name(((buffer_object *)object)->type)->numpy);
-}
-
-static PyObject *get_stream(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    return PyLong_FromVoidPtr(((buffer_object *)object)->handle);
-}
-
-static PyObject *get_tag(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    const char *name = strata_tag_name(((buffer_object *)object)->tag);
-    return PyUnicode_DecodeUTF8(name, (Py_ssize_t)strlen(name), "replace");
-}
-
-static PyObject *get_runtime(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    return Py_NewRef(((buffer_object *)object)->runtime);
-}
-
-static PyObject *get_freed(PyObject *object, void *ignored)
-{
-    (void)ignored;
-    return PyBool_FromLong(((buffer_object *)object)->ref == NULL);
-}
-
-static PyObject *buffer_repr(PyObject *object)
-{
-    const buffer_object *self = (const buffer_object *)object;
-    return self->ref ? PyUnicode_FromFormat("<strata.Buffer at %p: %s %R>", (void *)(uintptr_t)self->address,
-                                            convert_element_name(self->type)->numpy, self->shape)
-                     : PyUnicode_FromString("<strata.Buffer, freed>");
-}
-
-static PyGetSetDef buffer_attributes[] = {
-    {"ptr", get_ptr, NULL, "The address of the first element; 0 without elements.", NULL},
-    {"nbytes", get_nbytes, NULL, "Bytes of all elements.", NULL},
-    {"shape", get_shape, NULL, "Elements of each dimension.", NULL},
-    {"dtype", get_dtype, NULL, "The element type, by NumPy's name.", NULL},
-    {"stream", get_stream, NULL, "The handle of the allocation stream.", NULL},
-    {"tag", get_tag, NULL, "The name given to the memory's purpose.", NULL},
-    {"runtime", get_runtime, NULL, "The runtime that the memory is of.", NULL},
-    {"freed", get_freed, NULL, "Whether the buffer was freed.", NULL},
-    {"__cuda_array_interface__", buffer_array_interface, NULL, "The CUDA Array Interface, version 3.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
-static PyMethodDef buffer_methods[] = {
-    {"free", METHOD(buffer_free), METH_VARARGS | METH_KEYWORDS,
-     "free($self, stream=None)\n--\n\n"
-     "Frees the memory after the work that its streams have so far; of a buffer with views, after the last of them.\n\n"
-     "stream  work on it may still use the memory; None: the allocation stream. A second free does nothing."},
-    {"view", METHOD(buffer_view), METH_VARARGS | METH_KEYWORDS,
-     "view($self, dtype=None, shape=None, offset=0)\n--\n\n"
-     "The same memory with another element type or shape, from `offset` bytes on. It keeps the memory."},
-    {"use", METHOD(buffer_use), METH_VARARGS | METH_KEYWORDS,
-     "use($self, stream, access=\"rw\")\n--\n\n"
-     "A context manager around the submission of work to `stream`: the stream first waits for conflicting uses on "
-     "other\n"
-     "streams; later uses and the free wait for the work. access: \"r\", \"w\" or \"rw\"."},
-    {"record", METHOD(buffer_record), METH_VARARGS | METH_KEYWORDS,
-     "record($self, stream, access=\"rw\")\n--\n\nRecords work that `stream` has so far: later uses and the free "
-     "wait."},
-    {"use_until_free", buffer_use_until_free, METH_O,
-     "use_until_free($self, stream, /)\n--\n\n"
-     "The free of this buffer comes after all work that `stream` has by then, too. The stream's object is kept; the\n"
-     "handle behind a bare number may be dead by then, and the free waits for the device."},
-    {"__dlpack__", METHOD(buffer_dlpack), METH_VARARGS | METH_KEYWORDS,
-     "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\nThe memory as a tensor."},
-    {"__dlpack_device__", buffer_dlpack_device, METH_NOARGS, NULL},
-    {"__enter__", buffer_enter, METH_NOARGS, NULL},
-    {"__exit__", buffer_exit, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL},
-};
-
-static PyMemberDef buffer_members[] = {
-    {"__weaklistoffset__", T_PYSSIZET, offsetof(buffer_object, weak), READONLY, NULL},
-    {NULL, 0, 0, 0, NULL},
-};
-
-static PyType_Slot buffer_slots[] = {
-    {Py_tp_doc,
-     "Device memory as a compact array, from Runtime.allocate(). It is freed with its last view and user.\n\n"
-     "The free comes after the work of the allocation stream. A stream object is kept by the buffer; the\n"
-     "handle behind a bare number may be dead by then, and the free waits for the whole device, unless the\n"
-     "stream was registered or free() names one."},
-    {Py_tp_dealloc, buffer_dealloc},
-    {Py_tp_repr, buffer_repr},
-    {Py_tp_getset, buffer_attributes},
-    {Py_tp_methods, buffer_methods},
-    {Py_tp_members, buffer_members},
-    {0, NULL},
-};
-
-static PyType_Spec buffer_spec = {
-    .name = "strata.Buffer",
-    .basicsize = sizeof(buffer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-    .slots = buffer_slots,
-};
-
-int buffer_add(PyObject *module)
-{
-    return module_add_type(module, &buffer_spec, &buffer_type);
 }

@@ -66,14 +66,34 @@ const element_name *convert_element_name(strata_element type);
 /* The number of a stream in __cuda_array_interface__ and DLPack. */
 unsigned long long convert_stream_number(CUstream stream);
 
-/* runtime.c */
+/* object.c */
+
+/* Adds a type to the module and keeps a reference in *type. */
+int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
+
+/* A new object of `type`, all zero behind its head. */
+void *module_new_object(PyTypeObject *type);
+
+/* The end of every deallocator. */
+void module_free_object(PyObject *self);
+
+/* runtime.c, runtime_methods.c */
+extern PyTypeObject *runtime_type;
 int runtime_add(PyObject *module);
+PyObject *runtime_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords);
+void runtime_dealloc(PyObject *self);
+
+/* Destroys a private runtime; after an error it exists, and the next call continues. */
+strata_status runtime_destroy(runtime_object *self);
 PyObject *runtime_get_default(PyObject *module, PyObject *arguments);
 
 /* The runtime of an open object; NULL with an exception: it is closed. */
 strata_runtime *runtime_of(runtime_object *self);
 bool runtime_check(PyObject *object);
+
+/* Whether register_stream made the handle known; and that it did, or no longer does. */
 bool runtime_has_registered(runtime_object *self, CUstream stream);
+void runtime_remember(runtime_object *self, PyObject *stream, bool registered);
 
 /* stream.c */
 int stream_add(PyObject *module);
@@ -82,12 +102,27 @@ PyObject *stream_acquire(runtime_object *runtime);
 /* Whether the object is one of this module, whose stream the runtime knows. */
 bool stream_check(PyObject *object);
 
-/* buffer.c */
+/* buffer.c, buffer_methods.c */
+extern PyTypeObject *buffer_type;
 int buffer_add(PyObject *module);
+void buffer_dealloc(PyObject *self);
 PyObject *buffer_allocate(runtime_object *runtime, PyObject *arguments, PyObject *keywords);
 
 /* The reference of a live buffer; NULL with an exception: it was freed. */
 strata_ref *buffer_ref(buffer_object *self);
+
+/* Frees it in the order of its allocation stream, or of another one. A free that fails is tried again by Strata. */
+strata_status buffer_release(buffer_object *self);
+strata_status buffer_free_on(buffer_object *self, CUstream stream);
+
+/* From here on the memory's free waits for all work of the device. */
+void buffer_mark_unrecorded(strata_ref *ref);
+
+/* Whether the stream's handle is good at the free. */
+bool buffer_stream_lives(buffer_object *self, PyObject *given, CUstream stream);
+
+/* A view; NULL with an exception: the buffer was freed, or the view does not fit. */
+PyObject *buffer_make_view(buffer_object *self, strata_element type, size_t offset, PyObject *shape, size_t elements);
 
 /* buffer_use.c */
 int buffer_use_add(PyObject *module);
@@ -134,17 +169,6 @@ PyObject *report_limits(strata_runtime *runtime);
 
 /* process.c: the driver, its devices, sizes */
 extern PyMethodDef process_methods[];
-
-/* ---- shared by the types ---- */
-
-/* Adds a type to the module and keeps a reference in *type. */
-int module_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type);
-
-/* A new object of `type`, all zero behind its head. */
-void *module_new_object(PyTypeObject *type);
-
-/* The end of every deallocator. */
-void module_free_object(PyObject *self);
 
 #define METHOD(function) ((PyCFunction)(void (*)(void))(function))
 

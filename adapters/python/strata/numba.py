@@ -7,12 +7,13 @@ As with those, frees are collected and done in batches (NUMBA_CUDA_MAX_PENDING_D
 
 from __future__ import annotations
 
+import ctypes
 import weakref
 from typing import Any
 
 from numba import cuda
 from numba.cuda import HostOnlyCUDAMemoryManager, MemoryInfo
-from numba.cuda.cudadrv.driver import AutoFreePointer, CudaAPIError, binding
+from numba.cuda.cudadrv.driver import AutoFreePointer, CudaAPIError
 
 from . import Error, Memory, OutOfMemoryError, configure, memory_info
 
@@ -41,7 +42,7 @@ class MemoryManager(HostOnlyCUDAMemoryManager):  # type: ignore[misc]
     def memalloc(self, size: int) -> Any:
         """Allocates device memory. Out of memory is CudaAPIError of the code 2, after pending frees were done."""
         memory = self._attempt_allocation(lambda: _allocate(size))
-        key, pointer = memory.ptr, binding.CUdeviceptr(memory.ptr)
+        key, pointer = memory.ptr, ctypes.c_void_p(memory.ptr)
         allocations, deallocations = self.allocations, self.deallocations
 
         def finalize() -> None:
