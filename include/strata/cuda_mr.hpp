@@ -453,6 +453,12 @@ template <class Resource> class upstream
     Resource resource_;
 };
 
+/* The layer replaces the record by one of its own: the exception's text goes to the log. */
+inline strata_status told(strata_status status, const char *what) noexcept
+{
+    return strata_fail(status, "strata::mr: the resource below the stack threw: %s", what);
+}
+
 /* No exception leaves a callback. */
 template <class Action> strata_status guarded(Action action) noexcept
 {
@@ -461,10 +467,12 @@ template <class Action> strata_status guarded(Action action) noexcept
         return STRATA_SUCCESS;
     } catch (const error &failure) {
         return failure.status();
-    } catch (const std::bad_alloc &) {
-        return STRATA_ERROR_OUT_OF_MEMORY;
+    } catch (const std::bad_alloc &failure) {
+        return told(STRATA_ERROR_OUT_OF_MEMORY, failure.what());
+    } catch (const std::exception &failure) {
+        return told(STRATA_ERROR_LIBRARY, failure.what());
     } catch (...) {
-        return STRATA_ERROR_LIBRARY;
+        return told(STRATA_ERROR_LIBRARY, "something that is no std::exception");
     }
 }
 
@@ -492,7 +500,8 @@ template <class Resource> void end_upstream(void *data)
 /* The layer `callback` (callback.h) over a resource of CCCL or RMM, which it holds until the stack ends: the last layer
  * of a stack. A resource_ref does not hold what it refers to. The resource is called by several threads at once, with
  * the device current. Frees are stream-ordered if the resource is; else they wait on the host. What it throws becomes
- * OUT_OF_MEMORY if it is a std::bad_alloc, the status of a strata::error, else LIBRARY. */
+ * OUT_OF_MEMORY if it is a std::bad_alloc, the status of a strata::error, else LIBRARY; the log callback has its text.
+ */
 template <class Resource> layer layer_over(Resource below, int ordinal = 0)
 {
     using held = detail::upstream<Resource>;

@@ -260,10 +260,12 @@ void other_failures_are_a_bad_alloc_too()
 }
 
 strata_status heard;
+std::string heard_text; /* of all that was logged */
 
 void hear(const strata_error *error, void *)
 {
     heard = error->status;
+    heard_text += error->message;
 }
 
 void a_free_that_fails_is_logged_and_not_thrown()
@@ -526,7 +528,12 @@ void what_the_resource_throws_is_the_requests_status()
     CHECK_STATUS(answer(runtime), STRATA_ERROR_OUT_OF_MEMORY);
     seen.full = false;
     seen.broken = true;
-    CHECK_STATUS(answer(runtime), STRATA_ERROR_LIBRARY);
+    heard_text.clear();
+    strata_set_log_callback(hear, nullptr);
+    const strata_status broken = answer(runtime);
+    strata_set_log_callback(nullptr, nullptr);
+    CHECK_STATUS(broken, STRATA_ERROR_LIBRARY);
+    CHECK(heard_text.find("threw: broken") != std::string::npos);
     seen.broken = false;
     CHECK_THROWS((void)runtime.allocate(2 << 20, strata::on(nullptr)), strata::out_of_budget);
     CHECK_OK(answer(runtime));
