@@ -267,6 +267,28 @@ static void memory_that_cannot_be_waited_for_is_not_handed_out(void **state)
     assert_int_equal(live_blocks(), live);
 }
 
+/* Whatever fails, a call either does its work or leaves nothing; what it could not undo, the next one does. */
+static void every_driver_call_may_fail_once(void **state)
+{
+    (void)state;
+    const size_t live = live_blocks();
+    unsigned failed = 0;
+    for (test_fault_call call = 0; call < TEST_FAULT_CALLS; call++)
+        for (unsigned nth = 1; nth <= 3; nth++) {
+            void *memory = NULL;
+            test_fault_begin(call, nth, false, CUDA_ERROR_OUT_OF_MEMORY);
+            const strata_status made = strata_malloc(&memory, (size_t)3 << 20);
+            const strata_status freed = made == STRATA_SUCCESS ? strata_free(memory) : STRATA_SUCCESS;
+            failed += test_fault_end();
+            assert_true((made == STRATA_SUCCESS) == (memory != NULL));
+            if (freed != STRATA_SUCCESS)
+                check_ok(strata_free(memory));
+            check_ok(strata_free(allocated(SMALL)));
+            assert_int_equal(live_blocks(), live);
+        }
+    assert_true(failed > 0);
+}
+
 /* ---- captures ---- */
 
 static void captures_go_on(void **state)
@@ -644,6 +666,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_block_with_a_prepared_use_stays),
         cmocka_unit_test(a_failed_wait_leaves_the_block_live),
         cmocka_unit_test(memory_that_cannot_be_waited_for_is_not_handed_out),
+        cmocka_unit_test(every_driver_call_may_fail_once),
         cmocka_unit_test(captures_go_on),
         cmocka_unit_test(a_free_that_a_capture_bars_is_done_by_a_later_call),
         cmocka_unit_test(a_free_to_come_outlives_neither_the_block_nor_its_runtime),
