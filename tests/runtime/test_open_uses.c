@@ -1,6 +1,7 @@
 /* Streams that use a block until its free: the memory goes on only behind their work, also behind what was submitted
  * after they were named. The work itself is recorded nowhere. */
 #include "support/captures.h"
+#include "support/effort.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -299,6 +300,56 @@ static void the_next_block_of_the_memory_has_no_named_streams(test_fixture *fixt
     test_stall_end(stall);
 }
 
+enum { FREED_BESIDE = 24 };
+
+typedef struct freeing_thread {
+    test_fixture *fixture;
+    strata_block blocks[FREED_BESIDE];
+    pthread_barrier_t begin;
+    unsigned failed;
+} freeing_thread;
+
+static void *free_all(void *data)
+{
+    freeing_thread *self = data;
+    test_make_current();
+    pthread_barrier_wait(&self->begin);
+    for (size_t i = 0; i < FREED_BESIDE; i++)
+        self->failed += strata_runtime_deallocate(self->fixture->runtime, &self->blocks[i]) != STRATA_SUCCESS;
+    return NULL;
+}
+
+/* The frees use the stream's handle, or find that it is known no more; then its owner destroys it. */
+static void free_beside_the_end_of(test_fixture *fixture, CUstream stream, CUstream user)
+{
+    freeing_thread other = {.fixture = fixture};
+    pthread_t thread;
+    for (size_t i = 0; i < FREED_BESIDE; i++) {
+        other.blocks[i] = test_allocate(fixture, BYTES, stream);
+        name(fixture, &other.blocks[i], user);
+        test_order_after(user, stream);
+        test_fill(other.blocks[i].address, 0x22, BYTES, user);
+    }
+    assert_int_equal(pthread_barrier_init(&other.begin, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, free_all, &other), 0);
+    pthread_barrier_wait(&other.begin);
+    test_stream_close(fixture, user);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_barrier_destroy(&other.begin);
+    assert_int_equal(other.failed, 0);
+    take_and_fill(fixture, stream);
+}
+
+static void a_named_stream_may_end_while_other_threads_free(test_fixture *fixture)
+{
+    if (test_is_swept()) /* no two runs make the same calls */
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t rounds = test_effort(40, 4);
+    for (size_t i = 0; i < rounds; i++)
+        free_beside_the_end_of(fixture, stream, test_stream(fixture, TEST_STREAM_REGISTERED));
+}
+
 /* ---- costs, and refusals ---- */
 
 /* Driver calls of a free after so many namings. */
@@ -392,6 +443,7 @@ int main(void)
         TEST_CASE(a_free_that_fails_leaves_the_streams_named),
         TEST_CASE(the_last_release_of_a_reference_is_such_a_free),
         TEST_CASE(the_next_block_of_the_memory_has_no_named_streams),
+        TEST_CASE(a_named_stream_may_end_while_other_threads_free),
         TEST_CASE(a_stream_that_is_named_again_costs_no_driver_call),
         TEST_CASE(what_is_no_live_block_cannot_be_named),
         TEST_CASE(a_stream_that_other_code_captures_cannot_be_named),
