@@ -224,6 +224,35 @@ static void what_strata_does_not_hold_is_never_freed(void **state)
     check_cu(test_cu()->MemFree(foreign)); /* it was left alone */
 }
 
+static unsigned findings_of(strata_runtime *runtime)
+{
+    strata_guard_finding finding;
+    unsigned count = 0;
+    while (strata_guard_take_finding(strata_stack_top(strata_runtime_stack(runtime)), &finding))
+        count += finding.kind == STRATA_GUARD_DOUBLE_FREE && finding.freed;
+    return count;
+}
+
+/* Only the guard that knows the first free reports the second. */
+static void a_second_free_is_a_finding_of_the_guard_that_knows_the_first(void **state)
+{
+    (void)state;
+    strata_runtime *own, *other;
+    strata_block block;
+    int on_host;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, pool"}, &own));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, async"}, &other));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    check_ok(strata_free((void *)(uintptr_t)block.address));
+    check_refused((void *)(uintptr_t)block.address, "freed already");
+    assert_int_equal(findings_of(own), 2);
+    assert_int_equal(findings_of(other), 0);
+    check_refused(&on_host, "freed already");
+    assert_int_equal(findings_of(own) + findings_of(other), 0);
+    check_ok(strata_runtime_destroy(own));
+    check_ok(strata_runtime_destroy(other));
+}
+
 static void a_block_with_a_prepared_use_stays(void **state)
 {
     (void)state;
@@ -663,6 +692,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(no_bytes_are_no_memory),
         cmocka_unit_test(memory_is_aligned_as_cudas),
         cmocka_unit_test(what_strata_does_not_hold_is_never_freed),
+        cmocka_unit_test(a_second_free_is_a_finding_of_the_guard_that_knows_the_first),
         cmocka_unit_test(a_block_with_a_prepared_use_stays),
         cmocka_unit_test(a_failed_wait_leaves_the_block_live),
         cmocka_unit_test(memory_that_cannot_be_waited_for_is_not_handed_out),
