@@ -464,7 +464,7 @@ static void *allocate_and_free(void *failed)
     for (size_t i = 0; i < rounds; i++) {
         void *memory[3] = {NULL};
         for (size_t j = 0; j < 3; j++)
-            if (strata_malloc(&memory[j], SMALL << (i + j) % 5) != STRATA_SUCCESS ||
+            if (strata_malloc(&memory[j], (size_t)SMALL << (i + j) % 5) != STRATA_SUCCESS ||
                 test_cu()->MemsetD8Async(address_of(memory[j]), 3, SMALL, stream) != CUDA_SUCCESS)
                 return failed;
         for (size_t j = 0; j < 3; j++)
