@@ -188,6 +188,42 @@ static void direct_pairs(const bench *self, const pair_size *size)
     scene_check(strata_runtime_stream_release(self->direct, side.stream), "strata_runtime_stream_release");
 }
 
+/* ---- memory without a stream ---- */
+
+static void *malloc_bytes(const pair_side *side)
+{
+    void *memory;
+    scene_check(strata_malloc(&memory, side->bytes), "strata_malloc");
+    return memory;
+}
+
+static void run_malloc(void *state, size_t operations)
+{
+    for (size_t i = 0; i < operations; i++)
+        scene_check(strata_free(malloc_bytes(state)), "strata_free");
+}
+
+static void run_malloc_on(void *state, size_t operations)
+{
+    const pair_side *side = state;
+    for (size_t i = 0; i < operations; i++)
+        scene_check(strata_free_on(malloc_bytes(side), side->stream), "strata_free_on");
+}
+
+/* Of the process's runtime. */
+static void malloc_pairs(const bench *self, const pair_size *size)
+{
+    const bench_plan plan = {.batch = 10, .batches = 3};
+    pair_side side = {.stream = CU_STREAM_LEGACY, .bytes = size->bytes};
+    char name[REPORT_NAME_SIZE];
+    snprintf(name, sizeof name, "strata_malloc and strata_free, %s", size->name);
+    bench_row(self, name, plan, (bench_side){run_bare_direct, NULL, &side}, (bench_side){run_malloc, NULL, &side},
+              (bench_target){REPORT_NO_TARGET, 0});
+    snprintf(name, sizeof name, "strata_malloc and strata_free_on, %s", size->name);
+    bench_row(self, name, plan, (bench_side){run_bare_direct, NULL, &side}, (bench_side){run_malloc_on, drain, &side},
+              (bench_target){REPORT_NO_TARGET, 0});
+}
+
 void bench_pairs(const bench *self)
 {
     report_heading(self->report, "Allocate and deallocate, beside cuMemAllocFromPoolAsync and cuMemFreeAsync", false);
@@ -205,4 +241,6 @@ void bench_pairs(const bench *self)
     report_heading(self->report, "Allocate and deallocate, beside cuMemAlloc and cuMemFree", false);
     direct_pairs(self, &sizes[0]);
     direct_pairs(self, &sizes[2]);
+    malloc_pairs(self, &sizes[0]);
+    malloc_pairs(self, &sizes[2]);
 }

@@ -96,10 +96,13 @@ static strata_status current_runtime(strata_runtime **out)
 
 static strata_status refuse_unknown(CUdeviceptr address)
 {
-    return strata_fail(STRATA_ERROR_FOREIGN_POINTER,
-                       "no live block of this process begins at 0x%llx: it was freed already, or is memory of another "
-                       "library, which frees it itself",
-                       (unsigned long long)address);
+    const strata_status status =
+        strata_fail(STRATA_ERROR_FOREIGN_POINTER,
+                    "no live block of this process begins at 0x%llx: it was freed already, or is memory of another "
+                    "library, which frees it itself",
+                    (unsigned long long)address);
+    strata_tell_refused_everywhere(address);
+    return status;
 }
 
 static strata_status check_start(CUdeviceptr address, const strata_block *block)

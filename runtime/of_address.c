@@ -6,6 +6,7 @@
 #include "runtime/of_address.h"
 
 #include "core/base/error.h"
+#include "core/stack/calls.h"
 #include "core/stack/neighbours.h"
 #include "runtime/captures.h"
 
@@ -46,6 +47,16 @@ strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *o
 void strata_owned_block_release(strata_owned_block *found)
 {
     strata_neighbours_unpin(found->runtime->stack);
+}
+
+void strata_tell_refused_everywhere(CUdeviceptr address)
+{
+    strata_stack *stack;
+    bool told = false;
+    for (uint64_t serial = UINT64_MAX; !told && (stack = strata_neighbours_pin_next(NULL, NULL, serial));
+         serial = strata_neighbours_unpin(stack))
+        told = atomic_load_explicit(&stack->runtime, memory_order_acquire) &&
+               strata_tell_freed_address(strata_stack_top(stack), address);
 }
 
 strata_status strata_runtime_of_address(CUdeviceptr address, strata_runtime **out)

@@ -14,4 +14,7 @@ typedef struct strata_owned_block {
 strata_status strata_owned_block_find(CUdeviceptr address, strata_owned_block *out);
 void strata_owned_block_release(strata_owned_block *found);
 
+/* The free of an address in no block was refused: tells layers that know a freed block that began there. */
+void strata_tell_refused_everywhere(CUdeviceptr address);
+
 #endif

@@ -206,10 +206,22 @@ static strata_status record_on(strata_runtime *runtime, const strata_block *bloc
     return runtime->top->ops->record_use(runtime->top, block, stream, STRATA_ACCESS_WRITE);
 }
 
+/* The timeline that the handle is known with, or NULL. During an unregistration the stream is for a moment known under
+ * no handle, and its last work not covered yet. */
+static const strata_timeline *known_now(const strata_device *device, const open_use *use)
+{
+    const strata_timeline *now = strata_known_timeline(device, use->stream);
+    for (unsigned spins = 0; !now && strata_timeline_is_known(use->timeline, use->incarnation);) {
+        strata_backoff(&spins);
+        now = strata_known_timeline(device, use->stream);
+    }
+    return now;
+}
+
 /* Of a stream that was known. *wait: it is perhaps left to a capture, and known under no handle meanwhile. */
 static strata_status record_known(strata_runtime *runtime, const strata_block *block, const open_use *use, bool *wait)
 {
-    const strata_timeline *now = strata_known_timeline(runtime->device, use->stream);
+    const strata_timeline *now = known_now(runtime->device, use);
     const strata_timeline *then = strata_timeline_numbered(use->timeline);
     const bool still = atomic_load_explicit(&then->incarnation, memory_order_relaxed) == use->incarnation;
     strata_status status = now ? record_on(runtime, block, use->stream) : STRATA_SUCCESS;

@@ -115,6 +115,11 @@ void strata_tell_refused_address(strata_resource *top, CUdeviceptr address)
         is_reported(top, address, false);
 }
 
+bool strata_tell_freed_address(strata_resource *top, CUdeviceptr address)
+{
+    return is_reported(top, address, true);
+}
+
 bool strata_resource_hears_graphs(strata_resource *top)
 {
     strata_resource *layer = top;

@@ -57,8 +57,10 @@ static inline bool strata_call_is_internal(void)
     return thread && thread->internal_calls;
 }
 
-/* Tells the layers of a free by address that was refused. */
+/* Tells the layers of a free by address that was refused. The second tells only layers that know a freed block that
+ * began there: true if one has reported the free. */
 void strata_tell_refused_address(strata_resource *top, CUdeviceptr address);
+bool strata_tell_freed_address(strata_resource *top, CUdeviceptr address);
 
 bool strata_resource_hears_graphs(strata_resource *top);
 void strata_tell_graph_event(strata_resource *top, const strata_graph_event *event);

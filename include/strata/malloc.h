@@ -24,9 +24,10 @@ STRATA_API strata_status strata_malloc(void **out, size_t bytes);
 
 /* Frees the block that begins at `address`, of strata_malloc or any runtime of the process, whichever streams use it:
  * first waits for all work submitted to its device's primary context, as cudaFree does. Captures of streams go on. If
- * the driver refuses the wait for a capture, the free succeeds and is done by a later call of this header; the memory
- * counts as live until then. NULL is ignored. Errors leave the block live: FOREIGN_POINTER (no live block begins there:
- * memory of another library, an address inside of a block, a second free), BLOCK_IN_USE, DRIVER. */
+ * the driver refuses the wait for a capture, the free succeeds and is done by a later call of this header, or
+ * the end of the runtime; the memory counts as live until then. NULL is ignored. Errors leave the block live:
+ * FOREIGN_POINTER (no live block begins there: memory of another library, an address inside of a block, a second free),
+ * BLOCK_IN_USE, DRIVER. */
 STRATA_API strata_status strata_free(void *address);
 
 /* As strata_free, without the wait: work on `stream` so far, and recorded uses, may still use the memory. For all other

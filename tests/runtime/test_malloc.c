@@ -224,6 +224,35 @@ static void what_strata_does_not_hold_is_never_freed(void **state)
     check_cu(test_cu()->MemFree(foreign)); /* it was left alone */
 }
 
+static unsigned findings_of(strata_runtime *runtime)
+{
+    strata_guard_finding finding;
+    unsigned count = 0;
+    while (strata_guard_take_finding(strata_stack_top(strata_runtime_stack(runtime)), &finding))
+        count += finding.kind == STRATA_GUARD_DOUBLE_FREE && finding.freed;
+    return count;
+}
+
+/* Only the guard that knows the first free reports the second. */
+static void a_second_free_is_a_finding_of_the_guard_that_knows_the_first(void **state)
+{
+    (void)state;
+    strata_runtime *own, *other;
+    strata_block block;
+    int on_host;
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, pool"}, &own));
+    check_ok(strata_runtime_create(&(strata_runtime_config){.stack_text = "guard, async"}, &other));
+    check_ok(strata_runtime_allocate(own, SMALL, NULL, &block));
+    check_ok(strata_free((void *)(uintptr_t)block.address));
+    check_refused((void *)(uintptr_t)block.address, "freed already");
+    assert_int_equal(findings_of(own), 2);
+    assert_int_equal(findings_of(other), 0);
+    check_refused(&on_host, "freed already");
+    assert_int_equal(findings_of(own) + findings_of(other), 0);
+    check_ok(strata_runtime_destroy(own));
+    check_ok(strata_runtime_destroy(other));
+}
+
 static void a_block_with_a_prepared_use_stays(void **state)
 {
     (void)state;
@@ -265,6 +294,28 @@ static void memory_that_cannot_be_waited_for_is_not_handed_out(void **state)
     assert_null(memory);
     check_ok(strata_free(allocated(SMALL))); /* frees it, where its own free failed, too */
     assert_int_equal(live_blocks(), live);
+}
+
+/* Whatever fails, a call either does its work or leaves nothing; what it could not undo, the next one does. */
+static void every_driver_call_may_fail_once(void **state)
+{
+    (void)state;
+    const size_t live = live_blocks();
+    unsigned failed = 0;
+    for (test_fault_call call = 0; call < TEST_FAULT_CALLS; call++)
+        for (unsigned nth = 1; nth <= 3; nth++) {
+            void *memory = NULL;
+            test_fault_begin(call, nth, false, CUDA_ERROR_OUT_OF_MEMORY);
+            const strata_status made = strata_malloc(&memory, (size_t)3 << 20);
+            const strata_status freed = made == STRATA_SUCCESS ? strata_free(memory) : STRATA_SUCCESS;
+            failed += test_fault_end();
+            assert_true((made == STRATA_SUCCESS) == (memory != NULL));
+            if (freed != STRATA_SUCCESS)
+                check_ok(strata_free(memory));
+            check_ok(strata_free(allocated(SMALL)));
+            assert_int_equal(live_blocks(), live);
+        }
+    assert_true(failed > 0);
 }
 
 /* ---- captures ---- */
@@ -413,7 +464,7 @@ static void *allocate_and_free(void *failed)
     for (size_t i = 0; i < rounds; i++) {
         void *memory[3] = {NULL};
         for (size_t j = 0; j < 3; j++)
-            if (strata_malloc(&memory[j], SMALL << (i + j) % 5) != STRATA_SUCCESS ||
+            if (strata_malloc(&memory[j], (size_t)SMALL << (i + j) % 5) != STRATA_SUCCESS ||
                 test_cu()->MemsetD8Async(address_of(memory[j]), 3, SMALL, stream) != CUDA_SUCCESS)
                 return failed;
         for (size_t j = 0; j < 3; j++)
@@ -641,9 +692,11 @@ int main(int count, char **arguments)
         cmocka_unit_test(no_bytes_are_no_memory),
         cmocka_unit_test(memory_is_aligned_as_cudas),
         cmocka_unit_test(what_strata_does_not_hold_is_never_freed),
+        cmocka_unit_test(a_second_free_is_a_finding_of_the_guard_that_knows_the_first),
         cmocka_unit_test(a_block_with_a_prepared_use_stays),
         cmocka_unit_test(a_failed_wait_leaves_the_block_live),
         cmocka_unit_test(memory_that_cannot_be_waited_for_is_not_handed_out),
+        cmocka_unit_test(every_driver_call_may_fail_once),
         cmocka_unit_test(captures_go_on),
         cmocka_unit_test(a_free_that_a_capture_bars_is_done_by_a_later_call),
         cmocka_unit_test(a_free_to_come_outlives_neither_the_block_nor_its_runtime),

@@ -1,6 +1,7 @@
 /* Streams that use a block until its free: the memory goes on only behind their work, also behind what was submitted
  * after they were named. The work itself is recorded nowhere. */
 #include "support/captures.h"
+#include "support/effort.h"
 #include "support/fixture.h"
 #include "support/sweep.h"
 
@@ -10,14 +11,18 @@
 
 enum { BYTES = 1 << 16, MANY = 8 };
 
-static strata_ref *ref; /* of the case */
+/* Of the case. */
+static strata_ref *ref;
+static strata_graph *graph;
 
 static void clear_away(void)
 {
     strata_error_suppress_begin();
     strata_ref_release(ref);
+    strata_graph_destroy(graph);
     strata_error_suppress_end(false);
     ref = NULL;
+    graph = NULL;
 }
 
 static void name(test_fixture *fixture, const strata_block *block, CUstream stream)
@@ -194,14 +199,13 @@ static void a_named_stream_may_be_left_to_a_capture_of_stratas(test_fixture *fix
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = filled(fixture, stream, user);
-    strata_graph *graph = NULL;
     name(fixture, &block, user);
     const unsigned char *seen[2];
     read_on_both(fixture, &block, stream, user, seen);
     check_ok(strata_capture_begin(fixture->runtime, user, STRATA_CAPTURE_GLOBAL, NULL));
     const strata_status freed = strata_runtime_deallocate(fixture->runtime, &block);
     const strata_status ended = strata_capture_end(fixture->runtime, user, &graph);
-    strata_graph_destroy(graph);
+    clear_away();
     check_ok(freed);
     check_ok(ended);
     check_reuse(fixture, stream, seen, 2);
@@ -222,7 +226,8 @@ static void *name_own_stream(void *data)
     test_make_current();
     test_order_after(CU_STREAM_PER_THREAD, self->after);
     self->named = strata_runtime_use_until_free(self->fixture->runtime, self->block, CU_STREAM_PER_THREAD);
-    self->seen = read_it(self->fixture, self->block, CU_STREAM_PER_THREAD);
+    if (self->named == STRATA_SUCCESS) /* else a sweep's fault */
+        self->seen = read_it(self->fixture, self->block, CU_STREAM_PER_THREAD);
     pthread_barrier_wait(&self->step);
     pthread_barrier_wait(&self->step); /* the stream lives until the free */
     test_leave_thread();
@@ -295,6 +300,56 @@ static void the_next_block_of_the_memory_has_no_named_streams(test_fixture *fixt
     test_stall_end(stall);
 }
 
+enum { FREED_BESIDE = 24 };
+
+typedef struct freeing_thread {
+    test_fixture *fixture;
+    strata_block blocks[FREED_BESIDE];
+    pthread_barrier_t begin;
+    unsigned failed;
+} freeing_thread;
+
+static void *free_all(void *data)
+{
+    freeing_thread *self = data;
+    test_make_current();
+    pthread_barrier_wait(&self->begin);
+    for (size_t i = 0; i < FREED_BESIDE; i++)
+        self->failed += strata_runtime_deallocate(self->fixture->runtime, &self->blocks[i]) != STRATA_SUCCESS;
+    return NULL;
+}
+
+/* The frees use the stream's handle, or find that it is known no more; then its owner destroys it. */
+static void free_beside_the_end_of(test_fixture *fixture, CUstream stream, CUstream user)
+{
+    freeing_thread other = {.fixture = fixture};
+    pthread_t thread;
+    for (size_t i = 0; i < FREED_BESIDE; i++) {
+        other.blocks[i] = test_allocate(fixture, BYTES, stream);
+        name(fixture, &other.blocks[i], user);
+        test_order_after(user, stream);
+        test_fill(other.blocks[i].address, 0x22, BYTES, user);
+    }
+    assert_int_equal(pthread_barrier_init(&other.begin, NULL, 2), 0);
+    assert_int_equal(pthread_create(&thread, NULL, free_all, &other), 0);
+    pthread_barrier_wait(&other.begin);
+    test_stream_close(fixture, user);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    pthread_barrier_destroy(&other.begin);
+    assert_int_equal(other.failed, 0);
+    take_and_fill(fixture, stream);
+}
+
+static void a_named_stream_may_end_while_other_threads_free(test_fixture *fixture)
+{
+    if (test_is_swept()) /* no two runs make the same calls */
+        return;
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
+    const size_t rounds = test_effort(40, 4);
+    for (size_t i = 0; i < rounds; i++)
+        free_beside_the_end_of(fixture, stream, test_stream(fixture, TEST_STREAM_REGISTERED));
+}
+
 /* ---- costs, and refusals ---- */
 
 /* Driver calls of a free after so many namings. */
@@ -352,7 +407,6 @@ static void in_a_capture_of_stratas_the_graph_keeps_the_block(test_fixture *fixt
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL), user = test_stream(fixture, TEST_STREAM_POOL);
     strata_block block = filled(fixture, stream, user);
-    strata_graph *graph = NULL;
     check_ok(strata_capture_begin(fixture->runtime, user, STRATA_CAPTURE_GLOBAL, NULL));
     const unsigned char *seen = read_it(fixture, &block, user);
     const strata_status named = strata_runtime_use_until_free(fixture->runtime, &block, user);
@@ -362,7 +416,9 @@ static void in_a_capture_of_stratas_the_graph_keeps_the_block(test_fixture *fixt
         status = strata_graph_launch(graph, user);
     take_and_fill(fixture, stream);
     test_synchronize(user);
-    const strata_status destroyed = strata_graph_destroy(graph);
+    strata_graph *ended = graph;
+    graph = NULL;
+    const strata_status destroyed = strata_graph_destroy(ended);
     check_ok(named);
     check_ok(freed);
     check_ok(status);
@@ -387,6 +443,7 @@ int main(void)
         TEST_CASE(a_free_that_fails_leaves_the_streams_named),
         TEST_CASE(the_last_release_of_a_reference_is_such_a_free),
         TEST_CASE(the_next_block_of_the_memory_has_no_named_streams),
+        TEST_CASE(a_named_stream_may_end_while_other_threads_free),
         TEST_CASE(a_stream_that_is_named_again_costs_no_driver_call),
         TEST_CASE(what_is_no_live_block_cannot_be_named),
         TEST_CASE(a_stream_that_other_code_captures_cannot_be_named),
