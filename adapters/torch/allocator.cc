@@ -15,9 +15,10 @@ std::atomic<bool> forked{false};
 
 constexpr size_t exabyte = size_t{1} << 60;
 
+/* It runs in destructors. An address without a block was freed by other means (torch.cuda.caching_allocator_delete). */
 void delete_block(void *address)
 {
-    Allocator::get().raw_delete(address);
+    Allocator::get().free(address);
 }
 
 } // namespace
@@ -82,8 +83,7 @@ static DeviceIndex current_device()
 
 void *Allocator::raw_alloc_with_stream(size_t bytes, cudaStream_t stream)
 {
-    TORCH_CHECK_WITH(OutOfMemoryError, bytes < exabyte,
-                     "CUDA out of memory. Tried to allocate more than 1EB memory.");
+    TORCH_CHECK_WITH(OutOfMemoryError, bytes < exabyte, "CUDA out of memory. Tried to allocate more than 1EB memory.");
     if (!bytes)
         return nullptr;
     void *address = device(current_device()).allocate(bytes, stream);
@@ -100,8 +100,7 @@ void *Allocator::raw_alloc(size_t bytes)
 DataPtr Allocator::allocate(size_t bytes)
 {
     const DeviceIndex ordinal = current_device();
-    void *address =
-        bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
+    void *address = bytes ? raw_alloc_with_stream(bytes, c10::cuda::getCurrentCUDAStream(ordinal).stream()) : nullptr;
     return {address, address, &delete_block, c10::Device(c10::DeviceType::CUDA, ordinal)};
 }
 
@@ -110,17 +109,23 @@ c10::DeleterFnPtr Allocator::raw_deleter() const
     return &delete_block;
 }
 
-/* Also the deleter: it throws nothing for an address of Strata's. */
-void Allocator::raw_delete(void *address)
+bool Allocator::free(void *address) noexcept
 {
     if (!address || forked.load(std::memory_order_relaxed))
-        return;
+        return true;
+    Block *block = blocks_.take(address);
+    if (!block)
+        return false;
     if (const auto *trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
         (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
-    if (Block *block = blocks_.take(address)) {
-        block->device->free(block);
+    block->device->free(block);
+    return true;
+}
+
+void Allocator::raw_delete(void *address)
+{
+    if (free(address))
         return;
-    }
     CUDAAllocator *former = former_.load(std::memory_order_acquire);
     TORCH_CHECK(former && former->initialized(), "invalid device pointer: ", address);
     former->raw_delete(address);
@@ -128,8 +133,8 @@ void Allocator::raw_delete(void *address)
 
 void Allocator::copy_data(void *to, const void *from, size_t bytes) const
 {
-    const cudaError_t result = runtime_calls().MemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
-                                                           c10::cuda::getCurrentCUDAStream());
+    const cudaError_t result =
+        runtime_calls().MemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, c10::cuda::getCurrentCUDAStream());
     TORCH_CHECK(result == cudaSuccess, "CUDA error: ", runtime_calls().GetErrorString(result));
 }
 
@@ -174,10 +179,8 @@ void *Allocator::getBaseAllocation(void *address, size_t *bytes)
 
 /* ---- state ---- */
 
-void Allocator::init(int device_count)
+void Allocator::init(int)
 {
-    if (CUDAAllocator *former = former_.load(std::memory_order_acquire); former && device_count == 0)
-        former->init(device_count);
     initialized_.store(true);
 }
 
@@ -216,8 +219,8 @@ void Allocator::setMemoryFraction(double fraction, DeviceIndex ordinal)
     const auto bytes = static_cast<size_t>(fraction * static_cast<double>(of.total_bytes));
     if (of.pooled) {
         const size_t limit = fraction >= 1 || (of.first_limit && of.first_limit < bytes) ? of.first_limit : bytes;
-        TORCH_CHECK(of.set_value("pool.limit", fraction > 0 && limit == 0 && fraction < 1 ? 1 : limit), "Strata: ",
-                    strata_last_error()->message);
+        TORCH_CHECK(of.set_value("pool.limit", fraction > 0 && limit == 0 && fraction < 1 ? 1 : limit),
+                    "Strata: ", strata_last_error()->message);
     } else {
         of.allowed.store(fraction < 1 ? std::max<size_t>(bytes, 1) : 0, std::memory_order_relaxed);
     }
@@ -256,8 +259,8 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(DeviceIndex ordinal)
 {
     Device &of = device(ordinal);
     strata_runtime_budget budget;
-    TORCH_CHECK(strata_runtime_budget_snapshot(of.runtime, &budget) == STRATA_SUCCESS, "Strata: ",
-                strata_last_error()->message);
+    TORCH_CHECK(strata_runtime_budget_snapshot(of.runtime, &budget) == STRATA_SUCCESS,
+                "Strata: ", strata_last_error()->message);
     if (!budget.limit || budget.limit > of.total_bytes)
         return {budget.device_free, of.total_bytes};
     return {std::min(budget.remaining, budget.device_free), budget.limit};
@@ -289,6 +292,7 @@ void Allocator::resetAccumulatedStats(DeviceIndex ordinal)
     change_all(of.stats, [](Stat &stat) { stat.reset_accumulated(); });
     of.stats.num_alloc_retries = of.stats.num_ooms = of.stats.num_sync_all_streams = 0;
     of.stats.num_device_alloc = of.stats.num_device_free = 0;
+    of.chunks_before = of.chunks_made();
 }
 
 void Allocator::resetPeakStats(DeviceIndex ordinal)
@@ -338,8 +342,8 @@ void Allocator::recordHistory(bool enabled, CreateContextFn create, size_t most,
                               const std::vector<std::string> &skipped)
 {
     TORCH_CHECK(when == RecordContext::NEVER || create, "recording contexts needs a context recorder");
-    const HistoryOptions options{enabled,          create, most, when, clear,
-                                 std::unordered_set<std::string>(skipped.begin(), skipped.end())};
+    const HistoryOptions options{enabled, create, most,
+                                 when,    clear,  std::unordered_set<std::string>(skipped.begin(), skipped.end())};
     {
         std::lock_guard<std::mutex> guard(lock_);
         history_ = options;
@@ -498,22 +502,6 @@ bool Allocator::checkPoolLiveAllocations(DeviceIndex ordinal, MempoolId_t id,
                 found++;
             }
     return found == expected.size();
-}
-
-[[noreturn]] static void refuse_checkpoints()
-{
-    TORCH_CHECK(false, "Strata has no checkpoints of private pools, which torch.compile(mode=\"reduce-overhead\") needs; "
-                       "use another mode, torch.cuda.graph, or torch.cuda.make_graphed_callables");
-}
-
-std::shared_ptr<AllocatorState> Allocator::getCheckpointState(DeviceIndex, MempoolId_t)
-{
-    refuse_checkpoints();
-}
-
-CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex, std::shared_ptr<AllocatorState>)
-{
-    refuse_checkpoints();
 }
 
 } // namespace strata_torch

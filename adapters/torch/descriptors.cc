@@ -244,8 +244,8 @@ SharedParts fetch_parts(const std::string &handle)
     TORCH_CHECK(connect(file.file, reinterpret_cast<const sockaddr *>(&address), length) == 0,
                 "Strata: the process that shared the memory does not answer: ", strerror(errno));
     TORCH_CHECK(is_same_user(file.file), "Strata: the memory was shared by a process of another user");
-    TORCH_CHECK(send_value(file.file, number), "Strata: the process that shared the memory does not answer: ",
-                strerror(errno));
+    TORCH_CHECK(send_value(file.file, number),
+                "Strata: the process that shared the memory does not answer: ", strerror(errno));
     return receive_parts(file.file);
 }
 

@@ -68,6 +68,7 @@ struct Device {
     DeviceStats stats; /* guarded by lock, like all down to the blank line */
     History history;
     double fraction = 1.0;
+    int64_t chunks_before = 0;      /* made by the pool before the counts were reset */
     std::atomic<size_t> allowed{0}; /* bytes of a stack without a pool, by the fraction; 0: all. Read without lock */
     std::vector<Block *> deferred;  /* frees that a capture holds up */
     std::atomic<size_t> deferred_count{0}; /* of these; read without lock */
@@ -76,8 +77,8 @@ struct Device {
     StackSource source{this};       /* guarded by pool_lock, like all below */
     std::map<MempoolId_t, std::unique_ptr<PrivatePool>> pools;
     std::vector<Route> routes;
-    std::atomic<size_t> route_count{0};      /* of routes; read without lock */
-    std::atomic<size_t> waiting_count{0};    /* blocks in `waiting` of all pools; read without lock */
+    std::atomic<size_t> route_count{0};                 /* of routes; read without lock */
+    std::atomic<size_t> waiting_count{0};               /* blocks in `waiting` of all pools; read without lock */
     std::map<Block *, std::vector<cudaEvent_t>> events; /* of waiting blocks */
 
     /* ---- allocation: allocate.cc ---- */
@@ -134,6 +135,7 @@ struct Device {
     DeviceStats statistics();
     std::vector<SegmentInfo> segments();
     size_t reserved_bytes();
+    int64_t chunks_made() const; /* by the pool; 0 without one */
     void report_to_profiler(const Block &block, bool allocated);
 
     /* A named value of the stack; 0 where it has none. */

@@ -70,9 +70,9 @@ class History
     std::vector<AllocatorTraceTracker> trackers_;
     std::vector<TraceEntry> ring_;
     size_t next_ = 0;
-    std::atomic<bool> on_{false};                                /* written under the device's lock */
-    std::atomic<CreateContextFn> create_{nullptr};               /* as on_ */
-    std::atomic<RecordContext> when_{RecordContext::NEVER};      /* as on_ */
+    std::atomic<bool> on_{false};                           /* written under the device's lock */
+    std::atomic<CreateContextFn> create_{nullptr};          /* as on_ */
+    std::atomic<RecordContext> when_{RecordContext::NEVER}; /* as on_ */
 };
 
 /* The calling thread's text for entries (torch.cuda.memory._set_memory_metadata). */

@@ -74,8 +74,8 @@ static std::string message(Device &device, size_t bytes, size_t free, const Devi
                        std::to_string(device.ordinal) + " has a total capacity of " + size_text(device.total_bytes) +
                        " of which " + size_text(free) + " is free. ";
     if (device.fraction < 1.0)
-        text += size_text(static_cast<size_t>(device.fraction * static_cast<double>(device.total_bytes))) +
-                " allowed; ";
+        text +=
+            size_text(static_cast<size_t>(device.fraction * static_cast<double>(device.total_bytes))) + " allowed; ";
     text += "Of the allocated memory " + size_text(allocated) + " is allocated by PyTorch";
     if (own)
         text += ", with " + size_text(own) + " in private pools (e.g., CUDA Graphs)";

@@ -194,6 +194,8 @@ static size_t drop(Device &device, PrivatePool &pool, const std::vector<Segment 
 size_t Device::release_segments(MempoolId_t id)
 {
     std::lock_guard<std::recursive_mutex> guard(pool_lock);
+    if (!routes.empty() && id == MempoolId_t{0, 0})
+        return 0; /* a capture may be under way, which a wait for the device would end */
     const c10::DeviceGuard device_guard(c10::Device(c10::DeviceType::CUDA, ordinal));
     free_waiting();
     size_t bytes = 0;

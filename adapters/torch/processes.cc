@@ -1,5 +1,5 @@
-/* Memory that other processes see (torch.multiprocessing): a block's chunks are exported as file descriptors, and mapped
- * one behind the other by the receiver. PyTorch itself counts the receivers and orders their work. */
+/* Memory that other processes see (torch.multiprocessing): a block's chunks are exported as file descriptors, and
+ * mapped one behind the other by the receiver. PyTorch itself counts the receivers and orders their work. */
 #include "processes.h"
 
 #include "allocator.h"
@@ -86,8 +86,8 @@ ShareableHandle Allocator::shareIpcHandle(void *address)
             if (!shared)
                 shared = share(*block);
             result.handle = shared->handle();
-            result.offset =
-                static_cast<ptrdiff_t>(reinterpret_cast<CUdeviceptr>(address)) - static_cast<ptrdiff_t>(shared->address);
+            result.offset = static_cast<ptrdiff_t>(reinterpret_cast<CUdeviceptr>(address)) -
+                            static_cast<ptrdiff_t>(shared->address);
         });
         if (found)
             return result;

@@ -80,7 +80,11 @@ bool is_waiting(const PrivatePool &pool, const Block *block)
 
 Item item_of(const Segment &segment)
 {
-    Item item{static_cast<size_t>(segment.memory.address), segment.memory.bytes, {}, segment.stream, !segment.small,
+    Item item{static_cast<size_t>(segment.memory.address),
+              segment.memory.bytes,
+              {},
+              segment.stream,
+              !segment.small,
               std::make_unique<SegmentInfo>()};
     SegmentInfo &shown = *item.segment;
     shown.device = segment.first->device->ordinal;

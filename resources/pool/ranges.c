@@ -40,7 +40,8 @@ static size_t read_ranges(pool *self, CUdeviceptr *from, strata_pool_range *seen
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_extent *extent = pool_extent_at(&self->heap, slot);
         if (extent->state != POOL_HOLE && extent->state != POOL_AWAY)
-            seen[count++] = (strata_pool_range){pool_address_of(entry), pool_bytes_of(entry), extent->side == POOL_SMALL};
+            seen[count++] =
+                (strata_pool_range){pool_address_of(entry), pool_bytes_of(entry), extent->side == POOL_SMALL};
         *from = pool_address_of(entry) + pool_bytes_of(entry);
     }
     strata_spin_release(&self->lock);

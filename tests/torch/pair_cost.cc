@@ -43,8 +43,8 @@ int main(int count, char **words)
         return 1;
     }
     char error[500] = "";
-    const auto install = reinterpret_cast<int (*)(const char *, const char *, int, char *, size_t)>(
-        dlsym(shim, "strata_torch_install"));
+    const auto install =
+        reinterpret_cast<int (*)(const char *, const char *, int, char *, size_t)>(dlsym(shim, "strata_torch_install"));
     const auto runtime_of = reinterpret_cast<void *(*)(int, char *, size_t)>(dlsym(shim, "strata_torch_runtime"));
     c10::cuda::CUDACachingAllocator::init(1);
     if (install(words[2], "", 1, error, sizeof error)) {

@@ -227,6 +227,87 @@ def recorded_in_a_pool():
 
 
 @check
+def checkpoints():
+    device, pool = torch.cuda.current_device(), torch.cuda.graph_pool_handle()
+    held = filled(1)
+
+    def record():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            first, dropped, last = copy_of(held), copy_of(held), copy_of(held)
+            del dropped
+        return graph, first, last
+
+    graph, first, last = record()
+    addresses = first.data_ptr(), last.data_ptr()
+    state = torch._C._cuda_getCheckpointState(device, pool)
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=pool):
+        later = [copy_of(held) for _ in range(30)]
+    stale = [tensor.untyped_storage()._cdata for tensor in later]
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, {t.data_ptr() for t in (first, last, *later)}))
+    for tensor in (first, last):
+        torch._C._free_And_Remove_DeleterFn(tensor.untyped_storage()._cdata)
+    live = [torch._C._construct_storage_from_data_pointer(address, held.device, 4 * MIB) for address in addresses]
+    torch._C._cuda_setCheckpointPoolState(device, state, stale, [storage._cdata for storage in live])
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, set(addresses)))
+    agree()
+    before = torch.cuda.memory_allocated()
+    del later
+    expect(torch.cuda.memory_allocated() == before, "a stale tensor freed memory")
+    graph.replay()
+    del first, last
+    first, last = (torch.empty(0, device="cuda").set_(storage) for storage in live)
+    expect(holds(first, 1) and holds(last, 1))
+    del first, last, live, graph
+    gc.collect()
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, set()))
+    agree()
+
+
+ALLOCATOR = """
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+extern "C" void *take(ssize_t bytes, int device, cudaStream_t stream)
+{
+    void *address = NULL;
+    cudaMalloc(&address, bytes);
+    return address;
+}
+extern "C" void give(void *address, ssize_t bytes, int device, cudaStream_t stream)
+{
+    cudaFree(address);
+}
+"""
+
+
+@check
+def a_pool_with_an_allocator():
+    import glob
+    import tempfile
+
+    site = os.path.dirname(os.path.dirname(torch.__file__))
+    include = glob.glob(os.path.join(site, "nvidia", "*", "include", "cuda_runtime_api.h"))[0]
+    with tempfile.TemporaryDirectory() as work:
+        source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
+        with open(source, "w", encoding="ascii") as file:
+            file.write(ALLOCATOR)
+        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
+        subprocess.run(words, check=True, env=clean)
+        own = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+        pool = torch.cuda.MemPool(own.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            inside = filled(4)
+        expect(holds(inside, 4))
+        agree()
+        before = torch.cuda.memory_reserved()
+        del inside, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+        expect(torch.cuda.memory_reserved() <= before - 20 * MIB, before, torch.cuda.memory_reserved())
+
+
+@check
 def whole_statistics():
     import features
 

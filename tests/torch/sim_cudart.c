@@ -185,7 +185,8 @@ EXPORT cudaError_t cudaFree(void *address)
     return done(CU(cuMemFree)((CUdeviceptr)address));
 }
 
-EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream)
+EXPORT cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                                   cudaStream_t stream)
 {
     enter();
     if (kind == cudaMemcpyHostToDevice)
@@ -367,11 +368,11 @@ EXPORT void **__cudaRegisterFatBinary(void *image)
     return &handle;
 }
 
-#define NOTHING(name)          \
-    EXPORT int name(void);     \
-    EXPORT int name(void)      \
-    {                          \
-        return 0;              \
+#define NOTHING(name)      \
+    EXPORT int name(void); \
+    EXPORT int name(void)  \
+    {                      \
+        return 0;          \
     }
 
 NOTHING(__cudaRegisterFatBinaryEnd)
@@ -405,7 +406,8 @@ EXPORT cudaError_t cudaFreeHost(void *address)
 }
 
 EXPORT cudaError_t cudaGetDriverEntryPointByVersion(const char *name, void **out, unsigned version,
-                                                    unsigned long long flags, enum cudaDriverEntryPointQueryResult *found)
+                                                    unsigned long long flags,
+                                                    enum cudaDriverEntryPointQueryResult *found)
 {
     (void)version, (void)flags;
     *out = dlsym(RTLD_DEFAULT, name);

@@ -89,7 +89,7 @@ def make_stubs(folder: str) -> list[str]:
 def compile_shim(out: str, version: tuple[int, int], torch_include: str, cuda: list[str]) -> None:
     """Compiles and links a shim. Raises CompileError."""
     sources = sorted(glob.glob(os.path.join(source_folder(), "*.cc")))
-    standard = "-std=c++20" if version >= (2, 15) else "-std=c++17"
+    standard = "-std=c++20" if version >= (2, 14) else "-std=c++17"
     includes = ["-I" + strata_include()] + [word for folder in [torch_include, *cuda] for word in ("-isystem", folder)]
     with tempfile.TemporaryDirectory() as work:
         objects = [os.path.join(work, os.path.basename(source)[:-3] + ".o") for source in sources]
