@@ -29,9 +29,12 @@ Allocator &Allocator::get()
     return *one;
 }
 
+/* Before the first use of a device the child may use CUDA like any process. */
 void Allocator::mark_forked()
 {
-    forked.store(true, std::memory_order_relaxed);
+    for (auto &slot : get().devices_)
+        if (slot.load(std::memory_order_relaxed))
+            forked.store(true, std::memory_order_relaxed);
 }
 
 void Allocator::set_stack(const std::string &text, const std::string &budget)
@@ -461,6 +464,9 @@ void Allocator::releasePool(DeviceIndex ordinal, MempoolId_t id)
 {
     Device &of = device(ordinal);
     std::lock_guard<std::recursive_mutex> guard(of.pool_lock);
+    CUDAAllocator *former = former_.load(std::memory_order_acquire);
+    if (!of.pools.count(id) && former && former->initialized())
+        return former->releasePool(ordinal, id); /* a graph from before */
     PrivatePool &pool = of.pool(id);
     TORCH_CHECK(pool.use_count > 0, "releasePool: memory pool (", id.first, ", ", id.second, ") has no user");
     pool.use_count--;
