@@ -182,8 +182,9 @@ void *Allocator::getBaseAllocation(void *address, size_t *bytes)
 
 /* ---- state ---- */
 
-void Allocator::init(int)
+void Allocator::init(int device_count)
 {
+    device_count_.store(device_count);
     initialized_.store(true);
 }
 
@@ -209,9 +210,11 @@ std::string Allocator::name()
 
 double Allocator::getMemoryFraction(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    std::lock_guard<std::mutex> guard(of.lock);
-    return of.fraction;
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return 1.0;
+    std::lock_guard<std::mutex> guard(of->lock);
+    return of->fraction;
 }
 
 /* A pool takes the fraction as its limit; another stack's requests are compared with it. */
@@ -271,9 +274,11 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(DeviceIndex ordinal)
 
 /* ---- statistics and history ---- */
 
+/* A question does not make a context on a device that is not used. */
 DeviceStats Allocator::getDeviceStats(DeviceIndex ordinal)
 {
-    return device(ordinal).statistics();
+    Device *of = device_if_used(ordinal);
+    return of ? of->statistics() : DeviceStats{};
 }
 
 template <typename Change> static void change_all(DeviceStats &stats, Change change)
@@ -289,23 +294,27 @@ template <typename Change> static void change_all(DeviceStats &stats, Change cha
 
 void Allocator::resetAccumulatedStats(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    of.statistics();
-    std::lock_guard<std::mutex> guard(of.lock);
-    change_all(of.stats, [](Stat &stat) { stat.reset_accumulated(); });
-    of.stats.num_alloc_retries = of.stats.num_ooms = of.stats.num_sync_all_streams = 0;
-    of.stats.num_device_alloc = of.stats.num_device_free = 0;
-    of.chunks_before = of.chunks_made();
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return;
+    of->statistics();
+    std::lock_guard<std::mutex> guard(of->lock);
+    change_all(of->stats, [](Stat &stat) { stat.reset_accumulated(); });
+    of->stats.num_alloc_retries = of->stats.num_ooms = of->stats.num_sync_all_streams = 0;
+    of->stats.num_device_alloc = of->stats.num_device_free = 0;
+    of->chunks_before = of->chunks_made();
 }
 
 void Allocator::resetPeakStats(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    of.statistics();
-    if (of.pooled)
-        of.set_value("pool.reserved.watermark", 0);
-    std::lock_guard<std::mutex> guard(of.lock);
-    change_all(of.stats, [](Stat &stat) { stat.reset_peak(); });
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return;
+    of->statistics();
+    if (of->pooled)
+        of->set_value("pool.reserved.watermark", 0);
+    std::lock_guard<std::mutex> guard(of->lock);
+    change_all(of->stats, [](Stat &stat) { stat.reset_peak(); });
 }
 
 static void set_time(TraceEntry &entry, const std::function<time_t(c10::approx_time_t)> &convert)
@@ -317,15 +326,16 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
 {
     static auto *converter = new c10::ApproximateClockToUnixTimeConverter;
     SnapshotInfo result{};
+    result.device_traces.resize(static_cast<size_t>(device_count_.load()));
     for (Device *device : used()) {
         for (SegmentInfo &segment : device->segments())
             if (id == MempoolId_t{0, 0} || segment.owner_private_pool_id == id)
                 result.segments.push_back(std::move(segment));
-        result.device_traces.resize(static_cast<size_t>(device->ordinal) + 1);
-        if (!with_traces)
+        const auto number = static_cast<size_t>(device->ordinal);
+        if (!with_traces || number >= result.device_traces.size())
             continue;
         std::lock_guard<std::mutex> guard(device->lock);
-        result.device_traces[static_cast<size_t>(device->ordinal)] = device->history.entries();
+        result.device_traces[number] = device->history.entries();
     }
     const auto convert = converter->makeConverter();
     for (auto &entries : result.device_traces)

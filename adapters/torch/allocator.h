@@ -126,6 +126,7 @@ class Allocator final : public CUDAAllocator
     std::atomic<Device *> devices_[most_devices] = {}; /* written under lock_ */
     std::atomic<CUDAAllocator *> former_{nullptr};
     std::atomic<bool> initialized_{false};
+    std::atomic<int> device_count_{0};
     std::atomic<bool> enabled_{true};
     BlockMap blocks_;
 };

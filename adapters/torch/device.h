@@ -31,6 +31,13 @@ struct Route {
     std::function<bool(cudaStream_t)> takes;
 };
 
+/* What became of a request that may go to a private pool; neither an address nor refused: none takes it. */
+struct Routed {
+    void *address;
+    bool refused;
+    std::string reason; /* of the refusal */
+};
+
 /* Segments from the device's own stack: allocated on a stream of Strata's, which is then waited for. */
 class StackSource : public SegmentSource
 {
@@ -99,8 +106,8 @@ struct Device {
     /* The pool that requests of the stream go to now; NULL: none. pool_lock is held. */
     PrivatePool *route(cudaStream_t stream);
 
-    /* Throws what a request throws. */
-    void *allocate_from(PrivatePool *pool, size_t bytes, cudaStream_t stream, const Context &context);
+    /* From the pool that requests of the stream go to now. */
+    Routed allocate_routed(size_t bytes, cudaStream_t stream, const Context &context);
 
     /* A block of a private pool, out of the map. */
     void free_private(Block *block);
