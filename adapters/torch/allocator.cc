@@ -141,7 +141,7 @@ void Allocator::copy_data(void *to, const void *from, size_t bytes) const
     TORCH_CHECK(result == cudaSuccess, "CUDA error: ", runtime_calls().GetErrorString(result));
 }
 
-/* Native: a stream that a block is recorded on once more than its own. */
+/* The block's own stream needs no record. The streams are used at the free, as by PyTorch's own allocator. */
 void Allocator::recordStream(const DataPtr &pointer, CUDAStream stream)
 {
     if (!pointer.get() || forked.load(std::memory_order_relaxed))

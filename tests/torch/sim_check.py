@@ -428,6 +428,19 @@ features.pools_by_size()
 assert (kept.cpu() == 5).all()
 """
 
+DEVICES = """
+import torch, strata.torch
+strata.torch.use({stack!r})
+first = torch.full((100000,), 5.0).to("cuda:0")
+assert torch.cuda.memory_allocated(1) == 0
+second = torch.full((100000,), 6.0).to("cuda:1")
+torch.cuda.current_stream(0).synchronize()
+third = first.to("cuda:1")
+assert (third.cpu() == 5).all() and (second.cpu() == 6).all()
+assert torch.cuda.memory_allocated(1) == 2 * torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(1)
+assert {{segment["device"] for segment in torch.cuda.memory_snapshot()}} == {{0, 1}}
+"""
+
 SYNTAX = """
 import torch, strata.torch
 strata.torch.use(stack="pol")
@@ -439,8 +452,9 @@ except RuntimeError as error:
 """
 
 
-def run(text):
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+def run(text, **variables):
+    environment = dict(os.environ, **variables)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment)
     expect(done.returncode == 0, done.returncode, done.stderr[-600:])
     expect("strata-sim" not in done.stderr, done.stderr[-600:])
 
@@ -462,6 +476,30 @@ def other_stacks():
             run(OTHER_STACK.format(programs=os.path.join(HERE, "programs"), stack=stack))
         except AssertionError as error:
             raise AssertionError(f"{stack}: {error}") from None
+
+
+@check
+def two_devices():
+    run(DEVICES.format(stack=None), STRATA_SIM_DEVICES="2")
+    try:
+        run(DEVICES.format(stack="pool"), STRATA_SIM_DEVICES="2")
+    except AssertionError as error:
+        expect("peers=all" in str(error), error)
+    else:
+        raise AssertionError("a pool without peers was taken for accessible")
+
+
+@check
+def running_out_in_a_pool():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        try:
+            torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
+            raise AssertionError("16 TiB were given")
+        except torch.OutOfMemoryError as error:
+            expect("Tried to allocate 16384.00 GiB" in str(error), error)
+        inside = filled(2)
+    expect(holds(inside, 2))
 
 
 @check
