@@ -54,9 +54,11 @@ void *Device::allocate(size_t bytes, cudaStream_t stream)
 {
     const Context context = history.gather(RecordContext::STATE);
     if (route_count.load(std::memory_order_relaxed)) {
-        std::lock_guard<std::recursive_mutex> guard(pool_lock);
-        if (PrivatePool *pool = route(stream))
-            return allocate_from(pool, bytes, stream, context);
+        Routed routed = allocate_routed(bytes, stream, context);
+        if (routed.address)
+            return routed.address;
+        if (routed.refused)
+            refuse(bytes, STRATA_ERROR_OUT_OF_MEMORY, routed.reason, context);
     }
     if (deferred_count.load(std::memory_order_relaxed))
         free_deferred();

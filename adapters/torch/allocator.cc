@@ -15,9 +15,10 @@ std::atomic<bool> forked{false};
 
 constexpr size_t exabyte = size_t{1} << 60;
 
+/* It runs in destructors. An address without a block was freed by other means (torch.cuda.caching_allocator_delete). */
 void delete_block(void *address)
 {
-    Allocator::get().raw_delete(address);
+    Allocator::get().free(address);
 }
 
 } // namespace
@@ -28,9 +29,12 @@ Allocator &Allocator::get()
     return *one;
 }
 
+/* Before the first use of a device the child may use CUDA like any process. */
 void Allocator::mark_forked()
 {
-    forked.store(true, std::memory_order_relaxed);
+    for (auto &slot : get().devices_)
+        if (slot.load(std::memory_order_relaxed))
+            forked.store(true, std::memory_order_relaxed);
 }
 
 void Allocator::set_stack(const std::string &text, const std::string &budget)
@@ -108,17 +112,23 @@ c10::DeleterFnPtr Allocator::raw_deleter() const
     return &delete_block;
 }
 
-/* Also the deleter: it throws nothing for an address of Strata's. */
-void Allocator::raw_delete(void *address)
+bool Allocator::free(void *address) noexcept
 {
     if (!address || forked.load(std::memory_order_relaxed))
-        return;
+        return true;
+    Block *block = blocks_.take(address);
+    if (!block)
+        return false;
     if (const auto *trace = c10::impl::GPUTrace::get_trace(); C10_UNLIKELY(trace != nullptr))
         (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, reinterpret_cast<uintptr_t>(address));
-    if (Block *block = blocks_.take(address)) {
-        block->device->free(block);
+    block->device->free(block);
+    return true;
+}
+
+void Allocator::raw_delete(void *address)
+{
+    if (free(address))
         return;
-    }
     CUDAAllocator *former = former_.load(std::memory_order_acquire);
     TORCH_CHECK(former && former->initialized(), "invalid device pointer: ", address);
     former->raw_delete(address);
@@ -131,7 +141,7 @@ void Allocator::copy_data(void *to, const void *from, size_t bytes) const
     TORCH_CHECK(result == cudaSuccess, "CUDA error: ", runtime_calls().GetErrorString(result));
 }
 
-/* Native: a stream that a block is recorded on once more than its own. */
+/* The block's own stream needs no record. The streams are used at the free, as by PyTorch's own allocator. */
 void Allocator::recordStream(const DataPtr &pointer, CUDAStream stream)
 {
     if (!pointer.get() || forked.load(std::memory_order_relaxed))
@@ -174,8 +184,7 @@ void *Allocator::getBaseAllocation(void *address, size_t *bytes)
 
 void Allocator::init(int device_count)
 {
-    if (CUDAAllocator *former = former_.load(std::memory_order_acquire); former && device_count == 0)
-        former->init(device_count);
+    device_count_.store(device_count);
     initialized_.store(true);
 }
 
@@ -201,9 +210,11 @@ std::string Allocator::name()
 
 double Allocator::getMemoryFraction(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    std::lock_guard<std::mutex> guard(of.lock);
-    return of.fraction;
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return 1.0;
+    std::lock_guard<std::mutex> guard(of->lock);
+    return of->fraction;
 }
 
 /* A pool takes the fraction as its limit; another stack's requests are compared with it. */
@@ -263,9 +274,11 @@ std::pair<size_t, size_t> Allocator::getMemoryInfo(DeviceIndex ordinal)
 
 /* ---- statistics and history ---- */
 
+/* A question does not make a context on a device that is not used. */
 DeviceStats Allocator::getDeviceStats(DeviceIndex ordinal)
 {
-    return device(ordinal).statistics();
+    Device *of = device_if_used(ordinal);
+    return of ? of->statistics() : DeviceStats{};
 }
 
 template <typename Change> static void change_all(DeviceStats &stats, Change change)
@@ -281,22 +294,27 @@ template <typename Change> static void change_all(DeviceStats &stats, Change cha
 
 void Allocator::resetAccumulatedStats(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    of.statistics();
-    std::lock_guard<std::mutex> guard(of.lock);
-    change_all(of.stats, [](Stat &stat) { stat.reset_accumulated(); });
-    of.stats.num_alloc_retries = of.stats.num_ooms = of.stats.num_sync_all_streams = 0;
-    of.stats.num_device_alloc = of.stats.num_device_free = 0;
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return;
+    of->statistics();
+    std::lock_guard<std::mutex> guard(of->lock);
+    change_all(of->stats, [](Stat &stat) { stat.reset_accumulated(); });
+    of->stats.num_alloc_retries = of->stats.num_ooms = of->stats.num_sync_all_streams = 0;
+    of->stats.num_device_alloc = of->stats.num_device_free = 0;
+    of->chunks_before = of->chunks_made();
 }
 
 void Allocator::resetPeakStats(DeviceIndex ordinal)
 {
-    Device &of = device(ordinal);
-    of.statistics();
-    if (of.pooled)
-        of.set_value("pool.reserved.watermark", 0);
-    std::lock_guard<std::mutex> guard(of.lock);
-    change_all(of.stats, [](Stat &stat) { stat.reset_peak(); });
+    Device *of = device_if_used(ordinal);
+    if (!of)
+        return;
+    of->statistics();
+    if (of->pooled)
+        of->set_value("pool.reserved.watermark", 0);
+    std::lock_guard<std::mutex> guard(of->lock);
+    change_all(of->stats, [](Stat &stat) { stat.reset_peak(); });
 }
 
 static void set_time(TraceEntry &entry, const std::function<time_t(c10::approx_time_t)> &convert)
@@ -308,15 +326,16 @@ SnapshotInfo Allocator::snapshot(MempoolId_t id, bool with_traces)
 {
     static auto *converter = new c10::ApproximateClockToUnixTimeConverter;
     SnapshotInfo result{};
+    result.device_traces.resize(static_cast<size_t>(device_count_.load()));
     for (Device *device : used()) {
         for (SegmentInfo &segment : device->segments())
             if (id == MempoolId_t{0, 0} || segment.owner_private_pool_id == id)
                 result.segments.push_back(std::move(segment));
-        result.device_traces.resize(static_cast<size_t>(device->ordinal) + 1);
-        if (!with_traces)
+        const auto number = static_cast<size_t>(device->ordinal);
+        if (!with_traces || number >= result.device_traces.size())
             continue;
         std::lock_guard<std::mutex> guard(device->lock);
-        result.device_traces[static_cast<size_t>(device->ordinal)] = device->history.entries();
+        result.device_traces[number] = device->history.entries();
     }
     const auto convert = converter->makeConverter();
     for (auto &entries : result.device_traces)
@@ -455,6 +474,9 @@ void Allocator::releasePool(DeviceIndex ordinal, MempoolId_t id)
 {
     Device &of = device(ordinal);
     std::lock_guard<std::recursive_mutex> guard(of.pool_lock);
+    CUDAAllocator *former = former_.load(std::memory_order_acquire);
+    if (!of.pools.count(id) && former && former->initialized())
+        return former->releasePool(ordinal, id); /* a graph from before */
     PrivatePool &pool = of.pool(id);
     TORCH_CHECK(pool.use_count > 0, "releasePool: memory pool (", id.first, ", ", id.second, ") has no user");
     pool.use_count--;
@@ -496,23 +518,6 @@ bool Allocator::checkPoolLiveAllocations(DeviceIndex ordinal, MempoolId_t id,
                 found++;
             }
     return found == expected.size();
-}
-
-[[noreturn]] static void refuse_checkpoints()
-{
-    TORCH_CHECK(false,
-                "Strata has no checkpoints of private pools, which torch.compile(mode=\"reduce-overhead\") needs; "
-                "use another mode, torch.cuda.graph, or torch.cuda.make_graphed_callables");
-}
-
-std::shared_ptr<AllocatorState> Allocator::getCheckpointState(DeviceIndex, MempoolId_t)
-{
-    refuse_checkpoints();
-}
-
-CheckpointDelta Allocator::setCheckpointPoolState(DeviceIndex, std::shared_ptr<AllocatorState>)
-{
-    refuse_checkpoints();
 }
 
 } // namespace strata_torch

@@ -4,6 +4,7 @@
  *     allocate.cc free.cc a tensor's memory          streams: Tensor.record_stream, in allocator.cc and free.cc
  *     pools.cc            private pools of graphs and torch.cuda.MemPool (private_pool.* cuts their segments)
  *     statistics.cc snapshot.cc history.cc           what users see
+ *     checkpoints.cc      the state of a private pool, for torch.compile(mode="reduce-overhead")
  *     out_of_memory.cc processes.cc peers.cc         failure, other processes, other devices
  *     install.cc          the functions that Python calls
  *
@@ -46,6 +47,9 @@ class Allocator final : public CUDAAllocator
         former_ = former;
     }
     void tell_observers(DeviceIndex device, size_t bytes, size_t total, size_t free);
+
+    /* Frees a block of Strata's. False: there is none at the address. Never throws. */
+    bool free(void *address) noexcept;
 
     /* In a forked child, whose context is not the parent's: frees then do nothing. */
     static void mark_forked();
@@ -122,6 +126,7 @@ class Allocator final : public CUDAAllocator
     std::atomic<Device *> devices_[most_devices] = {}; /* written under lock_ */
     std::atomic<CUDAAllocator *> former_{nullptr};
     std::atomic<bool> initialized_{false};
+    std::atomic<int> device_count_{0};
     std::atomic<bool> enabled_{true};
     BlockMap blocks_;
 };

@@ -31,6 +31,13 @@ struct Route {
     std::function<bool(cudaStream_t)> takes;
 };
 
+/* What became of a request that may go to a private pool; neither an address nor refused: none takes it. */
+struct Routed {
+    void *address;
+    bool refused;
+    std::string reason; /* of the refusal */
+};
+
 /* Segments from the device's own stack: allocated on a stream of Strata's, which is then waited for. */
 class StackSource : public SegmentSource
 {
@@ -68,6 +75,7 @@ struct Device {
     DeviceStats stats; /* guarded by lock, like all down to the blank line */
     History history;
     double fraction = 1.0;
+    int64_t chunks_before = 0;      /* made by the pool before the counts were reset */
     std::atomic<size_t> allowed{0}; /* bytes of a stack without a pool, by the fraction; 0: all. Read without lock */
     std::vector<Block *> deferred;  /* frees that a capture holds up */
     std::atomic<size_t> deferred_count{0}; /* of these; read without lock */
@@ -98,8 +106,8 @@ struct Device {
     /* The pool that requests of the stream go to now; NULL: none. pool_lock is held. */
     PrivatePool *route(cudaStream_t stream);
 
-    /* Throws what a request throws. */
-    void *allocate_from(PrivatePool *pool, size_t bytes, cudaStream_t stream, const Context &context);
+    /* From the pool that requests of the stream go to now. */
+    Routed allocate_routed(size_t bytes, cudaStream_t stream, const Context &context);
 
     /* A block of a private pool, out of the map. */
     void free_private(Block *block);
@@ -134,6 +142,7 @@ struct Device {
     DeviceStats statistics();
     std::vector<SegmentInfo> segments();
     size_t reserved_bytes();
+    int64_t chunks_made() const; /* by the pool; 0 without one */
     void report_to_profiler(const Block &block, bool allocated);
 
     /* A named value of the stack; 0 where it has none. */

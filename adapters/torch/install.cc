@@ -15,9 +15,9 @@ STRATA_TORCH_EXPORT int strata_torch_version(void)
 }
 
 /* Puts Strata's allocator in place of PyTorch's own. Each device gets a stack at its first use: of this text, or, if it
- * is empty, a pool; below a budget with this limit, unless that is empty. `initialized`: PyTorch has initialized CUDA.
- * Returns 0, or 1 with the reason in `error`. */
-STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, const char *budget, int initialized, char *error,
+ * is empty, a pool; below a budget with this limit, unless that is empty. `device_count`: if PyTorch has
+ * initialized CUDA, else 0. Returns 0, or 1 with the reason in `error`. */
+STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, const char *budget, int device_count, char *error,
                                              size_t error_bytes)
 {
     try {
@@ -27,8 +27,8 @@ STRATA_TORCH_EXPORT int strata_torch_install(const char *stack_text, const char 
         allocator.set_stack(stack_text, budget);
         auto *former = c10::cuda::CUDACachingAllocator::allocator.load();
         allocator.set_former(former);
-        if (initialized)
-            allocator.init(1);
+        if (device_count)
+            allocator.init(device_count);
         pthread_atfork(nullptr, nullptr, Allocator::mark_forked);
         c10::cuda::CUDACachingAllocator::allocator.store(&allocator);
         c10::SetAllocator(c10::DeviceType::CUDA, &allocator, 1);

@@ -52,8 +52,13 @@ static Event segment_event(TraceEntry::Action action, const Segment &segment)
             segment.pool->id};
 }
 
-void *Device::allocate_from(PrivatePool *from, size_t bytes, cudaStream_t stream, const Context &context)
+/* The refusal is the caller's to report, without the lock. */
+Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context &context)
 {
+    std::lock_guard<std::recursive_mutex> guard(pool_lock);
+    PrivatePool *from = route(stream);
+    if (!from)
+        return {};
     if (waiting_count.load(std::memory_order_relaxed))
         free_waiting();
     Segment *made = nullptr;
@@ -61,16 +66,16 @@ void *Device::allocate_from(PrivatePool *from, size_t bytes, cudaStream_t stream
     for (unsigned attempt = 0; !block; attempt++) {
         const std::string reason = strata_last_error()->message;
         if (is_capturing(stream) || !make_room(attempt))
-            refuse(bytes, STRATA_ERROR_OUT_OF_MEMORY, reason, context);
+            return {nullptr, true, reason};
         block = from->take(bytes, stream, true, context, &made);
     }
     if (made) {
-        std::lock_guard<std::mutex> guard(lock);
+        std::lock_guard<std::mutex> stats_guard(lock);
         stats.num_device_alloc++;
         if (history.is_on())
             history.add(ordinal, segment_event(TraceEntry::Action::SEGMENT_ALLOC, *made), context);
     }
-    return enter(block, context);
+    return {enter(block, context), false, {}};
 }
 
 static void complete(Device &device, Block *block)
@@ -194,6 +199,8 @@ static size_t drop(Device &device, PrivatePool &pool, const std::vector<Segment 
 size_t Device::release_segments(MempoolId_t id)
 {
     std::lock_guard<std::recursive_mutex> guard(pool_lock);
+    if (!routes.empty() && id == MempoolId_t{0, 0})
+        return 0; /* a capture may be under way, which a wait for the device would end */
     const c10::DeviceGuard device_guard(c10::Device(c10::DeviceType::CUDA, ordinal));
     free_waiting();
     size_t bytes = 0;

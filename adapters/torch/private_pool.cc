@@ -79,12 +79,10 @@ Segment *PrivatePool::grow(size_t bytes, bool small, cudaStream_t stream, const 
     return segment.release();
 }
 
-/* The rest becomes a free block, unless it is too small to be worth it. */
-Block *PrivatePool::cut(Block *block, size_t bytes)
+/* Returns the rest, which is in no list. */
+static Block *split(Block *block, size_t bytes)
 {
     const size_t rest = block->memory.bytes - bytes;
-    if (no_split || (block->segment->small ? rest < unit : rest <= small_limit))
-        return block;
     Block *behind = new Block{};
     behind->memory = block->memory;
     behind->memory.address += bytes;
@@ -98,8 +96,46 @@ Block *PrivatePool::cut(Block *block, size_t bytes)
         behind->next->previous = behind;
     block->next = behind;
     block->memory.bytes = bytes;
-    free_blocks(block->segment->small).insert(behind);
+    return behind;
+}
+
+/* The rest becomes a free block, unless it is too small to be worth it. */
+Block *PrivatePool::cut(Block *block, size_t bytes)
+{
+    const size_t rest = block->memory.bytes - bytes;
+    if (!no_split && (block->segment->small ? rest >= unit : rest > small_limit))
+        free_blocks(block->segment->small).insert(split(block, bytes));
     return block;
+}
+
+std::vector<PoolPart> PrivatePool::parts(const Segment &segment) const
+{
+    std::vector<PoolPart> result;
+    for (const Block *block = segment.first; block; block = block->next)
+        result.push_back({block->memory.bytes, block->memory.requested, block->allocated});
+    return result;
+}
+
+std::vector<Block *> PrivatePool::restore(Segment *segment, const std::vector<PoolPart> &parts)
+{
+    std::vector<Block *> taken;
+    FreeBlocks &blocks = free_blocks(segment->small);
+    Block *block = segment->first;
+    TORCH_CHECK(!block->next && blocks.count(block), "Strata: a segment of the private pool is in use");
+    blocks.erase(block);
+    for (const PoolPart &part : parts) {
+        Block *behind = part.bytes < block->memory.bytes ? split(block, part.bytes) : nullptr;
+        block->allocated = part.allocated;
+        block->memory.requested = part.requested;
+        if (part.allocated)
+            taken.push_back(block);
+        else
+            blocks.insert(block);
+        block = behind;
+    }
+    if (block)
+        blocks.insert(block);
+    return taken;
 }
 
 Block *PrivatePool::take(size_t requested, cudaStream_t stream, bool may_grow, const Context &context, Segment **made)

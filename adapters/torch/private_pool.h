@@ -37,6 +37,12 @@ struct Segment {
     Context context;
 };
 
+/* A block of a segment, as a checkpoint remembers it. */
+struct PoolPart {
+    size_t bytes, requested;
+    bool allocated;
+};
+
 /* Where a private pool's segments come from. */
 class SegmentSource
 {
@@ -75,6 +81,11 @@ class PrivatePool
 
     /* Returns a removed segment's memory; the device has finished. */
     void drop(Segment *segment);
+
+    /* How a segment is cut; and cuts one that is wholly free in this way again. Returns the blocks that were allocated,
+     * which are not in the map. Throws c10::Error if it is not free. */
+    std::vector<PoolPart> parts(const Segment &segment) const;
+    std::vector<Block *> restore(Segment *segment, const std::vector<PoolPart> &parts);
 
     /* Freed blocks that recorded streams may still use. */
     std::vector<Block *> waiting;

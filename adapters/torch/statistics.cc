@@ -147,18 +147,26 @@ size_t Device::reserved_bytes()
     return strata_runtime_usage(runtime, &usage) == STRATA_SUCCESS ? usage.reserved_bytes : 0;
 }
 
+int64_t Device::chunks_made() const
+{
+    return pooled ? static_cast<int64_t>(value("pool.chunks.made")) : 0;
+}
+
 DeviceStats Device::statistics()
 {
     free_deferred();
     Sums sums;
     for (const SegmentInfo &segment : segments())
         sums.add(segment);
+    const int64_t made = chunks_made();
     const auto most = pooled ? static_cast<int64_t>(value("pool.reserved.watermark")) : 0;
     std::lock_guard<std::mutex> guard(lock);
     see_sums(stats, sums);
     Stat &reserved = stats.reserved_bytes[all_pools];
     reserved.peak = std::max(reserved.peak, most);
-    return stats;
+    DeviceStats result = stats;
+    result.num_device_alloc += made - chunks_before;
+    return result;
 }
 
 } // namespace strata_torch

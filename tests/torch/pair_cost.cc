@@ -1,8 +1,9 @@
-/* What an allocation and its free cost through PyTorch's class, beside Strata's own pair on the same stack:
+/* What an allocation and its free cost through PyTorch's class, beside Strata's own pair on the same stack, and beside
+ * PyTorch's own allocator:
  *
- *     pair_cost SHIM STACK     prints nanoseconds, the median of nine
+ *     pair_cost SHIM STACK     prints nanoseconds of processor time, medians of nine
  *
- * It needs PyTorch's libraries loaded, so tests/torch/run-sim starts it with a PRELOAD of them. */
+ * tests/torch/run-pair-cost builds and runs it on the simulated driver. */
 #include <algorithm>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <cstdio>
@@ -47,6 +48,7 @@ int main(int count, char **words)
         reinterpret_cast<int (*)(const char *, const char *, int, char *, size_t)>(dlsym(shim, "strata_torch_install"));
     const auto runtime_of = reinterpret_cast<void *(*)(int, char *, size_t)>(dlsym(shim, "strata_torch_runtime"));
     c10::cuda::CUDACachingAllocator::init(1);
+    auto *native = c10::cuda::CUDACachingAllocator::get();
     if (install(words[2], "", 1, error, sizeof error)) {
         fprintf(stderr, "%s\n", error);
         return 1;
@@ -65,7 +67,9 @@ int main(int count, char **words)
                 abort();
         });
         const double through = median_of([&] { c10::DataPtr pointer = allocator->allocate(bytes); });
-        printf("%8zu bytes: Strata's pair %.0f ns, through PyTorch's class %.0f ns\n", bytes, own, through);
+        const double before = median_of([&] { c10::DataPtr pointer = native->allocate(bytes); });
+        printf("%8zu bytes: Strata's pair %.0f ns, through PyTorch's class %.0f ns; PyTorch's own allocator %.0f ns\n",
+               bytes, own, through, before);
     }
     return 0;
 }

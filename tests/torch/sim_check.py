@@ -227,6 +227,87 @@ def recorded_in_a_pool():
 
 
 @check
+def checkpoints():
+    device, pool = torch.cuda.current_device(), torch.cuda.graph_pool_handle()
+    held = filled(1)
+
+    def record():
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=pool):
+            first, dropped, last = copy_of(held), copy_of(held), copy_of(held)
+            del dropped
+        return graph, first, last
+
+    graph, first, last = record()
+    addresses = first.data_ptr(), last.data_ptr()
+    state = torch._C._cuda_getCheckpointState(device, pool)
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=pool):
+        later = [copy_of(held) for _ in range(30)]
+    stale = [tensor.untyped_storage()._cdata for tensor in later]
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, {t.data_ptr() for t in (first, last, *later)}))
+    for tensor in (first, last):
+        torch._C._free_And_Remove_DeleterFn(tensor.untyped_storage()._cdata)
+    live = [torch._C._construct_storage_from_data_pointer(address, held.device, 4 * MIB) for address in addresses]
+    torch._C._cuda_setCheckpointPoolState(device, state, stale, [storage._cdata for storage in live])
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, set(addresses)))
+    agree()
+    before = torch.cuda.memory_allocated()
+    del later
+    expect(torch.cuda.memory_allocated() == before, "a stale tensor freed memory")
+    graph.replay()
+    del first, last
+    first, last = (torch.empty(0, device="cuda").set_(storage) for storage in live)
+    expect(holds(first, 1) and holds(last, 1))
+    del first, last, live, graph
+    gc.collect()
+    expect(torch._C._cuda_checkPoolLiveAllocations(device, pool, set()))
+    agree()
+
+
+ALLOCATOR = """
+#include <cuda_runtime_api.h>
+#include <stdlib.h>
+extern "C" void *take(ssize_t bytes, int device, cudaStream_t stream)
+{
+    void *address = NULL;
+    cudaMalloc(&address, bytes);
+    return address;
+}
+extern "C" void give(void *address, ssize_t bytes, int device, cudaStream_t stream)
+{
+    cudaFree(address);
+}
+"""
+
+
+@check
+def a_pool_with_an_allocator():
+    import glob
+    import tempfile
+
+    site = os.path.dirname(os.path.dirname(torch.__file__))
+    include = glob.glob(os.path.join(site, "nvidia", "*", "include", "cuda_runtime_api.h"))[0]
+    with tempfile.TemporaryDirectory() as work:
+        source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
+        with open(source, "w", encoding="ascii") as file:
+            file.write(ALLOCATOR)
+        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
+        subprocess.run(words, check=True, env=clean)
+        own = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+        pool = torch.cuda.MemPool(own.allocator())
+        with torch.cuda.use_mem_pool(pool):
+            inside = filled(4)
+        expect(holds(inside, 4))
+        agree()
+        before = torch.cuda.memory_reserved()
+        del inside, pool
+        gc.collect()
+        torch.cuda.empty_cache()
+        expect(torch.cuda.memory_reserved() <= before - 20 * MIB, before, torch.cuda.memory_reserved())
+
+
+@check
 def whole_statistics():
     import features
 
@@ -347,6 +428,19 @@ features.pools_by_size()
 assert (kept.cpu() == 5).all()
 """
 
+DEVICES = """
+import torch, strata.torch
+strata.torch.use({stack!r})
+first = torch.full((100000,), 5.0).to("cuda:0")
+assert torch.cuda.memory_allocated(1) == 0
+second = torch.full((100000,), 6.0).to("cuda:1")
+torch.cuda.current_stream(0).synchronize()
+third = first.to("cuda:1")
+assert (third.cpu() == 5).all() and (second.cpu() == 6).all()
+assert torch.cuda.memory_allocated(1) == 2 * torch.cuda.memory_allocated(0), torch.cuda.memory_allocated(1)
+assert {{segment["device"] for segment in torch.cuda.memory_snapshot()}} == {{0, 1}}
+"""
+
 SYNTAX = """
 import torch, strata.torch
 strata.torch.use(stack="pol")
@@ -358,8 +452,9 @@ except RuntimeError as error:
 """
 
 
-def run(text):
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+def run(text, **variables):
+    environment = dict(os.environ, **variables)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120, env=environment)
     expect(done.returncode == 0, done.returncode, done.stderr[-600:])
     expect("strata-sim" not in done.stderr, done.stderr[-600:])
 
@@ -381,6 +476,30 @@ def other_stacks():
             run(OTHER_STACK.format(programs=os.path.join(HERE, "programs"), stack=stack))
         except AssertionError as error:
             raise AssertionError(f"{stack}: {error}") from None
+
+
+@check
+def two_devices():
+    run(DEVICES.format(stack=None), STRATA_SIM_DEVICES="2")
+    try:
+        run(DEVICES.format(stack="pool"), STRATA_SIM_DEVICES="2")
+    except AssertionError as error:
+        expect("peers=all" in str(error), error)
+    else:
+        raise AssertionError("a pool without peers was taken for accessible")
+
+
+@check
+def running_out_in_a_pool():
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        try:
+            torch.empty(1 << 44, dtype=torch.uint8, device="cuda")
+            raise AssertionError("16 TiB were given")
+        except torch.OutOfMemoryError as error:
+            expect("Tried to allocate 16384.00 GiB" in str(error), error)
+        inside = filled(2)
+    expect(holds(inside, 2))
 
 
 @check

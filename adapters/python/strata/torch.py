@@ -48,8 +48,8 @@ def use(stack: str | None = None, *, budget: int | str | None = None, driver: st
         error = ctypes.create_string_buffer(_ERROR_BYTES)
         text = stack if stack is not None else os.environ.get("STRATA_STACK", "").strip()
         limit = "" if budget is None else str(budget)
-        initialized = int(torch.cuda.is_initialized())
-        if loaded.strata_torch_install(text.encode(), limit.encode(), initialized, error, _ERROR_BYTES):
+        devices = torch.cuda.device_count() if torch.cuda.is_initialized() else 0
+        if loaded.strata_torch_install(text.encode(), limit.encode(), devices, error, _ERROR_BYTES):
             raise RuntimeError(error.value.decode(errors="replace"))
         _loaded = loaded
 

@@ -24,20 +24,31 @@ class CompileError(RuntimeError):
 def source_folder() -> str:
     """Of the installed package, else of the checkout."""
     installed = os.path.join(HERE, "src")
-    checkout = os.path.join(HERE, "..", "..", "..", "torch")
-    for folder in (installed, checkout):
-        if os.path.exists(os.path.join(folder, "install.cc")):
-            return os.path.abspath(folder)
-    raise CompileError("the package has no sources of the shim")
+    folder = installed if os.path.exists(os.path.join(installed, "install.cc")) else _above("adapters/torch/install.cc")
+    if folder is None:
+        raise CompileError("the package has no sources of the shim")
+    return folder
+
+
+def _above(file: str) -> str | None:
+    """The folder of a file of the checkout in which this package lies."""
+    folder = HERE
+    while folder != os.path.dirname(folder):
+        folder = os.path.dirname(folder)
+        if os.path.exists(os.path.join(folder, file)):
+            return os.path.dirname(os.path.join(folder, file))
+    return None
 
 
 def strata_include() -> str:
+    checkout = _above("include/strata/runtime.h")
+    if checkout is not None:
+        return os.path.dirname(checkout)
     try:
         from strata import get_include
-
-        return get_include()
     except ImportError:
-        return os.path.abspath(os.path.join(HERE, "..", "..", "..", "..", "include"))
+        raise CompileError("Strata's headers were not found") from None
+    return get_include()
 
 
 def cuda_include(site: str | None = None) -> list[str]:
@@ -89,7 +100,7 @@ def make_stubs(folder: str) -> list[str]:
 def compile_shim(out: str, version: tuple[int, int], torch_include: str, cuda: list[str]) -> None:
     """Compiles and links a shim. Raises CompileError."""
     sources = sorted(glob.glob(os.path.join(source_folder(), "*.cc")))
-    standard = "-std=c++20" if version >= (2, 15) else "-std=c++17"
+    standard = "-std=c++20" if version >= (2, 14) else "-std=c++17"
     includes = ["-I" + strata_include()] + [word for folder in [torch_include, *cuda] for word in ("-isystem", folder)]
     with tempfile.TemporaryDirectory() as work:
         objects = [os.path.join(work, os.path.basename(source)[:-3] + ".o") for source in sources]
