@@ -147,6 +147,34 @@ static void memory_of_any_stream_is_ordered(void **state)
     unsetenv("STRATA_SIM_POLICY");
 }
 
+static void a_block_is_given_out_again_only_behind_its_last_use(void **state)
+{
+    (void)state;
+    static const char *const policies[] = {"early", "random", "late"};
+    static const char *const ways[] = {"free", "free-async", "capture", "capture-destroy"};
+    for (size_t p = 0; p < 3; p++)
+        for (size_t w = 0; w < 4; w++) {
+            setenv("STRATA_SIM_POLICY", policies[p], 1);
+            check(run_under("", text_of("reuse %s", ways[w])), 0, "0 wrong", "");
+            check(run_under("--stack async", text_of("reuse_linked %s", ways[w])), 0, "0 wrong", "");
+        }
+    unsetenv("STRATA_SIM_POLICY");
+}
+
+static void memory_of_another_device_can_be_used(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check_same("", "behaviour peer", "behaviour peer");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_pool_of_the_programs_own_is_used(void **state)
+{
+    (void)state;
+    check_same("", "behaviour own-pool", "behaviour own-pool");
+}
+
 /* ---- budgets ---- */
 
 static void a_budget_is_the_size_of_the_device(void **state)
@@ -170,6 +198,13 @@ static void memory_in_a_context_of_the_programs_own_is_passed_on_and_charged(voi
     check_same("", "behaviour context", "behaviour context");
     check(run_under("--budget 100MiB --report", "behaviour context"), 0, "32 MiB less free, byte 9\ntoo much gave 2\n",
           "linear:");
+}
+
+static void a_budget_is_given_back_with_the_context_that_used_it(void **state)
+{
+    (void)state;
+    check(run_under("--budget 100MiB", "behaviour contexts"), 0, " 0 0 0 0 0 0 0 0\n", "");
+    check(run_under("--budget 100MiB --report", "behaviour reset-handle"), 0, "memory after the reset", "served: 4");
 }
 
 static void a_shared_budget_counts_for_both_processes(void **state)
@@ -249,6 +284,35 @@ static void a_report_can_go_to_a_file(void **state)
     assert_string_equal(result->err, "");
     read_whole(path, text);
     assert_non_null(strstr(text, "allocations: 65"));
+    unlink(path);
+    free(result);
+}
+
+static size_t count_of(const char *text, const char *part)
+{
+    size_t count = 0;
+    for (; (text = strstr(text, part)); text++)
+        count++;
+    return count;
+}
+
+static void a_forked_child_reports_nothing(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--report", "behaviour fork");
+    assert_int_equal(count_of(result->err, "process: "), 1);
+    free(result);
+}
+
+static void a_report_does_not_go_into_a_file_of_the_programs(void **state)
+{
+    (void)state;
+    char path[64], text[OUTPUT_LIMIT];
+    outcome *result = run_under("--report", "behaviour closed");
+    assert_int_equal(sscanf(result->out, "%63s", path), 1);
+    read_whole(path, text);
+    assert_string_equal(text, "");
+    assert_int_equal(count_of(result->err, "process: "), 1);
     unlink(path);
     free(result);
 }
@@ -392,6 +456,19 @@ static void without_a_driver_its_names_are_not_found(void **state)
     check(run_under("", "without_driver"), 0, "dlsym: nothing\ndlvsym: nothing\nnvml: nothing\nothers: found\n", "");
 }
 
+static void a_sanitized_program_starts(void **state)
+{
+    (void)state;
+    if (access(text_of("%s/hello_thread", folder), X_OK) != 0)
+        skip();
+    outcome *bare = run_bare("hello_thread");
+    const bool works = bare->status == 0; /* not with all kernels' random addresses */
+    free(bare);
+    if (!works)
+        skip();
+    check(run_under("", "hello_thread"), 0, "hello", "");
+}
+
 /* ---- processes ---- */
 
 static void exit_status_and_signals_pass_through(void **state)
@@ -471,6 +548,8 @@ static void bad_usage_says_what_to_do(void **state)
     check(run_under("--budget 1GiB --stack budget(limit=2GiB),pool", "/bin/true"), 2, "", "say it in one place");
     check(run("exec --driver /no/such/lib.so -- /bin/true"), 2, "", "no file");
     check(run("exec --driver /bin/true -- /bin/true"), 2, "", "give /bin/true that name");
+    check(run_under("--children --log x.slog", "/bin/true"), 2, "", "put %p, the process, into the name");
+    check(run_under("--children --output x", "/bin/true"), 2, "", "put %p, the process, into the name");
     check(run_under("--mode fast", "/bin/true"), 2, "", "expected sanitizer or normal");
 }
 
@@ -484,15 +563,21 @@ int main(void)
         cmocka_unit_test(a_call_without_a_context_fails_as_without),
         cmocka_unit_test(a_child_hears_what_it_would_without),
         cmocka_unit_test(memory_of_any_stream_is_ordered),
+        cmocka_unit_test(a_block_is_given_out_again_only_behind_its_last_use),
+        cmocka_unit_test(memory_of_another_device_can_be_used),
+        cmocka_unit_test(a_pool_of_the_programs_own_is_used),
         cmocka_unit_test(a_budget_is_the_size_of_the_device),
         cmocka_unit_test(a_request_over_the_budget_is_out_of_memory_and_the_program_goes_on),
         cmocka_unit_test(memory_in_a_context_of_the_programs_own_is_passed_on_and_charged),
+        cmocka_unit_test(a_budget_is_given_back_with_the_context_that_used_it),
         cmocka_unit_test(a_shared_budget_counts_for_both_processes),
         cmocka_unit_test(without_its_stack_a_program_goes_on_or_is_refused_memory),
         cmocka_unit_test(a_log_can_be_read),
         cmocka_unit_test(a_guard_finds_what_the_program_overwrote),
         cmocka_unit_test(a_report_names_libraries_and_what_is_left),
         cmocka_unit_test(a_report_can_go_to_a_file),
+        cmocka_unit_test(a_forked_child_reports_nothing),
+        cmocka_unit_test(a_report_does_not_go_into_a_file_of_the_programs),
         cmocka_unit_test(a_running_program_can_be_looked_at),
         cmocka_unit_test(a_signal_asks_for_a_report),
         cmocka_unit_test(a_library_bound_past_the_hooks_is_named),
@@ -502,6 +587,7 @@ int main(void)
         cmocka_unit_test(another_preloaded_library_works_beside),
         cmocka_unit_test(rtld_next_means_behind_the_caller),
         cmocka_unit_test(without_a_driver_its_names_are_not_found),
+        cmocka_unit_test(a_sanitized_program_starts),
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),

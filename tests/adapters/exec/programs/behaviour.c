@@ -75,6 +75,87 @@ static void call_without_a_context(void)
            DRIVER(cuMemGetInfo)(&free_bytes, &total));
 }
 
+static CUdeviceptr take(size_t bytes)
+{
+    CUdeviceptr block = 0;
+    printf(" %d", DRIVER(cuMemAlloc)(&block, bytes));
+    return block;
+}
+
+/* What belongs to a context ends with it: also its part of a budget. */
+static void end_contexts_with_their_memory(void)
+{
+    CUcontext context;
+    for (int i = 0; i < 4; i++) {
+        CHECK(DRIVER(cuCtxCreate)(&context, 0, 0));
+        take(60 * MIB);
+        CHECK(DRIVER(cuCtxDestroy)(context));
+    }
+    for (int i = 0; i < 4; i++) {
+        CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+        CHECK(DRIVER(cuCtxSetCurrent)(context));
+        take(60 * MIB);
+        CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+        if (i == 0) /* that of begin(), too */
+            CHECK(DRIVER(cuDevicePrimaryCtxRelease)(0));
+    }
+    printf("\n");
+}
+
+/* Physical memory outlives the context, and a capture does not. */
+static void reset_with_a_handle_and_a_capture(void)
+{
+    const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                            .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemGenericAllocationHandle handle;
+    CUstream stream;
+    CUcontext context;
+    CUdeviceptr block;
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuMemCreate)(&handle, 32 * MIB, &properties, 0));
+    CHECK(DRIVER(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING));
+    CHECK(DRIVER(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    CHECK(DRIVER(cuDevicePrimaryCtxReset)(0));
+    CHECK(DRIVER(cuMemRelease)(handle));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&context, 0));
+    CHECK(DRIVER(cuCtxSetCurrent)(context));
+    for (int i = 0; i < 3; i++)
+        CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("memory after the reset\n");
+}
+
+static void use_a_pool_of_its_own(void)
+{
+    const CUmemPoolProps properties = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                       .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemoryPool pool;
+    CUdeviceptr block;
+    cuuint64_t used = 0;
+    CHECK(DRIVER(cuMemPoolCreate)(&pool, &properties));
+    CHECK(DRIVER(cuDeviceSetMemPool)(0, pool));
+    CHECK(DRIVER(cuMemAllocAsync)(&block, 4 * MIB, 0));
+    CHECK(DRIVER(cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used));
+    printf("%llu bytes of its pool\n", (unsigned long long)used);
+    CHECK(DRIVER(cuMemFreeAsync)(block, 0));
+}
+
+static void use_memory_of_a_peer(void)
+{
+    CUcontext first, second;
+    CUdeviceptr block;
+    unsigned char byte = 0;
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&first, 0));
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    CHECK(DRIVER(cuDevicePrimaryCtxRetain)(&second, 1));
+    CHECK(DRIVER(cuCtxSetCurrent)(second));
+    CHECK(DRIVER(cuCtxEnablePeerAccess)(first, 0));
+    CHECK(DRIVER(cuMemsetD8)(block, 5, MIB));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(DRIVER(cuMemcpyDtoH)(&byte, block + MIB - 1, 1));
+    printf("the other device's bytes: %d\n", byte);
+    CHECK(DRIVER(cuMemFree)(block));
+}
+
 /* ---- processes ---- */
 
 static int ask_as_child(void)
@@ -96,6 +177,18 @@ static void fork_with_a_driver(void)
     waitpid(child, &status, 0);
     printf("the child's memory: %s\n", WIFEXITED(status) && WEXITSTATUS(status) ? "refused" : "given");
     CHECK(DRIVER(cuMemFree)(block));
+}
+
+/* What was standard error becomes a file of the program's. */
+static void close_standard_error(void)
+{
+    CUdeviceptr block;
+    char path[] = "/tmp/strata-exec-closed-XXXXXX";
+    close(STDERR_FILENO);
+    const int file = mkstemp(path);
+    CHECK(file != STDERR_FILENO);
+    CHECK(DRIVER(cuMemAlloc)(&block, MIB));
+    printf("%s\n", path);
 }
 
 /* ---- a program that goes on ---- */
@@ -156,6 +249,11 @@ static const struct {
     {"fork", fork_with_a_driver},
     {"overrun", write_past_the_end},
     {"hold", hold_memory},
+    {"contexts", end_contexts_with_their_memory},
+    {"reset-handle", reset_with_a_handle_and_a_capture},
+    {"own-pool", use_a_pool_of_its_own},
+    {"peer", use_memory_of_a_peer},
+    {"closed", close_standard_error},
     {"leak", keep_memory},
     {"refused", ask_until_refused},
 };
