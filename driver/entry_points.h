@@ -36,7 +36,7 @@
     X(REQUIRED, DevicePrimaryCtxRelease, 11000, (CUdevice device), (device))                                                       \
     X(OPTIONAL, DevicePrimaryCtxReset, 11000, (CUdevice device), (device))                                                         \
     X(OPTIONAL, DevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned *flags, int *active), (device, flags, active))          \
-    X(REQUIRED, CtxGetDevice, 2000, (CUdevice *device), (device))                                                                  \
+    X(OPTIONAL, CtxGetDevice, 2000, (CUdevice *device), (device))                                                                  \
     X(REQUIRED, CtxGetCurrent, 4000, (CUcontext *context), (context))                                                              \
     X(OPTIONAL, CtxFromGreenCtx, 12040, (CUcontext *context, CUgreenCtx green), (context, green))                                  \
     X(OPTIONAL, CtxGetId, 12000, (CUcontext context, unsigned long long *id), (context, id))                                       \

@@ -44,6 +44,8 @@ static strata_status device_of_other(CUcontext context, int *ordinal)
 {
     CUdevice handle, other;
     strata_driver_facts driver;
+    if (!strata_cu.CtxGetDevice)
+        return refuse_context();
     const CUresult result = strata_cu.CtxGetDevice(&handle);
     if (result != CUDA_SUCCESS)
         return strata_fail_driver(result, "cuCtxGetDevice", "finding the device of the current context");
