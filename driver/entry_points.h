@@ -38,7 +38,6 @@
     X(OPTIONAL, DevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned *flags, int *active), (device, flags, active))          \
     X(OPTIONAL, CtxGetDevice, 2000, (CUdevice *device), (device))                                                                  \
     X(REQUIRED, CtxGetCurrent, 4000, (CUcontext *context), (context))                                                              \
-    X(OPTIONAL, CtxFromGreenCtx, 12040, (CUcontext *context, CUgreenCtx green), (context, green))                                  \
     X(OPTIONAL, CtxGetId, 12000, (CUcontext context, unsigned long long *id), (context, id))                                       \
     X(REQUIRED, CtxSetCurrent, 4000, (CUcontext context), (context))                                                               \
     X(OPTIONAL, CtxPushCurrent, 4000, (CUcontext context), (context))                                                              \

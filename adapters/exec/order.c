@@ -101,21 +101,28 @@ static void wait_for_event(CUstream stream, void *data)
     strata_cu.EventSynchronize((CUevent)data);
 }
 
-static bool announce(exec_device *device)
+/* Of the legacy stream. False: a capture bars it, or the driver refuses. */
+static bool record_event(exec_device *device)
 {
     if (!device->event && strata_cu.EventCreate(&device->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         return false;
-    if (legacy_is_barred() || strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) != CUDA_SUCCESS)
+    return !legacy_is_barred() && strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+}
+
+static bool announce(exec_device *device)
+{
+    if (!record_event(device))
         return false;
     exec_streams_visit(device->context, wait_for_event, device->event);
     return true;
 }
 
-/* Whether all streams come after what the legacy stream waits for. A wait that it got with an allocation counts only
- * for non-blocking streams: what blocking ones did before a free came before the publication that followed the free. */
+/* Whether all streams come after what the legacy stream waits for. What it got with this allocation, a wait or the
+ * memory itself (async), counts only for non-blocking streams: blocking ones wait for the legacy stream anyhow, and
+ * what they did before a free came before the publication that followed the free. */
 static bool is_published(const exec_device *device, uint64_t frees)
 {
-    return frees == 0 || (atomic_load(&device->published) >= frees && !exec_streams_any());
+    return atomic_load(&device->published) >= frees && !exec_streams_any();
 }
 
 /* A thread that finds a publication begun by another one waits until it is made. */
@@ -138,15 +145,16 @@ bool exec_order_publish(exec_device *device)
     return published;
 }
 
+/* There may have been no publication yet, as there was no stream that needed it. */
 void exec_order_new_stream(exec_device *device, CUstream stream)
 {
     exec_scope scope;
     pthread_mutex_lock(&device->publishing);
-    if (device->event) {
-        enter(device, &scope);
+    enter(device, &scope);
+    (void)record_event(device); /* if a capture bars the legacy stream, nothing new was given out since the last one */
+    if (device->event)
         wait_for_event(stream, device->event);
-        leave(device, &scope);
-    }
+    leave(device, &scope);
     pthread_mutex_unlock(&device->publishing);
 }
 

@@ -2,10 +2,14 @@
  *
  * A stream's handle is good until cuStreamDestroy, which comes here first and waits for every thread that uses the
  * handles. */
+#define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"
 #include "driver/driver.h"
+
+#include <dlfcn.h>
+#include <string.h>
 
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
@@ -164,16 +168,28 @@ static CUresult created(CUresult result, const CUstream *stream, unsigned flags)
     return device ? notice_new(device, *stream, current_context()) : result;
 }
 
+/* The context of a green context. NULL: the driver has no such function, or no such context. */
+static CUcontext context_of_green(CUgreenCtx green)
+{
+    CUcontext context = NULL;
+    CUresult (*get)(CUcontext *, CUgreenCtx);
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = library ? exec_loader_dlsym(library, "cuCtxFromGreenCtx") : NULL;
+    memcpy(&get, &found, sizeof get);
+    if (get && get(&context, green) != CUDA_SUCCESS)
+        context = NULL;
+    if (library)
+        dlclose(library);
+    return context;
+}
+
 /* A green context is a part of the primary one's device, and uses its memory. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
     __typeof__(&cuGreenCtxStreamCreate) real = EXEC_REAL(cuGreenCtxStreamCreate);
     const CUresult result = real ? real(stream, green, flags, priority) : CUDA_ERROR_NOT_FOUND;
-    CUcontext context;
-    exec_device *device = NULL;
-    if (result == CUDA_SUCCESS && exec_open_driver() && strata_cu.CtxFromGreenCtx &&
-        strata_cu.CtxFromGreenCtx(&context, green) == CUDA_SUCCESS)
-        device = exec_device_of(context);
+    const CUcontext context = result == CUDA_SUCCESS ? context_of_green(green) : NULL;
+    exec_device *device = context ? exec_device_of(context) : NULL;
     return device ? notice_new(device, *stream, context) : result;
 }
 

@@ -9,15 +9,15 @@
 #define CALLS(X)                                                           \
     X(cuInit, cuInit, 2000)                                                \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000)            \
-    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000)    \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, 11000)      \
     X(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2, 11000)          \
     X(cuCtxCreate, cuCtxCreate_v2, 3020)                                   \
     X(cuCtxDestroy, cuCtxDestroy_v2, 4000)                                 \
-    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)               \
-    X(cuDeviceGetCount, cuDeviceGetCount, 2000)                         \
-    X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                    \
-    X(cuMemPoolCreate, cuMemPoolCreate, 11020)                          \
-    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)              \
+    X(cuCtxEnablePeerAccess, cuCtxEnablePeerAccess, 4000)                  \
+    X(cuDeviceGetCount, cuDeviceGetCount, 2000)                            \
+    X(cuDeviceSetMemPool, cuDeviceSetMemPool, 11020)                       \
+    X(cuMemPoolCreate, cuMemPoolCreate, 11020)                             \
+    X(cuMemPoolGetAttribute, cuMemPoolGetAttribute, 11020)                 \
     X(cuCtxSetCurrent, cuCtxSetCurrent, 4000)                              \
     X(cuCtxSynchronize, cuCtxSynchronize, 2000)                            \
     X(cuDeviceTotalMem, cuDeviceTotalMem_v2, 3020)                         \
