@@ -7,7 +7,6 @@
 #include "adapters/exec/hooks.h"
 
 #include <link.h>
-#include <string.h>
 
 #if defined __x86_64__
 #define SLOT_TYPE(info) ELF64_R_TYPE(info)
@@ -75,8 +74,7 @@ static bool is_past_hook(const struct dl_phdr_info *object, const object_tables 
     if (hook == EXEC_HOOK_COUNT)
         return false;
     const ElfW(Addr) bound = *(const ElfW(Addr) *)(object->dlpi_addr + relocation->r_offset);
-    ElfW(Addr) own;
-    memcpy(&own, &exec_hook_rows[hook].hook, sizeof own);
+    const ElfW(Addr) own = (ElfW(Addr))(uintptr_t)exec_hook_function(hook);
     return bound && bound != own && !lies_in(object, bound);
 }
 

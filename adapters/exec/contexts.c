@@ -8,8 +8,17 @@ static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does 
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
+    if (!exec_captures_under_way())
+        exec_free_kept_back();
     exec_passed_forget(context);
     exec_device_context_ended();
+}
+
+void exec_device_was_reset(int ordinal)
+{
+    const CUcontext context = exec_device_give_up(ordinal);
+    if (context)
+        context_ended(context);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context)

@@ -53,9 +53,9 @@ static bool find_driver(char path[PATH_MAX])
     struct link_map *object = NULL;
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD), *address = NULL;
     const char *name = library && dlinfo(library, RTLD_DI_LINKMAP, &object) == 0 ? object->l_name : NULL;
-    const exec_function real = name ? NULL : exec_hook_real(EXEC_HOOK_cuGetProcAddress_v2);
-    memcpy(&address, &real, sizeof address);
-    if (real && dladdr(address, &where))
+    if (!name)
+        address = exec_hook_real(EXEC_HOOK_cuGetProcAddress_v2);
+    if (address && dladdr(address, &where))
         name = where.dli_fname;
     const bool found = name && strata_driver_path_from_start(name, path);
     if (library)
@@ -74,6 +74,16 @@ static void say_closed(const strata_driver_failure *failure)
                                                : "; the program goes on without a stack");
 }
 
+static void (*when_open)(void); /* written before other threads are there */
+static pthread_once_t opened = PTHREAD_ONCE_INIT;
+
+void exec_on_driver_open(void (*call)(void))
+{
+    when_open = call;
+    if (strata_driver_is_open())
+        pthread_once(&opened, call);
+}
+
 bool exec_open_driver(void)
 {
     strata_driver_failure failure = {0};
@@ -87,7 +97,8 @@ bool exec_open_driver(void)
         say_closed(&failure);
         return false;
     }
-    exec_report_arrange();
+    if (when_open)
+        pthread_once(&opened, when_open);
     return true;
 }
 
@@ -267,14 +278,13 @@ static void drop_block(const strata_block *block, void *runtime)
 /* The blocks went with the context. The runtime stays, unused: other threads may be in it, and charges may be its
  * budget's.
  */
-void exec_device_was_reset(int ordinal)
+CUcontext exec_device_give_up(int ordinal)
 {
     exec_device *device = ordinal >= 0 && ordinal < EXEC_DEVICES ? exec_device_at((size_t)ordinal) : NULL;
     if (!device)
-        return;
+        return NULL;
     strata_error_suppress_begin();
     strata_device_check(ordinal);
-    exec_streams_forget(device->context);
     pthread_mutex_lock(&starting);
     atomic_store(&device->state, EXEC_DEVICE_NONE);
     atomic_fetch_add(&changes, 1);
@@ -284,6 +294,6 @@ void exec_device_was_reset(int ordinal)
     device->event = NULL;
     atomic_store(&device->published, atomic_load(&device->frees));
     pthread_mutex_unlock(&device->publishing);
-    exec_passed_forget(device->context);
     strata_error_suppress_end(false);
+    return device->context;
 }

@@ -4,26 +4,33 @@
  * make, end or report memory come here (hooks.h). What a stack can give comes from a runtime of its own for each
  * device; what it cannot give is passed on to the driver, counted, and charged to the stack's budget.
  *
- *   memory.c   linear memory: cuMemAlloc, cuMemAllocAsync, their frees
- *   order.c    memory that any stream may use at once, without a wait on the host
- *   streams.c  the program's streams, and its captures under way
- *   contexts.c the ends of contexts
- *   passed.c   what is passed on: how much of what, and its charge
- *   other.c    the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
- *   mappings.c physical memory that the program maps
- *   callers.c  which library asked
- *   truth.c    what the program is told about memory
- *   device.c   a runtime for each device
- *   start.c    settings, which the launcher leaves in the environment
- *   report.c   what happened, at the end
- *   live.c     the same while the program runs
+ *   begin.c        before the program begins
+ *   settings.c     what the launcher asks for, from the environment; what is counted
+ *   loader.c       the loader's own dlsym, and this library's symbols
+ *   hooks.c        the table of hooks, and the real functions
+ *   lookup.c       the hooks of dlsym and dlvsym
+ *   proc_address.c the hooks of cuGetProcAddress
+ *   memory.c       linear memory: cuMemAlloc, cuMemAllocAsync, their frees
+ *   frees.c        frees for every stream, which wait for captures
+ *   order.c        memory that any stream may use at once, without a wait on the host
+ *   streams.c      the hooks of streams and captures; noticed.c keeps them
+ *   contexts.c     the ends of contexts
+ *   passed.c       what is passed on: how much of what, and its charge
+ *   other.c        the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
+ *   mappings.c     physical memory that the program maps
+ *   truth.c        what the program is told about memory
+ *   callers.c      which library asked
+ *   device.c       a runtime for each device
+ *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
  *
- * Locks, outermost first: device.c's, a device's `publishing`, streams.c's, mappings.c's, passed.c's, callers.c's.
- * Strata's own locks are inside all of them. */
+ * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
+ * callers.c's. Strata's own locks are inside all of them. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
 #include "adapters/exec/hooks.h"
+#include "adapters/exec/loader.h"
+#include "adapters/exec/settings.h"
 
 #include <strata/budget.h>
 #include <strata/runtime.h>
@@ -33,36 +40,6 @@
 #include <stdint.h>
 
 #define EXEC_EXPORT __attribute__((visibility("default")))
-
-/* ---- settings (start.c) ---- */
-
-typedef enum exec_report_form {
-    EXEC_REPORT_NONE = 0,
-    EXEC_REPORT_TEXT,
-    EXEC_REPORT_JSON,
-} exec_report_form;
-
-/* From the environment, written once. Names as in start.c. */
-typedef struct exec_settings {
-    char stack[4096];
-    uint64_t budget;   /* bytes; 0: none, or a share of the device */
-    double share;      /* of the device, per cent; 0: none */
-    char output[4096]; /* the report's file; empty: standard error */
-    exec_report_form report;
-    bool charged; /* the stack has a budget */
-    bool fail_closed;
-} exec_settings;
-extern exec_settings exec_settings_now;
-
-/* Whether this process is the one that the launcher became, or children are asked for, too. Any thread; no lock, no
- * host memory. */
-bool exec_is_wanted(void);
-
-/* Before they are needed by code that may run before this library's constructor. Any thread. */
-void exec_read_settings(void);
-
-/* Writes a line to standard error, behind "strata exec: ". */
-void exec_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- devices (device.c) ---- */
 
@@ -98,6 +75,9 @@ typedef struct exec_here {
     bool refused;        /* memory is refused: the stack could not be built, and the program must not run without */
 } exec_here;
 
+/* `call` is called once, when the driver is open: at once if it is. Before other threads are there. */
+void exec_on_driver_open(void (*call)(void));
+
 /* Opens the program's driver for Strata. False: there is none, or this process is not wanted. Any thread. */
 bool exec_open_driver(void);
 
@@ -120,7 +100,11 @@ exec_device *exec_device_at(size_t i);
 /* A context has ended: another one may have its handle. */
 void exec_device_context_ended(void);
 
-/* After the primary context of a device was reset: its runtime is given up, and the next request begins anew. */
+/* The primary context of a device was reset: its runtime is given up, and the next request begins anew. Returns the
+ * context that was; NULL: the device had no stack. */
+CUcontext exec_device_give_up(int ordinal);
+
+/* As above, with the streams and the passed memory of the context (contexts.c). */
 void exec_device_was_reset(int ordinal);
 
 /* The driver's result for the status of a call that has just failed. */
@@ -161,7 +145,7 @@ void exec_order_last_word(exec_device *device, CUstream stream);
 void exec_order_before_capture(exec_device *device);
 void exec_order_after_capture(exec_device *device);
 
-/* ---- streams (streams.c) ---- */
+/* ---- streams and captures under way (noticed.c) ---- */
 
 /* Whether a stream was ever noticed. */
 bool exec_streams_any(void);
@@ -169,13 +153,33 @@ bool exec_streams_any(void);
 /* Calls visit for each stream of the context that does not wait for the legacy stream, while none can be destroyed. */
 void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data);
 
+/* Notices a stream that was made in the context `own`, on the device with the primary context. False without host
+ * memory: then it cannot be used safely. */
+bool exec_stream_notice(CUstream stream, CUcontext primary, CUcontext own);
+void exec_stream_forget(CUstream stream);
+
+/* The primary context of a noticed stream's device. NULL: it was not noticed. */
+CUcontext exec_stream_context(CUstream stream);
+
+/* A capture begins, in the thread's context `own`, or has ended; true: it was the last one. */
+void exec_capture_note(CUstream stream, CUcontext own);
+bool exec_capture_forget(CUstream stream);
+
 /* The context is gone, and its streams with it. */
 void exec_streams_forget(CUcontext context);
 
 /* Whether any stream is being captured. */
 bool exec_captures_under_way(void);
 
-/* No stream is captured any more: makes the frees that were kept back (memory.c). */
+/* ---- frees for every stream (frees.c) ---- */
+
+/* Frees a block, or keeps the free back while a stream is captured. */
+CUresult exec_free_block(exec_device *device, const strata_block *block);
+
+/* Whether the free of the block at an address is kept back: then it is free for the program. */
+bool exec_is_kept_back(CUdeviceptr address);
+
+/* No stream is captured any more: makes the frees that were kept back. */
 void exec_free_kept_back(void);
 
 /* ---- passed on (passed.c) ---- */
@@ -234,17 +238,6 @@ void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data);
 
 /* ---- report (report.c) ---- */
 
-/* What is counted besides. Any thread, relaxed. */
-typedef struct exec_counts {
-    _Atomic uint64_t served, served_async, refused, bad_frees, late_waits;
-} exec_counts;
-extern exec_counts exec_counts_now;
-
-static inline void exec_count(_Atomic uint64_t *count)
-{
-    atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
-}
-
 void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data);
 
 /* At the start: the report goes to the file that standard error is now. */
@@ -255,8 +248,5 @@ void exec_report_now(void);
 
 /* Answers SIGUSR1 and `strata top` from now on (live.c). Once. */
 void exec_live_start(void);
-
-/* Arranges for the report at the program's end, once. After the driver was opened, so that it comes before its end. */
-void exec_report_arrange(void);
 
 #endif

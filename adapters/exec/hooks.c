@@ -1,54 +1,53 @@
-/* The table of hooks. */
+/* The table of hooks, and the real functions behind them. */
 #define _GNU_SOURCE
 #include "adapters/exec/hooks.h"
 
-#include "adapters/exec/exec.h"
+#include "adapters/exec/loader.h"
+#include "adapters/exec/settings.h"
 
 #include <dlfcn.h>
 #include <stdatomic.h>
-#include <string.h>
 
 const exec_hook_row exec_hook_rows[EXEC_HOOK_COUNT] = {
-#define EXEC_HOOK_ROW(symbol, base, version, per_thread) {#symbol, base, version, per_thread, (exec_function)&symbol},
+#define EXEC_HOOK_ROW(symbol, base, version, per_thread) {#symbol, base, version, per_thread},
     EXEC_HOOKS(EXEC_HOOK_ROW)
 #undef EXEC_HOOK_ROW
 };
 
-static _Atomic(exec_function) reals[EXEC_HOOK_COUNT]; /* set once; any thread */
-
-/* Without strcmp, which a sanitizer replaces: it may look symbols up before it can be called. */
-static bool is_same(const char *a, const char *b)
-{
-    while (*a && *a == *b) {
-        a++;
-        b++;
-    }
-    return *a == *b;
-}
+static _Atomic(void *) reals[EXEC_HOOK_COUNT]; /* set once; any thread */
+static _Atomic(void *) hooks[EXEC_HOOK_COUNT]; /* set by whichever thread comes first, all to the same */
 
 exec_hook exec_hook_find(const char *symbol)
 {
     if (!(symbol[0] == 'c' && symbol[1] == 'u') && !(symbol[0] == 'n' && symbol[1] == 'v'))
         return EXEC_HOOK_COUNT;
     for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++)
-        if (is_same(exec_hook_rows[i].symbol, symbol))
+        if (exec_is_same(exec_hook_rows[i].symbol, symbol))
             return exec_is_wanted() ? i : EXEC_HOOK_COUNT;
     return EXEC_HOOK_COUNT;
 }
 
+void *exec_hook_function(exec_hook hook)
+{
+    void *function = atomic_load_explicit(&hooks[hook], memory_order_acquire);
+    if (!function) {
+        function = exec_own_symbol(exec_hook_rows[hook].symbol);
+        atomic_store_explicit(&hooks[hook], function, memory_order_release);
+    }
+    return function;
+}
+
 /* The function's library is not unloaded any more: the hook goes on calling it. */
-static void keep_loaded(exec_function real)
+static void keep_loaded(const void *real)
 {
     Dl_info where;
-    void *address;
-    memcpy(&address, &real, sizeof address);
-    if (dladdr(address, &where) && where.dli_fname)
+    if (dladdr(real, &where) && where.dli_fname)
         (void)dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
-bool exec_hook_found(exec_hook hook, exec_function real)
+bool exec_hook_found(exec_hook hook, void *real)
 {
-    exec_function first = NULL;
+    void *first = NULL;
     if (!atomic_compare_exchange_strong(&reals[hook], &first, real))
         return first == real;
     keep_loaded(real);
@@ -71,15 +70,13 @@ static void *look_behind(exec_hook hook)
     return real;
 }
 
-exec_function exec_hook_real(exec_hook hook)
+void *exec_hook_real(exec_hook hook)
 {
-    exec_function real = atomic_load_explicit(&reals[hook], memory_order_acquire);
+    void *real = atomic_load_explicit(&reals[hook], memory_order_acquire);
     if (__builtin_expect(real != NULL, 1))
         return real;
-    void *found = look_behind(hook);
-    if (!found)
-        return NULL;
-    memcpy(&real, &found, sizeof real);
-    exec_hook_found(hook, real);
+    real = look_behind(hook);
+    if (real)
+        exec_hook_found(hook, real);
     return real;
 }

@@ -14,6 +14,7 @@
 #include <cuda.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* X(symbol, base, version, per_thread): the name that libcuda exports; the name and the CUDA version by which
  * cuGetProcAddress finds the same function; whether stream 0 is the calling thread's default stream. */
@@ -76,14 +77,11 @@ typedef enum exec_hook {
         EXEC_HOOK_COUNT
 } exec_hook;
 
-typedef void (*exec_function)(void);
-
 typedef struct exec_hook_row {
     const char *symbol;
     const char *base; /* NULL: not the driver's */
     int version;
     bool per_thread;
-    exec_function hook;
 } exec_hook_row;
 extern const exec_hook_row exec_hook_rows[EXEC_HOOK_COUNT];
 
@@ -91,24 +89,20 @@ extern const exec_hook_row exec_hook_rows[EXEC_HOOK_COUNT];
  * host memory. */
 exec_hook exec_hook_find(const char *symbol);
 
+/* The hook itself: what this library exports under the symbol. */
+void *exec_hook_function(exec_hook hook);
+
 /* Remembers the real function that a look-up of the program has found, the first one. False: another one is the real
  * function already. That is the driver behind a library that stands in front of it, and is not to be hooked: the hook
  * would call the library in front. Any thread. */
-bool exec_hook_found(exec_hook hook, exec_function real);
+bool exec_hook_found(exec_hook hook, void *real);
 
 /* The real function: the first that was found; else the one that follows this library in the loader's order, or that
  * a loaded libcuda has. NULL: there is none. Any thread. */
-exec_function exec_hook_real(exec_hook hook);
+void *exec_hook_real(exec_hook hook);
 
 /* The real function by the hook's symbol, to be called like it. */
-#define EXEC_REAL(symbol) ((__typeof__(&symbol))exec_hook_real(EXEC_HOOK_##symbol))
-
-/* ---- the loader's own functions (lookup.c) ---- */
-
-void *exec_loader_dlsym(void *handle, const char *name);
-
-/* Whether an address lies in this library. */
-bool exec_is_own_code(const void *address);
+#define EXEC_REAL(symbol) ((__typeof__(&symbol))(uintptr_t)exec_hook_real(EXEC_HOOK_##symbol))
 
 /* ---- NVML, of which no header is needed ---- */
 

@@ -1,8 +1,6 @@
 /* Linear memory: from the stack where it can serve, else from the driver. */
 #include "adapters/exec/exec.h"
 
-#include "core/base/error.h"
-#include "core/base/host_memory.h"
 #include "driver/driver.h"
 
 #include <strata/info.h>
@@ -145,26 +143,6 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t bytes
 
 /* ---- frees ---- */
 
-/* Frees during captures. The address is free for the program: another free of it is one too many. */
-typedef struct kept_back {
-    exec_device *device;
-    strata_block block;
-    struct kept_back *next;
-} kept_back;
-
-static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
-static kept_back *kept; /* guarded by `keeping` */
-
-static bool is_kept_back(CUdeviceptr address)
-{
-    pthread_mutex_lock(&keeping);
-    const kept_back *entry = kept;
-    while (entry && entry->block.address != address)
-        entry = entry->next;
-    pthread_mutex_unlock(&keeping);
-    return entry != NULL;
-}
-
 /* Whether an address that no live block and no passed memory has lies in physical memory of the stack's. The driver
  * would take that apart. The program's own mappings are its own. */
 static bool is_held(CUdeviceptr address)
@@ -182,49 +160,12 @@ static bool is_held(CUdeviceptr address)
 /* True: *result answers the free; false: it is the driver's. */
 static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
 {
-    const bool inside = owner && (block->address != address || is_kept_back(address));
+    const bool inside = owner && (block->address != address || exec_is_kept_back(address));
     if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
         return false;
     exec_count(&exec_counts_now.bad_frees);
     *result = CUDA_ERROR_INVALID_VALUE;
     return true;
-}
-
-static CUresult free_now(exec_device *device, const strata_block *block)
-{
-    exec_order_free(device, block);
-    exec_order_count_free(device);
-    return exec_result_of(strata_runtime_deallocate_on(device->runtime, block, CU_STREAM_LEGACY));
-}
-
-/* False without host memory. */
-static bool keep_back(exec_device *device, const strata_block *block)
-{
-    kept_back *entry = strata_host_zalloc(sizeof *entry);
-    if (!entry)
-        return false;
-    *entry = (kept_back){.device = device, .block = *block};
-    pthread_mutex_lock(&keeping);
-    entry->next = kept;
-    kept = entry;
-    pthread_mutex_unlock(&keeping);
-    return true;
-}
-
-void exec_free_kept_back(void)
-{
-    pthread_mutex_lock(&keeping);
-    kept_back *entry = kept;
-    kept = NULL;
-    pthread_mutex_unlock(&keeping);
-    while (entry) {
-        kept_back *next = entry->next;
-        strata_error_suppress_begin();
-        free_now(entry->device, &entry->block); /* of a device that was reset there is nothing to free */
-        strata_error_suppress_end(false);
-        strata_host_free(entry);
-        entry = next;
-    }
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
@@ -241,7 +182,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
             exec_passed_drop(EXEC_LINEAR, address);
         return result;
     }
-    return exec_captures_under_way() && keep_back(owner, &block) ? CUDA_SUCCESS : free_now(owner, &block);
+    return exec_free_block(owner, &block);
 }
 
 typedef CUresult free_async(CUdeviceptr address, CUstream stream);

@@ -40,10 +40,8 @@ static void put_hook(const char *symbol, bool per_thread, void **function)
     }
     if (matching == no_hook)
         return;
-    exec_function real;
-    memcpy(&real, function, sizeof real);
-    if (exec_hook_found(matching, real))
-        memcpy(function, &exec_hook_rows[matching].hook, sizeof *function);
+    if (exec_hook_found(matching, *function))
+        *function = exec_hook_function(matching);
 }
 
 static void replace(const char *symbol, cuuint64_t flags, void **function)

@@ -18,8 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-exec_counts exec_counts_now;
-
 /* ---- one device ---- */
 
 typedef struct tag_report {
@@ -249,20 +247,4 @@ void exec_report_now(void)
     exec_report_write(settings->report, write_to, &file);
     if (settings->output[0])
         close(file);
-}
-
-static pthread_once_t arranged = PTHREAD_ONCE_INIT;
-
-static void arrange(void)
-{
-    if (exec_settings_now.report == EXEC_REPORT_NONE)
-        return;
-    if (atexit(exec_report_now) != 0)
-        exec_say("there will be no report at the end: out of host memory");
-    exec_live_start();
-}
-
-void exec_report_arrange(void)
-{
-    pthread_once(&arranged, arrange);
 }

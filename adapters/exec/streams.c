@@ -1,84 +1,11 @@
-/* The program's non-blocking streams, noticed as they are made, and its captures under way.
- *
- * A stream's handle is good until cuStreamDestroy, which comes here first and waits for every thread that uses the
- * handles. */
+/* The hooks of streams and captures. */
 #define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
-#include "core/base/host_memory.h"
 #include "driver/driver.h"
 
 #include <dlfcn.h>
 #include <string.h>
-
-#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
-#define uthash_free(memory, bytes) strata_host_free(memory)
-#define HASH_NONFATAL_OOM          1
-#include <uthash.h>
-
-typedef struct noticed_stream {
-    CUstream handle;
-    CUcontext context; /* the primary one of its device */
-    CUcontext own;     /* the one in which it was made */
-    UT_hash_handle hh;
-} noticed_stream;
-
-typedef struct captured_stream {
-    CUstream handle;
-    CUcontext own; /* the thread's, when the capture began */
-    UT_hash_handle hh;
-} captured_stream;
-
-static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
-static noticed_stream *noticed;   /* guarded by the lock */
-static captured_stream *captured; /* guarded by the lock */
-static _Atomic size_t captures;   /* their number; written under the lock, read by any thread */
-static _Atomic bool any;          /* a stream was noticed; for good */
-
-bool exec_streams_any(void)
-{
-    return atomic_load_explicit(&any, memory_order_acquire);
-}
-
-void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data)
-{
-    pthread_rwlock_rdlock(&lock);
-    for (const noticed_stream *stream = noticed; stream; stream = stream->hh.next)
-        if (stream->context == context)
-            visit(stream->handle, data);
-    pthread_rwlock_unlock(&lock);
-}
-
-/* Under the lock. */
-static void forget_captures(CUcontext context)
-{
-    captured_stream *stream, *next;
-    HASH_ITER(hh, captured, stream, next)
-    {
-        if (stream->own != context)
-            continue;
-        HASH_DEL(captured, stream);
-        strata_host_free(stream);
-        atomic_fetch_sub(&captures, 1);
-    }
-}
-
-void exec_streams_forget(CUcontext context)
-{
-    noticed_stream *stream, *next;
-    pthread_rwlock_wrlock(&lock);
-    HASH_ITER(hh, noticed, stream, next)
-    {
-        if (stream->own != context)
-            continue;
-        HASH_DEL(noticed, stream);
-        strata_host_free(stream);
-    }
-    forget_captures(context);
-    pthread_rwlock_unlock(&lock);
-    if (!exec_captures_under_way())
-        exec_free_kept_back();
-}
 
 static CUcontext current_context(void)
 {
@@ -86,46 +13,6 @@ static CUcontext current_context(void)
     if (exec_open_driver())
         strata_cu.CtxGetCurrent(&context);
     return context;
-}
-
-/* False without memory: then the stream cannot be used safely. */
-static bool notice(CUstream handle, CUcontext context, CUcontext own)
-{
-    noticed_stream *stream = strata_host_zalloc(sizeof *stream);
-    if (!stream)
-        return false;
-    *stream = (noticed_stream){.handle = handle, .context = context, .own = own};
-    pthread_rwlock_wrlock(&lock);
-    HASH_ADD(hh, noticed, handle, sizeof stream->handle, stream);
-    const bool added = stream->hh.tbl != NULL;
-    atomic_store_explicit(&any, true, memory_order_release);
-    pthread_rwlock_unlock(&lock);
-    if (!added)
-        strata_host_free(stream);
-    return added;
-}
-
-/* The context of a stream. NULL: it was not noticed. */
-static CUcontext context_of(CUstream handle)
-{
-    noticed_stream *stream = NULL;
-    pthread_rwlock_rdlock(&lock);
-    HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
-    const CUcontext context = stream ? stream->context : NULL;
-    pthread_rwlock_unlock(&lock);
-    return context;
-}
-
-static void unnotice(CUstream handle)
-{
-    noticed_stream *stream = NULL;
-    pthread_rwlock_wrlock(&lock);
-    HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
-    if (stream) {
-        HASH_DEL(noticed, stream);
-        strata_host_free(stream);
-    }
-    pthread_rwlock_unlock(&lock);
 }
 
 static exec_device *device_with(CUcontext context)
@@ -148,7 +35,7 @@ static CUresult destroy(CUstream stream)
 
 static CUresult notice_new(exec_device *device, CUstream stream, CUcontext own)
 {
-    if (!notice(stream, device->context, own)) {
+    if (!exec_stream_notice(stream, device->context, own)) {
         destroy(stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -209,10 +96,10 @@ static void capture_ended(CUstream stream);
 
 static void forget_stream(CUstream stream)
 {
-    exec_device *device = device_with(context_of(stream));
+    exec_device *device = device_with(exec_stream_context(stream));
     if (device) /* frees look at the stream until its last work is ordered */
         exec_order_last_word(device, stream);
-    unnotice(stream);
+    exec_stream_forget(stream);
     capture_ended(stream);
 }
 
@@ -231,28 +118,6 @@ EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 
 /* ---- captures ---- */
 
-bool exec_captures_under_way(void)
-{
-    return atomic_load_explicit(&captures, memory_order_acquire) != 0;
-}
-
-/* Without memory it is not noticed; Strata itself finds out then that the stream is captured. */
-static void capture_begins(CUstream handle)
-{
-    captured_stream *stream = strata_host_zalloc(sizeof *stream);
-    if (!stream)
-        return;
-    stream->handle = handle;
-    stream->own = current_context();
-    pthread_rwlock_wrlock(&lock);
-    HASH_ADD(hh, captured, handle, sizeof stream->handle, stream);
-    if (stream->hh.tbl)
-        atomic_fetch_add(&captures, 1);
-    else
-        strata_host_free(stream);
-    pthread_rwlock_unlock(&lock);
-}
-
 static void for_each_device(void (*work)(exec_device *device))
 {
     for (size_t i = 0; i < exec_device_bound(); i++)
@@ -260,27 +125,11 @@ static void for_each_device(void (*work)(exec_device *device))
             work(exec_device_at(i));
 }
 
-/* True: it was the last one. */
-static bool forget_capture(CUstream handle)
-{
-    captured_stream *stream = NULL;
-    pthread_rwlock_wrlock(&lock);
-    HASH_FIND(hh, captured, &handle, sizeof handle, stream);
-    const bool found = stream != NULL;
-    if (found) {
-        HASH_DEL(captured, stream);
-        strata_host_free(stream);
-        atomic_fetch_sub(&captures, 1);
-    }
-    pthread_rwlock_unlock(&lock);
-    return found && !exec_captures_under_way();
-}
-
 static void capture_ended(CUstream handle)
 {
     if (!exec_captures_under_way())
         return;
-    const bool last = forget_capture(handle);
+    const bool last = exec_capture_forget(handle);
     for_each_device(exec_order_after_capture);
     if (last)
         exec_free_kept_back();
@@ -290,7 +139,7 @@ static void capture_ended(CUstream handle)
 static void expect_capture(CUstream stream)
 {
     for_each_device(exec_order_before_capture);
-    capture_begins(stream);
+    exec_capture_note(stream, current_context());
 }
 
 static CUresult begun(CUresult result, CUstream stream)

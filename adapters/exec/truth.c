@@ -143,10 +143,8 @@ static bool read_nvml_uuid(void *device, unsigned char uuid[16])
 {
     Dl_info where;
     char text[96] = "";
-    const exec_function near = exec_hook_real(EXEC_HOOK_nvmlDeviceGetMemoryInfo);
-    void *address, *library;
-    memcpy(&address, &near, sizeof address);
-    if (!near || !dladdr(address, &where) || !(library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD)))
+    void *near = exec_hook_real(EXEC_HOOK_nvmlDeviceGetMemoryInfo), *library;
+    if (!near || !dladdr(near, &where) || !(library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD)))
         return false;
     nvml_get_uuid *get;
     void *found = exec_loader_dlsym(library, "nvmlDeviceGetUUID");

@@ -12,10 +12,11 @@
  * In every other process, unless children are asked for, this library does nothing, and removes these and its entry in
  * LD_PRELOAD from the environment, so that the next ones are not bothered. */
 #define _GNU_SOURCE
-#include "adapters/exec/exec.h"
+#include "adapters/exec/settings.h"
 
 #include "core/base/size_text.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,6 +24,7 @@
 #include <unistd.h>
 
 exec_settings exec_settings_now;
+exec_counts exec_counts_now;
 
 void exec_say(const char *format, ...)
 {
@@ -86,7 +88,7 @@ static void leave_preload(void)
     free(rest);
 }
 
-static void clean_environment(void)
+void exec_clean_environment(void)
 {
     static const char *const names[] = {"STRATA_EXEC_STACK",  "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
                                         "STRATA_EXEC_OUTPUT", "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
@@ -133,13 +135,4 @@ bool exec_is_wanted(void)
     if (__builtin_expect(decided == UNKNOWN, 0))
         decided = decide();
     return decided == WANTED;
-}
-
-static __attribute__((constructor)) void begin(void)
-{
-    exec_read_settings();
-    if (!exec_is_wanted())
-        clean_environment();
-    else if (exec_settings_now.report != EXEC_REPORT_NONE)
-        exec_report_keep_stderr();
 }

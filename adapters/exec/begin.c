@@ -1,0 +1,26 @@
+/* Before the program begins; and once its driver is open. */
+#include "adapters/exec/exec.h"
+
+#include <stdlib.h>
+
+/* The driver is open, so that the report comes before its end. */
+static void arrange_report(void)
+{
+    if (exec_settings_now.report == EXEC_REPORT_NONE)
+        return;
+    if (atexit(exec_report_now) != 0)
+        exec_say("there will be no report at the end: out of host memory");
+    exec_live_start();
+}
+
+static __attribute__((constructor)) void begin(void)
+{
+    exec_read_settings();
+    if (!exec_is_wanted()) {
+        exec_clean_environment();
+        return;
+    }
+    if (exec_settings_now.report != EXEC_REPORT_NONE)
+        exec_report_keep_stderr();
+    exec_on_driver_open(arrange_report);
+}

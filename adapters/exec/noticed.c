@@ -1,0 +1,153 @@
+/* The program's streams that the legacy stream does not wait for, noticed as they are made, and its captures under way.
+ *
+ * A stream's handle is good until cuStreamDestroy, which forgets it here first, and so waits for every thread that uses
+ * the handles. */
+#include "adapters/exec/exec.h"
+
+#include "core/base/host_memory.h"
+
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+typedef struct noticed_stream {
+    CUstream handle;
+    CUcontext context; /* the primary one of its device */
+    CUcontext own;     /* the one in which it was made */
+    UT_hash_handle hh;
+} noticed_stream;
+
+typedef struct captured_stream {
+    CUstream handle;
+    CUcontext own; /* the thread's, when the capture began */
+    UT_hash_handle hh;
+} captured_stream;
+
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static noticed_stream *noticed;   /* guarded by the lock */
+static captured_stream *captured; /* guarded by the lock */
+static _Atomic size_t captures;   /* their number; written under the lock, read by any thread */
+static _Atomic bool any;          /* a stream was noticed; for good */
+
+bool exec_streams_any(void)
+{
+    return atomic_load_explicit(&any, memory_order_acquire);
+}
+
+void exec_streams_visit(CUcontext context, void (*visit)(CUstream stream, void *data), void *data)
+{
+    pthread_rwlock_rdlock(&lock);
+    for (const noticed_stream *stream = noticed; stream; stream = stream->hh.next)
+        if (stream->context == context)
+            visit(stream->handle, data);
+    pthread_rwlock_unlock(&lock);
+}
+
+/* Under the lock. */
+static void forget_captures(CUcontext context)
+{
+    captured_stream *stream, *next;
+    HASH_ITER(hh, captured, stream, next)
+    {
+        if (stream->own != context)
+            continue;
+        HASH_DEL(captured, stream);
+        strata_host_free(stream);
+        atomic_fetch_sub(&captures, 1);
+    }
+}
+
+void exec_streams_forget(CUcontext context)
+{
+    noticed_stream *stream, *next;
+    pthread_rwlock_wrlock(&lock);
+    HASH_ITER(hh, noticed, stream, next)
+    {
+        if (stream->own != context)
+            continue;
+        HASH_DEL(noticed, stream);
+        strata_host_free(stream);
+    }
+    forget_captures(context);
+    pthread_rwlock_unlock(&lock);
+}
+
+/* ---- streams ---- */
+
+bool exec_stream_notice(CUstream handle, CUcontext context, CUcontext own)
+{
+    noticed_stream *stream = strata_host_zalloc(sizeof *stream);
+    if (!stream)
+        return false;
+    *stream = (noticed_stream){.handle = handle, .context = context, .own = own};
+    pthread_rwlock_wrlock(&lock);
+    HASH_ADD(hh, noticed, handle, sizeof stream->handle, stream);
+    const bool added = stream->hh.tbl != NULL;
+    atomic_store_explicit(&any, true, memory_order_release);
+    pthread_rwlock_unlock(&lock);
+    if (!added)
+        strata_host_free(stream);
+    return added;
+}
+
+CUcontext exec_stream_context(CUstream handle)
+{
+    noticed_stream *stream = NULL;
+    pthread_rwlock_rdlock(&lock);
+    HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
+    const CUcontext context = stream ? stream->context : NULL;
+    pthread_rwlock_unlock(&lock);
+    return context;
+}
+
+void exec_stream_forget(CUstream handle)
+{
+    noticed_stream *stream = NULL;
+    pthread_rwlock_wrlock(&lock);
+    HASH_FIND(hh, noticed, &handle, sizeof handle, stream);
+    if (stream) {
+        HASH_DEL(noticed, stream);
+        strata_host_free(stream);
+    }
+    pthread_rwlock_unlock(&lock);
+}
+
+/* ---- captures ---- */
+
+bool exec_captures_under_way(void)
+{
+    return atomic_load_explicit(&captures, memory_order_acquire) != 0;
+}
+
+/* Without memory it is not noticed; Strata itself finds out then that the stream is captured. */
+void exec_capture_note(CUstream handle, CUcontext own)
+{
+    captured_stream *stream = strata_host_zalloc(sizeof *stream);
+    if (!stream)
+        return;
+    stream->handle = handle;
+    stream->own = own;
+    pthread_rwlock_wrlock(&lock);
+    HASH_ADD(hh, captured, handle, sizeof stream->handle, stream);
+    if (stream->hh.tbl)
+        atomic_fetch_add(&captures, 1);
+    else
+        strata_host_free(stream);
+    pthread_rwlock_unlock(&lock);
+}
+
+bool exec_capture_forget(CUstream handle)
+{
+    captured_stream *stream = NULL;
+    pthread_rwlock_wrlock(&lock);
+    HASH_FIND(hh, captured, &handle, sizeof handle, stream);
+    const bool found = stream != NULL;
+    if (found) {
+        HASH_DEL(captured, stream);
+        strata_host_free(stream);
+        atomic_fetch_sub(&captures, 1);
+    }
+    pthread_rwlock_unlock(&lock);
+    return found && !exec_captures_under_way();
+}
