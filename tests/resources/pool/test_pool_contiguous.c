@@ -274,7 +274,9 @@ static void handles_that_the_machine_refuses_are_left_out(test_fixture *fixture)
     for (size_t i = 0; i < 2; i++) {
         strata_block blocks[2] = {0};
         strata_status status[2];
-        const CUmemAllocationHandleType types = self->store.contiguous.requestedHandleTypes;
+        const CUmemAllocationHandleType types =
+            (CUmemAllocationHandleType)((unsigned)self->store.contiguous.requestedHandleTypes &
+                                        ~(unsigned)CU_MEM_HANDLE_TYPE_FABRIC);
         self->store.contiguous.requestedHandleTypes =
             (CUmemAllocationHandleType)((unsigned)types | CU_MEM_HANDLE_TYPE_FABRIC);
         fabric.create = strata_cu.MemCreate;
