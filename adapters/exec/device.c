@@ -14,10 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static exec_device
-    devices[EXEC_DEVICES];          /* a mutex of zeros is unlocked: PTHREAD_MUTEX_INITIALIZER in glibc and musl */
-static _Atomic size_t device_bound; /* above it no device was ever ready; only grows; any thread */
-static _Atomic uint64_t changes;    /* of devices' states, and ends of contexts; any thread */
+static exec_device devices[EXEC_DEVICES]; /* their mutexes of zeros are unlocked ones, by the ABI of glibc and musl */
+static _Atomic size_t device_bound;       /* above it no device was ever ready; only grows; any thread */
+static _Atomic uint64_t changes;          /* of devices' states, and ends of contexts; any thread */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER; /* around a change of a device's state */
 
 CUresult exec_result_of(strata_status status)
