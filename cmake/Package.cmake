@@ -1,0 +1,15 @@
+# A Debian package of the whole installation: `cpack -G DEB --config build/release/CPackConfig.cmake`.
+set(CPACK_PACKAGE_NAME "strata-cuda")
+set(CPACK_PACKAGE_VENDOR "Strata")
+set(CPACK_PACKAGE_CONTACT "Strata")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_PACKAGE_DIRECTORY "${PROJECT_BINARY_DIR}")
+set(CPACK_PACKAGING_INSTALL_PREFIX "/usr")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION "libs")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= 2.34)")
+# Opened at run time: call stacks, and products of the simulated driver.
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libunwind8, libdw1")
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libopenblas0-pthread")
+include(CPack)
