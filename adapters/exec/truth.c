@@ -31,16 +31,15 @@ static size_t budget_of(const exec_device *device, size_t total)
     return 0;
 }
 
-/* Memory that the stack holds and does not use is free for the program. */
+/* Memory that the stack holds and does not use is free for the program. Without a further question to the driver, which
+ * takes its time for this one: libraries ask before each of their larger requests. */
 static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 {
-    strata_runtime_budget budget;
+    strata_budget_usage budget;
     strata_usage usage;
-    if (strata_runtime_budget_snapshot(device->runtime, &budget) != STRATA_SUCCESS)
-        return;
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
-    if (budget.limit) {
+    if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {
         *total = least(*total, budget.limit);
         *free_bytes = least(*free_bytes, budget.remaining);
     }
@@ -181,13 +180,13 @@ static exec_device *find_nvml_device(void *handle)
 /* Total and used, below the budget. Without a stack yet the program has nothing. */
 static bool tell_nvml(void *handle, unsigned long long *total, unsigned long long *free_bytes, unsigned long long *used)
 {
-    strata_runtime_budget budget;
+    strata_budget_usage budget;
     exec_device *device = find_nvml_device(handle);
     const size_t size = budget_of(device, *total);
     if (!size)
         return false;
     *total = size;
-    *used = device && strata_runtime_budget_snapshot(device->runtime, &budget) == STRATA_SUCCESS
+    *used = device && device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS
                 ? least(budget.in_use, size)
                 : 0;
     *free_bytes = *total - *used;
