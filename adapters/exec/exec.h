@@ -201,10 +201,11 @@ typedef struct exec_charge {
     size_t bytes;
 } exec_charge;
 
-/* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. Then exactly one of the next two follows. */
+/* Charges the budget. CUDA_ERROR_OUT_OF_MEMORY: it does not fit. After a success exec_charge_end follows, once. */
 CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *charge);
-void exec_charge_cancel(exec_charge *charge);
-void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key);
+
+/* With the result of the driver's call, which it returns: the charge stays with the memory of that key, or goes. */
+CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key);
 
 /* Whether memory was passed on with this key. */
 bool exec_passed_has(exec_kind kind, uint64_t key);

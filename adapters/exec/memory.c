@@ -59,11 +59,7 @@ static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes
     result = call_alloc(out, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
         result = call_alloc(out, bytes);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_LINEAR, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_LINEAR, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
@@ -124,11 +120,7 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
     result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && !captured && exec_make_room(&here))
         result = real(out, bytes, stream);
-    if (result == CUDA_SUCCESS && !captured)
-        exec_charge_keep(&charge, EXEC_POOLED, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return captured ? result : exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)

@@ -4,16 +4,18 @@
  * cuMemFree is called, work on every stream may still use the block. Such blocks live on the legacy stream, which waits
  * for all streams of its context but the non-blocking ones, and which those wait for:
  *
- *   free       a use is recorded on each non-blocking stream that is not idle; the block is freed on the legacy stream
- *   allocate   the stack makes the legacy stream wait for the recorded uses, if need be. Then the allocation is
- * published: an event is recorded on the legacy stream, which orders it against the blocking streams in both
- *              directions, and each non-blocking stream waits for it. Without non-blocking streams no such wait can be
- *              new, and one publication serves until the next free.
- *   captures   a free is kept back until no stream is captured: what a stream did before it was captured cannot be
- * asked for then. When a capture ends, all streams wait for the latest publication.
+ *   free       A use is recorded on each non-blocking stream that is not idle; the block is freed on the legacy stream.
  *
- * No call waits on the host. Work is never ordered less strictly than by the driver's own cuMemFree, which waits for
- * the device. */
+ *   allocate   The stack makes the legacy stream wait for recorded uses, if need be. Then an event is recorded on the
+ *              legacy stream, which orders it against the blocking streams in both directions, and each non-blocking
+ *              stream waits for it: the allocation is published. Without non-blocking streams one publication serves
+ *              until the next free.
+ *
+ *   captures   Frees are kept back until no stream is captured: a captured stream's earlier work cannot be asked for.
+ *              When a capture ends, all streams wait for the latest publication.
+ *
+ * No call waits on the host, except where a stream refuses an event or a capture bars the legacy stream. Work is never
+ * ordered less strictly than by the driver's own cuMemFree, which waits for the device. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
@@ -158,29 +160,33 @@ void exec_order_new_stream(exec_device *device, CUstream stream)
     pthread_mutex_unlock(&device->publishing);
 }
 
-/* Counted as a free: the next allocation orders the other streams behind the legacy one. Where a capture bars that
- * stream, the host waits. */
-void exec_order_last_word(exec_device *device, CUstream stream)
+/* Where a capture bars the legacy stream, the host waits. */
+static void order_or_wait(CUstream stream)
 {
-    exec_scope scope;
     CUevent event = NULL;
-    if (is_idle(stream))
-        return;
-    enter(device, &scope);
     const bool ordered = !legacy_is_barred() &&
                          strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
                          strata_cu.EventRecord(event, stream) == CUDA_SUCCESS &&
                          strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, event, 0) == CUDA_SUCCESS;
     if (event)
         strata_cu.EventDestroy(event);
-    if (!ordered) {
-        exec_count(&exec_counts_now.late_waits);
-        strata_cu.StreamSynchronize(stream);
-    }
-    leave(device, &scope);
-    exec_order_count_free(device);
+    if (ordered)
+        return;
+    exec_count(&exec_counts_now.late_waits);
+    strata_cu.StreamSynchronize(stream);
 }
 
+/* Counted as a free: the next allocation orders the other streams behind the legacy one. */
+void exec_order_last_word(exec_device *device, CUstream stream)
+{
+    exec_scope scope;
+    enter(device, &scope);
+    if (!is_idle(stream)) {
+        order_or_wait(stream);
+        exec_order_count_free(device);
+    }
+    leave(device, &scope);
+}
 void exec_order_after_capture(exec_device *device)
 {
     exec_scope scope;

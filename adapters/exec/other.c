@@ -15,11 +15,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t bytes, u
     result = real ? real(out, bytes, flags) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, flags);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_MANAGED, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_MANAGED, result == CUDA_SUCCESS ? *out : 0);
 }
 
 /* The pitch is the driver's to choose; rows are a multiple of 512 bytes on all devices so far. */
@@ -44,11 +40,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     result = real ? real(out, pitch, width, height, element) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, pitch, width, height, element);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_PITCHED, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_PITCHED, result == CUDA_SUCCESS ? *out : 0);
 }
 
 /* ---- the driver's pools ---- */
@@ -66,11 +58,7 @@ static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size
     result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, pool, stream);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_POOLED, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
@@ -132,11 +120,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DES
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *array)
@@ -150,11 +134,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
     result = real ? real(out, array) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
@@ -182,11 +162,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
     result = real ? real(out, array, levels) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, array, levels);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_ARRAY, (uintptr_t)*out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_ARRAY, result == CUDA_SUCCESS ? (uintptr_t)*out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
@@ -230,11 +206,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
     result = real ? real(out, bytes, properties, flags) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, bytes, properties, flags);
-    if (result == CUDA_SUCCESS)
-        exec_charge_keep(&charge, EXEC_PHYSICAL, *out);
-    else
-        exec_charge_cancel(&charge);
-    return result;
+    return exec_charge_end(&charge, result, EXEC_PHYSICAL, result == CUDA_SUCCESS ? *out : 0);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)

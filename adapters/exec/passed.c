@@ -63,14 +63,14 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *cha
     return exec_result_of(status);
 }
 
-void exec_charge_cancel(exec_charge *charge)
+static void cancel(exec_charge *charge)
 {
     if (charge->account)
         strata_budget_account_close(charge->account);
 }
 
 /* Without host memory the charge stays for ever: memory is never counted too low. */
-void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key)
+static void keep(exec_charge *charge, exec_kind kind, uint64_t key)
 {
     CUcontext context = NULL;
     passed *entry = strata_host_zalloc(sizeof *entry);
@@ -97,6 +97,15 @@ void exec_charge_keep(exec_charge *charge, exec_kind kind, uint64_t key)
         strata_host_free(entry);
     }
     pthread_mutex_unlock(&lock);
+}
+
+CUresult exec_charge_end(exec_charge *charge, CUresult result, exec_kind kind, uint64_t key)
+{
+    if (result == CUDA_SUCCESS)
+        keep(charge, kind, key);
+    else
+        cancel(charge);
+    return result;
 }
 
 /* ---- what was passed on ---- */
