@@ -8,8 +8,7 @@ static _Atomic int retained[EXEC_DEVICES]; /* by the program; Strata's own does 
 static void context_ended(CUcontext context)
 {
     exec_streams_forget(context);
-    if (!exec_captures_under_way())
-        exec_free_kept_back();
+    exec_free_all_waiting(); /* a capture may have ended with it */
     exec_passed_forget(context);
     exec_device_context_ended();
 }

@@ -111,6 +111,21 @@ static bool find_context(exec_device *device)
     return true;
 }
 
+static bool has_layer(const exec_device *device, const char *name)
+{
+    return strata_stack_layer(strata_runtime_stack(device->runtime), name, 0) != NULL;
+}
+
+/* A guard checks a block when it is freed, and a log tells frees in their order. */
+static void learn_stack(exec_device *device)
+{
+    strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
+    device->account = budget ? strata_budget_base(budget) : NULL;
+    device->memory_is_ordered =
+        has_layer(device, "async") || !(has_layer(device, "pool") || has_layer(device, "direct"));
+    device->frees_at_once = has_layer(device, "guard") || has_layer(device, "logging");
+}
+
 static bool build(exec_device *device)
 {
     const strata_runtime_config config = {
@@ -122,8 +137,7 @@ static bool build(exec_device *device)
                                                : "; the program goes on without it");
         return false;
     }
-    strata_resource *budget = strata_stack_layer(strata_runtime_stack(device->runtime), "budget", 0);
-    device->account = budget ? strata_budget_base(budget) : NULL;
+    learn_stack(device);
     return true;
 }
 
@@ -289,8 +303,11 @@ CUcontext exec_device_give_up(int ordinal)
     atomic_fetch_add(&changes, 1);
     strata_stack_visit_blocks(strata_runtime_stack(device->runtime), drop_block, device->runtime);
     pthread_mutex_unlock(&starting);
+    exec_forget_waiting(device);
+    atomic_store(&device->live, 0);
+    atomic_store(&device->most_live, 0);
     pthread_mutex_lock(&device->publishing);
-    device->event = NULL;
+    device->event = device->last_work = NULL;
     atomic_store(&device->published, atomic_load(&device->frees));
     pthread_mutex_unlock(&device->publishing);
     strata_error_suppress_end(false);

@@ -11,7 +11,7 @@
  *   lookup.c       the hooks of dlsym and dlvsym
  *   proc_address.c the hooks of cuGetProcAddress
  *   memory.c       linear memory: cuMemAlloc, cuMemAllocAsync, their frees
- *   frees.c        frees for every stream, which wait for captures
+ *   frees.c        frees for every stream, which wait for barriers and captures
  *   order.c        memory that any stream may use at once, without a wait on the host
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     the ends of contexts
@@ -63,9 +63,17 @@ typedef struct exec_device {
 
     /* order.c */
     pthread_mutex_t publishing;
-    _Atomic uint64_t frees;     /* begun so far; any thread */
-    _Atomic uint64_t published; /* of these, ordered before whatever any stream does later; under `publishing` */
-    CUevent event;              /* the latest publication's, or NULL; under `publishing` */
+    _Atomic uint64_t frees;     /* begun so far, but for those that wait for a barrier; any thread */
+    _Atomic uint64_t published; /* of these, before the latest barrier; under `publishing` */
+    CUevent event;              /* the latest barrier's, or NULL; under `publishing` */
+    CUevent last_work;          /* recorded on one stream after another, or NULL; under `publishing` */
+    bool memory_is_ordered;     /* an allocation of the stack is itself ordered by its stream */
+
+    /* frees.c */
+    bool frees_at_once;               /* the stack's layers are to see each free as it is made */
+    _Atomic uint64_t live, most_live; /* bytes that the program has of the stack, and the most so far; any thread */
+    _Atomic uint64_t waiting;         /* bytes of frees that wait; under frees.c's lock, read by any thread */
+    _Atomic uint32_t waiting_count;   /* the same frees */
 } exec_device;
 
 /* The current context's device. */
@@ -116,15 +124,16 @@ static inline CUstream exec_own_default(CUstream stream)
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
-/* The live block that begins at `address`, or contains it; its device. NULL: none does. */
+/* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
+ */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
 
 /* ---- order (order.c) ---- */
 
-/* Before a block is freed for every stream: records a use on each stream that the legacy stream does not wait for. */
-void exec_order_free(exec_device *device, const strata_block *block);
+/* Whatever any stream of the device does from now on comes after what any did so far. False: a capture forbids it. */
+bool exec_order_barrier(exec_device *device);
 
-/* Any free must be counted before it is made. */
+/* A free that no barrier precedes must be counted before it is made. */
 static inline void exec_order_count_free(exec_device *device)
 {
     atomic_fetch_add(&device->frees, 1);
@@ -161,8 +170,10 @@ void exec_stream_forget(CUstream stream);
 /* The primary context of a noticed stream's device. NULL: it was not noticed. */
 CUcontext exec_stream_context(CUstream stream);
 
-/* A capture begins, in the thread's context `own`, or has ended; true: it was the last one. */
-void exec_capture_note(CUstream stream, CUcontext own);
+/* A capture begins, in the thread's context `own`. False without host memory: it must not begin. */
+bool exec_capture_note(CUstream stream, CUcontext own);
+
+/* A capture has ended; true: it was the last one. */
 bool exec_capture_forget(CUstream stream);
 
 /* The context is gone, and its streams with it. */
@@ -173,14 +184,24 @@ bool exec_captures_under_way(void);
 
 /* ---- frees for every stream (frees.c) ---- */
 
-/* Frees a block, or keeps the free back while a stream is captured. */
+/* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
 
-/* Whether the free of the block at an address is kept back: then it is free for the program. */
-bool exec_is_kept_back(CUdeviceptr address);
+/* Whether the free of the block at an address waits: then it is free for the program. */
+bool exec_free_waits(CUdeviceptr address);
 
-/* No stream is captured any more: makes the frees that were kept back. */
-void exec_free_kept_back(void);
+/* Makes the frees that wait, unless a stream is captured. True: there were some. */
+bool exec_free_waiting(exec_device *device);
+void exec_free_all_waiting(void);
+
+/* The same, if the stack would else get memory from the device for a request. */
+void exec_free_before_growth(exec_device *device, size_t bytes);
+
+/* The device was reset, and the blocks with it. */
+void exec_forget_waiting(exec_device *device);
+
+/* The program got memory of the stack. */
+void exec_count_live(exec_device *device, size_t bytes);
 
 /* ---- passed on (passed.c) ---- */
 

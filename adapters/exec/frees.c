@@ -1,68 +1,187 @@
-/* Frees of blocks that any stream may still use. While a stream is captured they are kept back: what it did before
- * cannot be asked for then (order.c). */
+/* Frees of blocks that any stream may still use. Where non-blocking streams are, they wait for a barrier that many of
+ * them share (order.c); while a stream is captured, until the capture ends.
+ *
+ * To the program such a block is free. What waits and what is live are together held to little more than the most that
+ * was live so far, so that the stack gets no memory from the device for what could be reused. */
 #include "adapters/exec/exec.h"
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 
-/* Frees during captures. The address is free for the program: another free of it is one too many. */
-typedef struct kept_back {
+#define uthash_malloc(bytes)       strata_host_zalloc(bytes)
+#define uthash_free(memory, bytes) strata_host_free(memory)
+#define HASH_NONFATAL_OOM          1
+#include <uthash.h>
+
+enum {
+    MOST_AT_ONCE = 1024,     /* frees that wait: a barrier takes some 250 us where PyTorch has made its 128 streams */
+    SHARE_BEYOND = 32,       /* part of the most that was live, ... */
+    LEAST_BEYOND = 16 << 20, /* ... or bytes, which what waits may add to it */
+};
+
+typedef struct waiting_free {
     exec_device *device;
     strata_block block;
-    struct kept_back *next;
-} kept_back;
+    uint64_t number;
+    UT_hash_handle hh; /* by the address, in the order of the frees */
+} waiting_free;
 
-static pthread_mutex_t keeping = PTHREAD_MUTEX_INITIALIZER;
-static kept_back *kept; /* guarded by `keeping` */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static waiting_free *waiting; /* guarded by the lock */
+static uint64_t last_number;  /* guarded by the lock */
 
-bool exec_is_kept_back(CUdeviceptr address)
+bool exec_free_waits(CUdeviceptr address)
 {
-    pthread_mutex_lock(&keeping);
-    const kept_back *entry = kept;
-    while (entry && entry->block.address != address)
-        entry = entry->next;
-    pthread_mutex_unlock(&keeping);
+    waiting_free *entry = NULL;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, waiting, &address, sizeof address, entry);
+    pthread_mutex_unlock(&lock);
     return entry != NULL;
 }
 
+/* CUDA_ERROR_INVALID_VALUE: it waits already. CUDA_ERROR_OUT_OF_MEMORY: without host memory it does not. */
+static CUresult let_wait(exec_device *device, const strata_block *block)
+{
+    waiting_free *entry = strata_host_zalloc(sizeof *entry), *same = NULL;
+    if (!entry)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    entry->device = device;
+    entry->block = *block;
+    pthread_mutex_lock(&lock);
+    HASH_FIND(hh, waiting, &block->address, sizeof block->address, same);
+    if (!same) {
+        entry->number = ++last_number;
+        HASH_ADD(hh, waiting, block.address, sizeof entry->block.address, entry);
+    }
+    const bool added = entry->hh.tbl != NULL;
+    if (added) {
+        atomic_fetch_add(&device->waiting, block->bytes);
+        atomic_fetch_add(&device->waiting_count, 1);
+    }
+    pthread_mutex_unlock(&lock);
+    if (!added)
+        strata_host_free(entry);
+    return added ? CUDA_SUCCESS : same ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Under the lock. */
+static void drop(waiting_free *entry)
+{
+    atomic_fetch_sub(&entry->device->waiting, entry->block.bytes);
+    atomic_fetch_sub(&entry->device->waiting_count, 1);
+    HASH_DEL(waiting, entry);
+    strata_host_free(entry);
+}
+
+/* The frees that came before the barrier. Until a block is free its entry stays, so that a second free is found. */
+static bool free_up_to(exec_device *device, uint64_t number)
+{
+    waiting_free *entry, *next;
+    bool any = false;
+    pthread_mutex_lock(&lock);
+    HASH_ITER(hh, waiting, entry, next)
+    {
+        if (entry->number > number)
+            break;
+        if (entry->device != device)
+            continue;
+        strata_runtime_deallocate_on(device->runtime, &entry->block, CU_STREAM_LEGACY);
+        drop(entry);
+        any = true;
+    }
+    pthread_mutex_unlock(&lock);
+    return any;
+}
+
+static uint64_t newest(void)
+{
+    pthread_mutex_lock(&lock);
+    const uint64_t number = last_number;
+    pthread_mutex_unlock(&lock);
+    return number;
+}
+
+bool exec_free_waiting(exec_device *device)
+{
+    bool any = false;
+    if (!atomic_load(&device->waiting) || exec_captures_under_way())
+        return false;
+    const uint64_t number = newest();
+    strata_error_suppress_begin();
+    if (exec_order_barrier(device))
+        any = free_up_to(device, number);
+    strata_error_suppress_end(false);
+    return any;
+}
+
+void exec_free_all_waiting(void)
+{
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i))
+            exec_free_waiting(exec_device_at(i));
+}
+
+void exec_forget_waiting(exec_device *device)
+{
+    waiting_free *entry, *next;
+    pthread_mutex_lock(&lock);
+    HASH_ITER(hh, waiting, entry, next)
+    if (entry->device == device)
+        drop(entry);
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- how much may wait ---- */
+
+/* Whether what is live and waits would be more than the stack needs to hold. */
+static bool is_too_much(const exec_device *device, size_t more)
+{
+    const uint64_t most = atomic_load(&device->most_live);
+    const uint64_t beyond = most / SHARE_BEYOND > LEAST_BEYOND ? most / SHARE_BEYOND : LEAST_BEYOND;
+    return atomic_load(&device->live) + atomic_load(&device->waiting) + more > most + beyond;
+}
+
+void exec_free_before_growth(exec_device *device, size_t bytes)
+{
+    if (atomic_load(&device->waiting) && is_too_much(device, bytes))
+        exec_free_waiting(device);
+}
+
+void exec_count_live(exec_device *device, size_t bytes)
+{
+    const uint64_t live = atomic_fetch_add(&device->live, bytes) + bytes;
+    uint64_t most = atomic_load(&device->most_live);
+    while (live > most && !atomic_compare_exchange_weak(&device->most_live, &most, live)) {
+    }
+}
+
+/* ---- frees ---- */
+
 static CUresult free_now(exec_device *device, const strata_block *block)
 {
-    exec_order_free(device, block);
-    exec_order_count_free(device);
+    atomic_fetch_sub(&device->live, block->bytes);
     return exec_result_of(strata_runtime_deallocate_on(device->runtime, block, CU_STREAM_LEGACY));
 }
 
-/* False without host memory. */
-static bool keep_back(exec_device *device, const strata_block *block)
+static CUresult free_behind_others(exec_device *device, const strata_block *block)
 {
-    kept_back *entry = strata_host_zalloc(sizeof *entry);
-    if (!entry)
-        return false;
-    *entry = (kept_back){.device = device, .block = *block};
-    pthread_mutex_lock(&keeping);
-    entry->next = kept;
-    kept = entry;
-    pthread_mutex_unlock(&keeping);
-    return true;
-}
-
-void exec_free_kept_back(void)
-{
-    pthread_mutex_lock(&keeping);
-    kept_back *entry = kept;
-    kept = NULL;
-    pthread_mutex_unlock(&keeping);
-    while (entry) {
-        kept_back *next = entry->next;
-        strata_error_suppress_begin();
-        free_now(entry->device, &entry->block); /* of a device that was reset there is nothing to free */
-        strata_error_suppress_end(false);
-        strata_host_free(entry);
-        entry = next;
-    }
+    const CUresult result = let_wait(device, block);
+    if (result != CUDA_SUCCESS)
+        return result;
+    atomic_fetch_sub(&device->live, block->bytes);
+    if (atomic_load(&device->waiting_count) >= MOST_AT_ONCE || is_too_much(device, 0))
+        exec_free_waiting(device);
+    return CUDA_SUCCESS;
 }
 
 CUresult exec_free_block(exec_device *device, const strata_block *block)
 {
-    return exec_captures_under_way() && keep_back(device, block) ? CUDA_SUCCESS : free_now(device, block);
+    const bool captured = exec_captures_under_way();
+    if (!captured && !exec_streams_any()) {
+        exec_order_count_free(device);
+        return free_now(device, block);
+    }
+    if (!captured && device->frees_at_once && exec_order_barrier(device))
+        return free_now(device, block);
+    return free_behind_others(device, block);
 }

@@ -14,16 +14,30 @@ static bool serves(const exec_here *here, CUdeviceptr *out, size_t bytes)
     return here->primary && out && bytes && !exec_captures_under_way();
 }
 
+/* The stack may refuse what it could give if the frees that wait were made. */
+static strata_status request(exec_device *device, size_t bytes, CUstream stream, const void *caller,
+                             strata_block *block)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
+    exec_free_before_growth(device, bytes);
+    strata_status status = strata_runtime_allocate_request(device->runtime, &request, block);
+    if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
+        status = strata_runtime_allocate_request(device->runtime, &request, block);
+    if (status == STRATA_SUCCESS)
+        exec_count_live(device, block->bytes);
+    return status;
+}
+
 /* Allocates on the legacy stream and orders all other streams behind it. Errors: STREAM_CAPTURE if a capture has begun
  * meanwhile that forbids that. */
 static strata_status serve_any_stream(exec_device *device, size_t bytes, const void *caller, CUdeviceptr *out)
 {
-    const strata_request request = {.bytes = bytes, .stream = CU_STREAM_LEGACY, .tag = exec_caller_tag(caller)};
     strata_block block;
-    const strata_status status = strata_runtime_allocate_request(device->runtime, &request, &block);
+    const strata_status status = request(device, bytes, CU_STREAM_LEGACY, caller, &block);
     if (status != STRATA_SUCCESS)
         return status;
     if (!exec_order_publish(device)) {
+        atomic_fetch_sub(&device->live, block.bytes);
         strata_runtime_deallocate_on(device->runtime, &block, CU_STREAM_LEGACY);
         return STRATA_ERROR_STREAM_CAPTURE;
     }
@@ -34,9 +48,8 @@ static strata_status serve_any_stream(exec_device *device, size_t bytes, const v
 static strata_status serve_stream(exec_device *device, size_t bytes, CUstream stream, const void *caller,
                                   CUdeviceptr *out)
 {
-    const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
     strata_block block;
-    const strata_status status = strata_runtime_allocate_request(device->runtime, &request, &block);
+    const strata_status status = request(device, bytes, stream, caller, &block);
     if (status == STRATA_SUCCESS)
         *out = block.address;
     return status;
@@ -152,7 +165,7 @@ static bool is_held(CUdeviceptr address)
 /* True: *result answers the free; false: it is the driver's. */
 static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *block, CUresult *result)
 {
-    const bool inside = owner && (block->address != address || exec_is_kept_back(address));
+    const bool inside = owner && (block->address != address || exec_free_waits(address));
     if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
         return false;
     exec_count(&exec_counts_now.bad_frees);
@@ -193,6 +206,7 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
         return result;
     }
     exec_order_count_free(owner);
+    atomic_fetch_sub(&owner->live, block.bytes);
     return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, meant));
 }
 

@@ -120,21 +120,22 @@ bool exec_captures_under_way(void)
     return atomic_load_explicit(&captures, memory_order_acquire) != 0;
 }
 
-/* Without memory it is not noticed; Strata itself finds out then that the stream is captured. */
-void exec_capture_note(CUstream handle, CUcontext own)
+bool exec_capture_note(CUstream handle, CUcontext own)
 {
     captured_stream *stream = strata_host_zalloc(sizeof *stream);
     if (!stream)
-        return;
+        return false;
     stream->handle = handle;
     stream->own = own;
     pthread_rwlock_wrlock(&lock);
     HASH_ADD(hh, captured, handle, sizeof stream->handle, stream);
-    if (stream->hh.tbl)
+    const bool added = stream->hh.tbl != NULL;
+    if (added)
         atomic_fetch_add(&captures, 1);
-    else
-        strata_host_free(stream);
     pthread_rwlock_unlock(&lock);
+    if (!added)
+        strata_host_free(stream);
+    return added;
 }
 
 bool exec_capture_forget(CUstream handle)

@@ -2,66 +2,27 @@
  *
  * cuMemAlloc and cuMemFree name no stream: what cuMemAlloc returns may be used on every stream at once, and when
  * cuMemFree is called, work on every stream may still use the block. Such blocks live on the legacy stream, which waits
- * for all streams of its context but the non-blocking ones, and which those wait for:
+ * for all streams of its context but the non-blocking ones, and which those wait for.
  *
- *   free       A use is recorded on each non-blocking stream that is not idle; the block is freed on the legacy stream.
+ *   barrier    The legacy stream waits for each non-blocking stream that is not idle, and records an event, which
+ * orders it against the blocking streams in both directions; each non-blocking stream waits for the event. So whatever
+ * any stream does later comes after whatever any stream did before.
  *
- *   allocate   The stack makes the legacy stream wait for recorded uses, if need be. Then an event is recorded on the
- *              legacy stream, which orders it against the blocking streams in both directions, and each non-blocking
- *              stream waits for it: the allocation is published. Without non-blocking streams one publication serves
- *              until the next free.
+ *   free       While there is no non-blocking stream, the block is freed at once. Else it waits, with others, for one
+ *              barrier, and is freed behind it (frees.c): a barrier costs two to three calls for each stream, and
+ *              libraries make a hundred streams.
  *
- *   captures   Frees are kept back until no stream is captured: a captured stream's earlier work cannot be asked for.
- *              When a capture ends, all streams wait for the latest publication.
+ *   allocate   A barrier follows if something was freed since the last one without waiting for it: on the legacy
+ *              stream, or by cuMemFreeAsync. It follows always where the stack's memory itself is ordered by streams.
+ *
+ *   captures   Before one begins, the legacy stream waits for all streams; when it ends, they wait for the latest
+ *              barrier. Until then frees wait: a captured stream's earlier work cannot be asked for.
  *
  * No call waits on the host, except where a stream refuses an event or a capture bars the legacy stream. Work is never
  * ordered less strictly than by the driver's own cuMemFree, which waits for the device. */
 #include "adapters/exec/exec.h"
 
-#include "core/base/error.h"
 #include "driver/driver.h"
-
-/* ---- frees ---- */
-
-typedef struct use_of_block {
-    exec_device *device;
-    const strata_block *block;
-} use_of_block;
-
-static bool is_captured(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return strata_cu.StreamIsCapturing(stream, &status) == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-/* A capture would not survive the question: its stream's earlier work was ordered when it began. */
-static bool is_idle(CUstream stream)
-{
-    return is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
-}
-
-/* Where a stream refuses the event, the host waits. */
-static void record_use(CUstream stream, void *data)
-{
-    const use_of_block *use = data;
-    if (is_idle(stream))
-        return;
-    if (strata_runtime_record_block_use(use->device->runtime, use->block, stream, STRATA_ACCESS_READ_WRITE) ==
-        STRATA_SUCCESS)
-        return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.StreamSynchronize(stream);
-}
-
-void exec_order_free(exec_device *device, const strata_block *block)
-{
-    use_of_block use = {device, block};
-    strata_error_suppress_begin();
-    exec_streams_visit(device->context, record_use, &use);
-    strata_error_suppress_end(false);
-}
-
-/* ---- publications ---- */
 
 /* The thread's calls are made in the device's context and do not end captures of other threads. */
 typedef struct exec_scope {
@@ -86,12 +47,47 @@ static void leave(const exec_device *device, exec_scope *scope)
         strata_cu.CtxSetCurrent(scope->before);
 }
 
+/* ---- barriers ---- */
+
+static bool is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return exec_captures_under_way() &&
+           (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+/* A capture would not survive the question: its stream's earlier work was ordered when it began. */
+static bool is_idle(CUstream stream)
+{
+    return is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
+}
+
 /* A capture of a blocking stream bars the legacy stream, and survives only this question. */
 static bool legacy_is_barred(void)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return strata_cu.StreamIsCapturing(CU_STREAM_LEGACY, &status) != CUDA_SUCCESS ||
            status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static bool has_event(CUevent *event)
+{
+    return *event || strata_cu.EventCreate(event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+}
+
+/* The legacy stream waits for a stream's work. The event is of the device's context; a stream of another one refuses
+ * it, and the host waits, as it does while a capture bars the legacy stream. */
+static void order_before_legacy(CUstream stream, void *data)
+{
+    exec_device *device = data;
+    if (is_idle(stream))
+        return;
+    if (!legacy_is_barred() && has_event(&device->last_work) &&
+        strata_cu.EventRecord(device->last_work, stream) == CUDA_SUCCESS &&
+        strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, device->last_work, 0) == CUDA_SUCCESS)
+        return;
+    exec_count(&exec_counts_now.late_waits);
+    strata_cu.StreamSynchronize(stream);
 }
 
 /* A captured stream waits when its capture ends. */
@@ -106,48 +102,57 @@ static void wait_for_event(CUstream stream, void *data)
 /* Of the legacy stream. False: a capture bars it, or the driver refuses. */
 static bool record_event(exec_device *device)
 {
-    if (!device->event && strata_cu.EventCreate(&device->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
-        return false;
-    return !legacy_is_barred() && strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) == CUDA_SUCCESS;
+    return !legacy_is_barred() && has_event(&device->event) &&
+           strata_cu.EventRecord(device->event, CU_STREAM_LEGACY) == CUDA_SUCCESS;
 }
 
-static bool announce(exec_device *device)
+/* Under `publishing`. */
+static bool make_barrier(exec_device *device)
 {
-    if (!record_event(device))
-        return false;
-    exec_streams_visit(device->context, wait_for_event, device->event);
-    return true;
+    exec_scope scope;
+    const uint64_t frees = atomic_load(&device->frees);
+    enter(device, &scope);
+    if (!legacy_is_barred())
+        exec_streams_visit(device->context, order_before_legacy, device);
+    const bool made = record_event(device);
+    if (made) {
+        exec_streams_visit(device->context, wait_for_event, device->event);
+        atomic_store(&device->published, frees);
+    }
+    leave(device, &scope);
+    return made;
 }
 
-/* Whether all streams come after what the legacy stream waits for. What it got with this allocation, a wait or the
- * memory itself (async), counts only for non-blocking streams: blocking ones wait for the legacy stream anyhow, and
- * what they did before a free came before the publication that followed the free. */
-static bool is_published(const exec_device *device, uint64_t frees)
+bool exec_order_barrier(exec_device *device)
 {
-    return atomic_load(&device->published) >= frees && !exec_streams_any();
+    pthread_mutex_lock(&device->publishing);
+    const bool made = make_barrier(device);
+    pthread_mutex_unlock(&device->publishing);
+    return made;
 }
 
-/* A thread that finds a publication begun by another one waits until it is made. */
+/* Without non-blocking streams what an allocation makes the legacy stream wait for needs no barrier: the others wait
+ * for the legacy stream anyhow, and what they did before a free came before the barrier that followed the free. */
+static bool is_published(const exec_device *device)
+{
+    return atomic_load(&device->published) >= atomic_load(&device->frees) &&
+           !(device->memory_is_ordered && exec_streams_any());
+}
+
+/* A thread that finds a barrier begun by another one waits until it is made. */
 bool exec_order_publish(exec_device *device)
 {
-    bool published = true;
-    exec_scope scope;
-    if (is_published(device, atomic_load(&device->frees)))
+    if (is_published(device))
         return true;
     pthread_mutex_lock(&device->publishing);
-    const uint64_t frees = atomic_load(&device->frees);
-    if (!is_published(device, frees)) {
-        enter(device, &scope);
-        published = announce(device);
-        leave(device, &scope);
-        if (published)
-            atomic_store(&device->published, frees);
-    }
+    const bool published = is_published(device) || make_barrier(device);
     pthread_mutex_unlock(&device->publishing);
     return published;
 }
 
-/* There may have been no publication yet, as there was no stream that needed it. */
+/* ---- streams and captures ---- */
+
+/* There may have been no barrier yet, as there was no stream that needed it. */
 void exec_order_new_stream(exec_device *device, CUstream stream)
 {
     exec_scope scope;
@@ -160,33 +165,20 @@ void exec_order_new_stream(exec_device *device, CUstream stream)
     pthread_mutex_unlock(&device->publishing);
 }
 
-/* Where a capture bars the legacy stream, the host waits. */
-static void order_or_wait(CUstream stream)
-{
-    CUevent event = NULL;
-    const bool ordered = !legacy_is_barred() &&
-                         strata_cu.EventCreate(&event, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-                         strata_cu.EventRecord(event, stream) == CUDA_SUCCESS &&
-                         strata_cu.StreamWaitEvent(CU_STREAM_LEGACY, event, 0) == CUDA_SUCCESS;
-    if (event)
-        strata_cu.EventDestroy(event);
-    if (ordered)
-        return;
-    exec_count(&exec_counts_now.late_waits);
-    strata_cu.StreamSynchronize(stream);
-}
-
 /* Counted as a free: the next allocation orders the other streams behind the legacy one. */
 void exec_order_last_word(exec_device *device, CUstream stream)
 {
     exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
     enter(device, &scope);
     if (!is_idle(stream)) {
-        order_or_wait(stream);
+        order_before_legacy(stream, device);
         exec_order_count_free(device);
     }
     leave(device, &scope);
+    pthread_mutex_unlock(&device->publishing);
 }
+
 void exec_order_after_capture(exec_device *device)
 {
     exec_scope scope;
@@ -199,12 +191,14 @@ void exec_order_after_capture(exec_device *device)
     pthread_mutex_unlock(&device->publishing);
 }
 
-static void order_stream(CUstream stream, void *device)
-{
-    exec_order_last_word(device, stream);
-}
-
+/* What the streams did is behind the legacy stream then, but not yet before the other streams. */
 void exec_order_before_capture(exec_device *device)
 {
-    exec_streams_visit(device->context, order_stream, device);
+    exec_scope scope;
+    pthread_mutex_lock(&device->publishing);
+    enter(device, &scope);
+    exec_streams_visit(device->context, order_before_legacy, device);
+    exec_order_count_free(device);
+    leave(device, &scope);
+    pthread_mutex_unlock(&device->publishing);
 }

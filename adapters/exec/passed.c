@@ -57,7 +57,9 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *cha
         return CUDA_ERROR_NOT_PERMITTED;
     if (!here->device || !here->device->account || !bytes)
         return CUDA_SUCCESS;
-    const strata_status status = reserve(here, bytes, charge);
+    strata_status status = reserve(here, bytes, charge);
+    if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
+        status = reserve(here, bytes, charge);
     if (status != STRATA_SUCCESS)
         exec_count(&exec_counts_now.refused);
     return exec_result_of(status);
@@ -191,6 +193,7 @@ bool exec_make_room(const exec_here *here)
     size_t released = 0;
     if (!here->device)
         return false;
+    exec_free_waiting(here->device);
     strata_error_suppress_begin();
     strata_runtime_trim(here->device->runtime, 0, &released);
     strata_error_suppress_end(false);

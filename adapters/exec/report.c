@@ -174,6 +174,7 @@ static void emit_blind(const char *object, void *data)
 void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data)
 {
     strata_emitter emitter;
+    exec_free_all_waiting();
     strata_emitter_begin(&emitter, form == EXEC_REPORT_JSON ? STRATA_FORMAT_JSON : STRATA_FORMAT_TEXT, write_text,
                          data);
     strata_emit_count(&emitter, "process", (uint64_t)getpid());

@@ -132,14 +132,14 @@ static void capture_ended(CUstream handle)
     const bool last = exec_capture_forget(handle);
     for_each_device(exec_order_after_capture);
     if (last)
-        exec_free_kept_back();
+        exec_free_all_waiting();
 }
 
 /* From before the real call on, so that no thread finds the stream captured and no capture under way. */
-static void expect_capture(CUstream stream)
+static bool expect_capture(CUstream stream)
 {
     for_each_device(exec_order_before_capture);
-    exec_capture_note(stream, current_context());
+    return exec_capture_note(stream, current_context());
 }
 
 static CUresult begun(CUresult result, CUstream stream)
@@ -160,7 +160,8 @@ static CUresult ended(CUresult result, CUstream stream)
 /* `meant`: with the program's stream 0 spelt out. */
 #define BEGIN_CAPTURE(name, meant, ...)       \
     __typeof__(&name) real = EXEC_REAL(name); \
-    expect_capture(meant);                    \
+    if (!expect_capture(meant))               \
+        return CUDA_ERROR_OUT_OF_MEMORY;      \
     return begun(real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, meant)
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)

@@ -37,6 +37,7 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 {
     strata_budget_usage budget;
     strata_usage usage;
+    exec_free_waiting(device);
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
     if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {
@@ -72,10 +73,17 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 /* ---- addresses ---- */
 
+/* A block that the program has. */
+static exec_device *find_own_block(CUdeviceptr address, strata_block *block)
+{
+    exec_device *device = exec_find_block(address, block);
+    return device && !exec_free_waits(block->address) ? device : NULL;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     strata_block block;
-    if (exec_find_block(address, &block)) {
+    if (find_own_block(address, &block)) {
         if (start)
             *start = block.address;
         if (bytes)
@@ -113,7 +121,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attrib
     __typeof__(&cuPointerGetAttribute) real = EXEC_REAL(cuPointerGetAttribute);
     const CUresult result = real ? real(value, attribute, address) : CUDA_ERROR_NOT_FOUND;
     strata_block block;
-    const exec_device *device = value && differs(attribute) ? exec_find_block(address, &block) : NULL;
+    const exec_device *device = value && differs(attribute) ? find_own_block(address, &block) : NULL;
     if (!device)
         return result;
     tell_attribute(device, &block, attribute, value);
@@ -126,8 +134,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     __typeof__(&cuPointerGetAttributes) real = EXEC_REAL(cuPointerGetAttributes);
     const CUresult result = real ? real(count, attributes, values, address) : CUDA_ERROR_NOT_FOUND;
     strata_block block;
-    const exec_device *device =
-        result == CUDA_SUCCESS && attributes && values ? exec_find_block(address, &block) : NULL;
+    const exec_device *device = result == CUDA_SUCCESS && attributes && values ? find_own_block(address, &block) : NULL;
     for (unsigned i = 0; device && i < count; i++)
         if (values[i])
             tell_attribute(device, &block, attributes[i], values[i]);
@@ -185,6 +192,8 @@ static bool tell_nvml(void *handle, unsigned long long *total, unsigned long lon
     const size_t size = budget_of(device, *total);
     if (!size)
         return false;
+    if (device)
+        exec_free_waiting(device);
     *total = size;
     *used = device && device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS
                 ? least(budget.in_use, size)

@@ -7,9 +7,10 @@
 Modes: stock; use (strata.torch.use()); memory (the same with --memory-stack); exec (strata exec, with PyTorch's own
 cache); bare (strata exec, PYTORCH_NO_CUDA_MEMORY_CACHING=1). The programs know nothing of the mode.
 
-Each program runs in one process for each mode, and all processes take turns on the GPU, so that a change of its clock
-concerns all alike. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a mode's results differ
-from those of the first mode, or a feature fails that the first mode passes.
+Each program runs in --processes processes for each mode, one after another, since how fast a process can launch work
+differs from process to process. Those of different modes take turns on the GPU, so that a change of its clock concerns
+all alike; the median of all turns counts. Losses and tokens of all turns must be equal bit by bit. Exit status 1 if a
+mode's results differ from those of the first mode, or a feature fails that the first mode passes.
 """
 import argparse
 import json
@@ -38,8 +39,10 @@ def python_path():
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--modes", default="stock,use,memory")
-    parser.add_argument("--programs", default=",".join(STEPS), help="of: " + ",".join(STEPS) + "; empty: none")
-    parser.add_argument("--rounds", type=int, default=0, help="turns of each program, of which the median counts")
+    parser.add_argument("--programs", default=",".join(STEPS),
+                        help="of: " + ",".join(STEPS) + "; with + between them they run together; empty: none")
+    parser.add_argument("--processes", type=int, default=0, help="processes of each program in each mode")
+    parser.add_argument("--rounds", type=int, default=0, help="timed turns of each process")
     parser.add_argument("--features", default="all", help="checks by name, with commas; all; empty: none")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--slow", action="store_true", help="also torch.compile")
@@ -143,19 +146,31 @@ class Worker:
         if not self.failure and status != 0:
             self.failure = f"exit status {status} at the end: " + " | ".join(self.errors[-3:])
 
-    def speed(self):
-        timed = self.turns[1:]
-        return statistics.median(turn["steps"] / turn["seconds"] for turn in timed) if timed else 0.0
-
-    def digests(self):
-        return [turn["digest"] for turn in self.turns]
+    def speeds(self):
+        """Of the turns but the first, which loads kernels."""
+        return [turn["steps"] / turn["seconds"] for turn in self.turns[1:]]
 
 
-def run_programs(options, modes, programs, rounds, steps):
+class Outcome:
+    """What the processes of a program in a mode gave."""
+
+    def __init__(self, workers):
+        self.mode, self.program = workers[0].mode, workers[0].program
+        self.failure = next((worker.failure for worker in workers if worker.failure), None)
+        self.errors = [line for worker in workers for line in worker.errors[-20:]]
+        self.processes = [worker.turns for worker in workers]
+        speeds = [speed for worker in workers for speed in worker.speeds()]
+        self.speed = statistics.median(speeds) if speeds else 0.0
+        self.digests = [[turn["digest"] for turn in turns] for turns in self.processes]
+        self.last = self.processes[-1][-1] if self.processes[-1] else None
+
+
+def run_processes(options, modes, programs, rounds, steps):
+    """One process for each program and mode; they take turns."""
     workers = [Worker(options, mode, program, rounds, steps[program]) for program in programs for mode in modes]
     for worker in workers:
         worker.answer(options.timeout)
-    # The first turn loads kernels and is not timed; its results count.
+    # The results of the first turn count, its time does not.
     for number in range(rounds + 1):
         for program in programs:
             ring = [worker for worker in workers if worker.program == program]
@@ -167,22 +182,35 @@ def run_programs(options, modes, programs, rounds, steps):
     return workers
 
 
-def print_programs(workers, modes):
+def run_programs(options, modes, programs, processes, rounds, steps):
+    workers = []
+    for together in programs:
+        for _ in range(processes):
+            workers += run_processes(options, modes, together, rounds, steps)
+    return [
+        Outcome([worker for worker in workers if (worker.program, worker.mode) == (program, mode)])
+        for together in programs
+        for program in together
+        for mode in modes
+    ]
+
+
+def print_programs(outcomes):
     failed = False
     print(f"{'program':9} {'mode':7} {'steps/s':>9} {'ratio':>6} {'allocated':>10} {'reserved':>9} {'ratio':>6} {'results':8}")
-    for worker in workers:
-        first = next(other for other in workers if other.program == worker.program)
-        if worker.failure or not worker.turns:
+    for outcome in outcomes:
+        first = next(other for other in outcomes if other.program == outcome.program)
+        if outcome.failure or not outcome.last:
             failed = True
-            print(f"{worker.program:9} {worker.mode:7} FAILED: {worker.failure}")
+            print(f"{outcome.program:9} {outcome.mode:7} FAILED: {outcome.failure}")
             continue
-        equal = worker.digests() == first.digests()
+        equal = all(digests == first.digests[0] for digests in outcome.digests)
         failed = failed or not equal
-        last = worker.turns[-1]
-        ratio = worker.speed() / first.speed() if first.speed() else 0
-        held = last["reserved"] / first.turns[-1]["reserved"] if first.turns and first.turns[-1]["reserved"] else 0
+        last, of_first = outcome.last, first.last
+        ratio = outcome.speed / first.speed if first.speed else 0
+        held = last["reserved"] / of_first["reserved"] if of_first and of_first["reserved"] else 0
         print(
-            f"{worker.program:9} {worker.mode:7} {worker.speed():9.2f} {ratio:6.3f} {last['allocated'] >> 20:6} MiB"
+            f"{outcome.program:9} {outcome.mode:7} {outcome.speed:9.2f} {ratio:6.3f} {last['allocated'] >> 20:6} MiB"
             f" {last['reserved'] >> 20:5} MiB {held:6.3f} {'equal' if equal else 'DIFFER'}"
         )
     return failed
@@ -234,18 +262,17 @@ def print_features(results, modes):
 def main():
     options = parse()
     modes = options.modes.split(",")
-    programs = [name for name in options.programs.split(",") if name]
+    programs = [names.split("+") for names in options.programs.split(",") if names]
     steps = QUICK_STEPS if options.quick else STEPS
-    rounds = options.rounds or (1 if options.quick else 5)
+    processes = options.processes or (1 if options.quick else 3)
+    rounds = options.rounds or (1 if options.quick else 3)
     start = time.time()
     kept = {"modes": modes, "command": shlex.join(sys.argv)}
     failed = False
     if programs:
-        workers = run_programs(options, modes, programs, rounds, steps)
-        failed = print_programs(workers, modes) or failed
-        kept["programs"] = [
-            {"program": w.program, "mode": w.mode, "turns": w.turns, "failure": w.failure, "errors": w.errors[-20:]} for w in workers
-        ]
+        outcomes = run_programs(options, modes, programs, processes, rounds, steps)
+        failed = print_programs(outcomes) or failed
+        kept["programs"] = [vars(outcome) for outcome in outcomes]
         print(f"[{time.time() - start:.0f} s]", flush=True)
     if options.features:
         names = [] if options.features == "all" else options.features.split(",")

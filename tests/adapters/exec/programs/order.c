@@ -31,7 +31,7 @@ static void use(CUdeviceptr block, size_t bytes, unsigned char value, unsigned c
 
 static void run_round(unsigned char value, unsigned char *sample)
 {
-    static const size_t sizes[] = {4096, 65536, 1 << 20, 3 << 20};
+    static const size_t sizes[] = {4096, 65536, 3 << 20, 12 << 20};
     const int which = rand() % STREAMS;
     const size_t bytes = sizes[rand() % 4];
     CUdeviceptr block;

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <time.h>
 
-enum { BYTES = 4 << 20, OTHER = 4096 };
+enum { BYTES = 32 << 20, OTHER = 4096 }; /* more than frees that wait may hold back */
 
 static CUstream reader, writer;
 static unsigned char *seen;
