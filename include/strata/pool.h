@@ -18,8 +18,8 @@ extern "C" {
 
 /* What a pool does first. */
 typedef enum strata_pool_preference {
-    STRATA_POOL_PREFER_BALANCED, /* a tenth more than is live, and more after each move */
-    STRATA_POOL_PREFER_MEMORY,   /* 44 thousandths more than is live */
+    STRATA_POOL_PREFER_BALANCED, /* 44 thousandths more than is live, and more after each move */
+    STRATA_POOL_PREFER_MEMORY,   /* 44 thousandths more than is live, in smaller chunks */
     STRATA_POOL_PREFER_SPEED,    /* half of what is left below the nearest limit more */
 } strata_pool_preference;
 

@@ -17,10 +17,8 @@ void pool_policy_begin(pool *self)
 {
     pool_policy *policy = &self->policy;
     const bool remappable = self->store.source->remappable, small = self->given.prefer == STRATA_POOL_PREFER_MEMORY;
-    uint64_t share = remappable ? POOL_SHARE_BALANCED : POOL_SHARE_FIXED;
-    if (small)
-        share = POOL_SHARE_MEMORY;
-    else if (self->given.prefer == STRATA_POOL_PREFER_SPEED)
+    uint64_t share = remappable || small ? POOL_SHARE : POOL_SHARE_FIXED;
+    if (self->given.prefer == STRATA_POOL_PREFER_SPEED)
         share = POOL_SHARE_MOST;
     if (self->given.overhead)
         share = self->given.overhead;

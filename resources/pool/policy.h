@@ -16,11 +16,11 @@
 
 /* All constants that decide about memory. Source: docs/measurements.md, "The pool's policy". Value, unit, reason. */
 enum {
-    POOL_SHARE_BALANCED = 100,  /* thousandths of the peak: nine traces and 80 changed copies hold 1.01 to 1.38 */
-    POOL_SHARE_MEMORY = 44,     /* thousandths: 1.01 to 1.11 */
+    POOL_SHARE = 44,            /* thousandths of the peak: a tenth held 2 % more on eight traces, no pass was faster */
     POOL_SHARE_FIXED = 250,     /* thousandths; memory that cannot be moved is given back instead */
     POOL_SHARE_MOST = 1000000,  /* thousandths; never moved while half of what is left suffices */
-    POOL_BUY = 4,               /* thousandths of the peak for each chunk moved: programs that go on moving stop soon */
+    POOL_BUY = 3,               /* thousandths of the peak for each chunk moved, but with prefer=memory: programs that
+                                   go on moving stop soon */
     POOL_SHARE_POLLING = 40,    /* thousandths more, once, if streams are often asked: serving asks a sixth less */
     POOL_LEFT_SHARE = 2,        /* of what is left below the limit, at most this part is held: others need it too */
     POOL_CHUNK_SHARE = 512,     /* of what is left, a chunk: a cost by the chunk, a waste by its size, */

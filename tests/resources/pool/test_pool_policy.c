@@ -6,7 +6,7 @@
 
 #define GIB (1024 * MIB)
 
-enum { BLOCKS = 24 };
+enum { BLOCKS = 32 };
 
 typedef struct traffic {
     strata_runtime *runtime;
@@ -54,14 +54,19 @@ static uint64_t value(const traffic *all, const char *name)
     return value_of(all->runtime, name);
 }
 
-/* Blocks of 64 MiB, and every second of the first `freed` freed: `freed` / 2 gaps of 64 MiB between live ones. */
-static void make_holes(traffic *all, unsigned count, unsigned freed)
+/* Every second of the first `freed` blocks is freed: gaps between live ones. */
+static void make_gaps(traffic *all, unsigned count, unsigned freed, size_t bytes)
 {
     for (unsigned i = 0; i < count; i++)
-        replace(all, &all->blocks[i], 64 * MIB);
+        replace(all, &all->blocks[i], bytes);
     for (unsigned i = 0; i < freed; i += 2)
         replace(all, &all->blocks[i], 0);
     test_synchronize(all->stream); /* only complete memory is moved without a wait */
+}
+
+static void make_holes(traffic *all, unsigned count, unsigned freed)
+{
+    make_gaps(all, count, freed, 64 * MIB);
 }
 
 /* ---- the rule ---- */
@@ -77,11 +82,11 @@ static uint64_t in_granules(uint64_t bytes)
     return (bytes + 2 * MIB - 1) / (2 * MIB) * (2 * MIB);
 }
 
-/* A block that fits no hole of make_holes, and that may be made beyond a peak of 1 GiB: once. */
+/* A block that fits no gap of 32 MiB, and that may be made beyond a peak of 1 GiB: once. */
 static size_t beyond_once(void)
 {
-    const size_t bytes = in_granules(thousandths(POOL_SHARE_BALANCED)) - 2 * MIB;
-    assert_in_range(bytes, 66 * MIB, 128 * MIB);
+    const size_t bytes = in_granules(thousandths(POOL_SHARE)) - 2 * MIB;
+    assert_in_range(bytes, 34 * MIB, 64 * MIB);
     return bytes;
 }
 
@@ -90,10 +95,10 @@ static void a_share_of_the_peak_may_be_held_beyond_it(void **state)
     (void)state;
     traffic all;
     begin(&all, "pool(decay=0)");
-    make_holes(&all, 16, 16);
+    make_gaps(&all, 32, 32, 32 * MIB);
     assert_int_equal(value(&all, "pool.reserved"), GIB);
     replace(&all, &all.blocks[0], beyond_once());
-    assert_int_equal(value(&all, "pool.allowed"), in_granules(GIB + thousandths(POOL_SHARE_BALANCED)) + 2 * MIB);
+    assert_int_equal(value(&all, "pool.allowed"), in_granules(GIB + thousandths(POOL_SHARE)) + 2 * MIB);
     assert_int_equal(value(&all, "pool.chunks.moved"), 0);
     assert_in_range(value(&all, "pool.reserved"), GIB + beyond_once(), value(&all, "pool.allowed"));
     const uint64_t reserved = value(&all, "pool.reserved");
@@ -108,7 +113,7 @@ static void each_chunk_moved_buys_a_share_of_the_peak(void **state)
     (void)state;
     traffic all;
     begin(&all, "pool(decay=0)");
-    make_holes(&all, 16, 16);
+    make_gaps(&all, 32, 32, 32 * MIB);
     replace(&all, &all.blocks[0], beyond_once());
     assert_int_equal(value(&all, "pool.bought"), 0);
     replace(&all, &all.blocks[2], beyond_once());
@@ -121,7 +126,7 @@ static void each_chunk_moved_buys_a_share_of_the_peak(void **state)
     assert_int_equal(value(&all, "pool.bought"), moved * POOL_BUY);
     replace(&all, &all.blocks[6], beyond_once());
     assert_int_equal(value(&all, "pool.allowed"),
-                     in_granules(GIB + thousandths(POOL_SHARE_BALANCED + moved * POOL_BUY)) + 2 * MIB);
+                     in_granules(GIB + thousandths(POOL_SHARE + moved * POOL_BUY)) + 2 * MIB);
     end(&all);
 }
 
@@ -131,14 +136,14 @@ static void what_goes_on_moving_comes_to_an_end(void **state)
     (void)state;
     test_needs_simulated_driver("chunks of a device of 8 GiB");
     test_needs_truthful_queries();
-    enum { REQUESTS = 6000 };
+    enum { REQUESTS = 6000, AT_ONCE = 24 };
     traffic all;
     uint64_t moved[2] = {0};
     begin(&all, "pool(decay=0)");
     for (int half = 0; half < 2; half++) {
         const uint64_t before = value(&all, "pool.chunks.moved");
         for (int i = 0; i < REQUESTS; i++) {
-            const uint32_t which = draw(&all) % BLOCKS;
+            const uint32_t which = draw(&all) % AT_ONCE;
             replace(&all, &all.blocks[which], (1 + draw(&all) % 128) * MIB);
         }
         moved[half] = value(&all, "pool.chunks.moved") - before;
@@ -284,7 +289,7 @@ static void speed_moves_nothing_while_the_limit_is_far_and_memory_holds_little(v
     assert_int_equal(by_default, by_balanced);
     assert_true(by_speed == 0 && by_default > 0 && by_memory > by_default);
     assert_true(memory < balanced && balanced < speed);
-    assert_true(memory <= in_granules(GIB + thousandths(POOL_SHARE_MEMORY)) + 2 * MIB);
+    assert_true(memory <= in_granules(GIB + thousandths(POOL_SHARE)) + 2 * MIB);
 }
 
 static void memory_buys_nothing(void **state)
