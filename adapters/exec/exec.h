@@ -9,6 +9,7 @@
  *   loader.c       the loader's own dlsym, and this library's symbols
  *   hooks.c        the table of hooks, and the real functions
  *   lookup.c       the hooks of dlsym and dlvsym
+ *   covered.c      functions that need no hook; uncovered.c counts the calls of all others
  *   proc_address.c the hooks of cuGetProcAddress
  *   memory.c       linear memory: cuMemAlloc, cuMemAllocAsync, their frees
  *   frees.c        frees for every stream, which wait for captures
@@ -16,12 +17,15 @@
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     the ends of contexts
  *   passed.c       what is passed on: how much of what, and its charge
- *   other.c        the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
- *   mappings.c     physical memory that the program maps
- *   truth.c        what the program is told about memory
- *   callers.c      which library asked
- *   device.c       a runtime for each device
- *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
+ *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
+ *   pools.c        the driver's pools
+ *   graphs.c       memory of graphs' own nodes
+ *   host.c         host memory
+ *   imported.c     memory of others, multicast objects
+ *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c takes
+ * it mappings.c     physical memory that the program maps truth.c        what the program is told about memory; nvml.c:
+ * by NVML callers.c      which library asked device.c       a runtime for each device report.c       what happened;
+ * blind.c: what was not seen; live.c: the same while the program runs
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's. Strata's own locks are inside all of them. */
@@ -168,8 +172,9 @@ bool exec_capture_forget(CUstream stream);
 /* The context is gone, and its streams with it. */
 void exec_streams_forget(CUcontext context);
 
-/* Whether any stream is being captured. */
+/* Whether any stream is being captured; whether this one may be. */
 bool exec_captures_under_way(void);
+bool exec_is_captured(CUstream stream);
 
 /* ---- frees for every stream (frees.c) ---- */
 
@@ -191,6 +196,14 @@ typedef enum exec_kind {
     EXEC_POOLED, /* of the driver's pools */
     EXEC_ARRAY,
     EXEC_PHYSICAL, /* cuMemCreate */
+    EXEC_GRAPH,    /* of graphs' own nodes: what the driver holds for them */
+    /* From here on without a charge. */
+    EXEC_HOST,
+    EXEC_REGISTERED,        /* the program's own host memory */
+    EXEC_IMPORTED,          /* addresses: cuIpcOpenMemHandle, cuMemPoolImportPointer */
+    EXEC_IMPORTED_PHYSICAL, /* handles: cuMemImportFromShareableHandle */
+    EXEC_EXTERNAL,          /* external memory, graphics resources */
+    EXEC_MULTICAST,
     EXEC_KINDS
 } exec_kind;
 
@@ -213,6 +226,18 @@ bool exec_passed_has(exec_kind kind, uint64_t key);
 /* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
 void exec_passed_hold(uint64_t key);
 
+/* Memory that is counted without a charge: one more of it, or one more holder of a known one. */
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes);
+
+/* Its size has become known: at least so much. Nothing for an unknown key. */
+void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes);
+
+/* A call of that kind, without memory of its own. */
+void exec_passed_called(exec_kind kind);
+
+/* What the driver holds for a device in all. Charged as far as the budget has room. */
+void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
+
 /* A context has ended, and what was made in it, but for physical memory and that of pools. */
 void exec_passed_forget(CUcontext context);
 
@@ -226,6 +251,30 @@ typedef struct exec_passed_sums {
     uint64_t calls, live, peak;
 } exec_passed_sums;
 exec_passed_sums exec_passed_read(exec_kind kind);
+
+/* ---- what the program is told (truth.c) ---- */
+
+/* The budget of a device as the program's device; 0: none. As the launcher was told, else as the device's stack says.
+ * `device` may be NULL: no stack yet. */
+size_t exec_told_size(const exec_device *device, size_t total);
+
+static inline size_t exec_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- pools and graphs (pools.c, graphs.c) ---- */
+
+/* Whether the program has set a pool of its own for the device. Any thread. */
+bool exec_has_own_pool(int ordinal);
+
+/* A captured request for memory, with its result, which it returns: a node of a graph was made. */
+CUresult exec_graph_memory_captured(CUresult result);
+
+/* ---- other processes (ipc.c) ---- */
+
+/* A block is about to be freed: its memory is offered to other processes no longer. */
+void exec_ipc_withdraw(CUdeviceptr address);
 
 /* ---- callers (callers.c) ---- */
 

@@ -32,6 +32,7 @@ static void add(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle 
     else
         strata_host_free(entry);
     pthread_mutex_unlock(&lock);
+    exec_passed_grow(EXEC_IMPORTED_PHYSICAL, handle, bytes);
 }
 
 static void drop(mapping *entry)

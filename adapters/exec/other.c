@@ -1,5 +1,5 @@
-/* Memory that no stack gives: managed, pitched, from the driver's pools, arrays, physical memory. The driver makes it;
- * it is counted, and charged to the stack's budget. */
+/* Memory that no stack gives: managed, pitched, arrays, physical memory. The driver makes it; it is counted, and
+ * charged to the stack's budget. */
 #include "adapters/exec/exec.h"
 
 /* ---- managed and pitched memory ---- */
@@ -41,35 +41,6 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, pitch, width, height, element);
     return exec_charge_end(&charge, result, EXEC_PITCHED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-/* ---- the driver's pools ---- */
-
-typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
-
-static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream)
-{
-    const exec_here here = exec_device_here();
-    exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
-        result = real(out, bytes, pool, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                                          CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream);
 }
 
 /* ---- arrays ---- */

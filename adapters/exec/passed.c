@@ -14,8 +14,8 @@
 #define HASH_NONFATAL_OOM          1
 #include <uthash.h>
 
-/* What a key names: device addresses, arrays, handles of physical memory. */
-typedef enum key_space { ADDRESSES = 0, ARRAYS, HANDLES } key_space;
+/* What a key names: addresses, arrays and other objects, handles of physical memory, devices. */
+typedef enum key_space { ADDRESSES = 0, OBJECTS, HANDLES, DEVICES } key_space;
 
 typedef struct passed_key {
     uint64_t value;
@@ -39,8 +39,12 @@ static exec_passed_sums sums[EXEC_KINDS]; /* guarded by the lock */
 
 static passed_key key_of(exec_kind kind, uint64_t value)
 {
-    const key_space space = kind == EXEC_ARRAY ? ARRAYS : kind == EXEC_PHYSICAL ? HANDLES : ADDRESSES;
-    return (passed_key){value, space};
+    static const key_space spaces[EXEC_KINDS] = {
+        [EXEC_ARRAY] = OBJECTS,     [EXEC_EXTERNAL] = OBJECTS,
+        [EXEC_PHYSICAL] = HANDLES,  [EXEC_IMPORTED_PHYSICAL] = HANDLES,
+        [EXEC_MULTICAST] = HANDLES, [EXEC_GRAPH] = DEVICES,
+    };
+    return (passed_key){value, spaces[kind]};
 }
 
 /* ---- charges ---- */
@@ -69,33 +73,60 @@ static void cancel(exec_charge *charge)
         strata_budget_account_close(charge->account);
 }
 
-/* Without host memory the charge stays for ever: memory is never counted too low. */
-static void keep(exec_charge *charge, exec_kind kind, uint64_t key)
+/* Under the lock. */
+static void add_bytes(passed *entry, size_t bytes)
 {
-    CUcontext context = NULL;
+    exec_passed_sums *sum = &sums[entry->kind];
+    entry->bytes += bytes;
+    sum->live += bytes;
+    sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
+    if (entry->device)
+        atomic_fetch_add(&entry->device->passed_on, bytes);
+}
+
+/* Under the lock. NULL without host memory. */
+static passed *add_entry(const exec_charge *charge, exec_kind kind, passed_key key, CUcontext context)
+{
     passed *entry = strata_host_zalloc(sizeof *entry);
     if (!entry)
-        return;
-    if (strata_driver_is_open())
-        strata_cu.CtxGetCurrent(&context);
-    *entry = (passed){.key = key_of(kind, key),
+        return NULL;
+    *entry = (passed){.key = key,
                       .kind = kind,
-                      .bytes = charge->bytes,
                       .holders = 1,
                       .account = charge->account,
                       .device = charge->device,
                       .context = context};
-    pthread_mutex_lock(&lock);
     HASH_ADD(hh, all, key, sizeof entry->key, entry);
-    if (entry->hh.tbl) {
-        sums[kind].calls++;
-        sums[kind].live += entry->bytes;
-        sums[kind].peak = sums[kind].live > sums[kind].peak ? sums[kind].live : sums[kind].peak;
-        if (entry->device)
-            atomic_fetch_add(&entry->device->passed_on, entry->bytes);
-    } else {
+    if (!entry->hh.tbl) {
         strata_host_free(entry);
+        return NULL;
     }
+    add_bytes(entry, charge->bytes);
+    return entry;
+}
+
+static bool ends_with_context(exec_kind kind)
+{
+    return kind != EXEC_PHYSICAL && kind != EXEC_POOLED && kind != EXEC_IMPORTED_PHYSICAL && kind != EXEC_MULTICAST &&
+           kind != EXEC_GRAPH;
+}
+
+/* NULL: none, or the memory outlives it. */
+static CUcontext context_of(exec_kind kind)
+{
+    CUcontext context = NULL;
+    if (ends_with_context(kind) && strata_driver_is_open())
+        strata_cu.CtxGetCurrent(&context);
+    return context;
+}
+
+/* Without host memory the charge stays for ever: memory is never counted too low. */
+static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
+{
+    const CUcontext context = context_of(kind);
+    pthread_mutex_lock(&lock);
+    if (add_entry(charge, kind, key_of(kind, key), context))
+        sums[kind].calls++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -134,6 +165,40 @@ void exec_passed_hold(uint64_t key)
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- memory without a charge ---- */
+
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes)
+{
+    const exec_charge charge = {.bytes = bytes};
+    const CUcontext context = context_of(kind);
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key_of(kind, key));
+    if (entry)
+        entry->holders++;
+    else
+        add_entry(&charge, kind, key_of(kind, key), context);
+    sums[kind].calls++;
+    pthread_mutex_unlock(&lock);
+}
+
+void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key_of(kind, key));
+    if (entry && entry->kind == kind && bytes > entry->bytes)
+        add_bytes(entry, bytes - entry->bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+void exec_passed_called(exec_kind kind)
+{
+    pthread_mutex_lock(&lock);
+    sums[kind].calls++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- ends ---- */
+
 /* Under the lock. Returns its account, to be closed outside. */
 static strata_budget_account *take_out(passed *entry)
 {
@@ -146,18 +211,13 @@ static strata_budget_account *take_out(passed *entry)
     return account;
 }
 
-static bool ends_with(const passed *entry, CUcontext context)
-{
-    return entry->context == context && entry->kind != EXEC_PHYSICAL && entry->kind != EXEC_POOLED;
-}
-
 void exec_passed_forget(CUcontext context)
 {
     passed *entry, *next;
     pthread_mutex_lock(&lock);
     HASH_ITER(hh, all, entry, next)
     {
-        if (!ends_with(entry, context))
+        if (entry->context != context || !ends_with_context(entry->kind))
             continue;
         strata_budget_account *account = take_out(entry);
         if (account)
@@ -176,6 +236,36 @@ void exec_passed_drop(exec_kind kind, uint64_t key)
     pthread_mutex_unlock(&lock);
     if (account)
         strata_budget_account_close(account);
+}
+
+/* ---- what the driver holds for a device ---- */
+
+/* Under the lock. The amount's reservation is made anew; what does not fit is counted without one. */
+static void recharge(passed *entry, size_t bytes)
+{
+    const exec_here here = {.device = entry->device};
+    exec_charge charge;
+    if (entry->account)
+        strata_budget_account_close(entry->account);
+    strata_error_suppress_begin();
+    exec_charge_begin(&here, bytes, &charge);
+    strata_error_suppress_end(false);
+    entry->account = charge.account;
+}
+
+void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
+{
+    const exec_charge nothing = {.device = device};
+    const passed_key key = key_of(kind, (uint64_t)device->ordinal);
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key);
+    if (!entry)
+        entry = add_entry(&nothing, kind, key, NULL);
+    if (entry && entry->bytes != bytes) {
+        recharge(entry, bytes);
+        add_bytes(entry, bytes - entry->bytes); /* the difference may be below zero: it wraps around everywhere */
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 exec_passed_sums exec_passed_read(exec_kind kind)

@@ -1,31 +1,21 @@
 /* What the program is told about memory: what it would hear without Strata, with the budget as the size of the device.
  */
-#define _GNU_SOURCE
 #include "adapters/exec/exec.h"
 
 #include "driver/driver.h"
 
-#include <dlfcn.h>
-#include <stdio.h>
 #include <string.h>
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
 
 /* ---- the size of the device ---- */
 
-/* The budget of a device as the program's device; 0: none. As the launcher was told, else as the device's stack says.
- */
-static size_t budget_of(const exec_device *device, size_t total)
+size_t exec_told_size(const exec_device *device, size_t total)
 {
     strata_budget_usage usage;
     if (device && device->account && strata_budget_account_usage(device->account, &usage) == STRATA_SUCCESS &&
         usage.limit)
-        return least(usage.limit, total);
+        return exec_least(usage.limit, total);
     if (exec_settings_now.budget)
-        return least(exec_settings_now.budget, total);
+        return exec_least(exec_settings_now.budget, total);
     if (exec_settings_now.share > 0)
         return (size_t)((double)total * exec_settings_now.share / 100);
     return 0;
@@ -40,10 +30,10 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
     if (strata_runtime_usage(device->runtime, &usage) == STRATA_SUCCESS)
         *free_bytes += usage.reserved_free;
     if (device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS && budget.limit) {
-        *total = least(*total, budget.limit);
-        *free_bytes = least(*free_bytes, budget.remaining);
+        *total = exec_least(*total, budget.limit);
+        *free_bytes = exec_least(*free_bytes, budget.remaining);
     }
-    *free_bytes = least(*free_bytes, *total);
+    *free_bytes = exec_least(*free_bytes, *total);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -64,7 +54,8 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
     const CUresult result = real ? real(bytes, device) : CUDA_ERROR_NOT_FOUND;
     if (result != CUDA_SUCCESS)
         return result;
-    const size_t size = budget_of(device >= 0 && device < EXEC_DEVICES ? exec_device_at((size_t)device) : NULL, *bytes);
+    const size_t size =
+        exec_told_size(device >= 0 && device < EXEC_DEVICES ? exec_device_at((size_t)device) : NULL, *bytes);
     if (size)
         *bytes = size;
     return result;
@@ -131,84 +122,5 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
     for (unsigned i = 0; device && i < count; i++)
         if (values[i])
             tell_attribute(device, &block, attributes[i], values[i]);
-    return result;
-}
-
-/* ---- NVML, which counts devices otherwise: they are told apart by UUID ---- */
-
-typedef int nvml_get_uuid(void *device, char *text, unsigned length);
-
-static bool read_nvml_uuid(void *device, unsigned char uuid[16])
-{
-    Dl_info where;
-    char text[96] = "";
-    void *near = exec_hook_real(EXEC_HOOK_nvmlDeviceGetMemoryInfo), *library;
-    if (!near || !dladdr(near, &where) || !(library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD)))
-        return false;
-    nvml_get_uuid *get;
-    void *found = exec_loader_dlsym(library, "nvmlDeviceGetUUID");
-    memcpy(&get, &found, sizeof get);
-    const bool read = get && get(device, text, sizeof text) == 0;
-    dlclose(library);
-    const char *digits = strchr(text, '-'); /* behind "GPU" or "MIG" */
-    for (size_t i = 0; read && digits && i < 16; i++) {
-        while (*digits == '-')
-            digits++;
-        if (sscanf(digits, "%2hhx", &uuid[i]) != 1)
-            return false;
-        digits += 2;
-    }
-    return read && digits;
-}
-
-/* The ready device behind NVML's handle. NULL: none. */
-static exec_device *find_nvml_device(void *handle)
-{
-    unsigned char wanted[16];
-    CUuuid uuid;
-    if (!strata_driver_is_open() || !strata_cu.DeviceGetUuid || !read_nvml_uuid(handle, wanted))
-        return NULL;
-    for (size_t i = 0; i < exec_device_bound(); i++) {
-        exec_device *device = exec_device_at(i);
-        if (device && strata_cu.DeviceGetUuid(&uuid, device->ordinal) == CUDA_SUCCESS &&
-            memcmp(uuid.bytes, wanted, sizeof wanted) == 0)
-            return device;
-    }
-    return NULL;
-}
-
-/* Total and used, below the budget. Without a stack yet the program has nothing. */
-static bool tell_nvml(void *handle, unsigned long long *total, unsigned long long *free_bytes, unsigned long long *used)
-{
-    strata_budget_usage budget;
-    exec_device *device = find_nvml_device(handle);
-    const size_t size = budget_of(device, *total);
-    if (!size)
-        return false;
-    *total = size;
-    *used = device && device->account && strata_budget_account_usage(device->account, &budget) == STRATA_SUCCESS
-                ? least(budget.in_use, size)
-                : 0;
-    *free_bytes = *total - *used;
-    return true;
-}
-
-EXEC_EXPORT int nvmlDeviceGetMemoryInfo(void *device, exec_nvml_memory *memory)
-{
-    enum { FUNCTION_NOT_FOUND = 13 };
-    __typeof__(&nvmlDeviceGetMemoryInfo) real = EXEC_REAL(nvmlDeviceGetMemoryInfo);
-    const int result = real ? real(device, memory) : FUNCTION_NOT_FOUND;
-    if (result == 0 && memory)
-        tell_nvml(device, &memory->total, &memory->free, &memory->used);
-    return result;
-}
-
-EXEC_EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, exec_nvml_memory_v2 *memory)
-{
-    enum { FUNCTION_NOT_FOUND = 13 };
-    __typeof__(&nvmlDeviceGetMemoryInfo_v2) real = EXEC_REAL(nvmlDeviceGetMemoryInfo_v2);
-    const int result = real ? real(device, memory) : FUNCTION_NOT_FOUND;
-    if (result == 0 && memory && tell_nvml(device, &memory->total, &memory->free, &memory->used))
-        memory->reserved = 0;
     return result;
 }
