@@ -15,6 +15,7 @@ typedef struct guest {
     int device;
     unsigned holders;
     CUdeviceptr base, address; /* of the range; of the block in it */
+    size_t bytes;              /* of the block */
     size_t reserved, mapped;   /* bytes */
     size_t count;              /* of parts that are mapped */
     struct guest *next;
@@ -138,6 +139,7 @@ static CUresult make_guest(const exec_ipc_answer *answer, const exec_ipc_part *p
         return result;
     }
     made->address = made->base + answer->offset;
+    made->bytes = answer->bytes;
     *out = made;
     return CUDA_SUCCESS;
 }
@@ -189,7 +191,7 @@ static CUresult add(const exec_ipc_handle *handle, int device, guest **out)
     return CUDA_SUCCESS;
 }
 
-CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address)
+CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size_t *bytes)
 {
     CUdevice device;
     if (!exec_open_driver() || !strata_cu.MemAddressReserve || !strata_cu.MemMap)
@@ -204,6 +206,7 @@ CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address)
     if (result == CUDA_SUCCESS) {
         opened->holders++;
         *address = opened->address;
+        *bytes = opened->bytes;
     }
     pthread_mutex_unlock(&lock);
     return result;

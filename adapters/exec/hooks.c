@@ -64,6 +64,8 @@ static void keep_loaded(const void *real)
 bool exec_hook_found(exec_hook hook, void *real)
 {
     void *first = NULL;
+    if (exec_is_own_code(real)) /* a driver that binds its own names outside of itself leads here: it has another */
+        return exec_hook_real(hook) != NULL;
     if (!atomic_compare_exchange_strong(&exec_hook_reals[hook], &first, real))
         return first == real;
     keep_loaded(real);

@@ -36,15 +36,21 @@ EXEC_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *out, CUdeviceptr 
 static bool is_of_strata(const CUipcMemHandle *given, exec_ipc_handle *handle)
 {
     memcpy(handle, given, sizeof *handle);
-    return memcmp(handle->magic, EXEC_IPC_MAGIC, sizeof handle->magic) == 0 &&
+    return exec_is_wanted() && memcmp(handle->magic, EXEC_IPC_MAGIC, sizeof handle->magic) == 0 &&
            memchr(handle->socket, '\0', sizeof handle->socket);
 }
 
 static CUresult open_of_strata(const exec_ipc_handle *handle, CUdeviceptr *out)
 {
+    size_t bytes;
     if (!out)
         return CUDA_ERROR_INVALID_VALUE;
-    return exec_ipc_is_own(handle) ? CUDA_ERROR_INVALID_CONTEXT : exec_ipc_open(handle, out); /* as the driver says */
+    if (exec_ipc_is_own(handle)) /* as the driver says */
+        return CUDA_ERROR_INVALID_CONTEXT;
+    const CUresult result = exec_ipc_open(handle, out, &bytes);
+    if (result == CUDA_SUCCESS)
+        exec_passed_note(EXEC_IMPORTED, *out, bytes);
+    return result;
 }
 
 static CUresult opened(CUresult result, const CUdeviceptr *out)
@@ -57,12 +63,12 @@ static CUresult opened(CUresult result, const CUdeviceptr *out)
     return result;
 }
 
-#define OPEN_HOOK(name)                                                                                              \
-    EXEC_EXPORT CUresult CUDAAPI name(CUdeviceptr *out, CUipcMemHandle given, unsigned flags)                        \
-    {                                                                                                                \
-        exec_ipc_handle handle;                                                                                      \
-        return opened(                                                                                               \
-            is_of_strata(&given, &handle) ? open_of_strata(&handle, out) : EXEC_CALL(name, out, given, flags), out); \
+#define OPEN_HOOK(name)                                                                         \
+    EXEC_EXPORT CUresult CUDAAPI name(CUdeviceptr *out, CUipcMemHandle given, unsigned flags)   \
+    {                                                                                           \
+        exec_ipc_handle handle;                                                                 \
+        return is_of_strata(&given, &handle) ? open_of_strata(&handle, out)                     \
+                                             : opened(EXEC_CALL(name, out, given, flags), out); \
     }
 
 OPEN_HOOK(cuIpcOpenMemHandle)

@@ -55,7 +55,7 @@ bool exec_ipc_is_own(const exec_ipc_handle *handle);
 /* ---- the process that uses it (guests.c) ---- */
 
 /* Maps the memory for the current context's device, or finds the mapping that there is. */
-CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address);
+CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size_t *bytes);
 
 /* False: it is none of these mappings. The last close of several unmaps it; *result is its own. */
 bool exec_ipc_close(CUdeviceptr address, CUresult *result);

@@ -110,8 +110,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
 {
-    __typeof__(&cuArrayDestroy) real = EXEC_REAL(cuArrayDestroy);
-    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuArrayDestroy, array);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
     return result;
@@ -138,8 +137,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
 
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    __typeof__(&cuMipmappedArrayDestroy) real = EXEC_REAL(cuMipmappedArrayDestroy);
-    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMipmappedArrayDestroy, array);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
     return result;
@@ -182,8 +180,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    __typeof__(&cuMemRelease) real = EXEC_REAL(cuMemRelease);
-    const CUresult result = real ? real(handle) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemRelease, handle);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_PHYSICAL, handle);
     return result;
@@ -191,8 +188,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    __typeof__(&cuMemRetainAllocationHandle) real = EXEC_REAL(cuMemRetainAllocationHandle);
-    const CUresult result = real ? real(out, address) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, address);
     if (result == CUDA_SUCCESS)
         exec_passed_hold(*out);
     return result;

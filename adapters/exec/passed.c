@@ -170,6 +170,8 @@ void exec_passed_hold(uint64_t key)
 void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes)
 {
     const exec_charge charge = {.bytes = bytes};
+    if (!exec_open_driver()) /* it may be the program's first call; the report comes at the driver's end */
+        return;
     const CUcontext context = context_of(kind);
     pthread_mutex_lock(&lock);
     passed *entry = find(key_of(kind, key));

@@ -38,8 +38,7 @@ static void tell_memory(exec_device *device, size_t *free_bytes, size_t *total)
 
 EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 {
-    __typeof__(&cuMemGetInfo_v2) real = EXEC_REAL(cuMemGetInfo_v2);
-    const CUresult result = real ? real(free_bytes, total) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemGetInfo_v2, free_bytes, total);
     if (result != CUDA_SUCCESS)
         return result;
     const exec_here here = exec_device_here();
@@ -50,8 +49,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 
 EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
-    __typeof__(&cuDeviceTotalMem_v2) real = EXEC_REAL(cuDeviceTotalMem_v2);
-    const CUresult result = real ? real(bytes, device) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuDeviceTotalMem_v2, bytes, device);
     if (result != CUDA_SUCCESS)
         return result;
     const size_t size =
@@ -63,18 +61,24 @@ EXEC_EXPORT CUresult CUDAAPI cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 /* ---- addresses ---- */
 
+/* A thread without one hears of that first. */
+static bool has_context(void)
+{
+    CUcontext context = NULL;
+    return strata_driver_is_open() && strata_cu.CtxGetCurrent(&context) == CUDA_SUCCESS && context;
+}
+
 EXEC_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
 {
     strata_block block;
-    if (exec_find_block(address, &block)) {
+    if (exec_find_block(address, &block) && has_context()) {
         if (start)
             *start = block.address;
         if (bytes)
             *bytes = block.requested;
         return CUDA_SUCCESS;
     }
-    __typeof__(&cuMemGetAddressRange_v2) real = EXEC_REAL(cuMemGetAddressRange_v2);
-    return real ? real(start, bytes, address) : CUDA_ERROR_NOT_FOUND;
+    return EXEC_CALL(cuMemGetAddressRange_v2, start, bytes, address);
 }
 
 static bool differs(CUpointer_attribute attribute)
@@ -101,8 +105,7 @@ static void tell_attribute(const exec_device *device, const strata_block *block,
 
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdeviceptr address)
 {
-    __typeof__(&cuPointerGetAttribute) real = EXEC_REAL(cuPointerGetAttribute);
-    const CUresult result = real ? real(value, attribute, address) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuPointerGetAttribute, value, attribute, address);
     strata_block block;
     const exec_device *device = value && differs(attribute) ? exec_find_block(address, &block) : NULL;
     if (!device)
@@ -114,8 +117,7 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *value, CUpointer_attrib
 EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_attribute *attributes, void **values,
                                                     CUdeviceptr address)
 {
-    __typeof__(&cuPointerGetAttributes) real = EXEC_REAL(cuPointerGetAttributes);
-    const CUresult result = real ? real(count, attributes, values, address) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuPointerGetAttributes, count, attributes, values, address);
     strata_block block;
     const exec_device *device =
         result == CUDA_SUCCESS && attributes && values ? exec_find_block(address, &block) : NULL;

@@ -8,7 +8,7 @@
 typedef struct exec_request {
     const char *program; /* name in messages */
     const char *driver, *stack, *budget, *shared, *log, *mode, *output;
-    bool guard, report, json, fail_closed, children;
+    bool guard, ipc, report, json, fail_closed, children;
     char **command; /* ends with NULL */
 } exec_request;
 
