@@ -20,6 +20,7 @@ static __attribute__((constructor)) void begin(void)
         exec_clean_environment();
         return;
     }
+    exec_leave_sanitizer();
     if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_report_keep_stderr();
     exec_on_driver_open(arrange_report);

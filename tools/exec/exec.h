@@ -31,6 +31,14 @@ typedef enum exec_sight {
  * be read is clear: execvp says why. */
 exec_sight exec_inspect(const char *command);
 
+/* The program that execvp would find, or its interpreter if it is a script. False: none. */
+bool exec_find_program(const char *command, char *path, size_t room);
+
+/* ---- sanitizers (sanitizer.c) ---- */
+
+/* The name of the address sanitizer's library that an ELF file is linked to. False: none. */
+bool exec_find_sanitizer(const char *path, char *name, size_t room);
+
 /* ---- the environment (environment.c) ---- */
 
 /* Sets what the library in front of the program reads. False, with the reason on stderr. */

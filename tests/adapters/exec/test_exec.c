@@ -376,6 +376,16 @@ static void a_sanitized_program_starts(void **state)
     check(run_under("", "hello_thread"), 0, "hello", "");
 }
 
+static void a_program_with_the_address_sanitizer_runs_so(void **state)
+{
+    (void)state;
+    if (access(text_of("%s/sanitized", folder), X_OK) != 0)
+        skip();
+    check(run_under("", "hello_address"), 0, "hello", "");
+    check_same("", "answers", "sanitized");
+    check(run_under("--budget 100MiB", "sanitized"), 0, "device: 100 MiB\n", "");
+}
+
 /* ---- processes ---- */
 
 static void exit_status_and_signals_pass_through(void **state)
@@ -495,6 +505,7 @@ int main(void)
         cmocka_unit_test(rtld_next_means_behind_the_caller),
         cmocka_unit_test(without_a_driver_its_names_are_not_found),
         cmocka_unit_test(a_sanitized_program_starts),
+        cmocka_unit_test(a_program_with_the_address_sanitizer_runs_so),
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),
