@@ -65,6 +65,9 @@ typedef struct exec_device {
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
 
+    /* All blocks so far lie from `lowest` to `beyond`, which only grow apart; any thread. Zeros: none yet. */
+    _Atomic CUdeviceptr lowest, beyond;
+
     /* order.c */
     pthread_mutex_t publishing;
     _Atomic uint64_t frees;     /* begun so far; any thread */
@@ -119,6 +122,9 @@ static inline CUstream exec_own_default(CUstream stream)
 {
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
+
+/* Before the program has a block: it will be found by its address. */
+void exec_device_has_block(exec_device *device, const strata_block *block);
 
 /* The live block that begins at `address`, or contains it; its device. NULL: none does. */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);

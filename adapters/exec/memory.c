@@ -27,6 +27,7 @@ static strata_status serve_any_stream(exec_device *device, size_t bytes, const v
         strata_runtime_deallocate_on(device->runtime, &block, CU_STREAM_LEGACY);
         return STRATA_ERROR_STREAM_CAPTURE;
     }
+    exec_device_has_block(device, &block);
     *out = block.address;
     return STRATA_SUCCESS;
 }
@@ -37,9 +38,11 @@ static strata_status serve_stream(exec_device *device, size_t bytes, CUstream st
     const strata_request request = {.bytes = bytes, .stream = stream, .tag = exec_caller_tag(caller)};
     strata_block block;
     const strata_status status = strata_runtime_allocate_request(device->runtime, &request, &block);
-    if (status == STRATA_SUCCESS)
-        *out = block.address;
-    return status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    exec_device_has_block(device, &block);
+    *out = block.address;
+    return STRATA_SUCCESS;
 }
 
 /* ---- passing on ---- */

@@ -12,6 +12,8 @@
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
 #define HASH_NONFATAL_OOM          1
+#define HASH_FUNCTION(key, bytes, hash) \
+    ((hash) = hash_of((const passed_key *)(const void *)(key))) /* its own takes as long as all else */
 #include <uthash.h>
 
 /* What a key names: addresses, arrays and other objects, handles of physical memory, devices. */
@@ -22,6 +24,12 @@ typedef struct passed_key {
     uint64_t space;
 } passed_key;
 
+/* Addresses end in zeros: the upper half of the product has all bits. */
+static unsigned hash_of(const passed_key *key)
+{
+    return (unsigned)((key->value + key->space) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
 typedef struct passed {
     passed_key key;
     exec_kind kind;
@@ -30,11 +38,13 @@ typedef struct passed {
     strata_budget_account *account;
     exec_device *device; /* NULL: of none */
     CUcontext context;   /* current when it was made */
+    struct passed *next_spare;
     UT_hash_handle hh;
 } passed;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static passed *all;                       /* guarded by the lock */
+static passed *spare;                     /* linked by `next_spare`; guarded by the lock */
 static exec_passed_sums sums[EXEC_KINDS]; /* guarded by the lock */
 
 static passed_key key_of(exec_kind kind, uint64_t value)
@@ -84,10 +94,26 @@ static void add_bytes(passed *entry, size_t bytes)
         atomic_fetch_add(&entry->device->passed_on, bytes);
 }
 
-/* Under the lock. NULL without host memory. */
+/* Under the lock, as the next ones. */
+static passed *take_spare(void)
+{
+    passed *entry = spare;
+    if (!entry)
+        return strata_host_zalloc(sizeof *entry);
+    spare = entry->next_spare;
+    return entry;
+}
+
+static void give_spare(passed *entry)
+{
+    entry->next_spare = spare;
+    spare = entry;
+}
+
+/* NULL without host memory. */
 static passed *add_entry(const exec_charge *charge, exec_kind kind, passed_key key, CUcontext context)
 {
-    passed *entry = strata_host_zalloc(sizeof *entry);
+    passed *entry = take_spare();
     if (!entry)
         return NULL;
     *entry = (passed){.key = key,
@@ -98,7 +124,7 @@ static passed *add_entry(const exec_charge *charge, exec_kind kind, passed_key k
                       .context = context};
     HASH_ADD(hh, all, key, sizeof entry->key, entry);
     if (!entry->hh.tbl) {
-        strata_host_free(entry);
+        give_spare(entry);
         return NULL;
     }
     add_bytes(entry, charge->bytes);
@@ -209,7 +235,7 @@ static strata_budget_account *take_out(passed *entry)
     if (entry->device)
         atomic_fetch_sub(&entry->device->passed_on, entry->bytes);
     HASH_DEL(all, entry);
-    strata_host_free(entry);
+    give_spare(entry);
     return account;
 }
 
