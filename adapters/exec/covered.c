@@ -1,7 +1,8 @@
 /* The driver's functions of CUDA 13.0 that are not hooked and need not be: they make, end and report no memory, or none
  * that could be told apart (contexts, modules, libraries: "not accounted for" by difference). Read name by name; a
- * function that is missing here is counted (uncovered.c). cuMemMapArrayAsync is missing on purpose: an array's mapping
- * holds physical memory, which counts as freed when the program releases its handle. */
+ * function that is missing here is counted (uncovered.c). Missing on purpose: cuMemMapArrayAsync, whose mapping holds
+ * physical memory that counts as freed when the program releases its handle; older and rarer ways to map memory of
+ * graphics (cuGLMapBufferObject, cuEGLStreamConsumerAcquireFrame). */
 #include "adapters/exec/hooks.h"
 
 enum { LONGEST = 56 };
@@ -80,7 +81,16 @@ static const char covered[][LONGEST] = {
     "cuDeviceSetGraphMemAttribute",
     "cuDeviceUnregisterAsyncNotification",
     "cuDriverGetVersion",
+    "cuEGLStreamConsumerConnect",
+    "cuEGLStreamConsumerConnectWithFlags",
+    "cuEGLStreamConsumerDisconnect",
+    "cuEGLStreamConsumerReleaseFrame",
+    "cuEGLStreamProducerConnect",
+    "cuEGLStreamProducerDisconnect",
+    "cuEGLStreamProducerPresentFrame",
+    "cuEGLStreamProducerReturnFrame",
     "cuEventCreate",
+    "cuEventCreateFromEGLSync",
     "cuEventDestroy",
     "cuEventElapsedTime",
     "cuEventQuery",
@@ -101,6 +111,12 @@ static const char covered[][LONGEST] = {
     "cuFuncSetCacheConfig",
     "cuFuncSetSharedMemConfig",
     "cuFuncSetSharedSize",
+    "cuGLCtxCreate",
+    "cuGLGetDevices",
+    "cuGLInit",
+    "cuGLRegisterBufferObject",
+    "cuGLSetBufferObjectMapFlags",
+    "cuGLUnregisterBufferObject",
     "cuGetErrorName",
     "cuGetErrorString",
     "cuGetExportTable",
@@ -177,10 +193,15 @@ static const char covered[][LONGEST] = {
     "cuGraphReleaseUserObject",
     "cuGraphRemoveDependencies",
     "cuGraphRetainUserObject",
+    "cuGraphicsEGLRegisterImage",
+    "cuGraphicsGLRegisterBuffer",
+    "cuGraphicsGLRegisterImage",
     "cuGraphicsResourceGetMappedMipmappedArray",
     "cuGraphicsResourceSetMapFlags",
     "cuGraphicsSubResourceGetMappedArray",
     "cuGraphicsUnregisterResource",
+    "cuGraphicsVDPAURegisterOutputSurface",
+    "cuGraphicsVDPAURegisterVideoSurface",
     "cuGreenCtxCreate",
     "cuGreenCtxDestroy",
     "cuGreenCtxGetDevResource",
@@ -325,6 +346,9 @@ static const char covered[][LONGEST] = {
     "cuParamSeti",
     "cuParamSetv",
     "cuPointerSetAttribute",
+    "cuProfilerInitialize",
+    "cuProfilerStart",
+    "cuProfilerStop",
     "cuSignalExternalSemaphoresAsync",
     "cuStreamAddCallback",
     "cuStreamAttachMemAsync",
@@ -393,6 +417,9 @@ static const char covered[][LONGEST] = {
     "cuUserObjectCreate",
     "cuUserObjectRelease",
     "cuUserObjectRetain",
+    "cuVDPAUCtxCreate",
+    "cuVDPAUGetDevice",
+    "cuWGLGetDevice",
     "cuWaitExternalSemaphoresAsync",
 };
 

@@ -292,6 +292,7 @@ exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 
 static void drop_block(const strata_block *block, void *runtime)
 {
+    exec_ipc_withdraw(block->address); /* another block may have the address */
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 

@@ -28,7 +28,8 @@
  * blind.c: what was not seen; live.c: the same while the program runs
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's. Strata's own locks are inside all of them. */
+ * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
+ * them. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
