@@ -105,11 +105,9 @@ void exec_clean_environment(void)
 
 void exec_leave_sanitizer(void)
 {
-#if !defined __SANITIZE_ADDRESS__ /* else it must be before this library in children, too */
     const char *sanitizer = getenv("STRATA_EXEC_SANITIZER");
     if (sanitizer && !is_on("STRATA_EXEC_CHILDREN"))
         leave_preload(sanitizer);
-#endif
 }
 
 static void read_once(void)

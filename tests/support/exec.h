@@ -75,6 +75,15 @@ static inline void check(outcome *result, int status, const char *in_out, const 
     free(result);
 }
 
+/* For what the address sanitizer itself forbids, or cannot follow: programs and libraries here are built with it, too.
+ */
+static inline void skip_if_sanitized(void)
+{
+#if defined __SANITIZE_ADDRESS__
+    skip();
+#endif
+}
+
 /* ---- the same answers ---- */
 
 static inline void check_same(const char *options, const char *reference, const char *words)

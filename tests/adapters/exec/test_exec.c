@@ -301,6 +301,7 @@ static void a_signal_asks_for_a_report(void **state)
 static void a_library_bound_past_the_hooks_is_named(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     check(run_under("--report", text_of("deep_program %s/libdeep.so", folder)), 0, "its memory: 0", "libdeep.so");
 }
 
@@ -316,6 +317,7 @@ static void a_static_program_is_said_to_be_unseen(void **state)
 static void a_program_with_other_rights_is_said_to_be_unseen(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     char path[] = "/tmp/strata-exec-rights-XXXXXX";
     if (geteuid() != 0)
         skip();
@@ -343,6 +345,7 @@ static void a_newer_driver_is_passed_through(void **state)
 static void another_preloaded_library_works_beside(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1); /* behind Strata's */
     outcome *result = run_under("--report", "behaviour_linked leak");
     unsetenv("LD_PRELOAD");
@@ -354,6 +357,7 @@ static void another_preloaded_library_works_beside(void **state)
 static void rtld_next_means_behind_the_caller(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     check(run_under("", "order_of_libraries"), 0, "from the program: first, from the first: second\n", "");
 }
 
@@ -382,6 +386,7 @@ static void a_program_with_the_address_sanitizer_runs_so(void **state)
     if (access(text_of("%s/sanitized", folder), X_OK) != 0)
         skip();
     check(run_under("", "hello_address"), 0, "hello", "");
+    check(run_under("", "hello_address child"), 0, "hello\nnot sanitized\n", "");
     check_same("", "answers", "sanitized");
     check(run_under("--budget 100MiB", "sanitized"), 0, "device: 100 MiB\n", "");
 }
@@ -438,6 +443,7 @@ static void children_run_so_only_if_asked(void **state)
 static void what_was_preloaded_before_stays_for_children(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     scratch_file script = script_of("without_driver");
     setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1);
     outcome *result = run_under("", script.path);

@@ -171,6 +171,7 @@ static void results_are_untouched_by_a_failure(void **state)
 static void what_no_hook_saw_is_not_accounted_for(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     json_t *report = report_of(run_under("--json", text_of("deep_program %s/libdeep.so", folder)));
     assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 2 << 20); /* what backs its 1 MiB */
     json_decref(report);
@@ -325,6 +326,7 @@ static void a_child_forked_before_the_first_call_works(void **state)
 static void a_driver_in_another_namespace_is_passed_on(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     check(run_under("", "namespace"), 0, "memory in another namespace\n", "the program's driver cannot be used");
     check(run_under("--fail-closed", "namespace"), 2, "gave 800", "memory is refused (--fail-closed)");
 }
