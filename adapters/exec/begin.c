@@ -20,6 +20,9 @@ static __attribute__((constructor)) void begin(void)
         exec_clean_environment();
         return;
     }
+#if !defined __SANITIZE_ADDRESS__ /* else it must be before this library in children, too */
+    exec_leave_sanitizer();
+#endif
     if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_report_keep_stderr();
     exec_on_driver_open(arrange_report);

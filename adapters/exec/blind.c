@@ -5,6 +5,7 @@
 #include "adapters/exec/blind.h"
 
 #include "adapters/exec/hooks.h"
+#include "adapters/exec/uncovered.h"
 
 #include <link.h>
 
@@ -24,9 +25,12 @@ typedef struct object_tables {
     size_t bytes[2];
 } object_tables;
 
+/* What is looked for: an object's slots in which `is_meant` holds for the function's name and where it is bound. */
 typedef struct blind_search {
-    void (*visit)(const char *object, void *data);
+    bool (*is_meant)(const char *symbol, ElfW(Addr) bound);
+    void (*visit)(const char *text, void *data);
     void *data;
+    bool by_symbol; /* visit is called with names of functions, else once for an object with the object's */
 } blind_search;
 
 static ElfW(Addr) place(const struct dl_phdr_info *object, ElfW(Addr) address)
@@ -65,24 +69,38 @@ static bool lies_in(const struct dl_phdr_info *object, ElfW(Addr) address)
     return false;
 }
 
-static bool is_past_hook(const struct dl_phdr_info *object, const object_tables *tables, const ElfW(Rela) * relocation)
+static bool is_past_hook(const char *symbol, ElfW(Addr) bound)
+{
+    const exec_hook hook = exec_hook_find(symbol);
+    return hook != EXEC_HOOK_COUNT && bound != (ElfW(Addr))(uintptr_t)exec_hook_function(hook);
+}
+
+static bool is_uncovered(const char *symbol, ElfW(Addr) bound)
+{
+    return exec_is_uncovered_name(symbol) && exec_hook_find(symbol) == EXEC_HOOK_COUNT &&
+           exec_is_driver_code((const void *)bound); /* NOLINT: an address of the loader's */
+}
+
+static bool is_found(const blind_search *search, const struct dl_phdr_info *object, const object_tables *tables,
+                     const ElfW(Rela) * relocation)
 {
     if (!IS_SLOT(relocation->r_info))
         return false;
-    const char *name = tables->strings + tables->symbols[ELF64_R_SYM(relocation->r_info)].st_name;
-    const exec_hook hook = exec_hook_find(name);
-    if (hook == EXEC_HOOK_COUNT)
-        return false;
     const ElfW(Addr) bound = *(const ElfW(Addr) *)(object->dlpi_addr + relocation->r_offset);
-    const ElfW(Addr) own = (ElfW(Addr))(uintptr_t)exec_hook_function(hook);
-    return bound && bound != own && !lies_in(object, bound);
+    const char *symbol = tables->strings + tables->symbols[ELF64_R_SYM(relocation->r_info)].st_name;
+    if (!bound || lies_in(object, bound) || !search->is_meant(symbol, bound))
+        return false;
+    if (search->by_symbol)
+        search->visit(symbol, search->data);
+    return !search->by_symbol;
 }
 
-static bool is_blind(const struct dl_phdr_info *object, const object_tables *tables)
+/* True: the object was found, and is done with. */
+static bool search_object(const blind_search *search, const struct dl_phdr_info *object, const object_tables *tables)
 {
     for (size_t t = 0; t < 2; t++)
         for (size_t i = 0; tables->relocations[t] && i < tables->bytes[t] / sizeof(ElfW(Rela)); i++)
-            if (is_past_hook(object, tables, &tables->relocations[t][i]))
+            if (is_found(search, object, tables, &tables->relocations[t][i]))
                 return true;
     return false;
 }
@@ -96,7 +114,7 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *data)
             continue;
         const object_tables tables =
             read_tables(object, (const void *)(object->dlpi_addr + object->dlpi_phdr[i].p_vaddr));
-        if (tables.symbols && tables.strings && is_blind(object, &tables))
+        if (tables.symbols && tables.strings && search_object(search, object, &tables))
             search->visit(object->dlpi_name[0] ? object->dlpi_name : "the program", search->data);
     }
     return 0;
@@ -104,6 +122,12 @@ static int look_into(struct dl_phdr_info *object, size_t size, void *data)
 
 void exec_blind_visit(void (*visit)(const char *object, void *data), void *data)
 {
-    blind_search search = {visit, data};
+    blind_search search = {is_past_hook, visit, data, false};
+    dl_iterate_phdr(look_into, &search);
+}
+
+void exec_blind_visit_uncovered(void (*visit)(const char *symbol, void *data), void *data)
+{
+    blind_search search = {is_uncovered, visit, data, true};
     dl_iterate_phdr(look_into, &search);
 }

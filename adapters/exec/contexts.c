@@ -20,23 +20,22 @@ void exec_device_was_reset(int ordinal)
         context_ended(context);
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext context)
+/* A hook of a call that is made first, and whose result `done` sees and returns. */
+#define AFTER_CALL(name, type, done)                  \
+    EXEC_EXPORT CUresult CUDAAPI name(type handle)    \
+    {                                                 \
+        return done(EXEC_CALL(name, handle), handle); \
+    }
+
+static CUresult destroyed(CUresult result, CUcontext context)
 {
-    __typeof__(&cuCtxDestroy_v2) real = EXEC_REAL(cuCtxDestroy_v2);
-    const CUresult result = real ? real(context) : CUDA_ERROR_NOT_FOUND;
     if (result == CUDA_SUCCESS)
         context_ended(context);
     return result;
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext context)
-{
-    __typeof__(&cuCtxDestroy) real = EXEC_REAL(cuCtxDestroy);
-    const CUresult result = real ? real(context) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_SUCCESS)
-        context_ended(context);
-    return result;
-}
+AFTER_CALL(cuCtxDestroy, CUcontext, destroyed)
+AFTER_CALL(cuCtxDestroy_v2, CUcontext, destroyed)
 
 /* ---- primary contexts ---- */
 
@@ -47,17 +46,8 @@ static CUresult was_reset(CUresult result, CUdevice device)
     return result;
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
-{
-    __typeof__(&cuDevicePrimaryCtxReset_v2) real = EXEC_REAL(cuDevicePrimaryCtxReset_v2);
-    return was_reset(real ? real(device) : CUDA_ERROR_NOT_FOUND, device);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
-{
-    __typeof__(&cuDevicePrimaryCtxReset) real = EXEC_REAL(cuDevicePrimaryCtxReset);
-    return was_reset(real ? real(device) : CUDA_ERROR_NOT_FOUND, device);
-}
+AFTER_CALL(cuDevicePrimaryCtxReset, CUdevice, was_reset)
+AFTER_CALL(cuDevicePrimaryCtxReset_v2, CUdevice, was_reset)
 
 static bool is_device(CUdevice device)
 {
@@ -66,8 +56,7 @@ static bool is_device(CUdevice device)
 
 EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
 {
-    __typeof__(&cuDevicePrimaryCtxRetain) real = EXEC_REAL(cuDevicePrimaryCtxRetain);
-    const CUresult result = real ? real(context, device) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuDevicePrimaryCtxRetain, context, device);
     if (result == CUDA_SUCCESS && is_device(device))
         atomic_fetch_add(&retained[device], 1);
     return result;
@@ -84,14 +73,5 @@ static CUresult released(CUresult result, CUdevice device)
     return result;
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-    __typeof__(&cuDevicePrimaryCtxRelease_v2) real = EXEC_REAL(cuDevicePrimaryCtxRelease_v2);
-    return released(real ? real(device) : CUDA_ERROR_NOT_FOUND, device);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
-{
-    __typeof__(&cuDevicePrimaryCtxRelease) real = EXEC_REAL(cuDevicePrimaryCtxRelease);
-    return released(real ? real(device) : CUDA_ERROR_NOT_FOUND, device);
-}
+AFTER_CALL(cuDevicePrimaryCtxRelease, CUdevice, released)
+AFTER_CALL(cuDevicePrimaryCtxRelease_v2, CUdevice, released)

@@ -266,25 +266,47 @@ exec_device *exec_device_at(size_t i)
     return state == EXEC_DEVICE_READY ? &devices[i] : NULL;
 }
 
+void exec_device_has_block(exec_device *device, const strata_block *block)
+{
+    const CUdeviceptr end = block->address + block->bytes;
+    CUdeviceptr lowest = atomic_load_explicit(&device->lowest, memory_order_relaxed);
+    CUdeviceptr beyond = atomic_load_explicit(&device->beyond, memory_order_relaxed);
+    while ((!lowest || block->address < lowest) &&
+           !atomic_compare_exchange_weak(&device->lowest, &lowest, block->address))
+        ;
+    while (end > beyond && !atomic_compare_exchange_weak(&device->beyond, &beyond, end))
+        ;
+}
+
+/* Foreign addresses are most of those that are asked for, and a search that fails takes its time. */
+static bool may_have(exec_device *device, CUdeviceptr address)
+{
+    return address >= atomic_load_explicit(&device->lowest, memory_order_relaxed) &&
+           address < atomic_load_explicit(&device->beyond, memory_order_relaxed);
+}
+
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block)
 {
-    exec_device *owner = NULL;
     if (!strata_driver_is_open())
         return NULL;
-    strata_error_suppress_begin();
-    for (size_t i = 0; i < exec_device_bound() && !owner; i++) {
+    for (size_t i = 0; i < exec_device_bound(); i++) {
         exec_device *device = exec_device_at(i);
-        if (device && strata_runtime_find(device->runtime, address, block) == STRATA_SUCCESS)
-            owner = device;
+        if (!device || !may_have(device, address))
+            continue;
+        strata_error_suppress_begin();
+        const strata_status status = strata_runtime_find(device->runtime, address, block);
+        strata_error_suppress_end(false);
+        if (status == STRATA_SUCCESS)
+            return device;
     }
-    strata_error_suppress_end(false);
-    return owner;
+    return NULL;
 }
 
 /* ---- the end of a context ---- */
 
 static void drop_block(const strata_block *block, void *runtime)
 {
+    exec_ipc_withdraw(block->address); /* another block may have the address */
     strata_runtime_deallocate_on(runtime, block, CU_STREAM_LEGACY);
 }
 

@@ -9,6 +9,7 @@
  *   loader.c       the loader's own dlsym, and this library's symbols
  *   hooks.c        the table of hooks, and the real functions
  *   lookup.c       the hooks of dlsym and dlvsym
+ *   covered.c      functions that need no hook; uncovered.c counts the calls of all others
  *   proc_address.c the hooks of cuGetProcAddress
  *   memory.c       linear memory: cuMemAlloc, cuMemAllocAsync, their frees
  *   frees.c        frees for every stream, which wait for barriers and captures
@@ -16,15 +17,19 @@
  *   streams.c      the hooks of streams and captures; noticed.c keeps them
  *   contexts.c     the ends of contexts
  *   passed.c       what is passed on: how much of what, and its charge
- *   other.c        the hooks of what is always passed on: managed, pitched, pools, arrays, physical memory
- *   mappings.c     physical memory that the program maps
- *   truth.c        what the program is told about memory
- *   callers.c      which library asked
- *   device.c       a runtime for each device
- *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
+ *   other.c        the hooks of what is always passed on: managed, pitched, arrays, physical memory
+ *   pools.c        the driver's pools
+ *   graphs.c       memory of graphs' own nodes
+ *   host.c         host memory
+ *   imported.c     memory of others, multicast objects
+ *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c takes
+ * it mappings.c     physical memory that the program maps truth.c        what the program is told about memory; nvml.c:
+ * by NVML callers.c      which library asked device.c       a runtime for each device report.c       what happened;
+ * blind.c: what was not seen; live.c: the same while the program runs
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's. Strata's own locks are inside all of them. */
+ * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
+ * them. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -60,6 +65,9 @@ typedef struct exec_device {
     strata_budget_account *account; /* of the stack's nearest budget; NULL: none */
 
     _Atomic uint64_t passed_on; /* bytes; under passed.c's lock, read by any thread */
+
+    /* All blocks so far lie from `lowest` to `beyond`, which only grow apart; any thread. Zeros: none yet. */
+    _Atomic CUdeviceptr lowest, beyond;
 
     /* order.c */
     pthread_mutex_t publishing;
@@ -124,6 +132,9 @@ static inline CUstream exec_own_default(CUstream stream)
     return stream ? stream : CU_STREAM_PER_THREAD;
 }
 
+/* Before the program has a block: it will be found by its address. */
+void exec_device_has_block(exec_device *device, const strata_block *block);
+
 /* The block that begins at `address`, or contains it; its device. NULL: none does. A block whose free waits is found.
  */
 exec_device *exec_find_block(CUdeviceptr address, strata_block *block);
@@ -179,13 +190,17 @@ bool exec_capture_forget(CUstream stream);
 /* The context is gone, and its streams with it. */
 void exec_streams_forget(CUcontext context);
 
-/* Whether any stream is being captured. */
+/* Whether any stream is being captured; whether this one may be. */
 bool exec_captures_under_way(void);
+bool exec_is_captured(CUstream stream);
 
 /* ---- frees for every stream (frees.c) ---- */
 
 /* Frees a block, or lets the free wait. CUDA_ERROR_OUT_OF_MEMORY: without host memory it is not freed. */
 CUresult exec_free_block(exec_device *device, const strata_block *block);
+
+/* As exec_find_block, but for blocks whose free waits. */
+exec_device *exec_find_own_block(CUdeviceptr address, strata_block *block);
 
 /* Whether the free of the block at an address waits: then it is free for the program. */
 bool exec_free_waits(CUdeviceptr address);
@@ -212,6 +227,14 @@ typedef enum exec_kind {
     EXEC_POOLED, /* of the driver's pools */
     EXEC_ARRAY,
     EXEC_PHYSICAL, /* cuMemCreate */
+    EXEC_GRAPH,    /* of graphs' own nodes: what the driver holds for them */
+    /* From here on without a charge. */
+    EXEC_HOST,
+    EXEC_REGISTERED,        /* the program's own host memory */
+    EXEC_IMPORTED,          /* addresses: cuIpcOpenMemHandle, cuMemPoolImportPointer */
+    EXEC_IMPORTED_PHYSICAL, /* handles: cuMemImportFromShareableHandle */
+    EXEC_EXTERNAL,          /* external memory, graphics resources */
+    EXEC_MULTICAST,
     EXEC_KINDS
 } exec_kind;
 
@@ -234,6 +257,18 @@ bool exec_passed_has(exec_kind kind, uint64_t key);
 /* One more holder of physical memory, which ends with the last one. Nothing for an unknown key. */
 void exec_passed_hold(uint64_t key);
 
+/* Memory that is counted without a charge: one more of it, or one more holder of a known one. */
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes);
+
+/* Its size has become known: at least so much. Nothing for an unknown key. */
+void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes);
+
+/* A call of that kind, without memory of its own. */
+void exec_passed_called(exec_kind kind);
+
+/* What the driver holds for a device in all. Charged as far as the budget has room. */
+void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes);
+
 /* A context has ended, and what was made in it, but for physical memory and that of pools. */
 void exec_passed_forget(CUcontext context);
 
@@ -247,6 +282,30 @@ typedef struct exec_passed_sums {
     uint64_t calls, live, peak;
 } exec_passed_sums;
 exec_passed_sums exec_passed_read(exec_kind kind);
+
+/* ---- what the program is told (truth.c) ---- */
+
+/* The budget of a device as the program's device; 0: none. As the launcher was told, else as the device's stack says.
+ * `device` may be NULL: no stack yet. */
+size_t exec_told_size(const exec_device *device, size_t total);
+
+static inline size_t exec_least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* ---- pools and graphs (pools.c, graphs.c) ---- */
+
+/* Whether the program has set a pool of its own for the device. Any thread. */
+bool exec_has_own_pool(int ordinal);
+
+/* A captured request for memory, with its result, which it returns: a node of a graph was made. */
+CUresult exec_graph_memory_captured(CUresult result);
+
+/* ---- other processes (ipc.c) ---- */
+
+/* A block is about to be freed: its memory is offered to other processes no longer. */
+void exec_ipc_withdraw(CUdeviceptr address);
 
 /* ---- callers (callers.c) ---- */
 

@@ -39,6 +39,12 @@ bool exec_free_waits(CUdeviceptr address)
     return entry != NULL;
 }
 
+exec_device *exec_find_own_block(CUdeviceptr address, strata_block *block)
+{
+    exec_device *device = exec_find_block(address, block);
+    return device && !exec_free_waits(block->address) ? device : NULL;
+}
+
 /* CUDA_ERROR_INVALID_VALUE: it waits already. CUDA_ERROR_OUT_OF_MEMORY: without host memory it does not. */
 static CUresult let_wait(exec_device *device, const strata_block *block)
 {

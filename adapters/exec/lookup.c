@@ -2,10 +2,12 @@
  *
  * A name that is not hooked, and every RTLD_NEXT, goes to the loader by a tail call, so that the loader sees the
  * program's own return address: RTLD_NEXT means "behind the caller". A hooked name is looked up first, with the
- * program's handle; the hook is handed out only if that found something. No lock and no host memory of this library. */
+ * program's handle; the hook is handed out only if that found something. A function of the driver that is neither
+ * hooked nor known gets a stand-in that counts (uncovered.c). No lock and no host memory of this library. */
 #define _GNU_SOURCE
 #include "adapters/exec/hooks.h"
 #include "adapters/exec/loader.h"
+#include "adapters/exec/uncovered.h"
 
 #include <dlfcn.h>
 
@@ -20,9 +22,20 @@ static void *put_hook(exec_hook hook, void *found)
     return found && exec_hook_found(hook, found) ? exec_hook_function(hook) : found;
 }
 
+static void *stand_for(exec_hook hook, const char *name, void *found)
+{
+    return hook == EXEC_HOOK_COUNT ? exec_uncovered_if_driver(name, found) : put_hook(hook, found);
+}
+
 static __attribute__((noinline)) void *look_up_hooked(exec_hook hook, void *handle, const char *name)
 {
-    return put_hook(hook, exec_loader_dlsym_function()(handle, name));
+    return stand_for(hook, name, exec_loader_dlsym_function()(handle, name));
+}
+
+/* Whether what is found is the program's as it is. */
+static inline bool is_untouched(exec_hook hook, void *handle, const char *name)
+{
+    return hook == EXEC_HOOK_COUNT && (handle == RTLD_NEXT || !exec_is_uncovered_name(name));
 }
 
 /* The hook to be handed out for a name. *nothing: the name is the driver's, and there is no driver. With RTLD_NEXT what
@@ -41,7 +54,7 @@ __attribute__((visibility("default"))) void *dlsym(void *handle, const char *nam
     const exec_hook hook = hook_for(handle, name, &nothing);
     if (nothing)
         return NULL;
-    if (hook == EXEC_HOOK_COUNT)
+    if (is_untouched(hook, handle, name))
         return real(handle, name);
     return look_up_hooked(hook, handle, name);
 }
@@ -49,7 +62,7 @@ __attribute__((visibility("default"))) void *dlsym(void *handle, const char *nam
 static __attribute__((noinline)) void *look_up_version_hooked(exec_hook hook, void *handle, const char *name,
                                                               const char *version)
 {
-    return put_hook(hook, exec_loader_dlvsym_function()(handle, name, version));
+    return stand_for(hook, name, exec_loader_dlvsym_function()(handle, name, version));
 }
 
 __attribute__((visibility("default"))) void *dlvsym(void *handle, const char *name, const char *version)
@@ -59,7 +72,7 @@ __attribute__((visibility("default"))) void *dlvsym(void *handle, const char *na
     const exec_hook hook = hook_for(handle, name, &nothing);
     if (nothing)
         return NULL;
-    if (hook == EXEC_HOOK_COUNT)
+    if (is_untouched(hook, handle, name))
         return real(handle, name, version);
     return look_up_version_hooked(hook, handle, name, version);
 }

@@ -32,6 +32,7 @@ static void add(CUdeviceptr address, size_t bytes, CUmemGenericAllocationHandle 
     else
         strata_host_free(entry);
     pthread_mutex_unlock(&lock);
+    exec_passed_grow(EXEC_IMPORTED_PHYSICAL, handle, bytes);
 }
 
 static void drop(mapping *entry)
@@ -59,8 +60,7 @@ static void drop_range(CUdeviceptr address, size_t bytes)
 EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                                       CUmemGenericAllocationHandle handle, unsigned long long flags)
 {
-    __typeof__(&cuMemMap) real = EXEC_REAL(cuMemMap);
-    const CUresult result = real ? real(address, bytes, offset, handle, flags) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemMap, address, bytes, offset, handle, flags);
     if (result == CUDA_SUCCESS)
         add(address, bytes, handle);
     return result;
@@ -68,8 +68,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr address, size_t bytes, size_t 
 
 EXEC_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
-    __typeof__(&cuMemUnmap) real = EXEC_REAL(cuMemUnmap);
-    const CUresult result = real ? real(address, bytes) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemUnmap, address, bytes);
     if (result == CUDA_SUCCESS)
         drop_range(address, bytes);
     return result;

@@ -23,8 +23,10 @@ static strata_status request(exec_device *device, size_t bytes, CUstream stream,
     strata_status status = strata_runtime_allocate_request(device->runtime, &request, block);
     if ((status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET) && exec_free_waiting(device))
         status = strata_runtime_allocate_request(device->runtime, &request, block);
-    if (status == STRATA_SUCCESS)
+    if (status == STRATA_SUCCESS) {
         exec_count_live(device, block->bytes);
+        exec_device_has_block(device, block);
+    }
     return status;
 }
 
@@ -57,21 +59,15 @@ static strata_status serve_stream(exec_device *device, size_t bytes, CUstream st
 
 /* ---- passing on ---- */
 
-static CUresult call_alloc(CUdeviceptr *out, size_t bytes)
-{
-    __typeof__(&cuMemAlloc_v2) real = EXEC_REAL(cuMemAlloc_v2);
-    return real ? real(out, bytes) : CUDA_ERROR_NOT_FOUND;
-}
-
 static CUresult pass_alloc(const exec_here *here, CUdeviceptr *out, size_t bytes)
 {
     exec_charge charge;
     CUresult result = exec_charge_begin(here, bytes, &charge);
     if (result != CUDA_SUCCESS)
         return result;
-    result = call_alloc(out, bytes);
+    result = EXEC_CALL(cuMemAlloc_v2, out, bytes);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
-        result = call_alloc(out, bytes);
+        result = EXEC_CALL(cuMemAlloc_v2, out, bytes);
     return exec_charge_end(&charge, result, EXEC_LINEAR, result == CUDA_SUCCESS ? *out : 0);
 }
 
@@ -96,21 +92,20 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
 
 /* ---- stream-ordered memory ---- */
 
-static bool is_captured(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return exec_captures_under_way() &&
-           (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
-static _Atomic bool own_pools[EXEC_DEVICES]; /* the program has set a pool of its own for the device; any thread */
-
-static bool has_own_pool(int ordinal)
-{
-    return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire);
-}
-
 typedef CUresult alloc_async(CUdeviceptr *out, size_t bytes, CUstream stream);
+
+static CUresult pass_alloc_async(const exec_here *here, alloc_async *real, CUdeviceptr *out, size_t bytes,
+                                 CUstream stream)
+{
+    exec_charge charge;
+    CUresult result = exec_charge_begin(here, bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(here))
+        result = real(out, bytes, stream);
+    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+}
 
 /* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. */
 static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes, CUstream stream, CUstream meant,
@@ -119,21 +114,15 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
     const exec_here here = exec_device_here();
     if (here.refused)
         return CUDA_ERROR_NOT_PERMITTED;
-    const bool captured = is_captured(meant);
-    if (here.primary && out && bytes && !has_own_pool(here.device->ordinal) && !captured) {
+    const bool captured = exec_is_captured(meant);
+    if (here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal) && !captured) {
         const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
         exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served_async : &exec_counts_now.refused);
         return exec_result_of(status);
     }
-    exec_charge charge = {0};
-    CUresult result =
-        captured ? CUDA_SUCCESS : exec_charge_begin(&here, bytes, &charge); /* a graph's memory: not yet */
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && !captured && exec_make_room(&here))
-        result = real(out, bytes, stream);
-    return captured ? result : exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+    if (captured) /* a graph's memory */
+        return exec_graph_memory_captured(real ? real(out, bytes, stream) : CUDA_ERROR_NOT_FOUND);
+    return pass_alloc_async(&here, real, out, bytes, stream);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t bytes, CUstream stream)
@@ -181,12 +170,12 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
     if (address && refuse(address, owner, &block, &result))
         return result;
     if (!owner) {
-        __typeof__(&cuMemFree_v2) real = EXEC_REAL(cuMemFree_v2);
-        result = real ? real(address) : CUDA_ERROR_NOT_FOUND;
+        result = EXEC_CALL(cuMemFree_v2, address);
         if (result == CUDA_SUCCESS && address)
             exec_passed_drop(EXEC_LINEAR, address);
         return result;
     }
+    exec_ipc_withdraw(address);
     return exec_free_block(owner, &block);
 }
 
@@ -205,6 +194,7 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
             exec_passed_drop(EXEC_POOLED, address);
         return result;
     }
+    exec_ipc_withdraw(address);
     exec_order_count_free(owner);
     atomic_fetch_sub(&owner->live, block.bytes);
     return exec_result_of(strata_runtime_deallocate_on(owner->runtime, &block, meant));
@@ -218,17 +208,4 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr address, CUstream stream
 EXEC_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr address, CUstream stream)
 {
     return free_on(EXEC_REAL(cuMemFreeAsync_ptsz), address, stream, exec_own_default(stream));
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
-{
-    __typeof__(&cuDeviceSetMemPool) real = EXEC_REAL(cuDeviceSetMemPool);
-    const CUresult result = real ? real(ordinal, pool) : CUDA_ERROR_NOT_FOUND;
-    CUmemoryPool standard = NULL;
-    if (result != CUDA_SUCCESS || ordinal < 0 || ordinal >= EXEC_DEVICES || !exec_open_driver())
-        return result;
-    if (strata_cu.DeviceGetDefaultMemPool)
-        strata_cu.DeviceGetDefaultMemPool(&standard, ordinal);
-    atomic_store(&own_pools[ordinal], pool != standard);
-    return result;
 }

@@ -5,6 +5,7 @@
 #include "adapters/exec/exec.h"
 
 #include "core/base/host_memory.h"
+#include "driver/driver.h"
 
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
@@ -118,6 +119,13 @@ void exec_stream_forget(CUstream handle)
 bool exec_captures_under_way(void)
 {
     return atomic_load_explicit(&captures, memory_order_acquire) != 0;
+}
+
+bool exec_is_captured(CUstream stream)
+{
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return exec_captures_under_way() &&
+           (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
 bool exec_capture_note(CUstream handle, CUcontext own)

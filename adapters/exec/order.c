@@ -49,17 +49,10 @@ static void leave(const exec_device *device, exec_scope *scope)
 
 /* ---- barriers ---- */
 
-static bool is_captured(CUstream stream)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return exec_captures_under_way() &&
-           (strata_cu.StreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
 /* A capture would not survive the question: its stream's earlier work was ordered when it began. */
 static bool is_idle(CUstream stream)
 {
-    return is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
+    return exec_is_captured(stream) || strata_cu.StreamQuery(stream) == CUDA_SUCCESS;
 }
 
 /* A capture of a blocking stream bars the legacy stream, and survives only this question. */
@@ -93,7 +86,7 @@ static void order_before_legacy(CUstream stream, void *data)
 /* A captured stream waits when its capture ends. */
 static void wait_for_event(CUstream stream, void *data)
 {
-    if (is_captured(stream) || strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
+    if (exec_is_captured(stream) || strata_cu.StreamWaitEvent(stream, (CUevent)data, 0) == CUDA_SUCCESS)
         return;
     exec_count(&exec_counts_now.late_waits);
     strata_cu.EventSynchronize((CUevent)data);

@@ -1,5 +1,5 @@
-/* Memory that no stack gives: managed, pitched, from the driver's pools, arrays, physical memory. The driver makes it;
- * it is counted, and charged to the stack's budget. */
+/* Memory that no stack gives: managed, pitched, arrays, physical memory. The driver makes it; it is counted, and
+ * charged to the stack's budget. */
 #include "adapters/exec/exec.h"
 
 /* ---- managed and pitched memory ---- */
@@ -41,35 +41,6 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out, size_t *pitch,
     if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
         result = real(out, pitch, width, height, element);
     return exec_charge_end(&charge, result, EXEC_PITCHED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-/* ---- the driver's pools ---- */
-
-typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
-
-static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                   CUstream stream)
-{
-    const exec_here here = exec_device_here();
-    exec_charge charge;
-    CUresult result = exec_charge_begin(&here, bytes, &charge);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
-    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
-        result = real(out, bytes, pool, stream);
-    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
-                                                          CUstream stream)
-{
-    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream);
 }
 
 /* ---- arrays ---- */
@@ -139,8 +110,7 @@ EXEC_EXPORT CUresult CUDAAPI cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D
 
 EXEC_EXPORT CUresult CUDAAPI cuArrayDestroy(CUarray array)
 {
-    __typeof__(&cuArrayDestroy) real = EXEC_REAL(cuArrayDestroy);
-    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuArrayDestroy, array);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
     return result;
@@ -167,8 +137,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(CUmipmappedArray *out, const
 
 EXEC_EXPORT CUresult CUDAAPI cuMipmappedArrayDestroy(CUmipmappedArray array)
 {
-    __typeof__(&cuMipmappedArrayDestroy) real = EXEC_REAL(cuMipmappedArrayDestroy);
-    const CUresult result = real ? real(array) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMipmappedArrayDestroy, array);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_ARRAY, (uintptr_t)array);
     return result;
@@ -211,8 +180,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out, size
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 {
-    __typeof__(&cuMemRelease) real = EXEC_REAL(cuMemRelease);
-    const CUresult result = real ? real(handle) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemRelease, handle);
     if (result == CUDA_SUCCESS)
         exec_passed_drop(EXEC_PHYSICAL, handle);
     return result;
@@ -220,8 +188,7 @@ EXEC_EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
 
 EXEC_EXPORT CUresult CUDAAPI cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *out, void *address)
 {
-    __typeof__(&cuMemRetainAllocationHandle) real = EXEC_REAL(cuMemRetainAllocationHandle);
-    const CUresult result = real ? real(out, address) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuMemRetainAllocationHandle, out, address);
     if (result == CUDA_SUCCESS)
         exec_passed_hold(*out);
     return result;

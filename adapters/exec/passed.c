@@ -12,15 +12,23 @@
 #define uthash_malloc(bytes)       strata_host_zalloc(bytes)
 #define uthash_free(memory, bytes) strata_host_free(memory)
 #define HASH_NONFATAL_OOM          1
+#define HASH_FUNCTION(key, bytes, hash) \
+    ((hash) = hash_of((const passed_key *)(const void *)(key))) /* its own takes as long as all else */
 #include <uthash.h>
 
-/* What a key names: device addresses, arrays, handles of physical memory. */
-typedef enum key_space { ADDRESSES = 0, ARRAYS, HANDLES } key_space;
+/* What a key names: addresses, arrays and other objects, handles of physical memory, devices. */
+typedef enum key_space { ADDRESSES = 0, OBJECTS, HANDLES, DEVICES } key_space;
 
 typedef struct passed_key {
     uint64_t value;
     uint64_t space;
 } passed_key;
+
+/* Addresses end in zeros: the upper half of the product has all bits. */
+static unsigned hash_of(const passed_key *key)
+{
+    return (unsigned)((key->value + key->space) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
 
 typedef struct passed {
     passed_key key;
@@ -30,17 +38,23 @@ typedef struct passed {
     strata_budget_account *account;
     exec_device *device; /* NULL: of none */
     CUcontext context;   /* current when it was made */
+    struct passed *next_spare;
     UT_hash_handle hh;
 } passed;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static passed *all;                       /* guarded by the lock */
+static passed *spare;                     /* linked by `next_spare`; guarded by the lock */
 static exec_passed_sums sums[EXEC_KINDS]; /* guarded by the lock */
 
 static passed_key key_of(exec_kind kind, uint64_t value)
 {
-    const key_space space = kind == EXEC_ARRAY ? ARRAYS : kind == EXEC_PHYSICAL ? HANDLES : ADDRESSES;
-    return (passed_key){value, space};
+    static const key_space spaces[EXEC_KINDS] = {
+        [EXEC_ARRAY] = OBJECTS,     [EXEC_EXTERNAL] = OBJECTS,
+        [EXEC_PHYSICAL] = HANDLES,  [EXEC_IMPORTED_PHYSICAL] = HANDLES,
+        [EXEC_MULTICAST] = HANDLES, [EXEC_GRAPH] = DEVICES,
+    };
+    return (passed_key){value, spaces[kind]};
 }
 
 /* ---- charges ---- */
@@ -71,33 +85,76 @@ static void cancel(exec_charge *charge)
         strata_budget_account_close(charge->account);
 }
 
-/* Without host memory the charge stays for ever: memory is never counted too low. */
-static void keep(exec_charge *charge, exec_kind kind, uint64_t key)
+/* Under the lock. */
+static void add_bytes(passed *entry, size_t bytes)
 {
-    CUcontext context = NULL;
-    passed *entry = strata_host_zalloc(sizeof *entry);
+    exec_passed_sums *sum = &sums[entry->kind];
+    entry->bytes += bytes;
+    sum->live += bytes;
+    sum->peak = sum->live > sum->peak ? sum->live : sum->peak;
+    if (entry->device)
+        atomic_fetch_add(&entry->device->passed_on, bytes);
+}
+
+/* Under the lock, as the next ones. */
+static passed *take_spare(void)
+{
+    passed *entry = spare;
     if (!entry)
-        return;
-    if (strata_driver_is_open())
-        strata_cu.CtxGetCurrent(&context);
-    *entry = (passed){.key = key_of(kind, key),
+        return strata_host_zalloc(sizeof *entry);
+    spare = entry->next_spare;
+    return entry;
+}
+
+static void give_spare(passed *entry)
+{
+    entry->next_spare = spare;
+    spare = entry;
+}
+
+/* NULL without host memory. */
+static passed *add_entry(const exec_charge *charge, exec_kind kind, passed_key key, CUcontext context)
+{
+    passed *entry = take_spare();
+    if (!entry)
+        return NULL;
+    *entry = (passed){.key = key,
                       .kind = kind,
-                      .bytes = charge->bytes,
                       .holders = 1,
                       .account = charge->account,
                       .device = charge->device,
                       .context = context};
-    pthread_mutex_lock(&lock);
     HASH_ADD(hh, all, key, sizeof entry->key, entry);
-    if (entry->hh.tbl) {
-        sums[kind].calls++;
-        sums[kind].live += entry->bytes;
-        sums[kind].peak = sums[kind].live > sums[kind].peak ? sums[kind].live : sums[kind].peak;
-        if (entry->device)
-            atomic_fetch_add(&entry->device->passed_on, entry->bytes);
-    } else {
-        strata_host_free(entry);
+    if (!entry->hh.tbl) {
+        give_spare(entry);
+        return NULL;
     }
+    add_bytes(entry, charge->bytes);
+    return entry;
+}
+
+static bool ends_with_context(exec_kind kind)
+{
+    return kind != EXEC_PHYSICAL && kind != EXEC_POOLED && kind != EXEC_IMPORTED_PHYSICAL && kind != EXEC_MULTICAST &&
+           kind != EXEC_GRAPH;
+}
+
+/* NULL: none, or the memory outlives it. */
+static CUcontext context_of(exec_kind kind)
+{
+    CUcontext context = NULL;
+    if (ends_with_context(kind) && strata_driver_is_open())
+        strata_cu.CtxGetCurrent(&context);
+    return context;
+}
+
+/* Without host memory the charge stays for ever: memory is never counted too low. */
+static void keep(const exec_charge *charge, exec_kind kind, uint64_t key)
+{
+    const CUcontext context = context_of(kind);
+    pthread_mutex_lock(&lock);
+    if (add_entry(charge, kind, key_of(kind, key), context))
+        sums[kind].calls++;
     pthread_mutex_unlock(&lock);
 }
 
@@ -136,6 +193,42 @@ void exec_passed_hold(uint64_t key)
     pthread_mutex_unlock(&lock);
 }
 
+/* ---- memory without a charge ---- */
+
+void exec_passed_note(exec_kind kind, uint64_t key, size_t bytes)
+{
+    const exec_charge charge = {.bytes = bytes};
+    if (!exec_open_driver()) /* it may be the program's first call; the report comes at the driver's end */
+        return;
+    const CUcontext context = context_of(kind);
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key_of(kind, key));
+    if (entry)
+        entry->holders++;
+    else
+        add_entry(&charge, kind, key_of(kind, key), context);
+    sums[kind].calls++;
+    pthread_mutex_unlock(&lock);
+}
+
+void exec_passed_grow(exec_kind kind, uint64_t key, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key_of(kind, key));
+    if (entry && entry->kind == kind && bytes > entry->bytes)
+        add_bytes(entry, bytes - entry->bytes);
+    pthread_mutex_unlock(&lock);
+}
+
+void exec_passed_called(exec_kind kind)
+{
+    pthread_mutex_lock(&lock);
+    sums[kind].calls++;
+    pthread_mutex_unlock(&lock);
+}
+
+/* ---- ends ---- */
+
 /* Under the lock. Returns its account, to be closed outside. */
 static strata_budget_account *take_out(passed *entry)
 {
@@ -144,13 +237,8 @@ static strata_budget_account *take_out(passed *entry)
     if (entry->device)
         atomic_fetch_sub(&entry->device->passed_on, entry->bytes);
     HASH_DEL(all, entry);
-    strata_host_free(entry);
+    give_spare(entry);
     return account;
-}
-
-static bool ends_with(const passed *entry, CUcontext context)
-{
-    return entry->context == context && entry->kind != EXEC_PHYSICAL && entry->kind != EXEC_POOLED;
 }
 
 void exec_passed_forget(CUcontext context)
@@ -159,7 +247,7 @@ void exec_passed_forget(CUcontext context)
     pthread_mutex_lock(&lock);
     HASH_ITER(hh, all, entry, next)
     {
-        if (!ends_with(entry, context))
+        if (entry->context != context || !ends_with_context(entry->kind))
             continue;
         strata_budget_account *account = take_out(entry);
         if (account)
@@ -178,6 +266,36 @@ void exec_passed_drop(exec_kind kind, uint64_t key)
     pthread_mutex_unlock(&lock);
     if (account)
         strata_budget_account_close(account);
+}
+
+/* ---- what the driver holds for a device ---- */
+
+/* Under the lock. The amount's reservation is made anew; what does not fit is counted without one. */
+static void recharge(passed *entry, size_t bytes)
+{
+    const exec_here here = {.device = entry->device};
+    exec_charge charge;
+    if (entry->account)
+        strata_budget_account_close(entry->account);
+    strata_error_suppress_begin();
+    exec_charge_begin(&here, bytes, &charge);
+    strata_error_suppress_end(false);
+    entry->account = charge.account;
+}
+
+void exec_passed_set(exec_device *device, exec_kind kind, size_t bytes)
+{
+    const exec_charge nothing = {.device = device};
+    const passed_key key = key_of(kind, (uint64_t)device->ordinal);
+    pthread_mutex_lock(&lock);
+    passed *entry = find(key);
+    if (!entry)
+        entry = add_entry(&nothing, kind, key, NULL);
+    if (entry && entry->bytes != bytes) {
+        recharge(entry, bytes);
+        add_bytes(entry, bytes - entry->bytes); /* the difference may be below zero: it wraps around everywhere */
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 exec_passed_sums exec_passed_read(exec_kind kind)

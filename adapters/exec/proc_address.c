@@ -5,6 +5,8 @@
  * function, which a newer driver may have, goes through untouched. */
 #include "adapters/exec/exec.h"
 
+#include "adapters/exec/uncovered.h"
+
 #include <string.h>
 
 typedef CUresult get_v2(const char *symbol, void **function, int version, cuuint64_t flags,
@@ -31,16 +33,18 @@ static void put_hook(const char *symbol, bool per_thread, void **function)
 {
     const exec_hook no_hook = EXEC_HOOK_COUNT;
     exec_hook matching = no_hook;
-    for (exec_hook i = 0; i < EXEC_HOOK_COUNT; i++) {
+    for (exec_hook i = exec_hook_first_of_base(symbol); i < EXEC_HOOK_COUNT; i++) {
         const exec_hook_row *row = &exec_hook_rows[i];
-        if (!row->base || strcmp(row->base, symbol) != 0 || ask_as_hook(i) != *function)
+        if (strcmp(row->base, symbol) != 0)
+            break;
+        if (!row->version || ask_as_hook(i) != *function)
             continue;
         if (matching == no_hook || row->per_thread == per_thread)
             matching = i;
     }
     if (matching == no_hook)
-        return;
-    if (exec_hook_found(matching, *function))
+        *function = exec_uncovered(symbol, *function);
+    else if (exec_hook_found(matching, *function))
         *function = exec_hook_function(matching);
 }
 

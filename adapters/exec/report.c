@@ -3,6 +3,7 @@
 #include "adapters/exec/exec.h"
 
 #include "adapters/exec/blind.h"
+#include "adapters/exec/uncovered.h"
 #include "core/base/emitter.h"
 #include "core/base/error.h"
 #include "driver/driver.h"
@@ -113,8 +114,19 @@ static void emit_device(strata_emitter *emitter, exec_device *device)
 static void emit_passed(strata_emitter *emitter)
 {
     static const char *const names[EXEC_KINDS] = {
-        [EXEC_LINEAR] = "linear", [EXEC_PITCHED] = "pitched", [EXEC_MANAGED] = "managed",
-        [EXEC_POOLED] = "pooled", [EXEC_ARRAY] = "arrays",    [EXEC_PHYSICAL] = "physical",
+        [EXEC_LINEAR] = "linear",
+        [EXEC_PITCHED] = "pitched",
+        [EXEC_MANAGED] = "managed",
+        [EXEC_POOLED] = "pooled",
+        [EXEC_ARRAY] = "arrays",
+        [EXEC_PHYSICAL] = "physical",
+        [EXEC_GRAPH] = "graphs",
+        [EXEC_HOST] = "host",
+        [EXEC_REGISTERED] = "registered_host",
+        [EXEC_IMPORTED] = "imported",
+        [EXEC_IMPORTED_PHYSICAL] = "imported_physical",
+        [EXEC_EXTERNAL] = "external",
+        [EXEC_MULTICAST] = "multicast",
     };
     bool any = false;
     for (exec_kind kind = 0; kind < EXEC_KINDS; kind++) {
@@ -148,6 +160,11 @@ static void emit_calls(strata_emitter *emitter)
     strata_emit_count(emitter, "frees_refused", read_count(&exec_counts_now.bad_frees));
     strata_emit_count(emitter, "waits_on_the_host", read_count(&exec_counts_now.late_waits));
     strata_emit_object_end(emitter);
+}
+
+static void emit_uncovered(const char *symbol, uint64_t calls, void *data)
+{
+    strata_emit_count(data, symbol, calls);
 }
 
 /* ---- the whole ---- */
@@ -186,6 +203,12 @@ void exec_report_write(exec_report_form form, strata_write_callback write_text, 
     strata_emit_list_end(&emitter);
     emit_passed(&emitter);
     emit_calls(&emitter);
+    strata_emit_object_begin(&emitter, "calls_not_covered");
+    exec_uncovered_visit(emit_uncovered, &emitter);
+    strata_emit_object_end(&emitter);
+    strata_emit_list_begin(&emitter, "linked_and_not_covered");
+    exec_blind_visit_uncovered(emit_blind, &emitter);
+    strata_emit_list_end(&emitter);
     strata_emit_list_begin(&emitter, "calls_of_these_were_not_seen");
     exec_blind_visit(emit_blind, &emitter);
     strata_emit_list_end(&emitter);

@@ -7,6 +7,8 @@
  *   STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
  *   STRATA_EXEC_CHILDREN     1: programs that this one starts run so, too
  *
+ *   STRATA_EXEC_SANITIZER    the sanitizer's library that the launcher has put into LD_PRELOAD
+ *
  *   STRATA_EXEC_PROCESS      the number of that process, which a script's interpreter or env keeps
  *
  * In every other process, unless children are asked for, this library does nothing, and removes these and its entry in
@@ -64,11 +66,11 @@ static void copy_text(char *to, size_t room, const char *text)
 
 /* ---- children ---- */
 
-/* Rewrites LD_PRELOAD without the first entry that ends in this library's name. */
-static void leave_preload(void)
+/* Rewrites LD_PRELOAD without the first entry that ends in a library's name. */
+static void leave_preload(const char *library)
 {
     const char *list = getenv("LD_PRELOAD");
-    const char *found = list ? strstr(list, "libstrata-exec.so") : NULL;
+    const char *found = list ? strstr(list, library) : NULL;
     if (!found)
         return;
     const char *begin = found, *end = found + strcspn(found, ": ");
@@ -90,12 +92,22 @@ static void leave_preload(void)
 
 void exec_clean_environment(void)
 {
-    static const char *const names[] = {"STRATA_EXEC_STACK",  "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
-                                        "STRATA_EXEC_OUTPUT", "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
-                                        "STRATA_EXEC_PROCESS"};
-    leave_preload();
+    static const char *const names[] = {"STRATA_EXEC_STACK",   "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
+                                        "STRATA_EXEC_OUTPUT",  "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
+                                        "STRATA_EXEC_PROCESS", "STRATA_EXEC_SANITIZER"};
+    const char *sanitizer = getenv("STRATA_EXEC_SANITIZER");
+    leave_preload("libstrata-exec.so");
+    if (sanitizer)
+        leave_preload(sanitizer);
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         unsetenv(names[i]);
+}
+
+void exec_leave_sanitizer(void)
+{
+    const char *sanitizer = getenv("STRATA_EXEC_SANITIZER");
+    if (sanitizer && !is_on("STRATA_EXEC_CHILDREN"))
+        leave_preload(sanitizer);
 }
 
 static void read_once(void)

@@ -45,6 +45,9 @@ static inline void exec_count(_Atomic uint64_t *count)
     atomic_fetch_add_explicit(count, 1, memory_order_relaxed);
 }
 
+/* At the start of the process: programs that this one starts need no sanitizer's library before theirs. */
+void exec_leave_sanitizer(void);
+
 /* For a process that is not wanted: removes the settings, and this library's entry in LD_PRELOAD. */
 void exec_clean_environment(void);
 

@@ -27,16 +27,10 @@ static exec_device *device_with(CUcontext context)
 
 /* ---- streams ---- */
 
-static CUresult destroy(CUstream stream)
-{
-    __typeof__(&cuStreamDestroy_v2) real = EXEC_REAL(cuStreamDestroy_v2);
-    return real ? real(stream) : CUDA_ERROR_NOT_FOUND;
-}
-
 static CUresult notice_new(exec_device *device, CUstream stream, CUcontext own)
 {
     if (!exec_stream_notice(stream, device->context, own)) {
-        destroy(stream);
+        (void)EXEC_CALL(cuStreamDestroy_v2, stream);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     exec_order_new_stream(device, stream);
@@ -73,8 +67,7 @@ static CUcontext context_of_green(CUgreenCtx green)
 /* A green context is a part of the primary one's device, and uses its memory. */
 EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned flags, int priority)
 {
-    __typeof__(&cuGreenCtxStreamCreate) real = EXEC_REAL(cuGreenCtxStreamCreate);
-    const CUresult result = real ? real(stream, green, flags, priority) : CUDA_ERROR_NOT_FOUND;
+    const CUresult result = EXEC_CALL(cuGreenCtxStreamCreate, stream, green, flags, priority);
     const CUcontext context = result == CUDA_SUCCESS ? context_of_green(green) : NULL;
     exec_device *device = context ? exec_device_of(context) : NULL;
     return device ? notice_new(device, *stream, context) : result;
@@ -82,14 +75,12 @@ EXEC_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *stream, unsigned flags)
 {
-    __typeof__(&cuStreamCreate) real = EXEC_REAL(cuStreamCreate);
-    return created(real ? real(stream, flags) : CUDA_ERROR_NOT_FOUND, stream, flags);
+    return created(EXEC_CALL(cuStreamCreate, stream, flags), stream, flags);
 }
 
 EXEC_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *stream, unsigned flags, int priority)
 {
-    __typeof__(&cuStreamCreateWithPriority) real = EXEC_REAL(cuStreamCreateWithPriority);
-    return created(real ? real(stream, flags, priority) : CUDA_ERROR_NOT_FOUND, stream, flags);
+    return created(EXEC_CALL(cuStreamCreateWithPriority, stream, flags, priority), stream, flags);
 }
 
 static void capture_ended(CUstream stream);
@@ -103,18 +94,15 @@ static void forget_stream(CUstream stream)
     capture_ended(stream);
 }
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
-{
-    forget_stream(stream);
-    return destroy(stream);
-}
+#define STREAM_DESTROY(name)                           \
+    EXEC_EXPORT CUresult CUDAAPI name(CUstream stream) \
+    {                                                  \
+        forget_stream(stream);                         \
+        return EXEC_CALL(name, stream);                \
+    }
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
-{
-    __typeof__(&cuStreamDestroy) real = EXEC_REAL(cuStreamDestroy);
-    forget_stream(stream);
-    return real ? real(stream) : CUDA_ERROR_NOT_FOUND;
-}
+STREAM_DESTROY(cuStreamDestroy)
+STREAM_DESTROY(cuStreamDestroy_v2)
 
 /* ---- captures ---- */
 
@@ -157,57 +145,37 @@ static CUresult ended(CUresult result, CUstream stream)
     return result;
 }
 
-/* `meant`: with the program's stream 0 spelt out. */
-#define BEGIN_CAPTURE(name, meant, ...)       \
-    __typeof__(&name) real = EXEC_REAL(name); \
-    if (!expect_capture(meant))               \
-        return CUDA_ERROR_OUT_OF_MEMORY;      \
-    return begun(real ? real(__VA_ARGS__) : CUDA_ERROR_NOT_FOUND, meant)
+/* The calling program's stream 0 is the legacy one, or its thread's. */
+#define LEGACY(stream) (stream)
+#define THREAD(stream) exec_own_default(stream)
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
-{
-    BEGIN_CAPTURE(cuStreamBeginCapture, stream, stream);
-}
+/* `meant`: LEGACY or THREAD. */
+#define BEGIN_CAPTURE(name, meant, parameters, ...)                \
+    EXEC_EXPORT CUresult CUDAAPI name parameters                   \
+    {                                                              \
+        if (!expect_capture(meant(stream)))                        \
+            return CUDA_ERROR_OUT_OF_MEMORY;                       \
+        return begun(EXEC_CALL(name, __VA_ARGS__), meant(stream)); \
+    }
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
-{
-    BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, exec_own_default(stream), stream);
-}
+#define END_CAPTURE(name, meant)                                       \
+    EXEC_EXPORT CUresult CUDAAPI name(CUstream stream, CUgraph *graph) \
+    {                                                                  \
+        return ended(EXEC_CALL(name, stream, graph), meant(stream));   \
+    }
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode)
-{
-    BEGIN_CAPTURE(cuStreamBeginCapture_v2, stream, stream, mode);
-}
+BEGIN_CAPTURE(cuStreamBeginCapture, LEGACY, (CUstream stream), stream)
+BEGIN_CAPTURE(cuStreamBeginCapture_ptsz, THREAD, (CUstream stream), stream)
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
-{
-    BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, exec_own_default(stream), stream, mode);
-}
+#define WITH_MODE (CUstream stream, CUstreamCaptureMode mode)
+BEGIN_CAPTURE(cuStreamBeginCapture_v2, LEGACY, WITH_MODE, stream, mode)
+BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, THREAD, WITH_MODE, stream, mode)
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
-                                                         const CUgraphNode *dependencies, const CUgraphEdgeData *edges,
-                                                         size_t count, CUstreamCaptureMode mode)
-{
-    BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, stream, stream, graph, dependencies, edges, count, mode);
-}
+#define TO_GRAPH                                                                                           \
+    (CUstream stream, CUgraph graph, const CUgraphNode *nodes, const CUgraphEdgeData *edges, size_t count, \
+     CUstreamCaptureMode mode)
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, LEGACY, TO_GRAPH, stream, graph, nodes, edges, count, mode)
+BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, THREAD, TO_GRAPH, stream, graph, nodes, edges, count, mode)
 
-EXEC_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(CUstream stream, CUgraph graph,
-                                                              const CUgraphNode *dependencies,
-                                                              const CUgraphEdgeData *edges, size_t count,
-                                                              CUstreamCaptureMode mode)
-{
-    BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, exec_own_default(stream), stream, graph, dependencies, edges, count,
-                  mode);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuStreamEndCapture(CUstream stream, CUgraph *graph)
-{
-    __typeof__(&cuStreamEndCapture) real = EXEC_REAL(cuStreamEndCapture);
-    return ended(real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND, stream);
-}
-
-EXEC_EXPORT CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph)
-{
-    __typeof__(&cuStreamEndCapture_ptsz) real = EXEC_REAL(cuStreamEndCapture_ptsz);
-    return ended(real ? real(stream, graph) : CUDA_ERROR_NOT_FOUND, exec_own_default(stream));
-}
+END_CAPTURE(cuStreamEndCapture, LEGACY)
+END_CAPTURE(cuStreamEndCapture_ptsz, THREAD)

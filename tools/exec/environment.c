@@ -152,13 +152,25 @@ static bool set_output(const exec_request *request)
     return set(request, "STRATA_EXEC_OUTPUT", path);
 }
 
+/* The sanitizer's library wants to be before this one: of the program, or of a sanitized build of this one. */
+static bool set_preload(const exec_request *request, const char *library)
+{
+    char path[PATH_MAX], sanitizer[64], list[2 * PATH_MAX];
+    const bool sanitized = exec_find_sanitizer(library, sanitizer, sizeof sanitizer) ||
+                           (exec_find_program(request->command[0], path, sizeof path) &&
+                            exec_find_sanitizer(path, sanitizer, sizeof sanitizer));
+    snprintf(list, sizeof list, "%s%s%s", sanitized ? sanitizer : "", sanitized ? ":" : "", library);
+    return set_first(request, "LD_PRELOAD", list) &&
+           set(request, "STRATA_EXEC_SANITIZER", sanitized ? sanitizer : NULL);
+}
+
 bool exec_prepare_environment(const exec_request *request, const char *stack)
 {
     char library[PATH_MAX], folder[PATH_MAX], process[24];
     snprintf(process, sizeof process, "%d", (int)getpid());
     if (!find_library(request, library) || !choose_driver_folder(request, folder))
         return false;
-    return set_first(request, "LD_PRELOAD", library) && (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
+    return set_preload(request, library) && (!folder[0] || set_first(request, "LD_LIBRARY_PATH", folder)) &&
            (!request->mode || set(request, "STRATA_MODE", request->mode)) && set(request, "STRATA_EXEC_STACK", stack) &&
            set(request, "STRATA_EXEC_BUDGET", request->budget) &&
            set(request, "STRATA_EXEC_REPORT",

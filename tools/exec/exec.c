@@ -18,6 +18,7 @@ enum {
     OPTION_SHARED,
     OPTION_LOG,
     OPTION_GUARD,
+    OPTION_IPC,
     OPTION_MODE,
     OPTION_REPORT,
     OPTION_JSON,
@@ -48,6 +49,9 @@ static error_t parse_switch(int key, exec_request *to)
     switch (key) {
     case OPTION_GUARD:
         to->guard = true;
+        return 0;
+    case OPTION_IPC:
+        to->ipc = true;
         return 0;
     case OPTION_JSON:
         to->json = to->report = true;
@@ -124,6 +128,7 @@ static const struct argp_option options[] = {
     {"shared", OPTION_SHARED, "NAME", 0, "Share the budget with all processes that give this name", 0},
     {"log", OPTION_LOG, "FILE", 0, "Log every allocation and free; strata log reads it. %p in FILE is the process", 0},
     {"guard", OPTION_GUARD, NULL, 0, "Find writes outside of blocks and into freed ones", 0},
+    {"ipc", OPTION_IPC, NULL, 0, "Memory can be given to other processes under strata exec (cuIpcGetMemHandle)", 0},
     {"mode", OPTION_MODE, "MODE", 0, "sanitizer: compute-sanitizer sees every block", 0},
     {"report", OPTION_REPORT, NULL, 0, "At the end, report the memory of each library", 0},
     {"json", OPTION_JSON, NULL, 0, "Report one JSON object; implies --report", 0},

@@ -8,7 +8,7 @@
 typedef struct exec_request {
     const char *program; /* name in messages */
     const char *driver, *stack, *budget, *shared, *log, *mode, *output;
-    bool guard, report, json, fail_closed, children;
+    bool guard, ipc, report, json, fail_closed, children;
     char **command; /* ends with NULL */
 } exec_request;
 
@@ -30,6 +30,14 @@ typedef enum exec_sight {
 /* Looks for the program as execvp does, and into it; a script is its interpreter. A program that is not found or cannot
  * be read is clear: execvp says why. */
 exec_sight exec_inspect(const char *command);
+
+/* The program that execvp would find, or its interpreter if it is a script. False: none. */
+bool exec_find_program(const char *command, char *path, size_t room);
+
+/* ---- sanitizers (sanitizer.c) ---- */
+
+/* The name of the address sanitizer's library that an ELF file is linked to. False: none. */
+bool exec_find_sanitizer(const char *path, char *name, size_t room);
 
 /* ---- the environment (environment.c) ---- */
 

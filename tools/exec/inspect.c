@@ -87,20 +87,35 @@ static bool read_interpreter(int file, char path[PATH_MAX])
     return snprintf(path, PATH_MAX, "%.*s", (int)strcspn(begin, " \t\n"), begin) > 0;
 }
 
+/* The ELF file at the end, whose descriptor is returned, or another file; -1: none. */
+static int open_last(const char *command, char path[PATH_MAX])
+{
+    if (!find(command, path))
+        return -1;
+    for (int depth = 0; depth < 4; depth++) { /* as many scripts as the kernel follows */
+        const int file = open(path, O_RDONLY | O_CLOEXEC);
+        if (file < 0 || !read_interpreter(file, path))
+            return file;
+        close(file);
+    }
+    return -1;
+}
+
 exec_sight exec_inspect(const char *command)
 {
     char path[PATH_MAX];
-    if (!find(command, path))
-        return EXEC_SIGHT_CLEAR;
-    for (int depth = 0; depth < 4; depth++) { /* as many scripts as the kernel follows */
-        const int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file < 0)
-            return EXEC_SIGHT_CLEAR;
-        const bool script = read_interpreter(file, path);
-        const exec_sight sight = script ? EXEC_SIGHT_CLEAR : look_at_elf(file);
+    const int file = open_last(command, path);
+    const exec_sight sight = file < 0 ? EXEC_SIGHT_CLEAR : look_at_elf(file);
+    if (file >= 0)
         close(file);
-        if (!script)
-            return sight;
-    }
-    return EXEC_SIGHT_CLEAR;
+    return sight;
+}
+
+bool exec_find_program(const char *command, char *path, size_t room)
+{
+    char found[PATH_MAX];
+    const int file = open_last(command, found);
+    if (file >= 0)
+        close(file);
+    return file >= 0 && snprintf(path, room, "%s", found) < (int)room;
 }

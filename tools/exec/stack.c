@@ -115,11 +115,14 @@ static bool is_asked_twice(const exec_request *request)
         fprintf(stderr, text, request->program, "--log", "logging");
     else if (request->guard && has_layer(stack, "guard"))
         fprintf(stderr, text, request->program, "--guard", "guard");
+    else if (request->ipc && request->stack)
+        fprintf(stderr, "%s: --ipc is of the default stack: write pool(export=fd) into --stack\n", request->program);
     else
         return false;
     return true;
 }
 
+/* Peers: what cuMemAlloc gives can be used by those that the program enables. */
 bool exec_compose_stack(const exec_request *request, char *text, size_t room)
 {
     text_builder to = {text, room, 0, false};
@@ -134,8 +137,7 @@ bool exec_compose_stack(const exec_request *request, char *text, size_t room)
         add_layer(&to, "statistics");
     if (request->guard)
         add_layer(&to, "guard");
-    add_layer(&to,
-              request->stack ? request->stack : "pool(peers=all)"); /* as memory of cuMemAlloc: peers are enabled */
+    add_layer(&to, request->stack ? request->stack : request->ipc ? "pool(peers=all, export=fd)" : "pool(peers=all)");
     if (to.full) {
         fprintf(stderr, "%s: the stack's text is too long\n", request->program);
         return false;

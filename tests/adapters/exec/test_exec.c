@@ -1,92 +1,9 @@
 /* Programs that know nothing of Strata, under `strata exec`: they do and hear what they would without it. */
-#include "support/command.h"
 #include "support/driver.h"
 #include "support/effort.h"
-
-#include <jansson.h>
-#include <stdarg.h>
-#include <sys/stat.h>
-
-enum { TEXT = 1000, TEXTS = 8 };
-
-/* A text that is good for a few calls. */
-static const char *text_of(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-static const char *text_of(const char *format, ...)
-{
-    static char texts[TEXTS][TEXT];
-    static unsigned next;
-    char *text = texts[next++ % TEXTS];
-    va_list arguments;
-    va_start(arguments, format);
-    const int length = vsnprintf(text, TEXT, format, arguments);
-    va_end(arguments);
-    assert_true(length >= 0 && length < TEXT);
-    return text;
-}
-
-static char *folder;     /* of the programs */
-static char *sim_folder; /* in which the simulated driver is libcuda */
-
-static int find_folders(void **state)
-{
-    if (find_program(state) != 0)
-        return -1;
-    const int length = (int)(strrchr(program, '/') - program);
-    folder = strdup(text_of("%.*s/exec", length, program));
-    sim_folder = strdup(text_of("%.*s/../lib/strata-sim-as-cuda", length, program));
-    return access(sim_folder, X_OK);
-}
-
-static int forget_folders(void **state)
-{
-    (void)state;
-    free(folder);
-    free(sim_folder);
-    return 0;
-}
-
-/* `strata exec --driver sim OPTIONS -- PROGRAM WORDS`, with PROGRAM from the folder unless it has a slash. */
-static outcome *run_under(const char *options, const char *words)
-{
-    const bool own = *words != '/';
-    return run(text_of("exec --driver sim%s%s -- %s%s%s", *options ? " " : "", options, own ? folder : "",
-                       own ? "/" : "", words));
-}
-
-/* Without Strata. */
-static outcome *run_bare(const char *words)
-{
-    char own_program[PATH_MAX];
-    strcpy(own_program, program);
-    const int length = (int)strcspn(words, " ");
-    strcpy(program, text_of("%s/%.*s", folder, length, words));
-    setenv("LD_LIBRARY_PATH", sim_folder, 1);
-    outcome *result = run(words[length] ? words + length + 1 : "");
-    unsetenv("LD_LIBRARY_PATH");
-    strcpy(program, own_program);
-    return result;
-}
-
-static void check(outcome *result, int status, const char *in_out, const char *in_err)
-{
-    assert_outcome(result, status, in_out, in_err);
-    free(result);
-}
+#include "support/exec.h"
 
 /* ---- the same answers ---- */
-
-static void check_same(const char *options, const char *reference, const char *words)
-{
-    outcome *bare = run_bare(reference), *under = run_under(options, words);
-    assert_int_equal(bare->status, 0);
-    if (strcmp(bare->out, under->out) != 0)
-        print_error("%s\nwithout:\n%s\nunder:\n%s%s\n", words, bare->out, under->out, under->err);
-    assert_string_equal(under->out, bare->out);
-    assert_int_equal(under->status, 0);
-    free(bare);
-    free(under);
-}
 
 static void a_program_hears_the_same_whichever_way_it_reaches_the_driver(void **state)
 {
@@ -249,16 +166,6 @@ static void a_guard_finds_what_the_program_overwrote(void **state)
     check(run_under("--guard", "behaviour overrun"), 0, "", "guard: overrun: ");
 }
 
-static json_t *read_report(const outcome *result)
-{
-    json_error_t error;
-    json_t *report = json_loads(result->err, 0, &error);
-    if (!report)
-        print_error("%s: %s\n", error.text, result->err);
-    assert_non_null(report);
-    return report;
-}
-
 static void a_report_names_libraries_and_what_is_left(void **state)
 {
     (void)state;
@@ -394,6 +301,7 @@ static void a_signal_asks_for_a_report(void **state)
 static void a_library_bound_past_the_hooks_is_named(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     check(run_under("--report", text_of("deep_program %s/libdeep.so", folder)), 0, "its memory: 0", "libdeep.so");
 }
 
@@ -409,6 +317,7 @@ static void a_static_program_is_said_to_be_unseen(void **state)
 static void a_program_with_other_rights_is_said_to_be_unseen(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     char path[] = "/tmp/strata-exec-rights-XXXXXX";
     if (geteuid() != 0)
         skip();
@@ -436,6 +345,7 @@ static void a_newer_driver_is_passed_through(void **state)
 static void another_preloaded_library_works_beside(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1); /* behind Strata's */
     outcome *result = run_under("--report", "behaviour_linked leak");
     unsetenv("LD_PRELOAD");
@@ -447,6 +357,7 @@ static void another_preloaded_library_works_beside(void **state)
 static void rtld_next_means_behind_the_caller(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     check(run_under("", "order_of_libraries"), 0, "from the program: first, from the first: second\n", "");
 }
 
@@ -467,6 +378,17 @@ static void a_sanitized_program_starts(void **state)
     if (!works)
         skip();
     check(run_under("", "hello_thread"), 0, "hello", "");
+}
+
+static void a_program_with_the_address_sanitizer_runs_so(void **state)
+{
+    (void)state;
+    if (access(text_of("%s/sanitized", folder), X_OK) != 0)
+        skip();
+    check(run_under("", "hello_address"), 0, "hello", "");
+    check(run_under("", "hello_address child"), 0, "hello\nnot sanitized\n", "");
+    check_same("", "answers", "sanitized");
+    check(run_under("--budget 100MiB", "sanitized"), 0, "device: 100 MiB\n", "");
 }
 
 /* ---- processes ---- */
@@ -521,6 +443,7 @@ static void children_run_so_only_if_asked(void **state)
 static void what_was_preloaded_before_stays_for_children(void **state)
 {
     (void)state;
+    skip_if_sanitized();
     scratch_file script = script_of("without_driver");
     setenv("LD_PRELOAD", text_of("%s/libbeside.so", folder), 1);
     outcome *result = run_under("", script.path);
@@ -588,6 +511,7 @@ int main(void)
         cmocka_unit_test(rtld_next_means_behind_the_caller),
         cmocka_unit_test(without_a_driver_its_names_are_not_found),
         cmocka_unit_test(a_sanitized_program_starts),
+        cmocka_unit_test(a_program_with_the_address_sanitizer_runs_so),
         cmocka_unit_test(exit_status_and_signals_pass_through),
         cmocka_unit_test(a_command_that_is_not_there_has_the_shells_status),
         cmocka_unit_test(children_run_so_only_if_asked),

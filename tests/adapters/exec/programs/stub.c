@@ -7,3 +7,4 @@
     {                                          \
     }
 CALLS(STUB)
+STUB(, cuNewThing, )

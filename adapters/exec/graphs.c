@@ -1,0 +1,91 @@
+/* The memory of graphs' own nodes. The driver makes it for a device when a graph with such nodes is launched or
+ * uploaded, reuses it among graphs, and keeps it until it is trimmed. What it holds then is charged to the budget as
+ * one amount; where that does not fit, it is counted without a charge: a launch cannot be refused for it. */
+#include "adapters/exec/exec.h"
+
+static _Atomic bool has_nodes; /* a node that makes memory was seen; for good; any thread */
+
+static void node_made(void)
+{
+    exec_passed_called(EXEC_GRAPH);
+    atomic_store_explicit(&has_nodes, true, memory_order_release);
+}
+
+CUresult exec_graph_memory_captured(CUresult result)
+{
+    if (result == CUDA_SUCCESS)
+        node_made();
+    return result;
+}
+
+static void look_at(exec_device *device)
+{
+    cuuint64_t reserved = 0;
+    if (EXEC_CALL(cuDeviceGetGraphMemAttribute, device->ordinal, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, &reserved) ==
+        CUDA_SUCCESS)
+        exec_passed_set(device, EXEC_GRAPH, reserved);
+}
+
+/* A graph may have nodes of several devices. */
+static CUresult changed(CUresult result)
+{
+    if (result != CUDA_SUCCESS || !atomic_load_explicit(&has_nodes, memory_order_acquire))
+        return result;
+    for (size_t i = 0; i < exec_device_bound(); i++)
+        if (exec_device_at(i))
+            look_at(exec_device_at(i));
+    return result;
+}
+
+/* ---- nodes ---- */
+
+EXEC_EXPORT CUresult CUDAAPI cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                                    size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
+{
+    const CUresult result = EXEC_CALL(cuGraphAddMemAllocNode, node, graph, dependencies, count, params);
+    if (result == CUDA_SUCCESS)
+        node_made();
+    return result;
+}
+
+static CUresult added(CUresult result, const CUgraphNodeParams *params)
+{
+    if (result == CUDA_SUCCESS && params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC)
+        node_made();
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                            size_t count, CUgraphNodeParams *params)
+{
+    return added(EXEC_CALL(cuGraphAddNode, node, graph, dependencies, count, params), params);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
+                                               const CUgraphEdgeData *edges, size_t count, CUgraphNodeParams *params)
+{
+    return added(EXEC_CALL(cuGraphAddNode_v2, node, graph, dependencies, edges, count, params), params);
+}
+
+/* ---- launches and trims ---- */
+
+#define GRAPH_HOOK(name)                                                  \
+    EXEC_EXPORT CUresult CUDAAPI name(CUgraphExec graph, CUstream stream) \
+    {                                                                     \
+        return changed(EXEC_CALL(name, graph, stream));                   \
+    }
+
+GRAPH_HOOK(cuGraphLaunch)
+GRAPH_HOOK(cuGraphLaunch_ptsz)
+GRAPH_HOOK(cuGraphUpload)
+GRAPH_HOOK(cuGraphUpload_ptsz)
+
+EXEC_EXPORT CUresult CUDAAPI cuDeviceGraphMemTrim(CUdevice device)
+{
+    return changed(EXEC_CALL(cuDeviceGraphMemTrim, device));
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void *value)
+{
+    return EXEC_CALL(cuDeviceGetGraphMemAttribute, device, attribute, value);
+}

@@ -1,0 +1,229 @@
+/* Memory of other processes that is mapped here. */
+#define _GNU_SOURCE
+#include "adapters/exec/ipc.h"
+
+#include "core/base/host_memory.h"
+#include "driver/driver.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+typedef struct guest {
+    exec_ipc_handle handle;
+    int device;
+    unsigned holders;
+    CUdeviceptr base, address; /* of the range; of the block in it */
+    size_t bytes;              /* of the block */
+    size_t reserved, mapped;   /* bytes */
+    size_t count;              /* of parts that are mapped */
+    struct guest *next;
+    uint64_t parts[]; /* their bytes */
+} guest;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* outside passed.c's */
+static guest *guests;                                    /* guarded by the lock */
+
+/* ---- asking the process that has the memory ---- */
+
+static int receive_message(int connection, void *bytes, size_t count, bool *whole)
+{
+    struct iovec part = {.iov_base = bytes, .iov_len = count};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct msghdr message = {
+        .msg_iov = &part, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+    ssize_t got;
+    int file = -1;
+    do
+        got = recvmsg(connection, &message, MSG_CMSG_CLOEXEC);
+    while (got < 0 && errno == EINTR);
+    const struct cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+    if (header && header->cmsg_type == SCM_RIGHTS)
+        memcpy(&file, CMSG_DATA(header), sizeof file);
+    *whole = got == (ssize_t)count;
+    return file;
+}
+
+static int connect_to(const exec_ipc_handle *handle)
+{
+    const struct timeval patience = {.tv_sec = 5};
+    struct sockaddr_un address;
+    const socklen_t length = exec_ipc_address(handle->socket, &address);
+    const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connection < 0)
+        return -1;
+    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (connect(connection, (const struct sockaddr *)&address, length) == 0 && exec_ipc_is_same_user(connection) &&
+        send(connection, &handle->number, sizeof handle->number, MSG_NOSIGNAL) == sizeof handle->number)
+        return connection;
+    close(connection);
+    return -1;
+}
+
+/* ---- mappings ---- */
+
+/* Each part is mapped as it comes, and its descriptor closed. */
+static CUresult map_part(guest *to, uint64_t bytes, int file)
+{
+    CUmemGenericAllocationHandle chunk;
+    void *shareable = (void *)(uintptr_t)file; /* NOLINT: as the driver takes a descriptor */
+    CUresult result =
+        EXEC_CALL(cuMemImportFromShareableHandle, &chunk, shareable, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = strata_cu.MemMap(to->base + to->mapped, bytes, 0, chunk, 0);
+    strata_cu.MemRelease(chunk); /* the mapping keeps the memory */
+    if (result != CUDA_SUCCESS)
+        return result;
+    to->mapped += bytes;
+    to->parts[to->count++] = bytes;
+    return CUDA_SUCCESS;
+}
+
+static void unmap(guest *ended)
+{
+    CUdeviceptr at = ended->base;
+    for (size_t i = 0; i < ended->count; i++) {
+        strata_cu.MemUnmap(at, ended->parts[i]);
+        at += ended->parts[i];
+    }
+    if (ended->reserved)
+        strata_cu.MemAddressFree(ended->base, ended->reserved);
+    strata_host_free(ended);
+}
+
+static CUresult map_parts(guest *to, const exec_ipc_part *parts, size_t count)
+{
+    CUmemAccessDesc access = {.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = to->device},
+                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++)
+        bytes += parts[i].bytes;
+    CUresult result = strata_cu.MemAddressReserve(&to->base, bytes, 0, 0, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    to->reserved = bytes;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
+        result = map_part(to, parts[i].bytes, parts[i].file);
+    return result == CUDA_SUCCESS ? strata_cu.MemSetAccess(to->base, bytes, &access, 1) : result;
+}
+
+/* The parts that came; all of `count`, or the offer is gone. */
+static size_t receive_parts(int connection, exec_ipc_part *parts, size_t count)
+{
+    bool whole = true;
+    for (size_t i = 0; i < count; i++) {
+        parts[i].file = receive_message(connection, &parts[i].bytes, sizeof parts[i].bytes, &whole);
+        if (parts[i].file < 0)
+            return i;
+        if (!whole)
+            return i + 1;
+    }
+    return count;
+}
+
+static CUresult make_guest(const exec_ipc_answer *answer, const exec_ipc_part *parts, int device, guest **out)
+{
+    guest *made = strata_host_zalloc(sizeof *made + answer->count * sizeof made->parts[0]);
+    if (!made)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    made->device = device;
+    const CUresult result = map_parts(made, parts, answer->count);
+    if (result != CUDA_SUCCESS) {
+        unmap(made);
+        return result;
+    }
+    made->address = made->base + answer->offset;
+    made->bytes = answer->bytes;
+    *out = made;
+    return CUDA_SUCCESS;
+}
+
+static CUresult fetch(int connection, int device, guest **out)
+{
+    exec_ipc_answer answer = {0};
+    bool whole;
+    const int stray = receive_message(connection, &answer, sizeof answer, &whole);
+    if (stray >= 0)
+        close(stray);
+    if (!whole || !answer.count || answer.count > EXEC_IPC_MOST_PARTS)
+        return CUDA_ERROR_INVALID_HANDLE;
+    exec_ipc_part *parts = strata_host_zalloc(answer.count * sizeof *parts);
+    if (!parts)
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    const size_t came = receive_parts(connection, parts, answer.count);
+    const CUresult result = came == answer.count ? make_guest(&answer, parts, device, out) : CUDA_ERROR_INVALID_HANDLE;
+    for (size_t i = 0; i < came; i++)
+        close(parts[i].file);
+    strata_host_free(parts);
+    return result;
+}
+
+/* ---- the list ---- */
+
+/* Under the lock. */
+static guest *find(const exec_ipc_handle *handle, int device)
+{
+    guest *found = guests;
+    while (found && (found->device != device || memcmp(&found->handle, handle, sizeof *handle) != 0))
+        found = found->next;
+    return found;
+}
+
+/* Under the lock. */
+static CUresult add(const exec_ipc_handle *handle, int device, guest **out)
+{
+    const int connection = connect_to(handle);
+    if (connection < 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    const CUresult result = fetch(connection, device, out);
+    close(connection);
+    if (result != CUDA_SUCCESS)
+        return result;
+    (*out)->handle = *handle;
+    (*out)->next = guests;
+    guests = *out;
+    return CUDA_SUCCESS;
+}
+
+CUresult exec_ipc_open(const exec_ipc_handle *handle, CUdeviceptr *address, size_t *bytes)
+{
+    CUdevice device;
+    if (!exec_open_driver() || !strata_cu.MemAddressReserve || !strata_cu.MemMap)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    CUresult result = strata_cu.CtxGetDevice(&device);
+    if (result != CUDA_SUCCESS)
+        return result;
+    pthread_mutex_lock(&lock);
+    guest *opened = find(handle, device);
+    if (!opened)
+        result = add(handle, device, &opened);
+    if (result == CUDA_SUCCESS) {
+        opened->holders++;
+        *address = opened->address;
+        *bytes = opened->bytes;
+    }
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+bool exec_ipc_close(CUdeviceptr address, CUresult *result)
+{
+    pthread_mutex_lock(&lock);
+    guest **at = &guests;
+    while (*at && (*at)->address != address)
+        at = &(*at)->next;
+    guest *closed = *at;
+    if (closed && --closed->holders == 0) {
+        *at = closed->next;
+        unmap(closed);
+    }
+    pthread_mutex_unlock(&lock);
+    *result = CUDA_SUCCESS;
+    return closed != NULL;
+}

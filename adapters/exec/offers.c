@@ -1,0 +1,252 @@
+/* The memory of this process that others may map. A thread answers on a socket of the abstract namespace, to processes
+ * of this user; it is there from the first offer on, and takes no signal. */
+#define _GNU_SOURCE
+#include "adapters/exec/ipc.h"
+
+#include "core/base/error.h"
+#include "core/base/host_memory.h"
+
+#include <strata/pool.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+/* The descriptors are the offer's own. */
+typedef struct offer {
+    uint64_t number;
+    CUdeviceptr address;
+    size_t bytes;
+    strata_pool_hold *hold;
+    struct offer *next;
+} offer;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static offer *offers;                                   /* guarded by the lock */
+static uint64_t last_number;                            /* guarded by the lock */
+static _Atomic bool any;                                /* there was an offer; for good */
+static int listener = -1;                               /* written under the lock, before the thread */
+static char name[sizeof((exec_ipc_handle *)0)->socket]; /* of the listener; as above */
+static pid_t owner;                                     /* as above; a forked child has no thread */
+
+socklen_t exec_ipc_address(const char *socket_name, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    const size_t length = strlen(socket_name);
+    memcpy(address->sun_path + 1, socket_name, length);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+}
+
+bool exec_ipc_is_same_user(int connection)
+{
+    struct ucred peer;
+    socklen_t bytes = sizeof peer;
+    return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0 && peer.uid == geteuid();
+}
+
+/* ---- answers ---- */
+
+static bool send_message(int connection, const void *bytes, size_t count, int file)
+{
+    struct iovec part = {.iov_base = (void *)(uintptr_t)bytes, .iov_len = count};
+    union {
+        struct cmsghdr header;
+        char room[CMSG_SPACE(sizeof(int))];
+    } control = {.room = {0}};
+    struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+    if (file >= 0) {
+        message.msg_control = &control;
+        message.msg_controllen = sizeof control;
+        control.header =
+            (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof file), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.header), &file, sizeof file);
+    }
+    return sendmsg(connection, &message, MSG_NOSIGNAL) == (ssize_t)count;
+}
+
+/* Copies of an offer's descriptors, so that none is sent under the lock. NULL: there is no such offer. */
+static exec_ipc_part *copy_parts(uint64_t number, exec_ipc_answer *answer)
+{
+    size_t count = 0;
+    exec_ipc_part *copies = NULL;
+    pthread_mutex_lock(&lock);
+    const offer *found = offers;
+    while (found && found->number != number)
+        found = found->next;
+    const strata_pool_part *parts = found ? strata_pool_hold_parts(found->hold, &count) : NULL;
+    if (count)
+        copies = strata_host_zalloc(count * sizeof *copies);
+    if (copies)
+        *answer = (exec_ipc_answer){.count = count, .offset = parts[0].offset, .bytes = found->bytes};
+    for (size_t i = 0; copies && i < count; i++)
+        copies[i] = (exec_ipc_part){parts[i].handle_bytes, fcntl(parts[i].fd, F_DUPFD_CLOEXEC, 0)};
+    pthread_mutex_unlock(&lock);
+    return copies;
+}
+
+static void answer_request(int connection)
+{
+    const struct timeval patience = {.tv_sec = 5};
+    uint64_t number;
+    exec_ipc_answer answer = {0};
+    setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    if (!exec_ipc_is_same_user(connection) || recv(connection, &number, sizeof number, 0) != sizeof number)
+        return;
+    exec_ipc_part *parts = copy_parts(number, &answer);
+    bool sent = parts && send_message(connection, &answer, sizeof answer, -1);
+    for (size_t i = 0; i < answer.count; i++) {
+        sent = sent && parts[i].file >= 0 &&
+               send_message(connection, &parts[i].bytes, sizeof parts[i].bytes, parts[i].file);
+        if (parts[i].file >= 0)
+            close(parts[i].file);
+    }
+    strata_host_free(parts);
+}
+
+static void *serve(void *data)
+{
+    (void)data;
+    for (;;) {
+        const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (connection >= 0) {
+            answer_request(connection);
+            close(connection);
+        } else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE) {
+            return NULL; /* the program has closed the descriptor */
+        }
+    }
+}
+
+/* ---- starting ---- */
+
+static bool start_thread(void)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(&thread, NULL, serve, NULL) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started)
+        pthread_detach(thread);
+    return started;
+}
+
+static bool listen_on(const char *chosen)
+{
+    struct sockaddr_un address;
+    const socklen_t length = exec_ipc_address(chosen, &address);
+    listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (listener >= 0 && bind(listener, (const struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
+        start_thread())
+        return true;
+    if (listener >= 0)
+        close(listener);
+    listener = -1;
+    return false;
+}
+
+/* Under the lock. */
+static strata_status start(void)
+{
+    uint64_t secret = 0;
+    if (name[0] && owner == getpid())
+        return STRATA_SUCCESS;
+    char chosen[sizeof name];
+    if (getrandom(&secret, sizeof secret, 0) != sizeof secret ||
+        snprintf(chosen, sizeof chosen, "strata-ipc-%d-%016llx", (int)getpid(), (unsigned long long)secret) >=
+            (int)sizeof chosen ||
+        !listen_on(chosen))
+        return strata_fail(STRATA_ERROR_IO, "memory cannot be offered to other processes: %s", strerror(errno));
+    memcpy(name, chosen, sizeof name);
+    owner = getpid();
+    return STRATA_SUCCESS;
+}
+
+/* ---- offers ---- */
+
+/* Under the lock. */
+static offer *find(CUdeviceptr address)
+{
+    offer *found = offers;
+    while (found && found->address != address)
+        found = found->next;
+    return found;
+}
+
+static void end(offer *ended)
+{
+    size_t count;
+    const strata_pool_part *parts = strata_pool_hold_parts(ended->hold, &count);
+    for (size_t i = 0; i < count; i++)
+        if (parts[i].fd >= 0)
+            close(parts[i].fd);
+    strata_pool_hold_end(ended->hold);
+    strata_host_free(ended);
+}
+
+/* Under the lock. */
+static strata_status make(exec_device *device, const strata_block *block, offer **out)
+{
+    offer *made = strata_host_zalloc(sizeof *made);
+    if (!made)
+        return STRATA_ERROR_OUT_OF_HOST_MEMORY;
+    *made = (offer){.number = last_number + 1, .address = block->address, .bytes = block->requested};
+    const strata_status status =
+        strata_pool_export(strata_stack_top(strata_runtime_stack(device->runtime)), block, &made->hold);
+    if (status != STRATA_SUCCESS) {
+        strata_host_free(made);
+        return status;
+    }
+    last_number = made->number;
+    made->next = offers;
+    offers = *out = made;
+    atomic_store_explicit(&any, true, memory_order_release);
+    return STRATA_SUCCESS;
+}
+
+strata_status exec_ipc_offer(exec_device *device, const strata_block *block, exec_ipc_handle *handle)
+{
+    pthread_mutex_lock(&lock);
+    offer *offered = find(block->address);
+    strata_status status = offered ? STRATA_SUCCESS : make(device, block, &offered);
+    if (status == STRATA_SUCCESS)
+        status = start();
+    if (status == STRATA_SUCCESS) {
+        *handle = (exec_ipc_handle){.magic = EXEC_IPC_MAGIC, .number = offered->number};
+        memcpy(handle->socket, name, sizeof handle->socket);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+bool exec_ipc_is_own(const exec_ipc_handle *handle)
+{
+    pthread_mutex_lock(&lock);
+    const bool own = name[0] && owner == getpid() && strcmp(handle->socket, name) == 0;
+    pthread_mutex_unlock(&lock);
+    return own;
+}
+
+void exec_ipc_withdraw(CUdeviceptr address)
+{
+    if (!atomic_load_explicit(&any, memory_order_acquire))
+        return;
+    pthread_mutex_lock(&lock);
+    offer **at = &offers;
+    while (*at && (*at)->address != address)
+        at = &(*at)->next;
+    offer *ended = *at;
+    if (ended)
+        *at = ended->next;
+    pthread_mutex_unlock(&lock);
+    if (ended)
+        end(ended);
+}

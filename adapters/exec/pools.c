@@ -1,0 +1,132 @@
+/* The driver's pools. A device's default pool is, for the program, its stack: stream-ordered memory comes from there as
+ * long as the program sets no pool of its own. */
+#include "adapters/exec/exec.h"
+
+#include "core/base/error.h"
+#include "driver/driver.h"
+
+static _Atomic bool own_pools[EXEC_DEVICES]; /* the program has set a pool of its own for the device; any thread */
+
+bool exec_has_own_pool(int ordinal)
+{
+    return atomic_load_explicit(&own_pools[ordinal], memory_order_acquire);
+}
+
+static bool is_default_of(int ordinal, CUmemoryPool pool)
+{
+    CUmemoryPool standard = NULL;
+    return strata_cu.DeviceGetDefaultMemPool && strata_cu.DeviceGetDefaultMemPool(&standard, ordinal) == CUDA_SUCCESS &&
+           standard == pool;
+}
+
+/* ---- the current pool ---- */
+
+static CUresult pool_set(CUresult result, int ordinal, CUmemoryPool pool)
+{
+    if (result == CUDA_SUCCESS && ordinal >= 0 && ordinal < EXEC_DEVICES && exec_open_driver())
+        atomic_store(&own_pools[ordinal], !is_default_of(ordinal, pool));
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
+{
+    return pool_set(EXEC_CALL(cuDeviceSetMemPool, ordinal, pool), ordinal, pool);
+}
+
+/* Pools of the host and of managed memory are the driver's alone. */
+EXEC_EXPORT CUresult CUDAAPI cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
+{
+    const CUresult result = EXEC_CALL(cuMemSetMemPool, location, type, pool);
+    const bool of_device =
+        location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && type == CU_MEM_ALLOCATION_TYPE_PINNED;
+    return of_device ? pool_set(result, location->id, pool) : result;
+}
+
+/* ---- questions ---- */
+
+/* The ready device of which this is the pool that its stack stands for. NULL: none. */
+static exec_device *device_of_default(CUmemoryPool pool)
+{
+    for (size_t i = 0; strata_driver_is_open() && i < exec_device_bound(); i++)
+        if (exec_device_at(i) && !exec_has_own_pool((int)i) && is_default_of((int)i, pool))
+            return exec_device_at(i);
+    return NULL;
+}
+
+static cuuint64_t in_stack(exec_device *device, CUmemPool_attribute attribute)
+{
+    strata_usage usage = {0};
+    strata_error_suppress_begin();
+    strata_runtime_usage(device->runtime, &usage); /* what it cannot say is zero */
+    strata_error_suppress_end(false);
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return usage.reserved_bytes;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return usage.reserved_peak > usage.reserved_bytes ? usage.reserved_peak : usage.reserved_bytes;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH: /* at least: the stack keeps no peak of these */
+        return usage.live_bytes;
+    default:
+        return 0;
+    }
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
+{
+    const CUresult result = EXEC_CALL(cuMemPoolGetAttribute, pool, attribute, value);
+    const bool counts = result == CUDA_SUCCESS && value && attribute >= CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT &&
+                        attribute <= CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    exec_device *device = counts ? device_of_default(pool) : NULL;
+    if (device)
+        *(cuuint64_t *)value += in_stack(device, attribute);
+    return result;
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemPoolTrimTo(CUmemoryPool pool, size_t kept)
+{
+    const CUresult result = EXEC_CALL(cuMemPoolTrimTo, pool, kept);
+    exec_device *device = result == CUDA_SUCCESS ? device_of_default(pool) : NULL;
+    size_t released;
+    if (!device)
+        return result;
+    strata_error_suppress_begin();
+    strata_runtime_trim(device->runtime, kept, &released);
+    strata_error_suppress_end(false);
+    return result;
+}
+
+/* ---- memory of a pool by name ---- */
+
+typedef CUresult alloc_from_pool(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream);
+
+/* `stream` as the real function takes it; `meant`: with the program's stream 0 spelt out. In a capture the memory is a
+ * graph's. */
+static CUresult allocate_from_pool(alloc_from_pool *real, CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                   CUstream stream, CUstream meant)
+{
+    const exec_here here = exec_device_here();
+    const bool captured = exec_is_captured(meant);
+    exec_charge charge;
+    CUresult result = exec_charge_begin(&here, captured ? 0 : bytes, &charge);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = real ? real(out, bytes, pool, stream) : CUDA_ERROR_NOT_FOUND;
+    if (captured)
+        return exec_graph_memory_captured(result);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && exec_make_room(&here))
+        result = real(out, bytes, pool, stream);
+    return exec_charge_end(&charge, result, EXEC_POOLED, result == CUDA_SUCCESS ? *out : 0);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out, size_t bytes, CUmemoryPool pool, CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync), out, bytes, pool, stream, stream);
+}
+
+EXEC_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out, size_t bytes, CUmemoryPool pool,
+                                                          CUstream stream)
+{
+    return allocate_from_pool(EXEC_REAL(cuMemAllocFromPoolAsync_ptsz), out, bytes, pool, stream,
+                              exec_own_default(stream));
+}

@@ -1,0 +1,101 @@
+/* Memory that goes to another process by cuIpcGetMemHandle: this program runs itself with the handle's bytes. Two
+ * blocks, of one and of many pieces of physical memory. */
+#include "wider_calls.h"
+
+#include <errno.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { HANDLE = sizeof(CUipcMemHandle) };
+
+static void put_handle(const CUipcMemHandle *handle, char text[2 * HANDLE + 1])
+{
+    for (int i = 0; i < HANDLE; i++)
+        sprintf(text + 2 * i, "%02x", (unsigned char)handle->reserved[i]);
+}
+
+static void get_handle(const char *text, CUipcMemHandle *handle)
+{
+    for (int i = 0; i < HANDLE; i++) {
+        unsigned byte = 0;
+        sscanf(text + 2 * i, "%2x", &byte);
+        handle->reserved[i] = (char)byte;
+    }
+}
+
+/* Opens twice and closes twice, as PyTorch's workers may. */
+static int take(const char *text)
+{
+    WIDER(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 12000);
+    WIDER(cuIpcCloseMemHandle, "cuIpcCloseMemHandle", 12000);
+    const size_t bytes = strtoul(text, NULL, 10);
+    CUipcMemHandle handle;
+    CUdeviceptr block, again;
+    unsigned char first = 0, last = 0;
+    begin();
+    get_handle(strchr(text, ',') + 1, &handle);
+    const CUresult opened = cuIpcOpenMemHandle_v2_found(&block, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    if (opened != CUDA_SUCCESS) {
+        printf("opening gave %d\n", opened);
+        return 0;
+    }
+    CHECK(cuIpcOpenMemHandle_v2_found(&again, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+    CHECK(DRIVER(cuMemcpyDtoH)(&first, block, 1));
+    CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
+    CHECK(DRIVER(cuMemsetD8)(again, 9, bytes));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    CHECK(cuIpcCloseMemHandle_found(block));
+    CHECK(cuIpcCloseMemHandle_found(again));
+    printf("%s, read %d and %d\n", block == again ? "one mapping" : "two mappings", first, last);
+    return 0;
+}
+
+static void run_taker(const char *self, size_t bytes, const CUipcMemHandle *handle)
+{
+    char text[2 * HANDLE + 32];
+    int status;
+    put_handle(handle, text + sprintf(text, "%zu,", bytes));
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        execl(self, self, text, (char *)NULL);
+        _exit(errno);
+    }
+    waitpid(child, &status, 0);
+    CHECK(status);
+}
+
+static void give(const char *self, size_t bytes)
+{
+    WIDER(cuIpcGetMemHandle, "cuIpcGetMemHandle", 12000);
+    WIDER(cuIpcOpenMemHandle_v2, "cuIpcOpenMemHandle", 12000);
+    CUdeviceptr before, block, own;
+    CUipcMemHandle handle, again;
+    unsigned char last = 0;
+    CHECK(DRIVER(cuMemAlloc)(&before, 1000)); /* so that the block does not begin a piece */
+    CHECK(DRIVER(cuMemAlloc)(&block, bytes));
+    CHECK(DRIVER(cuMemsetD8)(block, 7, bytes));
+    CHECK(DRIVER(cuCtxSynchronize)());
+    const CUresult made = cuIpcGetMemHandle_found(&handle, block);
+    printf("a handle: %d\n", made);
+    if (made != CUDA_SUCCESS)
+        return;
+    CHECK(cuIpcGetMemHandle_found(&again, block));
+    printf("twice the same: %s, opened here: %d\n", memcmp(&handle, &again, HANDLE) == 0 ? "yes" : "no",
+           cuIpcOpenMemHandle_v2_found(&own, handle, 0));
+    run_taker(self, bytes, &handle);
+    CHECK(DRIVER(cuMemcpyDtoH)(&last, block + bytes - 1, 1));
+    printf("then here: %d\n", last);
+    CHECK(DRIVER(cuMemFree)(block));
+    run_taker(self, bytes, &handle);
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1)
+        return take(arguments[1]);
+    begin();
+    give(arguments[0], MIB);
+    give(arguments[0], 100 * MIB);
+    return 0;
+}

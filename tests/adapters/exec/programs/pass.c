@@ -1,0 +1,81 @@
+/* Nanoseconds of calls that are passed on, one row a function: the least of many runs. With Strata and without, by
+ * turns; the difference is what the hook adds. On quick_driver.c nothing else is seen. Usage: pass [calls]. */
+#include "wider_calls.h"
+
+#include <time.h>
+
+enum { RUNS = 50 };
+
+static CUdeviceptr block; /* one of Strata's, where it is there */
+static int calls = 20000;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+/* The statement `call` many times. */
+#define MEASURE(what, call)                               \
+    do {                                                  \
+        double least_ = 1e18;                             \
+        for (int run_ = 0; run_ < RUNS; run_++) {         \
+            const double begin_ = now();                  \
+            for (int i_ = 0; i_ < calls; i_++)            \
+                (void)(call);                             \
+            const double taken_ = now() - begin_;         \
+            least_ = taken_ < least_ ? taken_ : least_;   \
+        }                                                 \
+        printf("%-44s %6.1f ns\n", what, least_ / calls); \
+    } while (0)
+
+static void measure_questions(void)
+{
+    WIDER(cuPointerGetAttribute, "cuPointerGetAttribute", 12000);
+    WIDER(cuMemPoolGetAttribute, "cuMemPoolGetAttribute", 12000);
+    WIDER(cuMemGetAddressRange_v2, "cuMemGetAddressRange", 12000);
+    CUmemoryPool pool;
+    unsigned long long value = 0;
+    CHECK(DRIVER(cuDeviceGetDefaultMemPool)(&pool, 0));
+    MEASURE("cuPointerGetAttribute, of what does not differ",
+            cuPointerGetAttribute_found(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block));
+    MEASURE("cuMemPoolGetAttribute, of what does not differ",
+            cuMemPoolGetAttribute_found(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value));
+    MEASURE("cuMemGetAddressRange, of a foreign address", cuMemGetAddressRange_v2_found(NULL, NULL, 0x1000));
+}
+
+static void measure_launches(void)
+{
+    WIDER(cuGraphLaunch, "cuGraphLaunch", 12000);
+    MEASURE("cuGraphLaunch", cuGraphLaunch_found(NULL, 0));
+}
+
+static void measure_host_memory(void)
+{
+    WIDER(cuMemHostAlloc, "cuMemHostAlloc", 12000);
+    WIDER(cuMemFreeHost, "cuMemFreeHost", 12000);
+    void *memory, *held;
+    CHECK(cuMemHostAlloc_found(&held, 64, 0)); /* as programs hold some */
+    MEASURE("cuMemHostAlloc and cuMemFreeHost, counted",
+            cuMemHostAlloc_found(&memory, 64, 0) == CUDA_SUCCESS && cuMemFreeHost_found(memory));
+}
+
+int main(int count, char **arguments)
+{
+    CUresult (*unknown)(void);
+    void *found = NULL;
+    if (count > 1)
+        calls = atoi(arguments[1]);
+    begin();
+    CHECK(DRIVER(cuMemAlloc)(&block, 1 << 20));
+    if (count > 2) /* of the quick driver alone */
+        found = ask("cuNewThing", 13000);
+    memcpy(&unknown, &found, sizeof unknown);
+    if (found)
+        MEASURE("a function that no hook covers", unknown());
+    measure_questions();
+    measure_launches();
+    measure_host_memory();
+    return 0;
+}

@@ -1,0 +1,214 @@
+/* A driver with functions that the simulated one has not. What they give is made up, and enough for a program to see
+ * that it was called; all else is the driver behind it, which NEWER_DRIVER_BEHIND names. */
+#define _GNU_SOURCE
+#define __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+#define MIB    ((size_t)1 << 20)
+
+typedef CUresult get_function(const char *name, void **found, int version, cuuint64_t flags,
+                              CUdriverProcAddressQueryResult *status);
+
+static void *behind(const char *name)
+{
+    void *library = dlopen(getenv("NEWER_DRIVER_BEHIND"), RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, name) : NULL;
+}
+
+/* Addresses that the driver behind does not know. */
+enum { OPENED = 0x700000, IMPORTED = 0x7f00000 };
+
+EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *bytes, CUdeviceptr address)
+{
+    CUresult (*real)(CUdeviceptr *, size_t *, CUdeviceptr);
+    void *found = behind("cuMemGetAddressRange_v2");
+    memcpy(&real, &found, sizeof real);
+    if (address != OPENED && address != IMPORTED)
+        return real(start, bytes, address);
+    if (start)
+        *start = address;
+    if (bytes)
+        *bytes = address == OPENED ? 4 * MIB : 2 * MIB;
+    return CUDA_SUCCESS;
+}
+
+/* ---- memory of others ---- */
+
+EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr block)
+{
+    (void)handle;
+    (void)block;
+    return CUDA_ERROR_INVALID_VALUE; /* as the driver's, of memory that was mapped */
+}
+
+EXPORT CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out, CUipcMemHandle handle, unsigned flags)
+{
+    (void)flags;
+    if (strcmp(handle.reserved, "of the driver") != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = OPENED;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr block)
+{
+    return block == OPENED ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult CUDAAPI cuMemPoolImportPointer(CUdeviceptr *out, CUmemoryPool pool, CUmemPoolPtrExportData *data)
+{
+    (void)pool;
+    (void)data;
+    *out = IMPORTED;
+    return CUDA_SUCCESS;
+}
+
+static char objects[4];
+
+EXPORT CUresult CUDAAPI cuImportExternalMemory(CUexternalMemory *out,
+                                               const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
+{
+    (void)description;
+    *out = (CUexternalMemory)(void *)&objects[0];
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuDestroyExternalMemory(CUexternalMemory memory)
+{
+    return memory == (CUexternalMemory)(void *)&objects[0] ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+static CUresult map_resources(unsigned count, CUgraphicsResource *resources, CUstream stream)
+{
+    (void)resources;
+    (void)stream;
+    return count ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult CUDAAPI cuGraphicsMapResources_ptsz(unsigned count, CUgraphicsResource *resources, CUstream stream)
+{
+    return map_resources(count, resources, stream);
+}
+
+EXPORT CUresult CUDAAPI cuGraphicsUnmapResources_ptsz(unsigned count, CUgraphicsResource *resources, CUstream stream)
+{
+    return map_resources(count, resources, stream);
+}
+
+EXPORT CUresult CUDAAPI cuGraphicsResourceGetMappedPointer_v2(CUdeviceptr *out, size_t *bytes,
+                                                              CUgraphicsResource resource)
+{
+    (void)resource;
+    *out = 0x10000;
+    *bytes = 16 * MIB;
+    return CUDA_SUCCESS;
+}
+
+/* ---- multicast ---- */
+
+enum { MULTICAST = 0x7f00 };
+
+EXPORT CUresult CUDAAPI cuMulticastCreate(CUmemGenericAllocationHandle *out, const CUmulticastObjectProp *properties)
+{
+    (void)properties;
+    *out = MULTICAST;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuMemRelease(CUmemGenericAllocationHandle handle)
+{
+    CUresult (*real)(CUmemGenericAllocationHandle);
+    void *address = behind("cuMemRelease");
+    memcpy(&real, &address, sizeof real);
+    return handle == MULTICAST ? CUDA_SUCCESS : real(handle);
+}
+
+/* ---- what needs no hook, and what has none ---- */
+
+EXPORT CUresult CUDAAPI cuGetExportTable(const void **table, const CUuuid *name)
+{
+    (void)name;
+    *table = objects;
+    return CUDA_SUCCESS;
+}
+
+/* The first form, of addresses of 32 bits. */
+EXPORT CUresult CUDAAPI cuMemAlloc(CUdeviceptr_v1 *out, unsigned bytes)
+{
+    *out = bytes;
+    return CUDA_SUCCESS;
+}
+
+EXPORT CUresult CUDAAPI cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list, unsigned count, CUstream stream)
+{
+    (void)list;
+    (void)stream;
+    return count == 3 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/* Eight arguments, two of them on the stack, and a result in a register of another kind. */
+EXPORT double cuNewSum(int a, double b, long c, double d, long e, long f, long g, long h, long i);
+
+double cuNewSum(int a, double b, long c, double d, long e, long f, long g, long h, long i)
+{
+    return a + b + (double)c + d + (double)(e + f + g + h + i);
+}
+
+/* ---- look-ups ---- */
+
+#define OWN(name, from, function)              \
+    {                                          \
+        name, from, (void (*)(void))(function) \
+    }
+
+static const struct {
+    const char *name;
+    int before; /* the version from which on the driver behind answers; 0: none */
+    void (*function)(void);
+} own[] = {
+    OWN("cuMemGetAddressRange", 0, cuMemGetAddressRange_v2),
+    OWN("cuIpcGetMemHandle", 0, cuIpcGetMemHandle),
+    OWN("cuIpcOpenMemHandle", 0, cuIpcOpenMemHandle_v2),
+    OWN("cuIpcCloseMemHandle", 0, cuIpcCloseMemHandle),
+    OWN("cuMemPoolImportPointer", 0, cuMemPoolImportPointer),
+    OWN("cuImportExternalMemory", 0, cuImportExternalMemory),
+    OWN("cuDestroyExternalMemory", 0, cuDestroyExternalMemory),
+    OWN("cuGraphicsMapResources", 0, cuGraphicsMapResources_ptsz),
+    OWN("cuGraphicsUnmapResources", 0, cuGraphicsUnmapResources_ptsz),
+    OWN("cuGraphicsResourceGetMappedPointer", 0, cuGraphicsResourceGetMappedPointer_v2),
+    OWN("cuMulticastCreate", 0, cuMulticastCreate),
+    OWN("cuMemRelease", 0, cuMemRelease),
+    OWN("cuGetExportTable", 0, cuGetExportTable),
+    OWN("cuMemAlloc", 3020, cuMemAlloc),
+    OWN("cuMemMapArrayAsync", 0, cuMemMapArrayAsync_ptsz),
+    OWN("cuNewSum", 0, cuNewSum),
+};
+
+EXPORT CUresult CUDAAPI cuGetProcAddress_v2(const char *name, void **found, int version, cuuint64_t flags,
+                                            CUdriverProcAddressQueryResult *status)
+{
+    get_function *real;
+    void *address = behind("cuGetProcAddress_v2");
+    memcpy(&real, &address, sizeof real);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        if (strcmp(own[i].name, name) == 0 && (!own[i].before || version < own[i].before)) {
+            memcpy(found, &own[i].function, sizeof *found);
+            if (status)
+                *status = CU_GET_PROC_ADDRESS_SUCCESS;
+            return CUDA_SUCCESS;
+        }
+    return real(name, found, version, flags, status);
+}
+
+EXPORT CUresult CUDAAPI cuInit(unsigned flags)
+{
+    CUresult (*real)(unsigned);
+    void *address = behind("cuInit");
+    memcpy(&real, &address, sizeof real);
+    return real(flags);
+}

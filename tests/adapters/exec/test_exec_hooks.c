@@ -1,0 +1,385 @@
+/* What a library in front of a driver can do wrong (each was reported of one), and the kinds of memory that no stack
+ * gives: programs under `strata exec` on the simulated driver, and on drivers that stand in front of it. */
+#include "support/driver.h"
+#include "support/exec.h"
+
+/* A folder with a link to a library of the programs' folder under another name; good until the next call. */
+static const char *folder_with(const char *library, const char *name)
+{
+    static char path[] = "/tmp/strata-exec-hooks-XXXXXX";
+    memcpy(strrchr(path, '-') + 1, "XXXXXX", 6);
+    assert_non_null(mkdtemp(path));
+    assert_int_equal(symlink(text_of("%s/%s", folder, library), text_of("%s/%s", path, name)), 0);
+    return path;
+}
+
+static void remove_folder(const char *path, const char *name)
+{
+    unlink(text_of("%s/%s", path, name));
+    rmdir(path);
+}
+
+/* On the driver with more functions than the simulated one, which it leads to. */
+static outcome *run_wider(const char *options, const char *words)
+{
+    const char *path = folder_with("libwider_driver.so", "libcuda.so.1");
+    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
+    outcome *result =
+        run(text_of("exec --driver %s/libcuda.so.1%s%s -- %s/%s", path, *options ? " " : "", options, folder, words));
+    unsetenv("NEWER_DRIVER_BEHIND");
+    remove_folder(path, "libcuda.so.1");
+    return result;
+}
+
+/* A number of the report, by the names on the way to it. */
+static json_int_t number_at(json_t *report, const char *first, const char *second, const char *third)
+{
+    const json_t *at = json_object_get(report, first);
+    at = json_is_array(at) ? json_array_get(at, 0) : at;
+    at = second ? json_object_get(at, second) : at;
+    at = third ? json_object_get(at, third) : at;
+    if (!json_is_integer(at))
+        print_error("no %s %s %s\n", first, second ? second : "", third ? third : "");
+    assert_true(json_is_integer(at));
+    return json_integer_value(at);
+}
+
+static json_t *report_of(outcome *result)
+{
+    assert_int_equal(result->status, 0);
+    json_t *report = read_report(result);
+    free(result);
+    return report;
+}
+
+static void check_passed(json_t *report, const char *kind, json_int_t calls, json_int_t peak, json_int_t live)
+{
+    assert_int_equal(number_at(report, "passed_on_to_the_driver", kind, "calls"), calls);
+    assert_int_equal(number_at(report, "passed_on_to_the_driver", kind, "peak"), peak << 20);
+    assert_int_equal(number_at(report, "passed_on_to_the_driver", kind, "live"), live << 20);
+}
+
+/* ---- look-ups ---- */
+
+static void each_hook_is_found_by_its_symbol_and_by_its_version(void **state)
+{
+    (void)state;
+    check(run_under("", "lookups hooks"), 0, "many hooks, 0 wrong\nno hook: driver\n", "");
+}
+
+static void get_proc_address_asked_for_itself_gives_the_hook(void **state)
+{
+    (void)state;
+    check(run_under("", "lookups hooks"), 0, "itself: hook and hook, and what that finds: hook\n", "");
+}
+
+static void names_like_the_drivers_stay_their_librarys(void **state)
+{
+    (void)state;
+    const char *words = text_of("lookups names %s/liblike_names.so", folder);
+    check_same("", words, words);
+}
+
+static void a_look_up_asks_for_no_host_memory(void **state)
+{
+    (void)state;
+    if (access(text_of("%s/lookups_quiet", folder), X_OK) != 0)
+        skip(); /* a sanitizer's build */
+    check(run_under("", "lookups_quiet quiet"), 0, "hook hook driver hook hook driver\n", "");
+}
+
+static void a_call_that_no_hook_covers_passes_and_is_counted(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--json", "others_memory");
+    assert_non_null(strstr(result->out, "first form 17, sum 28.8 and 9.0\nthe same by either way: yes\n"));
+    json_t *report = report_of(result);
+    assert_int_equal(number_at(report, "calls_not_covered", "cuNewSum", NULL), 2);
+    assert_int_equal(number_at(report, "calls_not_covered", "cuMemAlloc", NULL),
+                     1); /* of 2000; that of 3020 is hooked */
+    assert_int_equal(number_at(report, "calls_not_covered", "cuMemMapArrayAsync", NULL), 1);
+    assert_int_equal(json_object_size(json_object_get(report, "calls_not_covered")), 3);
+    json_decref(report);
+}
+
+static void a_linked_function_that_no_hook_covers_is_named(void **state)
+{
+    (void)state;
+    const char *path = folder_with("libnewer_driver.so", "libcuda.so.1");
+    setenv("NEWER_DRIVER_BEHIND", text_of("%s/libcuda.so.1", sim_folder), 1);
+    outcome *result = run(text_of("exec --driver %s/libcuda.so.1 --json -- %s/newer_linked", path, folder));
+    unsetenv("NEWER_DRIVER_BEHIND");
+    remove_folder(path, "libcuda.so.1");
+    assert_string_equal(result->out, "thing 5\n");
+    json_t *report = report_of(result);
+    const json_t *names = json_object_get(report, "linked_and_not_covered");
+    assert_int_equal(json_array_size(names), 1);
+    assert_string_equal(json_string_value(json_array_get(names, 0)), "cuNewThing");
+    json_decref(report);
+}
+
+static void a_driver_that_binds_its_own_names_outside_works(void **state)
+{
+    (void)state;
+    check(run_wider("", "others_memory"), 0, "a foreign handle: 1\n", "");
+}
+
+/* ---- the library ---- */
+
+static void the_library_needs_no_cuda_and_no_run_path(void **state)
+{
+    (void)state;
+    const char *library = text_of("%s/../../lib/libstrata-exec.so", folder);
+    assert_int_equal(access(library, R_OK), 0);
+    assert_int_equal(system(text_of("readelf -d %s > /dev/null", library)), 0);
+    assert_int_not_equal(system(text_of("readelf -d %s | grep -E 'NEEDED.*(cuda|nvidia)|RPATH|RUNPATH' >&2", library)),
+                         0);
+}
+
+/* ---- accounting ---- */
+
+static void memory_is_charged_to_its_own_device(void **state)
+{
+    (void)state;
+    setenv("STRATA_SIM_DEVICES", "2", 1);
+    check_same("", "kinds elsewhere", "kinds elsewhere");
+    check(run_under("--budget 100MiB", "kinds elsewhere"), 0, "here: 0 MiB less free\nthere: 32 MiB less free\n", "");
+    unsetenv("STRATA_SIM_DEVICES");
+}
+
+static void a_thread_without_a_context_hears_what_it_would_without(void **state)
+{
+    (void)state;
+    check_same("", "kinds thread", "kinds thread");
+    check_same("--budget 100MiB", "kinds thread", "kinds thread");
+}
+
+static void memory_is_freed_by_another_family(void **state)
+{
+    (void)state;
+    check_same("", "kinds families", "kinds families");
+    check_same("--stack async", "kinds families", "kinds families");
+}
+
+static void results_are_untouched_by_a_failure(void **state)
+{
+    (void)state;
+    check_same("", "kinds failure", "kinds failure");
+    check(run_under("--budget 64MiB", "kinds failure"), 0, "2 2 2 2: 1234 99 5678\n", "");
+}
+
+static void what_no_hook_saw_is_not_accounted_for(void **state)
+{
+    (void)state;
+    skip_if_sanitized();
+    json_t *report = report_of(run_under("--json", text_of("deep_program %s/libdeep.so", folder)));
+    assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 2 << 20); /* what backs its 1 MiB */
+    json_decref(report);
+    report = report_of(run_under("--json", "behaviour leak"));
+    assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 0);
+    json_decref(report);
+}
+
+/* ---- kinds of memory ---- */
+
+static void host_memory_is_counted_and_not_charged(void **state)
+{
+    (void)state;
+    check_same("", "kinds host", "kinds host");
+    json_t *report = report_of(run_under("--budget 64MiB --json", "kinds host"));
+    check_passed(report, "host", 2, 3, 1);
+    check_passed(report, "registered_host", 1, 4, 0);
+    json_decref(report);
+}
+
+static void memory_of_graphs_is_charged(void **state)
+{
+    (void)state;
+    check_same("", "kinds graph", "kinds graph");
+    check_same("", "kinds captured", "kinds captured");
+    check(run_under("--budget 100MiB", "kinds graph"), 0, "launched: 32 MiB less free\ntrimmed: 0 MiB less free\n", "");
+    json_t *report = report_of(run_under("--budget 100MiB --json", "kinds graph"));
+    check_passed(report, "graphs", 1, 32, 0);
+    json_decref(report);
+    report = report_of(run_under("--json", "kinds captured"));
+    check_passed(report, "graphs", 1, 32, 32); /* whole pieces */
+    assert_int_equal(number_at(report, "devices", "not_accounted_for", NULL), 0);
+    json_decref(report);
+}
+
+static void memory_of_a_graph_above_the_budget_is_counted(void **state)
+{
+    (void)state;
+    json_t *report = report_of(run_under("--budget 16MiB --json", "kinds graph"));
+    check_passed(report, "graphs", 1, 32, 0);
+    assert_int_equal(number_at(report, "calls", "refused", NULL), 1);
+    json_decref(report);
+}
+
+static void the_default_pool_says_what_the_stack_holds(void **state)
+{
+    (void)state;
+    check_same("", "kinds pool", "kinds pool");
+    check_same("--stack async", "kinds pool", "kinds pool");
+}
+
+static void imported_memory_is_counted_and_not_charged(void **state)
+{
+    (void)state;
+    check_same("", "kinds imported", "kinds imported");
+    json_t *report = report_of(run_under("--budget 64MiB --json", "kinds imported"));
+    check_passed(report, "imported_physical", 1, 8, 0);
+    json_decref(report);
+    report = report_of(run_wider("--budget 64MiB --json", "others_memory"));
+    check_passed(report, "imported", 2, 6, 2);
+    check_passed(report, "external", 2, 48, 0);
+    check_passed(report, "multicast", 1, 64, 0);
+    json_decref(report);
+}
+
+/* ---- other processes ---- */
+
+static const char given[] =
+    "a handle: 0\ntwice the same: yes, opened here: 201\none mapping, read 7 and 7\nthen here: 9\n"
+    "opening gave 400\n";
+
+static void memory_of_a_pool_goes_to_another_process(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--ipc --children", "ipc");
+    assert_int_equal(result->status, 0);
+    assert_string_equal(result->err, "");
+    assert_memory_equal(result->out, given, strlen(given));  /* of 1 MiB */
+    assert_string_equal(result->out + strlen(given), given); /* of 100 MiB */
+    free(result);
+    check(run_wider("--children --guard --stack pool(export=fd)", "ipc"), 0, given, "");
+}
+
+static void a_handle_that_no_stack_can_make_is_refused_with_a_way_out(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("", "ipc");
+    assert_string_equal(result->out, "a handle: 1\na handle: 1\n");
+    assert_non_null(strstr(result->err, "start both processes with --ipc"));
+    assert_null(strstr(strstr(result->err, "--ipc") + 1, "--ipc")); /* said once */
+    free(result);
+    check(run_under("--ipc --stack pool", "/bin/true"), 2, "", "write pool(export=fd) into --stack");
+}
+
+/* A process without Strata gets an error of its driver. */
+static void a_handle_is_nothing_to_a_process_without_strata(void **state)
+{
+    (void)state;
+    outcome *result = run_wider("--ipc", "ipc");
+    assert_non_null(strstr(result->out, "opened here: 201\nopening gave 1\n"));
+    free(result);
+}
+
+/* ---- NVML ---- */
+
+static outcome *run_with_nvml(const char *options, const char *words)
+{
+    const char *path = folder_with("libfake_nvml.so", "libnvidia-ml.so.1");
+    setenv("LD_LIBRARY_PATH", path, 1);
+    outcome *result = run_under(options, words);
+    unsetenv("LD_LIBRARY_PATH");
+    remove_folder(path, "libnvidia-ml.so.1");
+    return result;
+}
+
+static void nvml_and_the_driver_tell_one_story(void **state)
+{
+    (void)state;
+    check(run_with_nvml("--budget 100MiB", "nvml"), 0,
+          "memory: 0, 8 of 100 MiB used, 92 free\nversion 2: 8 of 100 MiB used\n"
+          "processes: 8 and 1024; not known and 1024; 8 and 1024\nthe driver: 92 of 100 MiB free\n",
+          "");
+    check(run_with_nvml("", "nvml"), 0,
+          "memory: 0, 6144 of 16384 MiB used, 10240 free\nversion 2: 6144 of 16384 MiB used\n"
+          "processes: 5120 and 1024; not known and 1024; 5120 and 1024\n",
+          "");
+}
+
+/* NVML's first handle is no device that CUDA knows; the second one is CUDA's first. */
+static void nvml_devices_are_told_apart_by_uuid(void **state)
+{
+    (void)state;
+    check(run_with_nvml("--budget 100MiB", "nvml 1"), 0, "memory: 0, 0 of 100 MiB used, 100 free\n", "");
+}
+
+static void what_nvml_does_not_support_stays_so(void **state)
+{
+    (void)state;
+    setenv("FAKE_NVML_UNSUPPORTED", "1", 1);
+    check(run_with_nvml("--budget 100MiB", "nvml"), 0, "memory: 3, 1 of 1 MiB used, 1 free\nprocesses:", "");
+    unsetenv("FAKE_NVML_UNSUPPORTED");
+}
+
+/* ---- processes, and ways past the hooks ---- */
+
+static void a_child_forked_before_the_first_call_works(void **state)
+{
+    (void)state;
+    check(run_under("--budget 64MiB", "fork_first"), 0, "child: 4 blocks, then 2\nparent: 4 blocks, then 2\n", "");
+}
+
+static void a_driver_in_another_namespace_is_passed_on(void **state)
+{
+    (void)state;
+    skip_if_sanitized();
+    check(run_under("", "namespace"), 0, "memory in another namespace\n", "the program's driver cannot be used");
+    check(run_under("--fail-closed", "namespace"), 2, "gave 800", "memory is refused (--fail-closed)");
+}
+
+static void a_private_driver_by_run_path_is_seen(void **state)
+{
+    (void)state;
+    check(run(text_of("exec --driver cuda --budget 100MiB -- %s/private_driver", folder)), 0, "100 MiB\n", "");
+}
+
+static void a_program_that_was_patched_is_named(void **state)
+{
+    (void)state;
+    outcome *result = run_under("--json", "patched");
+    assert_string_equal(result->out, "patched, 1 call, memory: 0\n");
+    json_t *report = report_of(result);
+    const json_t *unseen = json_object_get(report, "calls_of_these_were_not_seen");
+    assert_int_equal(json_array_size(unseen), 1);
+    assert_string_equal(json_string_value(json_array_get(unseen, 0)), "the program");
+    json_decref(report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_hook_is_found_by_its_symbol_and_by_its_version),
+        cmocka_unit_test(get_proc_address_asked_for_itself_gives_the_hook),
+        cmocka_unit_test(names_like_the_drivers_stay_their_librarys),
+        cmocka_unit_test(a_look_up_asks_for_no_host_memory),
+        cmocka_unit_test(a_call_that_no_hook_covers_passes_and_is_counted),
+        cmocka_unit_test(a_linked_function_that_no_hook_covers_is_named),
+        cmocka_unit_test(a_driver_that_binds_its_own_names_outside_works),
+        cmocka_unit_test(the_library_needs_no_cuda_and_no_run_path),
+        cmocka_unit_test(memory_is_charged_to_its_own_device),
+        cmocka_unit_test(a_thread_without_a_context_hears_what_it_would_without),
+        cmocka_unit_test(memory_is_freed_by_another_family),
+        cmocka_unit_test(results_are_untouched_by_a_failure),
+        cmocka_unit_test(what_no_hook_saw_is_not_accounted_for),
+        cmocka_unit_test(host_memory_is_counted_and_not_charged),
+        cmocka_unit_test(memory_of_graphs_is_charged),
+        cmocka_unit_test(memory_of_a_graph_above_the_budget_is_counted),
+        cmocka_unit_test(the_default_pool_says_what_the_stack_holds),
+        cmocka_unit_test(imported_memory_is_counted_and_not_charged),
+        cmocka_unit_test(memory_of_a_pool_goes_to_another_process),
+        cmocka_unit_test(a_handle_that_no_stack_can_make_is_refused_with_a_way_out),
+        cmocka_unit_test(a_handle_is_nothing_to_a_process_without_strata),
+        cmocka_unit_test(nvml_and_the_driver_tell_one_story),
+        cmocka_unit_test(nvml_devices_are_told_apart_by_uuid),
+        cmocka_unit_test(what_nvml_does_not_support_stays_so),
+        cmocka_unit_test(a_child_forked_before_the_first_call_works),
+        cmocka_unit_test(a_driver_in_another_namespace_is_passed_on),
+        cmocka_unit_test(a_private_driver_by_run_path_is_seen),
+        cmocka_unit_test(a_program_that_was_patched_is_named),
+    };
+    return cmocka_run_group_tests_name("exec_hooks", tests, find_folders, forget_folders);
+}
