@@ -58,8 +58,10 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *cha
     if (!here->device || !here->device->account || !bytes)
         return CUDA_SUCCESS;
     const strata_status status = reserve(here, bytes, charge);
-    if (status != STRATA_SUCCESS)
-        exec_count(&exec_counts_now.refused);
+    if (status == STRATA_SUCCESS)
+        return CUDA_SUCCESS;
+    exec_count(&exec_counts_now.refused);
+    exec_refusal_note(here->device, bytes, status);
     return exec_result_of(status);
 }
 

@@ -135,6 +135,11 @@ static void name_by_loader(const void *frame, char *text, size_t size)
 
 void strata_call_stack_name(const void *frame, char *text, size_t size)
 {
+    if ((uintptr_t)frame & STRATA_CALL_STACK_TEXT) {
+        const uintptr_t named = (uintptr_t)frame & ~STRATA_CALL_STACK_TEXT;
+        snprintf(text, size, "%s", (const char *)named); /* NOLINT: made from this pointer */
+        return;
+    }
     strata_lock_take(&names_lock);
     bool named = name_by_debug_information(frame, text, size);
     strata_lock_release(&names_lock);
