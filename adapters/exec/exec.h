@@ -24,7 +24,8 @@
  *   report.c       what happened; report_stacks.c: by call stack; blind.c: what was not seen; live.c: the same while the
  *                  program runs
  *   refusals.c     why requests were refused; wrong_frees.c: frees of what is no block
- *   python.h       CPython: python_frames.c in call stacks, python_objects.c its objects; caches.c what its libraries keep
+ *   python.h       CPython: python_frames.c its frames in call stacks, python_names.c their texts, python_objects.c its
+ *                  objects; caches.c what its libraries keep
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's. Strata's own locks are inside all of them. Those of refusals.c, wrong_frees.c, caches.c and

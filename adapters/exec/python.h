@@ -43,10 +43,23 @@ typedef struct exec_python {
 /* Copies memory of this process. False instead of a fault. */
 bool exec_python_copy(uintptr_t from, void *to, size_t bytes);
 
+/* `bytes` from each of at most 32 places, one behind the other. False: not all could be read. */
+bool exec_python_copy_many(const uintptr_t *from, size_t count, void *to, size_t bytes);
+
 enum { EXEC_PYTHON_TEXT = 320 }; /* bytes of a text that are read at most */
 
 /* A text as UTF-8; of a long one its end. Returns its length; 0: it is no text. */
 size_t exec_python_read_text(const exec_python *python, uintptr_t object, char *to, size_t room);
+
+/* ---- names (python_names.c) ---- */
+
+enum { EXEC_PYTHON_CODE = 144 }; /* bytes of a code object that are read */
+
+/* A frame for call stacks, named by function, file and line: of the code object at an address, of which a copy is given.
+ * NULL: it is none, or gone. */
+void *exec_python_name(const exec_python *python, uintptr_t address, const unsigned char *code, size_t instruction);
+
+/* ---- lines (python_objects.c) ---- */
 
 /* The line of a byte of a code object's instructions. 0: none. */
 int exec_python_line(const exec_python_layout *layout, uintptr_t table, int first_line, size_t at);

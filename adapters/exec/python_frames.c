@@ -12,7 +12,6 @@
 
 #include "adapters/exec/loader.h"
 #include "core/base/call_stack.h"
-#include "core/base/host_memory.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -22,11 +21,9 @@
 #include <string.h>
 
 enum {
-    CHAINS = 1 << 10,
-    MOST_TEXTS = 1 << 16,
     MOST_BEFORE = 12, /* native frames that the interpreter's leave room for */
     FRAME_BYTES = 104,
-    CODE_BYTES = 144,
+    PAGE = 4096,   /* or a part of one */
     OF_C_CODE = 3, /* an owner of frames: they are no Python code */
 };
 
@@ -97,52 +94,38 @@ static const exec_python *find_python(void)
     return atomic_load(&ready) ? &found : NULL;
 }
 
-/* ---- texts of frames, once each ---- */
-
-typedef struct frame_text {
-    struct frame_text *next;
-    char text[];
-} frame_text;
-
-static _Atomic(frame_text *) chains[CHAINS]; /* grow at their heads */
-static _Atomic size_t text_count;
-
-static const char *find_text(const frame_text *from, const frame_text *end, const char *text)
-{
-    for (; from != end; from = from->next)
-        if (strcmp(from->text, text) == 0)
-            return from->text;
-    return NULL;
-}
-
-static const char *keep_text(const char *text)
-{
-    size_t hash = 0;
-    for (const char *at = text; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * 0x9e3779b97f4a7c15u;
-    _Atomic(frame_text *) *chain = &chains[hash >> 32 & (CHAINS - 1)];
-    frame_text *head = atomic_load_explicit(chain, memory_order_acquire);
-    const char *kept = find_text(head, NULL, text);
-    if (kept)
-        return kept;
-    frame_text *own = atomic_load(&text_count) < MOST_TEXTS ? strata_host_zalloc(sizeof *own + strlen(text) + 1) : NULL;
-    if (!own)
-        return "(Python: more places than are kept)";
-    strcpy(own->text, text);
-    own->next = head;
-    while (!atomic_compare_exchange_weak(chain, &head, own)) {
-        kept = find_text(head, own->next, text);
-        if (kept) {
-            strata_host_free(own);
-            return kept;
-        }
-        own->next = head;
-    }
-    atomic_fetch_add(&text_count, 1);
-    return own->text;
-}
-
 /* ---- frames ---- */
+
+/* What a frame runs, and where: in bytes from the begin of the code's instructions. */
+typedef struct running {
+    uintptr_t code;
+    size_t instruction;
+} running;
+
+/* The last page that was read: a thread's frames lie close together, and a copy takes a system call. */
+typedef struct page_reader {
+    uintptr_t page;
+    bool filled;
+    unsigned char bytes[PAGE];
+} page_reader;
+
+static bool read_near(page_reader *reader, uintptr_t from, unsigned char *to, size_t bytes)
+{
+    while (bytes) {
+        const uintptr_t page = from & ~(uintptr_t)(PAGE - 1);
+        const size_t at = from - page, here = bytes < PAGE - at ? bytes : PAGE - at;
+        if (!reader->filled || reader->page != page)
+            reader->filled = exec_python_copy(page, reader->bytes, PAGE);
+        if (!reader->filled)
+            return false;
+        reader->page = page;
+        memcpy(to, reader->bytes + at, here);
+        to += here;
+        from += here;
+        bytes -= here;
+    }
+    return true;
+}
 
 static uintptr_t word_at(const unsigned char *bytes, size_t offset)
 {
@@ -151,35 +134,13 @@ static uintptr_t word_at(const unsigned char *bytes, size_t offset)
     return word;
 }
 
-/* In bytes from the begin of the code's instructions. */
-static size_t instruction_of(const exec_python_layout *layout, const unsigned char *frame, uintptr_t code)
+static size_t instruction_of(const exec_python_layout *layout, const unsigned char *frame)
 {
     int32_t number;
     if (!layout->counts_instructions)
-        return word_at(frame, layout->frame_instruction) - (code + layout->code_begin);
+        return word_at(frame, layout->frame_instruction) - word_at(frame, layout->frame_code) - layout->code_begin;
     memcpy(&number, frame + layout->frame_instruction, sizeof number);
     return 2 * (size_t)(number > 0 ? number : 0);
-}
-
-/* "function (file:line)". NULL: the frame's object is no code, or gone. */
-static void *read_frame(const exec_python *python, const unsigned char *frame)
-{
-    const exec_python_layout *layout = python->layout;
-    const uintptr_t code = word_at(frame, layout->frame_code);
-    unsigned char bytes[CODE_BYTES];
-    char name[128], file[EXEC_PYTHON_TEXT], text[sizeof name + sizeof file + 32];
-    int32_t first;
-    if (!code || !exec_python_copy(code, bytes, sizeof bytes) || word_at(bytes, 8) != python->code_type)
-        return NULL;
-    memcpy(&first, bytes + layout->code_line, sizeof first);
-    const size_t in_name = exec_python_read_text(python, word_at(bytes, layout->code_name), name, sizeof name);
-    const size_t in_file = exec_python_read_text(python, word_at(bytes, layout->code_file), file, sizeof file);
-    if (!in_name || !in_file)
-        return NULL;
-    const int line = exec_python_line(layout, word_at(bytes, layout->code_table), first,
-                                      instruction_of(layout, frame, code));
-    snprintf(text, sizeof text, "%.*s (%.*s:%d)", (int)in_name, name, (int)in_file, file, line);
-    return strata_call_stack_text_frame(keep_text(text));
 }
 
 /* The calling thread's innermost frame. 0: it runs no Python code. */
@@ -195,18 +156,47 @@ static uintptr_t innermost(const exec_python *python)
     return frame;
 }
 
-static size_t read_frames(const exec_python *python, void **to, size_t most)
+static size_t walk(const exec_python *python, running *to, size_t most)
 {
     const exec_python_layout *layout = python->layout;
+    page_reader reader = {.filled = false};
     unsigned char frame[FRAME_BYTES];
     size_t count = 0, steps = 0;
     uintptr_t at = innermost(python);
     for (; at && count < most && steps++ < 4 * most; at = word_at(frame, layout->frame_previous)) {
-        if (!exec_python_copy(at, frame, layout->frame_bytes))
+        if (!read_near(&reader, at, frame, layout->frame_bytes))
             break;
-        void *named = layout->frame_owner && frame[layout->frame_owner] == OF_C_CODE ? NULL : read_frame(python, frame);
-        if (named)
-            to[count++] = named;
+        if (!layout->frame_owner || frame[layout->frame_owner] != OF_C_CODE)
+            to[count++] = (running){word_at(frame, layout->frame_code), instruction_of(layout, frame)};
+    }
+    return count;
+}
+
+/* All in one system call, if they can be read. */
+static void read_codes(const running *from, size_t count, unsigned char (*to)[EXEC_PYTHON_CODE])
+{
+    uintptr_t places[STRATA_CALL_STACK_DEPTH];
+    for (size_t i = 0; i < count; i++)
+        places[i] = from[i].code;
+    if (exec_python_copy_many(places, count, to, EXEC_PYTHON_CODE))
+        return;
+    for (size_t i = 0; i < count; i++)
+        if (!exec_python_copy(places[i], to[i], EXEC_PYTHON_CODE))
+            memset(to[i], 0, EXEC_PYTHON_CODE);
+}
+
+static size_t read_frames(const exec_python *python, void **to, size_t most)
+{
+    running all[STRATA_CALL_STACK_DEPTH];
+    unsigned char codes[STRATA_CALL_STACK_DEPTH][EXEC_PYTHON_CODE];
+    const size_t walked = walk(python, all, most);
+    size_t count = 0;
+    if (walked)
+        read_codes(all, walked, codes);
+    for (size_t i = 0; i < walked; i++) {
+        void *frame = exec_python_name(python, all[i].code, codes[i], all[i].instruction);
+        if (frame)
+            to[count++] = frame;
     }
     return count;
 }

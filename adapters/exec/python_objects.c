@@ -91,6 +91,16 @@ bool exec_python_copy(uintptr_t from, void *to, size_t bytes)
     return process_vm_readv(getpid(), &local, 1, &remote, 1, 0) == (ssize_t)bytes;
 }
 
+bool exec_python_copy_many(const uintptr_t *from, size_t count, void *to, size_t bytes)
+{
+    enum { MOST = 32 };
+    struct iovec remote[MOST];
+    const struct iovec local = {to, count * bytes};
+    for (size_t i = 0; i < count && i < MOST; i++)
+        remote[i] = (struct iovec){(void *)from[i], bytes}; /* NOLINT: the interpreter's address */
+    return count <= MOST && process_vm_readv(getpid(), &local, 1, remote, count, 0) == (ssize_t)(count * bytes);
+}
+
 /* ---- texts ---- */
 
 static size_t put_utf8(char *to, uint32_t character)

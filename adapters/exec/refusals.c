@@ -26,7 +26,7 @@ typedef struct refusal {
     uint64_t times;
     /* of the latest one */
     size_t requested;
-    uint64_t limit, in_use, remaining, device_free, reserved_free;
+    uint64_t limit, in_use, remaining, device_free, reserved_free, passed_on;
     holder holders[HOLDERS]; /* the largest first */
     char message[256];
 } refusal;
@@ -115,7 +115,8 @@ void exec_refusal_note(const exec_device *device, size_t bytes, strata_status st
                    .in_use = error.in_use,
                    .remaining = error.remaining,
                    .device_free = error.device_free,
-                   .reserved_free = error.reserved_free};
+                   .reserved_free = error.reserved_free,
+                   .passed_on = atomic_load(&device->passed_on)};
     snprintf(now.message, sizeof now.message, "%.255s", error.message);
     find_holders(device, now.holders);
     enter(&now);
@@ -152,13 +153,15 @@ static void emit_refusal(strata_emitter *emitter, const refusal *entry)
     strata_emit_count(emitter, "times", entry->times);
     strata_emit_bytes(emitter, "requested", entry->requested);
     strata_emit_text(emitter, "because", entry->message);
-    emit_if_known(emitter, "limit", entry->limit);
-    emit_if_known(emitter, "in_use", entry->in_use);
-    if (entry->limit)
+    if (entry->limit) {
+        strata_emit_bytes(emitter, "limit", entry->limit);
+        strata_emit_bytes(emitter, "in_use", entry->in_use);
         strata_emit_bytes(emitter, "remaining", entry->remaining);
+    }
     emit_if_known(emitter, "reserved_and_free", entry->reserved_free);
     emit_if_known(emitter, "free_on_the_device", entry->device_free);
     emit_holders(emitter, entry->holders);
+    emit_if_known(emitter, "passed_on_to_the_driver", entry->passed_on);
     if (entry->call_stack) {
         strata_emit_list_begin(emitter, "call_stack");
         strata_call_stack_print(entry->call_stack, emit_line, emitter);
