@@ -3,8 +3,9 @@
  *
  * They are asked in the interpreter's main thread, by a pending call of the interpreter (Py_AddPendingCall, which any
  * thread may call without its lock), each second, at `strata top` and SIGUSR1, and at the interpreter's end by atexit.
- * Only functions of C are called, and no line of Python runs: a program that traces or compiles what runs sees nothing.
- * The functions only read. A main thread that stays in one call for long answers late.
+ * Only functions of C are called, which only read; no line of Python runs, so that a program that traces or compiles what
+ * runs sees nothing. (If the program has not imported atexit, it is, untraced.) A main thread that stays in one call for
+ * long answers late.
  *
  * PyTorch and JAX keep their peaks; of CuPy the largest answer is kept. */
 #define _GNU_SOURCE
@@ -47,7 +48,16 @@ static struct {
     void (*release)(object *of);
     void (*forget_error)(void);
     object *none;
+    void *(*thread_state)(void); /* of 3.11 and later, as these: NULL before */
+    void (*stop_tracing)(void *thread_state);
+    void (*go_on_tracing)(void *thread_state);
 } python;
+
+static void find_optional(const char *name, void *field)
+{
+    void *found = exec_loader_dlsym(RTLD_DEFAULT, name);
+    memcpy(field, &found, sizeof found);
+}
 
 static bool find_functions(void)
 {
@@ -77,6 +87,9 @@ static bool find_functions(void)
             return false;
         memcpy(functions[i].field, &found, sizeof found);
     }
+    find_optional("PyThreadState_Get", &python.thread_state);
+    find_optional("PyThreadState_EnterTracing", &python.stop_tracing);
+    find_optional("PyThreadState_LeaveTracing", &python.go_on_tracing);
     return true;
 }
 
@@ -261,20 +274,37 @@ static pid_t owner; /* a forked child is not asked; constant */
 static object *answer_last(object *self, object *arguments)
 {
     (void)self, (void)arguments;
-    if (getpid() == owner)
+    if (getpid() == owner) { /* in a child the lock may be held by a thread that is not there */
         ask_all();
-    pthread_mutex_lock(&lock);
-    ended = true;
-    pthread_mutex_unlock(&lock);
+        pthread_mutex_lock(&lock);
+        ended = true;
+        pthread_mutex_unlock(&lock);
+    }
     python.hold(python.none);
     return python.none;
+}
+
+static object *import_atexit(void)
+{
+    object *module = find_module("atexit");
+    const bool can_stop = python.thread_state && python.stop_tracing && python.go_on_tracing;
+    if (module) {
+        python.hold(module);
+        return module;
+    }
+    if (can_stop)
+        python.stop_tracing(python.thread_state());
+    module = python.import("atexit");
+    if (can_stop)
+        python.go_on_tracing(python.thread_state());
+    return module;
 }
 
 static bool register_end(void)
 {
     enum { NO_ARGUMENTS = 4 };
     static method definition = {"strata_exec_caches", answer_last, NO_ARGUMENTS, NULL};
-    object *module = python.import("atexit");
+    object *module = import_atexit();
     object *function = module ? python.new_function(&definition, NULL, NULL) : NULL;
     object *done = function ? python.call_method(module, "register", "O", function) : NULL;
     const bool is_done = done != NULL;

@@ -104,7 +104,7 @@ static void enter(const refusal *now)
 void exec_refusal_note(const exec_device *device, size_t bytes, strata_status status)
 {
     const strata_error error = *strata_last_error(); /* what follows may overwrite it */
-    if (exec_settings_now.report == EXEC_REPORT_NONE)
+    if (exec_settings_now.report == EXEC_REPORT_NONE || status == STRATA_ERROR_FORKED)
         return;
     refusal now = {.library = exec_caller_walk(),
                    .device = device->ordinal,

@@ -56,6 +56,8 @@ if sys.argv[1] != "trace":
     module("torch._C", _cuda_memoryStats=torch_statistics)
     module("cupy.cuda.memory", get_allocator=lambda: pool.malloc)
     module("jax._src.xla_bridge", _backends={"cuda": Backend()})
+if sys.version_info < (3, 11):
+    import atexit  # strata exec cannot import it untraced
 files = set()
 if sys.argv[1] == "trace":
     sys.settrace(lambda frame, event, argument: files.add(frame.f_code.co_filename))
