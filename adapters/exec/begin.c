@@ -1,6 +1,9 @@
 /* Before the program begins; and once its driver is open. */
 #include "adapters/exec/exec.h"
 
+#include "adapters/exec/python.h"
+#include "core/base/call_stack.h"
+
 #include <stdlib.h>
 
 /* The driver is open, so that the report comes before its end. */
@@ -8,8 +11,9 @@ static void arrange_report(void)
 {
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
-    if (atexit(exec_report_now) != 0)
+    if (atexit(exec_report_at_end) != 0)
         exec_say("there will be no report at the end: out of host memory");
+    exec_caches_start();
     exec_live_start();
 }
 
@@ -25,5 +29,6 @@ static __attribute__((constructor)) void begin(void)
 #endif
     if (exec_settings_now.report != EXEC_REPORT_NONE)
         exec_report_keep_stderr();
+    strata_call_stack_set_source(exec_python_add_frames);
     exec_on_driver_open(arrange_report);
 }

@@ -56,13 +56,12 @@ static strata_tag tag_of_object(const char *name)
 
 static strata_tag cached(const void *address);
 
-/* The nearest frame outside of the runtime and of this library. */
-static strata_tag behind_runtime(void)
+/* The nearest frame outside of the runtime and of this library. With `seen` false it lies behind the runtime's. */
+static strata_tag walk(bool seen)
 {
     enum { FRAMES = 24 };
     void *frames[FRAMES];
     const int count = backtrace(frames, FRAMES);
-    bool seen = false;
     for (int i = 0; i < count; i++) {
         const char *name = exec_is_own_code(frames[i]) ? NULL : object_name(frames[i]);
         if (name && is_runtime(name))
@@ -91,8 +90,13 @@ strata_tag exec_caller_tag(const void *address)
     const strata_tag nearest = cached(address);
     if (exec_settings_now.report == EXEC_REPORT_NONE || !is_runtime(strata_tag_name(nearest)))
         return nearest;
-    const strata_tag tag = behind_runtime();
+    const strata_tag tag = walk(false);
     return tag ? tag : nearest;
+}
+
+strata_tag exec_caller_walk(void)
+{
+    return walk(true);
 }
 
 void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data)

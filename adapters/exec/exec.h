@@ -22,14 +22,23 @@
  *   graphs.c       memory of graphs' own nodes
  *   host.c         host memory
  *   imported.c     memory of others, multicast objects
- *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c takes
- * it mappings.c     physical memory that the program maps truth.c        what the program is told about memory; nvml.c:
- * by NVML callers.c      which library asked device.c       a runtime for each device report.c       what happened;
- * blind.c: what was not seen; live.c: the same while the program runs
+ *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle
+ *   offers.c       gives memory to other processes
+ *   guests.c       takes it
+ *   mappings.c     physical memory that the program maps
+ *   truth.c        what the program is told about memory; nvml.c: by NVML
+ *   callers.c      which library asked
+ *   device.c       a runtime for each device
+ *   report.c       what happened; report_stacks.c: by call stack; blind.c: what was not seen; live.c: the same while the
+ *                  program runs
+ *   refusals.c     why requests were refused; wrong_frees.c: frees of what is no block
+ *   python.h       CPython: python_frames.c its frames in call stacks, python_names.c their texts, python_objects.c its
+ *                  objects; caches.c what its libraries keep
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
- * them. */
+ * them. Those of refusals.c, wrong_frees.c, caches.c and python_frames.c are held around no call that takes another
+ * one. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -38,6 +47,7 @@
 #include "adapters/exec/settings.h"
 
 #include <strata/budget.h>
+#include <strata/emitter.h>
 #include <strata/runtime.h>
 
 #include <pthread.h>
@@ -312,20 +322,62 @@ void exec_ipc_withdraw(CUdeviceptr address);
 /* A tag with the name of the library that the address is in. */
 strata_tag exec_caller_tag(const void *return_address);
 
+/* The same without a return address: the stack is walked. */
+strata_tag exec_caller_walk(void);
+
 /* Calls visit for each tag that was given out. */
 void exec_caller_visit(void (*visit)(strata_tag tag, void *data), void *data);
 
 #define EXEC_CALLER __builtin_return_address(0)
 
-/* ---- report (report.c) ---- */
+/* The number of the calling thread's stack, if stacks were asked for; else 0. */
+uint32_t exec_caller_stack(void);
 
-void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data);
+/* ---- what was refused (refusals.c, wrong_frees.c) ---- */
+
+/* The statistics layer of a device's stack. NULL: it has none. */
+strata_resource *exec_statistics_of(const exec_device *device);
+
+/* After a request failed with the status, whose error is the thread's last one. Any thread. */
+void exec_refusal_note(const exec_device *device, size_t bytes, strata_status status);
+void exec_refusals_emit(strata_emitter *emitter);
+
+typedef enum exec_wrong_free {
+    EXEC_FREE_DEAD = 0, /* it was free already, or is no block of the stack's memory */
+    EXEC_FREE_INSIDE,   /* not the begin of a block */
+    EXEC_FREE_FOREIGN,  /* of neither the stack nor the driver */
+} exec_wrong_free;
+
+void exec_wrong_free_note(exec_wrong_free kind, CUdeviceptr address);
+void exec_wrong_frees_emit(strata_emitter *emitter);
+
+/* ---- the programs' own caches (caches.c) ---- */
+
+/* Once the driver is open, if a report was asked for. */
+void exec_caches_start(void);
+
+/* Asks for what they hold now, and waits a little for the answer. Not from the program's threads. */
+void exec_caches_ask(void);
+
+/* Asks again without a wait, each second. */
+void exec_caches_tick(void);
+
+void exec_caches_emit(strata_emitter *emitter);
+
+/* ---- report (report.c, report_stacks.c) ---- */
+
+void exec_report_write(exec_report_form form, bool at_end, strata_write_callback write_text, void *data);
+
+/* What each call stack holds and held; at the end: what is still live, too. */
+void exec_report_stacks(strata_emitter *emitter, strata_resource *statistics);
+void exec_report_leaks(strata_emitter *emitter, strata_resource *statistics);
 
 /* At the start: the report goes to the file that standard error is now. */
 void exec_report_keep_stderr(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);
+void exec_report_at_end(void);
 
 /* Answers SIGUSR1 and `strata top` from now on (live.c). Once. */
 void exec_live_start(void);

@@ -78,8 +78,10 @@ static void answer(int connection)
     char letter = 0;
     setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
     setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
-    if (is_of_this_user(connection) && recv(connection, &letter, 1, 0) == 1)
-        exec_report_write(letter == 'j' ? EXEC_REPORT_JSON : EXEC_REPORT_TEXT, send_text, &connection);
+    if (is_of_this_user(connection) && recv(connection, &letter, 1, 0) == 1) {
+        exec_caches_ask();
+        exec_report_write(letter == 'j' ? EXEC_REPORT_JSON : EXEC_REPORT_TEXT, false, send_text, &connection);
+    }
     if (connection >= 0)
         close(connection);
 }
@@ -108,8 +110,11 @@ static void *serve(void *data)
         struct pollfd watched = {.fd = listener, .events = POLLIN}; /* of -1 poll takes no notice */
         if (poll(&watched, 1, LOOK_AGAIN) > 0)
             accept_one();
-        if (atomic_exchange(&wished, false))
+        exec_caches_tick();
+        if (atomic_exchange(&wished, false)) {
+            exec_caches_ask();
             exec_report_now();
+        }
     }
     return NULL;
 }

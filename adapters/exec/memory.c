@@ -87,6 +87,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
     if (status == STRATA_ERROR_STREAM_CAPTURE)
         return pass_alloc(&here, out, bytes);
     exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served : &exec_counts_now.refused);
+    if (status != STRATA_SUCCESS)
+        exec_refusal_note(here.device, bytes, status);
     return exec_result_of(status);
 }
 
@@ -118,6 +120,8 @@ static CUresult allocate_async(alloc_async *real, CUdeviceptr *out, size_t bytes
     if (here.primary && out && bytes && !exec_has_own_pool(here.device->ordinal) && !captured) {
         const strata_status status = serve_stream(here.device, bytes, meant, caller, out);
         exec_count(status == STRATA_SUCCESS ? &exec_counts_now.served_async : &exec_counts_now.refused);
+        if (status != STRATA_SUCCESS)
+            exec_refusal_note(here.device, bytes, status);
         return exec_result_of(status);
     }
     if (captured) /* a graph's memory */
@@ -157,7 +161,7 @@ static bool refuse(CUdeviceptr address, exec_device *owner, const strata_block *
     const bool inside = owner && (block->address != address || exec_free_waits(address));
     if (!inside && (owner || exec_passed_has(EXEC_LINEAR, address) || !is_held(address)))
         return false;
-    exec_count(&exec_counts_now.bad_frees);
+    exec_wrong_free_note(owner && block->address != address ? EXEC_FREE_INSIDE : EXEC_FREE_DEAD, address);
     *result = CUDA_ERROR_INVALID_VALUE;
     return true;
 }
@@ -173,6 +177,8 @@ EXEC_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr address)
         result = EXEC_CALL(cuMemFree_v2, address);
         if (result == CUDA_SUCCESS && address)
             exec_passed_drop(EXEC_LINEAR, address);
+        else if (result == CUDA_ERROR_INVALID_VALUE)
+            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
     exec_ipc_withdraw(address);
@@ -192,6 +198,8 @@ static CUresult free_on(free_async *real, CUdeviceptr address, CUstream stream, 
         result = real ? real(address, stream) : CUDA_ERROR_NOT_FOUND;
         if (result == CUDA_SUCCESS && address)
             exec_passed_drop(EXEC_POOLED, address);
+        else if (result == CUDA_ERROR_INVALID_VALUE)
+            exec_wrong_free_note(EXEC_FREE_FOREIGN, address);
         return result;
     }
     exec_ipc_withdraw(address);

@@ -74,8 +74,10 @@ CUresult exec_charge_begin(const exec_here *here, size_t bytes, exec_charge *cha
     strata_status status = reserve(here, bytes, charge);
     if (status == STRATA_ERROR_OUT_OF_BUDGET && exec_free_waiting(here->device))
         status = reserve(here, bytes, charge);
-    if (status != STRATA_SUCCESS)
-        exec_count(&exec_counts_now.refused);
+    if (status == STRATA_SUCCESS)
+        return CUDA_SUCCESS;
+    exec_count(&exec_counts_now.refused);
+    exec_refusal_note(here->device, bytes, status);
     return exec_result_of(status);
 }
 

@@ -40,9 +40,9 @@ static void emit_tag(strata_tag tag, void *data)
     strata_emit_object_end(report->emitter);
 }
 
-static void emit_libraries(strata_emitter *emitter, exec_device *device)
+static void emit_libraries(strata_emitter *emitter, exec_device *device, bool at_end)
 {
-    tag_report report = {emitter, strata_stack_layer(strata_runtime_stack(device->runtime), "statistics", 0)};
+    tag_report report = {emitter, exec_statistics_of(device)};
     strata_statistics_counters counters;
     if (!report.statistics || strata_statistics_read(report.statistics, 0, &counters) != STRATA_SUCCESS)
         return;
@@ -53,6 +53,9 @@ static void emit_libraries(strata_emitter *emitter, exec_device *device)
     strata_emit_object_begin(emitter, "by_library");
     exec_caller_visit(emit_tag, &report);
     strata_emit_object_end(emitter);
+    exec_report_stacks(emitter, report.statistics);
+    if (at_end)
+        exec_report_leaks(emitter, report.statistics);
 }
 
 static void emit_budget(strata_emitter *emitter, exec_device *device)
@@ -97,12 +100,12 @@ static void emit_unaccounted(strata_emitter *emitter, exec_device *device)
                           total - free_bytes > accounted ? total - free_bytes - accounted : 0);
 }
 
-static void emit_device(strata_emitter *emitter, exec_device *device)
+static void emit_device(strata_emitter *emitter, exec_device *device, bool at_end)
 {
     strata_emit_object_begin(emitter, NULL);
     strata_emit_count(emitter, "device", (uint64_t)device->ordinal);
     strata_emit_text(emitter, "stack", strata_stack_text(strata_runtime_stack(device->runtime)));
-    emit_libraries(emitter, device);
+    emit_libraries(emitter, device, at_end);
     emit_reserved(emitter, device);
     emit_unaccounted(emitter, device);
     emit_budget(emitter, device);
@@ -188,7 +191,7 @@ static void emit_blind(const char *object, void *data)
     strata_emit_text(data, NULL, object);
 }
 
-void exec_report_write(exec_report_form form, strata_write_callback write_text, void *data)
+void exec_report_write(exec_report_form form, bool at_end, strata_write_callback write_text, void *data)
 {
     strata_emitter emitter;
     exec_free_all_waiting();
@@ -199,10 +202,13 @@ void exec_report_write(exec_report_form form, strata_write_callback write_text, 
     strata_emit_list_begin(&emitter, "devices");
     for (size_t i = 0; i < exec_device_bound(); i++)
         if (exec_device_at(i))
-            emit_device(&emitter, exec_device_at(i));
+            emit_device(&emitter, exec_device_at(i), at_end);
     strata_emit_list_end(&emitter);
     emit_passed(&emitter);
     emit_calls(&emitter);
+    exec_refusals_emit(&emitter);
+    exec_wrong_frees_emit(&emitter);
+    exec_caches_emit(&emitter);
     strata_emit_object_begin(&emitter, "calls_not_covered");
     exec_uncovered_visit(emit_uncovered, &emitter);
     strata_emit_object_end(&emitter);
@@ -257,7 +263,7 @@ static int open_output(const char *name)
     return open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 }
 
-void exec_report_now(void)
+static void report(bool at_end)
 {
     const exec_settings *settings = &exec_settings_now;
     if (getpid() != owner)
@@ -268,7 +274,17 @@ void exec_report_now(void)
             exec_say("the report cannot be written to %s: %s", settings->output, strerror(errno));
         return;
     }
-    exec_report_write(settings->report, write_to, &file);
+    exec_report_write(settings->report, at_end, write_to, &file);
     if (settings->output[0])
         close(file);
+}
+
+void exec_report_now(void)
+{
+    report(false);
+}
+
+void exec_report_at_end(void)
+{
+    report(true);
 }

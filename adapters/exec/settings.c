@@ -4,6 +4,7 @@
  *   STRATA_EXEC_BUDGET       the budget: bytes, or a share of the device such as 50%
  *   STRATA_EXEC_REPORT       text or json: a report at the end
  *   STRATA_EXEC_OUTPUT       the report's file; default: standard error
+ *   STRATA_EXEC_STACKS       how many call stacks the report lists
  *   STRATA_EXEC_FAIL_CLOSED  1: without the stack memory is refused
  *   STRATA_EXEC_CHILDREN     1: programs that this one starts run so, too
  *
@@ -94,7 +95,7 @@ void exec_clean_environment(void)
 {
     static const char *const names[] = {"STRATA_EXEC_STACK",   "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
                                         "STRATA_EXEC_OUTPUT",  "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
-                                        "STRATA_EXEC_PROCESS", "STRATA_EXEC_SANITIZER"};
+                                        "STRATA_EXEC_PROCESS", "STRATA_EXEC_SANITIZER",   "STRATA_EXEC_STACKS"};
     const char *sanitizer = getenv("STRATA_EXEC_SANITIZER");
     leave_preload("libstrata-exec.so");
     if (sanitizer)
@@ -119,6 +120,8 @@ static void read_once(void)
     read_budget(getenv("STRATA_EXEC_BUDGET"));
     to->charged = strstr(to->stack, "budget") != NULL;
     to->report = read_report();
+    const char *stacks = getenv("STRATA_EXEC_STACKS");
+    to->stacks = stacks ? (unsigned)strtoul(stacks, NULL, 10) : 0;
     to->fail_closed = is_on("STRATA_EXEC_FAIL_CLOSED");
 }
 

@@ -19,6 +19,7 @@ typedef struct exec_settings {
     double share;      /* of the device, per cent; 0: none */
     char output[4096]; /* the report's file; empty: standard error */
     exec_report_form report;
+    unsigned stacks; /* the most call stacks that a report lists; 0: none are taken */
     bool charged; /* the stack has a budget */
     bool fail_closed;
 } exec_settings;

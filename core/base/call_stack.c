@@ -66,7 +66,8 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *data)
     if (!contains(info, (uintptr_t)(void *)&last_number, &begin, &end))
         return 0;
     const char *slash = strrchr(info->dlpi_name, '/');
-    if (strncmp(slash ? slash + 1 : info->dlpi_name, "libstrata.", 10) == 0) {
+    const char *name = slash ? slash + 1 : info->dlpi_name;
+    if (strncmp(name, "libstrata.", 10) == 0 || strncmp(name, "libstrata-exec.", 15) == 0) {
         own_begin = begin;
         own_end = end;
     }
@@ -170,6 +171,20 @@ static uint32_t number_of(void *const *frames, size_t depth)
     return number;
 }
 
+/* ---- capturing ---- */
+
+static _Atomic(strata_call_stack_source *) interpreter; /* any thread */
+
+void strata_call_stack_set_source(strata_call_stack_source *source)
+{
+    atomic_store_explicit(&interpreter, source, memory_order_release);
+}
+
+void *strata_call_stack_text_frame(const char *text)
+{
+    return (void *)((uintptr_t)text | STRATA_CALL_STACK_TEXT); /* NOLINT: no address of code */
+}
+
 /* A walker may start with frames of its own or of a sanitizer. */
 static size_t frame_of(const void *caller, void *const *frames, size_t depth)
 {
@@ -191,7 +206,11 @@ __attribute__((noinline)) uint32_t strata_call_stack_capture(unsigned skip)
     if (first >= depth)
         return 0;
     depth -= first;
-    return number_of(frames + first, depth < STRATA_CALL_STACK_DEPTH ? depth : STRATA_CALL_STACK_DEPTH);
+    depth = depth < STRATA_CALL_STACK_DEPTH ? depth : STRATA_CALL_STACK_DEPTH;
+    strata_call_stack_source *source = atomic_load_explicit(&interpreter, memory_order_acquire);
+    if (source)
+        depth = source(frames + first, depth, STRATA_CALL_STACK_DEPTH);
+    return number_of(frames + first, depth);
 }
 
 void strata_call_stack_print(uint32_t number, void (*line)(const char *text, void *data), void *data)

@@ -6,9 +6,11 @@
 #include "core/base/lock.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -105,6 +107,61 @@ static Dwfl_Module *module_at(uint64_t address)
     return dw.addrmodule(dw.dwfl, address);
 }
 
+/* ---- names of C++ ---- */
+
+static pthread_once_t demangler_looked_for = PTHREAD_ONCE_INIT;
+static char *(*demangle)(const char *name, char *text, size_t *size, int *status); /* NULL: no C++ in this process */
+
+static void find_demangler(void)
+{
+    void *library = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    void *found = library ? dlsym(library, "__cxa_demangle") : NULL;
+    if (found)
+        memcpy(&demangle, &found, sizeof found);
+}
+
+static bool begins_with(const char *text, const char *begin)
+{
+    return strncmp(text, begin, strlen(begin)) == 0;
+}
+
+/* The length without parameters, which begin with a parenthesis outside of template arguments. */
+static size_t length_of_name(const char *name)
+{
+    static const char unnamed[] = "(anonymous namespace)", operator[] = "operator";
+    size_t depth = 0, i = 0;
+    while (name[i] && (depth || name[i] != '(' || begins_with(name + i, unnamed))) {
+        if (begins_with(name + i, unnamed)) {
+            i += strlen(unnamed);
+        } else if (begins_with(name + i, operator)) {
+            i += strlen(operator);
+            i += name[i] == '(' ? 2 : strcspn(name + i, "(");
+        } else {
+            depth += name[i] == '<';
+            depth -= name[i] == '>' && depth;
+            i++;
+        }
+    }
+    return i;
+}
+
+/* As it stands in the source, if it is of C++ and a library for that is loaded. */
+static void put_name(const char *name, char *text, size_t size)
+{
+    int failed = 1;
+    const bool mangled = begins_with(name, "_Z");
+    if (mangled)
+        pthread_once(&demangler_looked_for, find_demangler);
+    char *plain = mangled && demangle ? demangle(name, NULL, NULL, &failed) : NULL;
+    if (plain && failed == 0)
+        snprintf(text, size, "%.*s", (int)length_of_name(plain), plain);
+    else
+        snprintf(text, size, "%s", name);
+    free(plain);
+}
+
+/* ---- naming ---- */
+
 /* names_lock is held. */
 static bool name_by_debug_information(const void *frame, char *text, size_t size)
 {
@@ -114,27 +171,38 @@ static bool name_by_debug_information(const void *frame, char *text, size_t size
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
     int number = 0;
     const char *file = line ? dw.lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
+    char plain[320];
     Dl_info info;
+    if (name)
+        put_name(name, plain, sizeof plain);
     if (file)
-        snprintf(text, size, "%s (%s:%d)", name, file, number);
+        snprintf(text, size, "%s (%s:%d)", plain, file, number);
     else if (name) /* lines need .debug_aranges, which clang writes only on request */
-        snprintf(text, size, "%s (%s)", name, dladdr(frame, &info) && info.dli_fname ? info.dli_fname : "?");
+        snprintf(text, size, "%s (%s)", plain, dladdr(frame, &info) && info.dli_fname ? info.dli_fname : "?");
     return name != NULL;
 }
 
 static void name_by_loader(const void *frame, char *text, size_t size)
 {
+    char plain[320];
     Dl_info info;
-    if (dladdr((const char *)frame - 1, &info) == 0 || !info.dli_fname)
+    if (dladdr((const char *)frame - 1, &info) == 0 || !info.dli_fname) {
         snprintf(text, size, "%p", frame);
-    else if (info.dli_sname)
-        snprintf(text, size, "%s (%s)", info.dli_sname, info.dli_fname);
-    else
+    } else if (info.dli_sname) {
+        put_name(info.dli_sname, plain, sizeof plain);
+        snprintf(text, size, "%s (%s)", plain, info.dli_fname);
+    } else {
         snprintf(text, size, "%s+0x%zx", info.dli_fname, (size_t)((const char *)frame - (const char *)info.dli_fbase));
+    }
 }
 
 void strata_call_stack_name(const void *frame, char *text, size_t size)
 {
+    if ((uintptr_t)frame & STRATA_CALL_STACK_TEXT) {
+        const uintptr_t named = (uintptr_t)frame & ~STRATA_CALL_STACK_TEXT;
+        snprintf(text, size, "%s", (const char *)named); /* NOLINT: made from this pointer */
+        return;
+    }
     strata_lock_take(&names_lock);
     bool named = name_by_debug_information(frame, text, size);
     strata_lock_release(&names_lock);

@@ -97,7 +97,7 @@ STRATA_API strata_status strata_statistics_scope_read(const strata_statistics_sc
  * ignored. Errors: BUSY (scopes inside are open). */
 STRATA_API strata_status strata_statistics_scope_close(strata_statistics_scope *scope, strata_statistics_counters *out);
 
-/* Sets every peak, of every tag and scope, to what is live now. */
+/* Sets every peak, of every tag, scope and call stack, to what is live now. */
 STRATA_API strata_status strata_statistics_reset_peaks(strata_resource *statistics);
 
 /* Allocations since the layer was made: counts[n] had more than 2^(n-1) and at most 2^n usable bytes. */
@@ -113,6 +113,15 @@ STRATA_API uint64_t strata_statistics_failures(strata_resource *statistics, stra
  * Errors: INVALID_VALUE (not in a stack). */
 STRATA_API strata_status strata_statistics_visit(
     strata_resource *statistics, void (*visit)(const strata_block *block, uint32_t call_stack, void *data), void *data);
+
+/* With call stacks: calls visit(call_stack, tag, counters, data) for each of which blocks were allocated since the layer
+ * was made; `tag` is its latest allocation's. A call stack's peak is exact: of what it alone held. What one call of
+ * visit gets is not of one moment if other threads allocate. Errors: INVALID_VALUE (not a statistics layer). */
+STRATA_API strata_status strata_statistics_visit_stacks(strata_resource *statistics,
+                                                        void (*visit)(uint32_t call_stack, strata_tag tag,
+                                                                      const strata_statistics_counters *counters,
+                                                                      void *data),
+                                                        void *data);
 
 /* Calls line(text, data) for each frame, innermost first: "function (file:line)" with libdw and debug information, else
  * "function (module)" or "module+0x1234". Call stacks are kept as long as the process. */

@@ -105,9 +105,11 @@ strata_status strata_statistics_reset_peaks(strata_resource *statistics)
 {
     strata_statistics *self;
     strata_status status = strata_statistics_enter(statistics, &self);
-    if (status == STRATA_SUCCESS)
-        strata_tag_counters_reset_peaks(&self->counters);
-    return status;
+    if (status != STRATA_SUCCESS)
+        return status;
+    strata_tag_counters_reset_peaks(&self->counters);
+    strata_statistics_reset_stack_peaks(self);
+    return STRATA_SUCCESS;
 }
 
 strata_status strata_statistics_sizes(strata_resource *statistics, uint64_t counts[STRATA_STATISTICS_SIZES])

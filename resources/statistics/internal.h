@@ -10,11 +10,14 @@
 enum {
     STRATA_STATISTICS_STATUSES = 64, /* more than there are */
     STRATA_STATISTICS_VALUES = 18,
-    STRATA_STATISTICS_SCOPE_SLOTS = 2048, /* open scopes, and closed ones with live blocks */
+    STRATA_STATISTICS_SCOPE_SLOTS = 2048,  /* open scopes, and closed ones with live blocks */
+    STRATA_STATISTICS_STACK_CHUNKS = 1024, /* of counters of 1024 call stacks each */
     /* What an allocation has beside its tag. */
     STRATA_STATISTICS_STACKS = 1,
     STRATA_STATISTICS_SCOPES = 2, /* a thread has entered a scope; never cleared */
 };
+
+typedef struct strata_statistics_stack_counters strata_statistics_stack_counters;
 
 typedef struct strata_statistics {
     strata_resource resource;
@@ -32,6 +35,7 @@ typedef struct strata_statistics {
     strata_lock scopes_lock;                                                  /* of opening and closing */
     _Atomic(strata_statistics_scope *) scopes[STRATA_STATISTICS_SCOPE_SLOTS]; /* 0: none; written with the last
                                                                                  reference, or under the lock */
+    _Atomic(strata_statistics_stack_counters *) stacks[STRATA_STATISTICS_STACK_CHUNKS]; /* each set once */
 } strata_statistics;
 
 /* Written once by the allocating thread, `origin` last. Read with the entry's lock bit, or by the free. */
@@ -84,6 +88,12 @@ static inline const char *strata_statistics_tag_text(strata_tag tag)
 
 extern const strata_resource_ops strata_statistics_ops;
 
+/* Whether the block has a scope or a call stack. */
+static inline bool strata_statistics_origin_has_detail(uint64_t origin)
+{
+    return (uint32_t)origin != 1;
+}
+
 /* ---- counters.c ---- */
 
 extern const char strata_statistics_name[]; /* in this layer's ops alone */
@@ -125,6 +135,20 @@ typedef struct strata_statistics_scope_facts {
 /* The next open scope after *slot, initially 0. */
 bool strata_statistics_next_scope(strata_statistics *self, uint32_t *slot, strata_statistics_scope_facts *facts);
 void strata_statistics_end_scopes(strata_statistics *self);
+
+/* ---- stacks.c ---- */
+
+/* Makes room for the call stack's counters. Returns 0 for 0, and without host memory. */
+uint32_t strata_statistics_stack_open(strata_statistics *self, uint32_t call_stack);
+
+/* Of an open call stack: after an allocation, before a free, and after a free that failed. */
+void strata_statistics_stack_count(strata_statistics *self, uint32_t call_stack, strata_tag tag,
+                                   const strata_block *made);
+void strata_statistics_stack_uncount(strata_statistics *self, uint32_t call_stack, size_t bytes);
+void strata_statistics_stack_live(strata_statistics *self, uint32_t call_stack, size_t bytes);
+
+void strata_statistics_reset_stack_peaks(strata_statistics *self);
+void strata_statistics_end_stacks(strata_statistics *self);
 
 /* ---- leaks.c ---- */
 

@@ -51,6 +51,8 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
         return status == STRATA_SUCCESS ? status : count_failure(self, status);
     write_facts(self, facts, out, request->tag, call_stack,
                 scope ? strata_statistics_scope_count(scope, out->bytes, out->requested) : 0);
+    if (call_stack)
+        strata_statistics_stack_count(self, call_stack, request->tag, out);
     strata_tag_counters_add_shared(&self->counters, record, out->bytes, out->requested);
     return STRATA_SUCCESS;
 }
@@ -66,6 +68,8 @@ count_allocation(strata_statistics *self, strata_tag_counters_thread *local, str
     write_facts(self, strata_statistics_facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made,
                 account->tag, call_stack,
                 scope ? strata_statistics_scope_count(scope, made->bytes, made->requested) : 0);
+    if (call_stack)
+        strata_statistics_stack_count(self, call_stack, account->tag, made);
     strata_tag_counters_add(&self->counters, local, account, made->bytes, made->requested);
 }
 
@@ -75,7 +79,9 @@ static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *
 {
     strata_resource *upstream = self->resource.upstream;
     const uint8_t detail = atomic_load_explicit(&self->detail, memory_order_relaxed);
-    const uint32_t call_stack = detail & STRATA_STATISTICS_STACKS ? strata_call_stack_capture(0) : 0;
+    const uint32_t call_stack = detail & STRATA_STATISTICS_STACKS
+                                    ? strata_statistics_stack_open(self, strata_call_stack_capture(0))
+                                    : 0;
     strata_statistics_scope *scope = detail & STRATA_STATISTICS_SCOPES ? strata_statistics_entered(self) : NULL;
     strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
     strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, request->tag);
@@ -178,23 +184,31 @@ static bool take_scope(strata_entry *entry, strata_statistics_facts *facts, uint
                                                    memory_order_acq_rel, memory_order_relaxed);
 }
 
-static __attribute__((noinline)) strata_status deallocate_in_scope(strata_statistics *self, const strata_block *block,
-                                                                   CUstream stream, uint64_t origin, size_t bytes)
+/* Of a block with a scope or a call stack. */
+static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics *self, const strata_block *block,
+                                                               CUstream stream, uint64_t origin, size_t bytes)
 {
     strata_resource *upstream = self->resource.upstream;
     strata_entry *entry = strata_table_lookup(strata_resource_table(&self->resource), block->id);
     strata_statistics_facts *facts = strata_statistics_facts_in(&self->resource, entry);
     const strata_tag tag = strata_statistics_origin_tag(origin);
+    const uint32_t call_stack = strata_statistics_origin_stack(origin);
     strata_statistics_scope *scope = NULL;
-    if (take_scope(entry, facts, block->id.generation, origin))
+    if (strata_statistics_origin_scope(origin) && take_scope(entry, facts, block->id.generation, origin))
         scope = strata_statistics_scope_uncount(self, strata_statistics_origin_scope(origin), bytes);
+    if (call_stack)
+        strata_statistics_stack_uncount(self, call_stack, bytes);
     count_free(self, tag, bytes);
     strata_status status = upstream->ops->deallocate(upstream, block, stream);
     if (scope && status != STRATA_SUCCESS)
         atomic_store_explicit(&facts->origin, origin, memory_order_release);
     if (scope)
         strata_statistics_scope_freed(scope, bytes, status == STRATA_SUCCESS);
-    return status == STRATA_SUCCESS ? status : take_back_free(self, tag, bytes, status);
+    if (status == STRATA_SUCCESS)
+        return status;
+    if (call_stack)
+        strata_statistics_stack_live(self, call_stack, bytes);
+    return take_back_free(self, tag, bytes, status);
 }
 
 /* Counted before: another thread may get the memory before the free returns, and the peak must not have both. */
@@ -209,8 +223,8 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
     const strata_tag tag = strata_statistics_origin_tag(origin);
     const size_t bytes = (size_t)atomic_load_explicit(
         __builtin_expect(self->stores_facts, 0) ? &facts->bytes : &entry->bytes, memory_order_relaxed);
-    if (__builtin_expect(strata_statistics_origin_scope(origin) != 0, 0))
-        return deallocate_in_scope(self, block, stream, origin, bytes);
+    if (__builtin_expect(strata_statistics_origin_has_detail(origin), 0))
+        return deallocate_slow(self, block, stream, origin, bytes);
     count_free(self, tag, bytes);
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : take_back_free(self, tag, bytes, status);
@@ -244,6 +258,7 @@ static void statistics_destroy(strata_resource *resource)
     strata_statistics_end_reports(self);
     strata_tag_counters_destroy(&self->counters);
     strata_statistics_end_scopes(self);
+    strata_statistics_end_stacks(self);
     strata_host_free(self);
 }
 

@@ -135,7 +135,7 @@ strata_status strata_statistics_set_value(strata_resource *resource, size_t whic
     else if (which == STACKS)
         atomic_fetch_and_explicit(&self->detail, (uint8_t)~STRATA_STATISTICS_STACKS, memory_order_relaxed);
     else if (value)
-        strata_tag_counters_reset_peaks(&self->counters);
+        return strata_statistics_reset_peaks(resource);
     return STRATA_SUCCESS;
 }
 

@@ -166,7 +166,8 @@ static bool set_preload(const exec_request *request, const char *library)
 
 bool exec_prepare_environment(const exec_request *request, const char *stack)
 {
-    char library[PATH_MAX], folder[PATH_MAX], process[24];
+    char library[PATH_MAX], folder[PATH_MAX], process[24], stacks[24];
+    snprintf(stacks, sizeof stacks, "%u", request->stacks);
     snprintf(process, sizeof process, "%d", (int)getpid());
     if (!find_library(request, library) || !choose_driver_folder(request, folder))
         return false;
@@ -177,7 +178,7 @@ bool exec_prepare_environment(const exec_request *request, const char *stack)
                !request->report ? NULL
                : request->json  ? "json"
                                 : "text") &&
-           set_output(request) && set(request, "STRATA_EXEC_PROCESS", process) &&
+           set(request, "STRATA_EXEC_STACKS", request->stacks ? stacks : NULL) && set_output(request) && set(request, "STRATA_EXEC_PROCESS", process) &&
            set(request, "STRATA_EXEC_FAIL_CLOSED", request->fail_closed ? "1" : NULL) &&
            set(request, "STRATA_EXEC_CHILDREN", request->children ? "1" : NULL);
 }

@@ -22,6 +22,7 @@ enum {
     OPTION_MODE,
     OPTION_REPORT,
     OPTION_JSON,
+    OPTION_STACKS,
     OPTION_OUTPUT,
     OPTION_FAIL_CLOSED,
     OPTION_CHILDREN,
@@ -42,6 +43,16 @@ static void check_mode(const struct argp_state *state, const char *text)
 {
     if (strcmp(text, "sanitizer") != 0 && strcmp(text, "normal") != 0)
         argp_error(state, "--mode: unknown \"%s\"; expected sanitizer or normal", text);
+}
+
+/* Without a number: the ten largest. */
+static unsigned read_stacks(const struct argp_state *state, const char *text)
+{
+    char *end;
+    const unsigned long count = text ? strtoul(text, &end, 10) : 10;
+    if (text && (!*text || *end || *text == '-' || !count || count > 10000))
+        argp_error(state, "--stacks: invalid \"%s\"; expected how many call stacks are listed, such as 20", text);
+    return (unsigned)count;
 }
 
 static error_t parse_switch(int key, exec_request *to)
@@ -93,6 +104,10 @@ static error_t parse_value(int key, char *text, const struct argp_state *state, 
         to->output = text;
         to->report = true;
         return 0;
+    case OPTION_STACKS:
+        to->stacks = read_stacks(state, text);
+        to->report = true;
+        return 0;
     case OPTION_MODE:
         check_mode(state, text);
         to->mode = text;
@@ -132,6 +147,10 @@ static const struct argp_option options[] = {
     {"mode", OPTION_MODE, "MODE", 0, "sanitizer: compute-sanitizer sees every block", 0},
     {"report", OPTION_REPORT, NULL, 0, "At the end, report the memory of each library", 0},
     {"json", OPTION_JSON, NULL, 0, "Report one JSON object; implies --report", 0},
+    {"stacks", OPTION_STACKS, "COUNT", OPTION_ARG_OPTIONAL,
+     "Report the COUNT call stacks with the highest peaks, and what is still live at the end by call stack, with the "
+     "lines of Python code; default: 10; implies --report",
+     0},
     {"output", OPTION_OUTPUT, "FILE", 0, "Write the report to FILE, not to standard error; implies --report", 0},
     {"fail-closed", OPTION_FAIL_CLOSED, NULL, 0,
      "Where the stack cannot be built, or the program not be seen, refuse memory; default: say so and go on", 0},

@@ -8,6 +8,7 @@
 typedef struct exec_request {
     const char *program; /* name in messages */
     const char *driver, *stack, *budget, *shared, *log, *mode, *output;
+    unsigned stacks; /* how many call stacks the report lists; 0: none are taken */
     bool guard, ipc, report, json, fail_closed, children;
     char **command; /* ends with NULL */
 } exec_request;

@@ -113,6 +113,8 @@ static bool is_asked_twice(const exec_request *request)
         fprintf(stderr, text, request->program, request->budget ? "--budget" : "--shared", "budget");
     else if (request->log && has_layer(stack, "logging"))
         fprintf(stderr, text, request->program, "--log", "logging");
+    else if (request->stacks && has_layer(stack, "statistics"))
+        fprintf(stderr, text, request->program, "--stacks", "statistics");
     else if (request->guard && has_layer(stack, "guard"))
         fprintf(stderr, text, request->program, "--guard", "guard");
     else if (request->ipc && request->stack)
@@ -134,7 +136,7 @@ bool exec_compose_stack(const exec_request *request, char *text, size_t room)
     if (request->log && !add_log(&to, request))
         return false;
     if (request->report && !(request->stack && has_layer(request->stack, "statistics")))
-        add_layer(&to, "statistics");
+        add_layer(&to, request->stacks ? "statistics(stacks=on)" : "statistics");
     if (request->guard)
         add_layer(&to, "guard");
     add_layer(&to, request->stack ? request->stack : request->ipc ? "pool(peers=all, export=fd)" : "pool(peers=all)");

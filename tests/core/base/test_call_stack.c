@@ -3,6 +3,7 @@
 #include "support/driver.h"
 #include "support/symbols.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -147,6 +148,60 @@ static void threads_on_the_same_way_have_the_same_number(void **state)
     }
 }
 
+/* ---- interpreters ---- */
+
+/* Keeps one native frame, and puts two of an interpreter behind it. */
+static size_t add_two(void **frames, size_t depth, size_t room)
+{
+    assert_true(depth >= 1 && depth <= room && room == STRATA_CALL_STACK_DEPTH);
+    frames[1] = strata_call_stack_text_frame("inner (script:3)");
+    frames[2] = strata_call_stack_text_frame("outer (script:7)");
+    return 3;
+}
+
+static void an_interpreter_adds_its_frames(void **state)
+{
+    (void)state;
+    strata_call_stack_set_source(add_two);
+    const uint32_t number = one_place(0);
+    strata_call_stack_set_source(NULL);
+    lines all = print(number);
+    assert_int_equal(all.count, 3);
+    assert_non_null(strstr(all.text[0], "here"));
+    assert_string_equal(all.text[1], "inner (script:3)");
+    assert_string_equal(all.text[2], "outer (script:7)");
+    assert_true(one_place(0) != number);
+}
+
+/* ---- names of C++ ---- */
+
+uint32_t plain(void) __asm__("_ZN5outer5innerIiEEvPKc");
+uint32_t operators(void) __asm__("_ZN12_GLOBAL__N_15outerclEi");
+
+__attribute__((noinline)) uint32_t plain(void)
+{
+    uint32_t number = here(1);
+    kept++;
+    return number;
+}
+
+__attribute__((noinline)) uint32_t operators(void)
+{
+    uint32_t number = here(1);
+    kept++;
+    return number;
+}
+
+static void names_of_cxx_are_those_of_the_source_without_parameters(void **state)
+{
+    (void)state;
+    if (!dlopen("libstdc++.so.6", RTLD_LAZY))
+        skip();
+    const uint32_t first = plain(), second = operators();
+    assert_int_equal(strncmp(print(first).text[0], "void outer::inner<int> (", 24), 0);
+    assert_int_equal(strncmp(print(second).text[0], "(anonymous namespace)::outer::operator() (", 42), 0);
+}
+
 int main(void)
 {
     if (!test_has_symbols())
@@ -158,6 +213,8 @@ int main(void)
         cmocka_unit_test(of_a_deep_stack_the_innermost_frames_are_kept),
         cmocka_unit_test(no_stack_has_no_lines),
         cmocka_unit_test(threads_on_the_same_way_have_the_same_number),
+        cmocka_unit_test(an_interpreter_adds_its_frames),
+        cmocka_unit_test(names_of_cxx_are_those_of_the_source_without_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
