@@ -18,6 +18,10 @@ typedef enum service_request_kind {
     SERVICE_RECORD_GRAPH,
     SERVICE_LAUNCH_GRAPH,
     SERVICE_BLAS,
+    SERVICE_COPY, /* on the device */
+    SERVICE_FILL,
+    SERVICE_MAKE_GRAPH, /* of requests */
+    SERVICE_PLAY_GRAPH,
     SERVICE_KINDS,
 } service_request_kind;
 
@@ -69,8 +73,12 @@ struct strata_future {
 
     /* What the request is about; held by the service until it is finished. */
     strata_ref *ref;
+    strata_ref *to; /* copy: what is written; `ref` is read */
     strata_host_buffer *buffer;
     struct strata_graph *graph;
+    struct strata_service_graph *recorded_graph; /* that is made, or played */
+    struct strata_service_graph *into; /* that it is recorded into: the caller's, not held. NULL: it is to be done */
+    uint32_t fill_value, fill_width;   /* the second in bytes */
     strata_element type;
     size_t length;
     bool raw; /* allocate: undefined bytes; run: the function submits nothing, and there is nothing to wait for */

@@ -17,7 +17,7 @@
 
 /* ---- what outlives the service ---- */
 
-/* Memory of a worker that has lost its last reference. */
+/* Memory, or a graph, of a worker. It is the worker's until it is released. */
 typedef struct isolated_remote {
     struct isolated_remote *next;
     struct isolated_link *link; /* held; these are constant */
@@ -52,6 +52,10 @@ void isolated_link_change_worker(isolated_link *link, uint64_t worker, bool ends
 void isolated_link_take(isolated_link *link, isolated_remote **released, isolated_buffer **ended);
 void isolated_remote_free(isolated_remote *remote);
 void isolated_buffer_free(isolated_buffer *buffer);
+
+/* What the worker has by that number, and its end, on any thread. NULL without host memory. */
+isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker);
+void isolated_remote_end(isolated_remote *remote);
 
 /* A reference to the memory of that number. Errors: OUT_OF_HOST_MEMORY. */
 strata_status isolated_remote_make(strata_service *service, isolated_link *link, strata_future *request,
@@ -145,6 +149,37 @@ typedef struct service_client {
     _Atomic uint64_t free_bytes, total_bytes;
     _Atomic bool facts_wanted;
 } service_client;
+
+/* ---- frames ---- */
+
+typedef struct isolated_frame {
+    wire_kind kind;
+    union {
+        wire_allocate allocate;
+        struct {
+            wire_launch head;
+            wire_argument arguments[STRATA_ARGUMENT_LIMIT];
+        } launch;
+        wire_blas blas;
+        wire_device_copy copy;
+        wire_device_fill fill;
+        wire_play play;
+    } payload;
+    size_t bytes;     /* of the payload */
+    const char *text; /* behind the payload: the request's */
+    size_t text_bytes;
+} isolated_frame;
+
+wire_send isolated_send_of(const strata_future *request);
+
+/* The worker's memory of a reference. Errors: STALE. */
+strata_status isolated_find_remote(const service_client *client, const strata_ref *ref, const isolated_remote **out);
+
+/* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. NOT_READY, without a record: it
+ * waits for an answer of the worker. */
+strata_status isolated_pack(const service_client *client, const strata_future *request, isolated_frame *frame);
+
+/* ---- sending and receiving ---- */
 
 /* Sends what waits, as far as there is room, and what the link has. */
 void isolated_send(strata_service *service);

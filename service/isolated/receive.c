@@ -1,5 +1,6 @@
 /* What the worker says. It may be out of order, in any sense: what cannot be ends it. */
 #include "core/base/error.h"
+#include "service/graph.h"
 #include "service/isolated/isolated.h"
 
 #include <string.h>
@@ -66,6 +67,24 @@ static void take_ref(strata_service *service, strata_future *request, uint64_t n
         wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
 }
 
+/* A graph is made also for a request that has reached its time limit: its launches may have been sent. */
+static void take_graph(strata_service *service, strata_future *request, uint64_t number)
+{
+    service_client *client = service->client;
+    strata_service_graph *graph = request->recorded_graph;
+    isolated_remote *remote = isolated_remote_new(client->link, number, client->worker);
+    if (remote) {
+        graph->remote = remote;
+        graph->end_remote = isolated_remote_end;
+        service_graph_note_made(graph);
+        return;
+    }
+    strata_fail_host_memory("a graph of requests");
+    note_failure(request, strata_error_in_force());
+    if (wire_reserve(&client->out, sizeof number))
+        wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
+}
+
 /* A late answer leaves the bytes as they are: they are the program's again. */
 static void take_bytes(const service_client *client, const isolated_operation *operation)
 {
@@ -87,10 +106,19 @@ static void count_bytes(strata_service *service, const isolated_operation *opera
         atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
 }
 
-/* An answer to an allocation has a number, unless that failed here. */
-static const strata_error no_memory_named = {.status = STRATA_ERROR_POISONED,
-                                             .message = "the worker of the isolated device service said that it had "
-                                                        "allocated memory, and did not say which"};
+/* An answer to an allocation or a graph has a number, unless that failed here. */
+static const strata_error nothing_named = {.status = STRATA_ERROR_POISONED,
+                                           .message = "the worker of the isolated device service said that it had "
+                                                      "made memory or a graph, and did not say which"};
+
+static void take_number(strata_service *service, strata_future *request, uint64_t number,
+                        void (*take)(strata_service *service, strata_future *request, uint64_t number))
+{
+    if (number)
+        take(service, request, number);
+    else
+        note_failure(request, &nothing_named);
+}
 
 static bool take_done(strata_service *service, uint64_t number, const wire_done *done)
 {
@@ -100,10 +128,10 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
     strata_future *request = operation.request;
     switch (request->kind) {
     case SERVICE_ALLOCATE:
-        if (done->ref)
-            take_ref(service, request, done->ref);
-        else
-            note_failure(request, &no_memory_named);
+        take_number(service, request, done->ref, take_ref);
+        break;
+    case SERVICE_MAKE_GRAPH:
+        take_number(service, request, done->graph, take_graph);
         break;
     case SERVICE_COPY_TO_HOST:
         take_bytes(service->client, &operation);
