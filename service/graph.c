@@ -164,7 +164,7 @@ void service_graph_note_made(strata_service_graph *graph)
     atomic_store_explicit(&graph->made, SERVICE_GRAPH_MADE, memory_order_release);
 }
 
-void service_graph_finish_end(strata_service_graph *graph)
+void service_graph_drop_recording(strata_service_graph *graph)
 {
     if (atomic_load_explicit(&graph->made, memory_order_relaxed) != SERVICE_GRAPH_MADE)
         atomic_store_explicit(&graph->made, SERVICE_GRAPH_FAILED, memory_order_release);

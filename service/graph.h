@@ -43,7 +43,7 @@ strata_status service_graph_add(strata_service_graph *graph, strata_future *requ
 
 /* The service's thread: the end was successful in the present generation, or was not, and what was recorded goes. */
 void service_graph_note_made(strata_service_graph *graph);
-void service_graph_finish_end(strata_service_graph *graph);
+void service_graph_drop_recording(strata_service_graph *graph);
 
 /* Errors: INVALID_VALUE (its end has not begun, or failed). NOT_READY, without a record: its end is under way. */
 strata_status service_graph_check_made(const strata_service_graph *graph);

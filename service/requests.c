@@ -148,7 +148,7 @@ void service_request_finish(strata_future *request)
     if (request->deadline)
         service_timer_remove(&service->timer, request);
     if (request->kind == SERVICE_MAKE_GRAPH)
-        service_graph_finish_end(request->recorded_graph);
+        service_graph_drop_recording(request->recorded_graph);
     let_go(request);
     service_mailbox_unreserve(&service->mailbox);
     service_future_unhold(request);

@@ -54,7 +54,7 @@ strata_status service_make_graph(strata_service *service, service_lane *lane, st
     if (status == STRATA_SUCCESS)
         service_graph_note_made(graph);
     else
-        service_graph_finish_end(graph);
+        service_graph_drop_recording(graph);
     return status;
 }
 

@@ -55,7 +55,7 @@ void isolated_buffer_free(isolated_buffer *buffer);
 
 /* What the worker has by that number, and its end, on any thread. NULL without host memory. */
 isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker);
-void isolated_remote_end(isolated_remote *remote);
+void isolated_remote_release(isolated_remote *remote);
 
 /* A reference to the memory of that number. Errors: OUT_OF_HOST_MEMORY. */
 strata_status isolated_remote_make(strata_service *service, isolated_link *link, strata_future *request,

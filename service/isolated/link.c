@@ -83,7 +83,7 @@ static bool is_forked(const isolated_link *link)
     return service_forks() != link->forks;
 }
 
-void isolated_remote_end(isolated_remote *remote)
+void isolated_remote_release(isolated_remote *remote)
 {
     isolated_link *link = remote->link;
     if (is_forked(link))
@@ -103,7 +103,7 @@ void isolated_remote_end(isolated_remote *remote)
 
 static void end_remote(void *data)
 {
-    isolated_remote_end(data);
+    isolated_remote_release(data);
 }
 
 isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker)

@@ -75,7 +75,7 @@ static void take_graph(strata_service *service, strata_future *request, uint64_t
     isolated_remote *remote = isolated_remote_new(client->link, number, client->worker);
     if (remote) {
         graph->remote = remote;
-        graph->end_remote = isolated_remote_end;
+        graph->end_remote = isolated_remote_release;
         service_graph_note_made(graph);
         return;
     }
