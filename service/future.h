@@ -62,6 +62,7 @@ struct strata_future {
     _Atomic int fd; /* -1: not made */
 
     struct strata_future *next;        /* of the list that it is in */
+    struct strata_future *previous;    /* isolated: of those that were sent */
     size_t timer_index;                /* in the timer's heap, plus 1; 0: not in it; under the timer's lock */
     struct strata_future *next_waited; /* of the thread that waits for fences; under its lock, as is the next */
     bool finished;

@@ -130,8 +130,9 @@ typedef struct service_client {
     wire_in in;
     isolated_remote *released; /* that the link had, and the worker is not told of yet; as is the next */
     isolated_buffer *unshared;
-    service_list waiting; /* requests that have begun, and are not all sent */
-    size_t sent;          /* bytes of the first of them that were */
+    service_list waiting;   /* requests that have begun, and are not all sent */
+    size_t sent;            /* bytes of the first of them that were */
+    service_list under_way; /* requests that are all sent, in that order: what is lost is answered in it */
     isolated_operations operations;
     isolated_staging staging;
     uint64_t buffers[BUFFER_WORDS]; /* numbers of shared buffers that are in use: a bit each; 0 is the staging area's */
@@ -172,6 +173,12 @@ typedef struct isolated_frame {
 
 wire_send isolated_send_of(const strata_future *request);
 
+/* The program's number of a module: which worker's, and the worker's number of it, of which the lower half counts. */
+static inline uint64_t isolated_module_number(uint64_t worker, uint64_t number)
+{
+    return worker << 32 | (number & UINT32_MAX);
+}
+
 /* The worker's memory of a reference. Errors: STALE. */
 strata_status isolated_find_remote(const service_client *client, const strata_ref *ref, const isolated_remote **out);
 
@@ -186,6 +193,9 @@ void isolated_send(strata_service *service);
 
 /* Reads and answers. False: the worker is gone, or has said what cannot be. */
 bool isolated_receive(strata_service *service);
+
+/* It is all sent. */
+void isolated_note_sent(service_client *client, strata_future *request);
 
 /* It is answered with why it failed, or with success. */
 void isolated_answer(strata_future *request);

@@ -50,6 +50,15 @@ static strata_status pack_argument(const service_client *client, const strata_ar
     return STRATA_SUCCESS;
 }
 
+static strata_status check_module(const service_client *client, uint64_t module)
+{
+    return isolated_module_number(client->worker, module) == module
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "the service has no module %llu: it was loaded before the context was rebuilt, or never",
+                             (unsigned long long)module);
+}
+
 static strata_status pack_launch(const service_client *client, const strata_future *request, isolated_frame *frame)
 {
     const service_launch *launch = &request->launch;
@@ -60,14 +69,14 @@ static strata_status pack_launch(const service_client *client, const strata_futu
     if (frame->text_bytes > WIRE_TEXT_LIMIT)
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "the name of the kernel has %zu bytes; at most %d are possible",
                            frame->text_bytes, WIRE_TEXT_LIMIT);
+    strata_status status = check_module(client, launch->module);
     *head = (wire_launch){.send = isolated_send_of(request),
-                          .module = launch->module,
+                          .module = launch->module & UINT32_MAX,
                           .shared_bytes = launch->shared_bytes,
                           .argument_count = (uint32_t)launch->count,
                           .entry_bytes = (uint32_t)frame->text_bytes};
     memcpy(head->grid, launch->grid, sizeof head->grid);
     memcpy(head->block, launch->block, sizeof head->block);
-    strata_status status = STRATA_SUCCESS;
     for (size_t i = 0; i < launch->count && status == STRATA_SUCCESS; i++)
         status = pack_argument(client, &launch->arguments[i], &frame->payload.launch.arguments[i]);
     frame->bytes = sizeof *head + launch->count * sizeof frame->payload.launch.arguments[0];

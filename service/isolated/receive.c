@@ -7,6 +7,21 @@
 
 enum { READS = 32 }; /* before requests are begun again */
 
+/* ---- requests under way ---- */
+
+void isolated_note_sent(service_client *client, strata_future *request)
+{
+    request->previous = client->under_way.last;
+    service_list_add(&client->under_way, request);
+}
+
+static void take_from_under_way(service_client *client, strata_future *request)
+{
+    service_list *list = &client->under_way;
+    *(request->previous ? &request->previous->next : &list->first) = request->next;
+    *(request->next ? &request->next->previous : &list->last) = request->previous;
+}
+
 /* ---- the ends of operations ---- */
 
 void isolated_answer(strata_future *request)
@@ -26,26 +41,29 @@ void isolated_operation_finish(strata_service *service, const isolated_operation
     client->short_count -= request->hint == STRATA_HINT_SHORT;
     if (--request->number || client->waiting.first == request)
         return;
+    take_from_under_way(client, request);
     isolated_answer(request);
     service_request_finish(request);
 }
 
-static void fail(strata_future *request, const strata_error *why)
+static void fail_list(service_list *list, const strata_error *why)
 {
-    service_request_fail(request, request->failed ? request->failed : why);
-    service_request_finish(request);
+    for (strata_future *request; (request = service_list_take(list));) {
+        service_request_fail(request, request->failed ? request->failed : why);
+        service_request_finish(request);
+    }
 }
 
+/* In the order in which they began, which is that of each sender. */
 void isolated_fail_all(strata_service *service, const strata_error *why)
 {
     service_client *client = service->client;
     isolated_operation operation;
     uint32_t from = 0;
     while (isolated_operation_take_next(&client->operations, &from, &operation))
-        if (--operation.request->number == 0 && operation.request != client->waiting.first)
-            fail(operation.request, why);
-    for (strata_future *request; (request = service_list_take(&client->waiting));)
-        fail(request, why);
+        ;
+    fail_list(&client->under_way, why);
+    fail_list(&client->waiting, why);
     client->sent = client->short_count = 0;
 }
 
@@ -65,6 +83,12 @@ static void take_ref(strata_service *service, strata_future *request, uint64_t n
     note_failure(request, strata_error_in_force());
     if (wire_reserve(&client->out, sizeof number))
         wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
+}
+
+/* Each worker numbers its modules from 1 on: a number of one before it is to be known as that. */
+static void take_module(strata_service *service, strata_future *request, uint64_t number)
+{
+    request->result.module = isolated_module_number(service->client->worker, number);
 }
 
 /* A graph is made also for a request that has reached its time limit: its launches may have been sent. */
@@ -106,10 +130,10 @@ static void count_bytes(strata_service *service, const isolated_operation *opera
         atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
 }
 
-/* An answer to an allocation or a graph has a number, unless that failed here. */
+/* An answer to an allocation, a load or a graph has a number, unless that failed here. */
 static const strata_error nothing_named = {.status = STRATA_ERROR_POISONED,
                                            .message = "the worker of the isolated device service said that it had "
-                                                      "made memory or a graph, and did not say which"};
+                                                      "made memory, a module or a graph, and did not say which"};
 
 static void take_number(strata_service *service, strata_future *request, uint64_t number,
                         void (*take)(strata_service *service, strata_future *request, uint64_t number))
@@ -140,8 +164,10 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
     case SERVICE_COPY_FROM_HOST:
         count_bytes(service, &operation);
         break;
+    case SERVICE_LOAD:
+        take_number(service, request, done->module, take_module);
+        break;
     default:
-        request->result.module = done->module;
         break;
     }
     isolated_operation_finish(service, &operation);

@@ -298,8 +298,10 @@ static void send_waiting(strata_service *service)
     while (client->waiting.first && send_first(client)) {
         strata_future *request = service_list_take(&client->waiting);
         client->sent = 0;
-        if (request->number)
+        if (request->number) {
+            isolated_note_sent(client, request);
             continue;
+        }
         isolated_answer(request);
         service_request_finish(request);
     }

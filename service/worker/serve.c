@@ -15,7 +15,8 @@
 
 enum {
     OUT_LIMIT = 1 << 20,     /* bytes that the client has not read, beyond which nothing is read from it */
-    QUEUE_MORE = 1 << 13,    /* the worker's own requests, and chunks of the client's */
+    QUEUE_MORE = 1 << 13,    /* the worker's own requests, and chunks of the client's; */
+    QUEUE_TIMES = 3,         /* each of the client's may bring a buffer, and follow one that ends */
     QUEUE_LIMIT = 1 << 20,   /* of the client */
     END_WITHIN = 1000000000, /* ns: for work under way, when the socket has ended */
 };
@@ -86,8 +87,8 @@ static strata_status make_service(worker *self, const wire_hello *hello, const c
         .stack_text = hello->has_text ? text : NULL,
         .libraries = hello->has_libraries ? hello->libraries : NULL,
         .nvtx = hello->nvtx != 0,
-        .queue_capacity = capacity + QUEUE_MORE,
-        .pending_queue_capacity = capacity + QUEUE_MORE,
+        .queue_capacity = QUEUE_TIMES * capacity + QUEUE_MORE,
+        .pending_queue_capacity = QUEUE_TIMES * capacity + QUEUE_MORE,
         .completion = (strata_completion_mode)hello->completion,
         .poll_interval = hello->poll_interval,
         .poll_limit = UINT64_MAX, /* the client has the limit */
