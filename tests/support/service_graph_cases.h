@@ -210,6 +210,43 @@ static void a_graph_keeps_the_memory_that_it_names(void **state)
     check_ok(strata_ref_release(other));
 }
 
+/* Senders have a stream each, and wait for no answer of the other: what the graph writes and reads is noted. */
+static void work_of_other_senders_waits_for_what_a_graph_uses(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 16, ROUNDS = 12 };
+    const strata_send_options one = {.sender = 1}, other = {.sender = 2};
+    strata_service *apart = test_service_make(&(strata_service_options){
+        .form = test_options.form, .streams = STRATA_SERVICE_STREAM_PER_SENDER, .stream_count = 4});
+    strata_ref *from = test_service_allocate(apart, BYTES), *to = test_service_allocate(apart, BYTES);
+    strata_host_buffer *buffer = test_buffer(BYTES, 0);
+    strata_service_graph *graph;
+    strata_future *future;
+    check_ok(strata_service_graph_begin(apart, NULL, &graph));
+    check_ok(strata_service_copy(apart, from, to, &(strata_send_options){.graph = graph}, NULL));
+    check_ok(strata_service_graph_end(graph, &one, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    for (unsigned i = 1; i <= ROUNDS; i++) {
+        check_ok(strata_service_fill(apart, from, i, 1, &other, NULL));
+        if (i % 2)
+            check_ok(strata_service_graph_launch(graph, &one, NULL));
+        else
+            check_ok(strata_service_copy(apart, from, to, &one, NULL));
+        if (i % 3 == 0) /* behind the copy, which reads it */
+            check_ok(strata_service_fill(apart, from, 0xee, 1, &other, NULL));
+        check_ok(strata_service_copy_to_host(apart, to, buffer, &other, &future));
+        const strata_answer answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        strata_host_buffer_release(answer.buffer);
+        assert_true(test_buffer_has(buffer, (unsigned char)i));
+    }
+    strata_service_graph_release(graph);
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(from));
+    check_ok(strata_ref_release(to));
+    check_ok(strata_service_destroy(apart));
+}
+
 static void launches_of_a_released_graph_are_answered(void **state)
 {
     (void)state;
@@ -413,6 +450,7 @@ static void a_service_that_shuts_down_answers_what_is_said_of_its_graphs(void **
         cmocka_unit_test(recorded_requests_are_done_by_launches_alone_and_in_order),                               \
         cmocka_unit_test(a_graph_is_launched_right_behind_its_end),                                                \
         cmocka_unit_test(a_graph_keeps_the_memory_that_it_names),                                                  \
+        cmocka_unit_test(work_of_other_senders_waits_for_what_a_graph_uses),                                       \
         cmocka_unit_test(launches_of_a_released_graph_are_answered),                                               \
         cmocka_unit_test(products_are_recorded_with_what_they_read_and_write),                                     \
         cmocka_unit_test(what_cannot_be_recorded_is_refused), cmocka_unit_test(bad_arguments_of_graphs_are_named), \
