@@ -222,7 +222,8 @@ static strata_status pack_fill(const service_client *client, const strata_future
 
 /* ---- graphs ---- */
 
-/* NOT_READY: the worker has not answered its end, with the number. */
+/* NOT_READY: the worker has not answered its end, with the number. What is behind it waits, too: the worker's thread is
+ * busy with that end. */
 static strata_status pack_play(const service_client *client, const strata_future *request, isolated_frame *frame)
 {
     const strata_service_graph *graph = request->recorded_graph;

@@ -206,6 +206,16 @@ static strata_status send_load(service_client *client, strata_future *request)
     return send_file(client, request, WIRE_LOAD, &payload, sizeof payload, request->image, request->image_bytes);
 }
 
+static strata_status fail_room(const strata_service_graph *graph, const wire_out *parts, const isolated_frame *frame)
+{
+    const size_t most = parts->bound - parts->end; /* with the frame's head and padding */
+    return frame->bytes + frame->text_bytes + sizeof(wire_head) + 8 > most
+               ? strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "the requests of graph \"%s\" have more than %d bytes; make several graphs", graph->name,
+                             WIRE_GRAPH_LIMIT)
+               : strata_fail_host_memory("the requests of a graph");
+}
+
 /* Fills `parts` with the frames of what was recorded. */
 static strata_status pack_parts(const service_client *client, const strata_service_graph *graph, wire_out *parts)
 {
@@ -215,10 +225,7 @@ static strata_status pack_parts(const service_client *client, const strata_servi
         if (isolated_pack(client, part, &frame) != STRATA_SUCCESS)
             return service_graph_fail_part(number);
         if (!wire_reserve(parts, frame.bytes + frame.text_bytes))
-            return strata_fail(STRATA_ERROR_OUT_OF_HOST_MEMORY,
-                               "the requests of graph \"%s\" have more than %d bytes, or there is no host memory for "
-                               "them; make two graphs",
-                               graph->name, WIRE_GRAPH_LIMIT);
+            return fail_room(graph, parts, &frame);
         wire_put(parts, frame.kind, 0, &frame.payload, frame.bytes, frame.text, frame.text_bytes);
     }
     return STRATA_SUCCESS;
@@ -229,7 +236,7 @@ static strata_status send_graph(service_client *client, strata_future *request)
     strata_service_graph *graph = request->recorded_graph;
     wire_out parts = {.bound = WIRE_GRAPH_LIMIT};
     wire_graph payload = {.send = isolated_send_of(request)};
-    if (!wire_may_put_descriptor(&client->out))
+    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof payload))
         return STRATA_ERROR_NOT_READY;
     strata_status status = pack_parts(client, graph, &parts);
     graph->begun = true;

@@ -133,6 +133,25 @@ static void a_graph_of_many_requests_arrives_whole(void **state)
     check_ok(strata_ref_release(other));
 }
 
+/* Names of kernels make a request as large as it can be. */
+static void a_graph_of_too_many_bytes_is_refused_at_its_end(void **state)
+{
+    (void)state;
+    enum { NAME = 16000, COUNT = (64 << 20) / NAME + 1 };
+    char *name = calloc(1, NAME + 1);
+    const uint64_t module = test_load_fill(service);
+    strata_service_graph *graph = begin("large");
+    const strata_send_options into = {.graph = graph};
+    const strata_kernel kernel = {.module = module, .entry = memset(name, 'k', NAME)};
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_launch(service, &kernel, &into, NULL));
+    check_status(end(graph), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "more than 67108864 bytes");
+    strata_service_graph_release(graph);
+    free(name);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
 /* ---- workers killed at random moments ---- */
 
 typedef struct player {
@@ -297,6 +316,7 @@ int main(void)
         cmocka_unit_test(a_recording_of_a_generation_that_is_over_answers_stale),
         cmocka_unit_test(released_graphs_give_their_memory_back),
         cmocka_unit_test(a_graph_of_many_requests_arrives_whole),
+        cmocka_unit_test(a_graph_of_too_many_bytes_is_refused_at_its_end),
         cmocka_unit_test(every_graph_is_right_or_honest_while_workers_are_killed),
     };
     return cmocka_run_group_tests(tests, make_service, destroy_service);
