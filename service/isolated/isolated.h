@@ -133,6 +133,7 @@ typedef struct service_client {
     service_list waiting;   /* requests that have begun, and are not all sent */
     size_t sent;            /* bytes of the first of them that were */
     service_list under_way; /* requests that are all sent, in that order: what is lost is answered in it */
+    service_list late;      /* answered; a killed worker that is not over may still write to their host buffers */
     isolated_operations operations;
     isolated_staging staging;
     uint64_t buffers[BUFFER_WORDS]; /* numbers of shared buffers that are in use: a bit each; 0 is the staging area's */
@@ -200,8 +201,10 @@ void isolated_note_sent(service_client *client, strata_future *request);
 /* It is answered with why it failed, or with success. */
 void isolated_answer(strata_future *request);
 
-/* All that has begun is answered with the failure, and finished. */
-void isolated_fail_all(strata_service *service, const strata_error *why);
+/* All that has begun is answered with the failure, and finished. If the worker is not over, a copy to memory that it
+ * shares is answered without its buffer, and finished by the second, when no killed worker is left. */
+void isolated_fail_all(strata_service *service, const strata_error *why, bool over);
+void isolated_finish_late(service_client *client);
 
 /* One operation of a request less; with the last one it is answered, and finished. */
 void isolated_operation_finish(strata_service *service, const isolated_operation *operation);

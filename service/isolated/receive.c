@@ -46,25 +46,45 @@ void isolated_operation_finish(strata_service *service, const isolated_operation
     service_request_finish(request);
 }
 
-static void fail_list(service_list *list, const strata_error *why)
+static bool may_be_written(const service_client *client, const strata_future *request)
+{
+    const isolated_buffer *buffer =
+        request->kind == SERVICE_COPY_TO_HOST && request->buffer ? isolated_buffer_of(request->buffer) : NULL;
+    return buffer && buffer->link == client->link;
+}
+
+/* `keeps`: buffers that the worker shares may still be written. */
+static void fail_list(service_client *client, service_list *list, const strata_error *why, bool keeps)
 {
     for (strata_future *request; (request = service_list_take(list));) {
-        service_request_fail(request, request->failed ? request->failed : why);
+        const strata_error *reason = request->failed ? request->failed : why;
+        if (keeps && may_be_written(client, request)) {
+            service_request_give_up(request, reason);
+            service_list_add(&client->late, request);
+            continue;
+        }
+        service_request_fail(request, reason);
         service_request_finish(request);
     }
 }
 
 /* In the order in which they began, which is that of each sender. */
-void isolated_fail_all(strata_service *service, const strata_error *why)
+void isolated_fail_all(strata_service *service, const strata_error *why, bool over)
 {
     service_client *client = service->client;
     isolated_operation operation;
     uint32_t from = 0;
     while (isolated_operation_take_next(&client->operations, &from, &operation))
         ;
-    fail_list(&client->under_way, why);
-    fail_list(&client->waiting, why);
+    fail_list(client, &client->under_way, why, !over);
+    fail_list(client, &client->waiting, why, false);
     client->sent = client->short_count = 0;
+}
+
+void isolated_finish_late(service_client *client)
+{
+    for (strata_future *request; (request = service_list_take(&client->late));)
+        service_request_finish(request);
 }
 
 /* ---- answers ---- */

@@ -222,7 +222,9 @@ static _Atomic int answered;
 static void note_order(strata_future *future, void *data)
 {
     (void)future;
-    order[answered++] = (int)(intptr_t)data;
+    const int at = atomic_load(&answered); /* all are called by one thread */
+    order[at] = (int)(intptr_t)data;
+    atomic_store(&answered, at + 1);
 }
 
 /* Every fourth request fails before it is sent, another one in the worker. */
