@@ -1,6 +1,7 @@
 /* The socket of strata-worker, as a client sees it that sends what it likes. An input is a row of frames
  * (service/isolated/wire.h), the first of which comes after a right HELLO. A BUFFER gets memory as its descriptor, a
- * LOAD the bytes behind its fixed part. Each request is answered once, or the connection ends; nothing is left. */
+ * LOAD and a MAKE_GRAPH the bytes behind their fixed parts. Each request is answered once, or the connection ends;
+ * nothing is left. */
 #define _GNU_SOURCE
 #include "fuzz/begin.h"
 
@@ -75,10 +76,17 @@ static void listen_once(session *run)
 
 /* ---- what the worker is sent ---- */
 
+/* Bytes of the payload of a frame that has a file with content, whose bytes follow it here; 0: it has none. */
+static size_t fixed_part(uint32_t kind)
+{
+    return kind == WIRE_LOAD ? sizeof(wire_load) : kind == WIRE_MAKE_GRAPH ? sizeof(wire_graph) : 0;
+}
+
 /* -1: the frame needs none. */
 static int make_descriptor(const wire_head *head, const unsigned char *payload, size_t bytes)
 {
-    if (head->kind != WIRE_BUFFER && head->kind != WIRE_LOAD)
+    const size_t fixed = fixed_part(head->kind);
+    if (head->kind != WIRE_BUFFER && !fixed)
         return -1;
     const int fd = memfd_create("fuzz", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     uint64_t size = 0;
@@ -86,8 +94,8 @@ static int make_descriptor(const wire_head *head, const unsigned char *payload, 
     if (head->kind == WIRE_BUFFER && bytes >= sizeof size)
         memcpy(&size, payload, sizeof size);
     assert_true(ftruncate(fd, (off_t)(size < BUFFER_MOST ? size : BUFFER_MOST)) == 0);
-    if (head->kind == WIRE_LOAD && bytes > sizeof(wire_load))
-        assert_true(write(fd, payload + sizeof(wire_load), bytes - sizeof(wire_load)) > 0);
+    if (fixed && bytes > fixed)
+        assert_true(write(fd, payload + fixed, bytes - fixed) > 0);
     if (head->number >> 63 == 0) /* else it could shrink */
         assert_true(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
     return fd;
@@ -114,18 +122,19 @@ static void send_bytes(session *run, const unsigned char *bytes, size_t count, i
 
 static bool is_request(uint32_t kind)
 {
-    return kind >= WIRE_ALLOCATE && kind <= WIRE_NOTHING;
+    return (kind >= WIRE_ALLOCATE && kind <= WIRE_NOTHING) || (kind >= WIRE_COPY && kind <= WIRE_PLAY_GRAPH);
 }
 
-/* The image of a LOAD goes into its descriptor, and not over the socket. */
-static void send_load(session *run, wire_head head, const unsigned char *payload, size_t bytes)
+/* The content goes into the descriptor's file, and not over the socket. */
+static void send_with_file(session *run, wire_head head, const unsigned char *payload, size_t bytes)
 {
-    unsigned char frame[sizeof head + sizeof(wire_load)];
+    unsigned char frame[sizeof head + sizeof(wire_graph)];
+    const size_t fixed = fixed_part(head.kind);
     const int fd = make_descriptor(&head, payload, bytes);
-    head.bytes = sizeof frame;
+    head.bytes = (uint32_t)(sizeof head + fixed);
     memcpy(frame, &head, sizeof head);
-    memcpy(frame + sizeof head, payload, sizeof(wire_load));
-    send_bytes(run, frame, sizeof frame, fd);
+    memcpy(frame + sizeof head, payload, fixed);
+    send_bytes(run, frame, head.bytes, fd);
 }
 
 /* Strata's own kernels write where they are told, which would end the context of all inputs. */
@@ -145,8 +154,9 @@ static size_t send_frame(session *run, const uint8_t *data, size_t size)
     memcpy(&head, data, sizeof head);
     const bool whole = head.bytes >= sizeof head && head.bytes % 8 == 0 && head.bytes <= size;
     const size_t bytes = whole ? head.bytes : size;
-    if (whole && head.kind == WIRE_LOAD && bytes > sizeof head + sizeof(wire_load))
-        send_load(run, head, data + sizeof head, bytes - sizeof head);
+    const size_t fixed = fixed_part(head.kind);
+    if (whole && fixed && bytes > sizeof head + fixed)
+        send_with_file(run, head, data + sizeof head, bytes - sizeof head);
     else
         send_bytes(run, data, bytes, whole ? make_descriptor(&head, data + sizeof head, bytes - sizeof head) : -1);
     fuzz_tell("frame of kind %u, number %llx, %zu bytes\n", head.kind, (unsigned long long)head.number, bytes);

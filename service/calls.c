@@ -110,6 +110,90 @@ strata_status strata_service_copy_from_host(strata_service *service, strata_host
     return copy(service, SERVICE_COPY_FROM_HOST, to, from, send, out);
 }
 
+/* Where the reference begins, in a space that those of `whole` share. */
+static size_t place_of(const strata_ref *ref)
+{
+    return ref->runtime ? (size_t)ref->address : ref->offset;
+}
+
+static bool overlap(const strata_ref *a, const strata_ref *b)
+{
+    const bool one_space = a->runtime ? b->runtime != NULL : a->whole == b->whole;
+    return one_space && place_of(a) < place_of(b) + b->bytes && place_of(b) < place_of(a) + a->bytes;
+}
+
+static strata_status check_copy(strata_service *service, const strata_ref *from, const strata_ref *to)
+{
+    strata_status status = check_ref(service, from, "strata_service_copy");
+    if (status == STRATA_SUCCESS)
+        status = check_ref(service, to, "strata_service_copy");
+    if (status == STRATA_SUCCESS)
+        status = strata_reference_check_access(to, STRATA_ACCESS_WRITE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (from->bytes != to->bytes)
+        return strata_fail(STRATA_ERROR_SIZE_MISMATCH,
+                           "strata_service_copy: the references have %zu and %zu bytes; use a view", from->bytes,
+                           to->bytes);
+    return from->bytes && !overlap(from, to)
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_copy: the references %s",
+                             from->bytes ? "overlap" : "have no bytes");
+}
+
+strata_status strata_service_copy(strata_service *service, strata_ref *from, strata_ref *to,
+                                  const strata_send_options *send, strata_future **out)
+{
+    strata_future *request;
+    if (out)
+        *out = NULL;
+    strata_status status = service_request_make(service, SERVICE_COPY, send, "strata_service_copy", &request);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = check_copy(service, from, to);
+    if (status != STRATA_SUCCESS)
+        return give_up(request, status);
+    request->ref = strata_ref_clone(from);
+    request->to = strata_ref_clone(to);
+    return service_request_submit(request, out);
+}
+
+static strata_status check_fill(strata_service *service, const strata_ref *ref, uint32_t width)
+{
+    strata_status status = check_ref(service, ref, "strata_service_fill");
+    if (status == STRATA_SUCCESS)
+        status = strata_reference_check_access(ref, STRATA_ACCESS_WRITE);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (width != 1 && width != 4)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE,
+                           "strata_service_fill: the value has %u bytes; a device fills with 1 or 4", width);
+    return ref->bytes && ref->bytes % width == 0 && place_of(ref) % width == 0
+               ? STRATA_SUCCESS
+               : strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "strata_service_fill: the reference has %zu bytes, which are no whole and aligned values "
+                             "of %u",
+                             ref->bytes, width);
+}
+
+strata_status strata_service_fill(strata_service *service, strata_ref *ref, uint32_t value, uint32_t width,
+                                  const strata_send_options *send, strata_future **out)
+{
+    strata_future *request;
+    if (out)
+        *out = NULL;
+    strata_status status = service_request_make(service, SERVICE_FILL, send, "strata_service_fill", &request);
+    if (status != STRATA_SUCCESS)
+        return status;
+    status = check_fill(service, ref, width);
+    if (status != STRATA_SUCCESS)
+        return give_up(request, status);
+    request->ref = strata_ref_clone(ref);
+    request->fill_value = value;
+    request->fill_width = width;
+    return service_request_submit(request, out);
+}
+
 strata_status strata_service_buffer_create(strata_service *service, size_t bytes, strata_host_buffer **out)
 {
     if (out)
@@ -151,7 +235,7 @@ static strata_status run(strata_service *service, service_request_kind kind, con
     if (status == STRATA_SUCCESS && service->options.form == STRATA_SERVICE_ISOLATED)
         status = strata_fail(STRATA_ERROR_UNSUPPORTED,
                              "%s: a function of this program cannot run in the worker of an isolated service; load a "
-                             "module and launch its kernels",
+                             "module and launch its kernels, or record them: strata_service_graph_begin",
                              call);
     return status == STRATA_SUCCESS ? service_request_submit(request, out) : give_up(request, status);
 }
@@ -181,7 +265,8 @@ strata_status strata_service_launch_graph(strata_service *service, strata_graph 
     if (service->options.form == STRATA_SERVICE_ISOLATED)
         return give_up(request, strata_fail(STRATA_ERROR_UNSUPPORTED,
                                             "strata_service_launch_graph: a graph of this process cannot run in the "
-                                            "worker of an isolated service"));
+                                            "worker of an isolated service; record one with "
+                                            "strata_service_graph_begin"));
     if (!graph)
         return give_up(request, strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_launch_graph: graph is NULL"));
     request->graph = graph;

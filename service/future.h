@@ -18,6 +18,10 @@ typedef enum service_request_kind {
     SERVICE_RECORD_GRAPH,
     SERVICE_LAUNCH_GRAPH,
     SERVICE_BLAS,
+    SERVICE_COPY, /* on the device */
+    SERVICE_FILL,
+    SERVICE_MAKE_GRAPH, /* of requests */
+    SERVICE_PLAY_GRAPH,
     SERVICE_KINDS,
 } service_request_kind;
 
@@ -58,6 +62,7 @@ struct strata_future {
     _Atomic int fd; /* -1: not made */
 
     struct strata_future *next;        /* of the list that it is in */
+    struct strata_future *previous;    /* isolated: of those that were sent */
     size_t timer_index;                /* in the timer's heap, plus 1; 0: not in it; under the timer's lock */
     struct strata_future *next_waited; /* of the thread that waits for fences; under its lock, as is the next */
     bool finished;
@@ -69,8 +74,12 @@ struct strata_future {
 
     /* What the request is about; held by the service until it is finished. */
     strata_ref *ref;
+    strata_ref *to; /* copy: what is written; `ref` is read */
     strata_host_buffer *buffer;
     struct strata_graph *graph;
+    struct strata_service_graph *recorded_graph; /* that is made, or played */
+    struct strata_service_graph *into; /* that it is recorded into: the caller's, not held. NULL: it is to be done */
+    uint32_t fill_value, fill_width;   /* the second in bytes */
     strata_element type;
     size_t length;
     bool raw; /* allocate: undefined bytes; run: the function submits nothing, and there is nothing to wait for */

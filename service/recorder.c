@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "runtime/references.h"
+#include "service/graph.h"
 #include "service/recorder_file.h"
 #include "service/recording.h"
 
@@ -28,8 +29,8 @@ typedef struct numbered {
 
 /* The service's thread alone, but for `recorded`. */
 struct service_recorder {
-    uint64_t start;                /* CLOCK_MONOTONIC */
-    uint64_t allocations, modules; /* numbered so far */
+    uint64_t start;                        /* CLOCK_MONOTONIC */
+    uint64_t allocations, modules, graphs; /* numbered so far */
     numbered *by_owner, *by_module;
     _Atomic uint64_t recorded; /* any thread, relaxed */
     recorder_file file;
@@ -169,6 +170,29 @@ static void put_copy(service_recorder *recorder, const strata_future *request)
     put_ref(recorder, request->ref);
 }
 
+static void put_device_copy(service_recorder *recorder, const strata_future *request)
+{
+    put_copy(recorder, request);
+    recorder_file_put(&recorder->file, ' ');
+    put_ref(recorder, request->to);
+}
+
+static void put_value(service_recorder *recorder, const void *bytes, size_t count)
+{
+    recorder_file_print(&recorder->file, " %s:", service_recording_arguments[STRATA_ARGUMENT_VALUE]);
+    recorder_file_put_hex(&recorder->file, bytes, count);
+}
+
+static void put_fill(service_recorder *recorder, const strata_future *request)
+{
+    const unsigned char byte = (unsigned char)request->fill_value;
+    put_copy(recorder, request);
+    if (request->fill_width == 1)
+        put_value(recorder, &byte, 1);
+    else
+        put_value(recorder, &request->fill_value, sizeof request->fill_value);
+}
+
 static void put_load(service_recorder *recorder, strata_future *request)
 {
     if (!request->image_bytes || request->image_bytes > RECORDING_IMAGE_LIMIT) {
@@ -183,11 +207,12 @@ static void put_load(service_recorder *recorder, strata_future *request)
 
 static void put_argument(service_recorder *recorder, const strata_argument *argument)
 {
+    if (argument->kind == STRATA_ARGUMENT_VALUE) {
+        put_value(recorder, argument->value, argument->bytes);
+        return;
+    }
     recorder_file_print(&recorder->file, " %s:", service_recording_arguments[argument->kind]);
-    if (argument->kind == STRATA_ARGUMENT_VALUE)
-        recorder_file_put_hex(&recorder->file, argument->value, argument->bytes);
-    else
-        put_ref(recorder, argument->ref);
+    put_ref(recorder, argument->ref);
 }
 
 static void put_launch(service_recorder *recorder, const strata_future *request)
@@ -204,6 +229,21 @@ static void put_launch(service_recorder *recorder, const strata_future *request)
                         launch->block[0], launch->block[1], launch->block[2], launch->shared_bytes);
     for (size_t i = 0; i < launch->count; i++)
         put_argument(recorder, &launch->arguments[i]);
+}
+
+/* Its requests stand in the lines above. */
+static void put_make_graph(service_recorder *recorder, const strata_future *request)
+{
+    const strata_service_graph *graph = request->recorded_graph;
+    put_kind(recorder, request->kind);
+    recorder_file_print(&recorder->file, " %" PRIu64, graph->recorded);
+    put_name(&recorder->file, has_room_for(graph->name) ? graph->name : "-");
+}
+
+static void put_play_graph(service_recorder *recorder, const strata_future *request)
+{
+    put_kind(recorder, request->kind);
+    recorder_file_print(&recorder->file, " %" PRIu64, request->recorded_graph->recorded);
 }
 
 static void put_named(service_recorder *recorder, const strata_future *request)
@@ -286,6 +326,18 @@ static void put_request(service_recorder *recorder, strata_future *request)
     case SERVICE_BLAS:
         put_blas(recorder, request);
         break;
+    case SERVICE_COPY:
+        put_device_copy(recorder, request);
+        break;
+    case SERVICE_FILL:
+        put_fill(recorder, request);
+        break;
+    case SERVICE_MAKE_GRAPH:
+        put_make_graph(recorder, request);
+        break;
+    case SERVICE_PLAY_GRAPH:
+        put_play_graph(recorder, request);
+        break;
     case SERVICE_LAUNCH_GRAPH:
     case SERVICE_KINDS:
         put_kind(recorder, request->kind);
@@ -298,18 +350,36 @@ static bool has_failed(const service_recorder *recorder)
     return atomic_load_explicit(&recorder->file.failed, memory_order_relaxed);
 }
 
-void service_recorder_begin(service_recorder *recorder, strata_future *request)
+/* `into`: the number of the graph that it is recorded in; 0: none. */
+static void put_line(service_recorder *recorder, strata_future *request, uint64_t begun_at, uint64_t into)
 {
-    if (has_failed(recorder))
-        return;
     recorder_file_print(&recorder->file, "%" PRIu64 " %" PRIu64 " %s %s %" PRIu64,
-                        request->begun_at > recorder->start ? request->begun_at - recorder->start : 0, request->sender,
+                        begun_at > recorder->start ? begun_at - recorder->start : 0, request->sender,
                         service_recording_priorities[request->priority], service_recording_hints[request->hint],
                         request->timeout);
+    if (into)
+        recorder_file_print(&recorder->file, " %s %" PRIu64, service_recording_kinds[RECORDING_INTO], into);
     put_request(recorder, request);
     recorder_file_put(&recorder->file, '\n');
     if (!has_failed(recorder))
         atomic_fetch_add_explicit(&recorder->recorded, 1, memory_order_relaxed);
+}
+
+static void put_parts(service_recorder *recorder, const strata_future *request)
+{
+    strata_service_graph *graph = request->recorded_graph;
+    graph->recorded = ++recorder->graphs;
+    for (strata_future *part = graph->parts.first; part; part = part->next)
+        put_line(recorder, part, request->begun_at, graph->recorded);
+}
+
+void service_recorder_begin(service_recorder *recorder, strata_future *request)
+{
+    if (has_failed(recorder))
+        return;
+    if (request->kind == SERVICE_MAKE_GRAPH)
+        put_parts(recorder, request);
+    put_line(recorder, request, request->begun_at, 0);
 }
 
 void service_recorder_flush(service_recorder *recorder)

@@ -15,7 +15,12 @@ const char *const service_recording_kinds[RECORDING_KINDS] = {
     [SERVICE_RECORD_GRAPH] = "record_graph",
     [SERVICE_LAUNCH_GRAPH] = "launch_graph",
     [SERVICE_BLAS] = "blas",
+    [SERVICE_COPY] = "copy",
+    [SERVICE_FILL] = "fill",
+    [SERVICE_MAKE_GRAPH] = "make_graph",
+    [SERVICE_PLAY_GRAPH] = "play_graph",
     [RECORDING_UNKNOWN] = "unknown",
+    [RECORDING_INTO] = "into",
 };
 
 const char *const service_recording_priorities[] = {

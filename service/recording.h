@@ -15,7 +15,8 @@ enum {
     RECORDING_IMAGE_LIMIT = 32 << 20,  /* bytes of a module */
     RECORDING_FILE_LIMIT = 1024 << 20, /* bytes of a file that is read */
     RECORDING_UNKNOWN = SERVICE_KINDS, /* a request that exceeds the limits */
-    RECORDING_KINDS = SERVICE_KINDS + 1,
+    RECORDING_INTO,                    /* before the kind of a request that is recorded in a graph */
+    RECORDING_KINDS,
     RECORDING_ARGUMENT_KINDS = STRATA_ARGUMENT_READ_WRITE + 1,
     RECORDING_ROUTINES = STRATA_BLAS_NRM2 + 1,
     RECORDING_FIELDS = 12,

@@ -2,6 +2,7 @@
 #include "service/recording_line.h"
 
 #include "runtime/references.h"
+#include "service/graph.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -229,6 +230,44 @@ static bool read_copy(line_cursor *cursor, recorded_request *out)
     return out->refs[0].bytes > 0 || refuse(cursor, "reference", text, "one with elements");
 }
 
+static bool read_device_copy(line_cursor *cursor, recorded_request *out)
+{
+    span text;
+    if (!read_copy(cursor, out) || !take(cursor, "second reference", &text) ||
+        !add_ref(cursor, "second reference", text, out))
+        return false;
+    return out->refs[1].bytes == out->refs[0].bytes ||
+           refuse(cursor, "second reference", text, "one with as many bytes as the first");
+}
+
+/* value: and digits, of which `out` has room for 8 bytes. */
+static bool read_value(span text, unsigned char *out, uint32_t *bytes)
+{
+    *bytes = (uint32_t)(text.length / 2);
+    if (!is_hex(text) || (*bytes != 1 && *bytes != 2 && *bytes != 4 && *bytes != 8))
+        return false;
+    read_hex(text.at, *bytes, out);
+    return true;
+}
+
+static bool read_fill(line_cursor *cursor, recorded_request *out)
+{
+    static const char word[] = "value:";
+    const size_t skip = sizeof word - 1;
+    unsigned char bytes[8] = {0};
+    span text;
+    if (!read_copy(cursor, out) || !take(cursor, "value", &text))
+        return false;
+    const bool named = text.length > skip && memcmp(text.at, word, skip) == 0;
+    if (!named || !read_value((span){text.at + skip, text.length - skip}, bytes, &out->fill_width) ||
+        (out->fill_width != 1 && out->fill_width != 4))
+        return refuse(cursor, "value", text, "value: and 2 or 8 hexadecimal digits");
+    memcpy(&out->fill_value, bytes, sizeof out->fill_value);
+    if (out->fill_width == 1)
+        out->fill_value = bytes[0];
+    return true;
+}
+
 static bool read_load(line_cursor *cursor, recorded_request *out)
 {
     span image;
@@ -257,11 +296,8 @@ static bool read_argument(line_cursor *cursor, recorded_request *out)
     argument->kind = (strata_argument_kind)kind;
     if (argument->kind != STRATA_ARGUMENT_VALUE)
         return add_ref(cursor, "argument", rest, out);
-    argument->bytes = (uint32_t)(rest.length / 2);
-    if (!is_hex(rest) || (rest.length != 2 && rest.length != 4 && rest.length != 8 && rest.length != 16))
-        return refuse(cursor, "argument", text, "value: and 2, 4, 8 or 16 hexadecimal digits");
-    read_hex(rest.at, argument->bytes, argument->value);
-    return true;
+    return read_value(rest, argument->value, &argument->bytes) ||
+           refuse(cursor, "argument", text, "value: and 2, 4, 8 or 16 hexadecimal digits");
 }
 
 static bool read_launch(line_cursor *cursor, recorded_request *out)
@@ -373,7 +409,29 @@ static bool read_head(line_cursor *cursor, recorded_request *out)
         return false;
     out->priority = (strata_priority)priority;
     out->hint = (strata_service_hint)hint;
-    return take_word(cursor, "kind", service_recording_kinds, RECORDING_KINDS, &out->kind);
+    return true;
+}
+
+static bool take_kind(line_cursor *cursor, unsigned *kind)
+{
+    return take_word(cursor, "kind", service_recording_kinds, RECORDING_KINDS, kind);
+}
+
+/* Of a request that is recorded in a graph; cursor->problem is set if it cannot be one. */
+static bool take_recorded_kind(line_cursor *cursor, recorded_request *out)
+{
+    const span before = cursor->rest;
+    if (!take_number(cursor, "graph", UINT64_MAX, &out->into) || !take_kind(cursor, &out->kind))
+        return false;
+    const bool fits =
+        out->into && (out->kind == RECORDING_UNKNOWN ||
+                      (out->kind < SERVICE_KINDS && service_graph_takes((service_request_kind)out->kind)));
+    return fits || refuse(cursor, "what is recorded", before, "the number of a graph, and a request that it can have");
+}
+
+static bool read_kind_word(line_cursor *cursor, recorded_request *out)
+{
+    return take_kind(cursor, &out->kind) && (out->kind != RECORDING_INTO || take_recorded_kind(cursor, out));
 }
 
 static bool read_kind(line_cursor *cursor, recorded_request *out)
@@ -390,6 +448,14 @@ static bool read_kind(line_cursor *cursor, recorded_request *out)
         return read_launch(cursor, out);
     case SERVICE_BLAS:
         return read_blas(cursor, out);
+    case SERVICE_COPY:
+        return read_device_copy(cursor, out);
+    case SERVICE_FILL:
+        return read_fill(cursor, out);
+    case SERVICE_MAKE_GRAPH:
+        return take_number(cursor, "number", UINT64_MAX, &out->number) && take_name(cursor, "name", out->entry);
+    case SERVICE_PLAY_GRAPH:
+        return take_number(cursor, "graph", UINT64_MAX, &out->number);
     case SERVICE_RUN:
     case SERVICE_RECORD_GRAPH:
         return take_name(cursor, "name", out->entry);
@@ -413,7 +479,8 @@ bool recording_line_read(const char *line, size_t length, recorded_request *out,
 {
     line_cursor cursor = {.rest = {line, length}, .problem = problem};
     *out = (recorded_request){0};
-    if (!check_characters(line, length, problem) || !read_head(&cursor, out) || !read_kind(&cursor, out))
+    if (!check_characters(line, length, problem) || !read_head(&cursor, out) || !read_kind_word(&cursor, out) ||
+        !read_kind(&cursor, out))
         return false;
     return cursor.over || refuse(&cursor, "the end of the line", cursor.rest, "empty");
 }

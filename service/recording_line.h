@@ -16,12 +16,15 @@ typedef struct recorded_request {
     strata_priority priority;
     strata_service_hint hint;
     unsigned kind;     /* service_request_kind, or RECORDING_UNKNOWN */
-    uint64_t number;   /* allocate, load: what it gives; launch: the module, 0: unknown */
+    uint64_t into;     /* the graph that it is recorded in; 0: none */
+    uint64_t number;   /* allocate, load, make graph: what it gives; launch: the module, play graph: the graph, 0:
+                          unknown */
     recorded_ref made; /* allocate */
     bool raw;
     const char *image; /* load: two digits for each of `image_bytes` bytes, within the line */
     size_t image_bytes;
-    char entry[RECORDING_NAME_LIMIT + 1]; /* launch */
+    char entry[RECORDING_NAME_LIMIT + 1]; /* launch; make graph: its name */
+    uint32_t fill_value, fill_width;
     unsigned grid[3], block[3], shared_bytes;
     size_t argument_count;
     strata_argument arguments[STRATA_ARGUMENT_LIMIT]; /* without references: those are `refs`, in this order */

@@ -3,14 +3,15 @@
  *     lines --> prepare --> submit --> slots, oldest first --> settle
  *
  * The recording has the order in which requests began. Requests of one priority begin in the order of submission; one
- * that names memory of another priority's request waits until that is answered. */
+ * that names memory of another priority's request waits until that is answered. A graph counts as one that names all
+ * memory. */
 #include <strata/service_replay.h>
 
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
+#include "service/graph.h"
 #include "service/replay_file.h"
-#include "service/service.h"
 
 #include <math.h>
 #include <string.h>
@@ -34,6 +35,8 @@ typedef struct replay {
     strata_ref *views[STRATA_ARGUMENT_LIMIT]; /* what it names */
     uint64_t line, start;                     /* of it; CLOCK_MONOTONIC */
     uint64_t asked, settled;                  /* requests, in their order */
+    uint64_t last_asked[SERVICE_PRIORITIES];  /* of each priority: how many were asked up to its last one, */
+    uint64_t last_graph[SERVICE_PRIORITIES];  /* and to its last end or launch of a graph */
     replay_slot *slots;                       /* of those in between, at their number modulo options.in_flight */
 } replay;
 
@@ -102,9 +105,31 @@ static replay_module *module_of(const replay *self)
     return request->kind == SERVICE_LAUNCH && request->number ? &self->file.modules[request->number - 1] : NULL;
 }
 
+static bool is_of_graph(const recorded_request *request)
+{
+    return request->kind == SERVICE_MAKE_GRAPH || request->kind == SERVICE_PLAY_GRAPH;
+}
+
+/* NULL: the request makes, plays or has no known one. */
+static replay_graph *graph_of(const replay *self)
+{
+    const recorded_request *request = &self->request;
+    const uint64_t number = is_of_graph(request) ? request->number : request->into;
+    return number ? &self->file.graphs[number - 1] : NULL;
+}
+
+static void wait_for_graphs(replay *self)
+{
+    const bool all = is_of_graph(&self->request);
+    for (size_t i = 0; i < SERVICE_PRIORITIES; i++)
+        if (i != self->request.priority && !self->request.into)
+            settle_first(self, all ? self->last_asked[i] : self->last_graph[i]);
+}
+
 static void wait_for_named(replay *self)
 {
     const replay_module *module = module_of(self);
+    wait_for_graphs(self);
     if (module)
         settle_first(self, module->made_by);
     for (size_t i = 0; i < self->request.ref_count; i++) {
@@ -123,8 +148,13 @@ static bool can_be_asked(const replay *self)
     const replay_module *module = module_of(self);
     bool can = request->kind != SERVICE_RUN && request->kind != SERVICE_RECORD_GRAPH &&
                request->kind != SERVICE_LAUNCH_GRAPH && request->kind != RECORDING_UNKNOWN;
+    const replay_graph *graph = graph_of(self);
     if (request->kind == SERVICE_LAUNCH)
         can = module && module->number;
+    if (is_of_graph(request))
+        can = graph && graph->handle;
+    if (request->into)
+        can = can && !graph->incomplete;
     for (size_t i = 0; i < request->ref_count && can; i++) {
         const replay_allocation *allocation = allocation_of(self, &request->refs[i]);
         can = allocation && allocation->ref;
@@ -171,6 +201,12 @@ static strata_status submit_copy(replay *self, const strata_send_options *send, 
                : strata_service_copy_from_host(self->service, slot->buffer, ref, send, &slot->future);
 }
 
+/* What is recorded in a graph has no future. */
+static strata_future **future_of(const strata_send_options *send, replay_slot *slot)
+{
+    return send->graph ? NULL : &slot->future;
+}
+
 static strata_status submit_load(replay *self, const strata_send_options *send, replay_slot *slot)
 {
     const recorded_request *request = &self->request;
@@ -197,7 +233,7 @@ static strata_status submit_launch(replay *self, const strata_send_options *send
     for (size_t i = 0; i < request->argument_count; i++)
         if (request->arguments[i].kind != STRATA_ARGUMENT_VALUE)
             request->arguments[i].ref = self->views[next++];
-    return strata_service_launch(self->service, &kernel, send, &slot->future);
+    return strata_service_launch(self->service, &kernel, send, future_of(send, slot));
 }
 
 static strata_status submit_blas(replay *self, const strata_send_options *send, replay_slot *slot)
@@ -208,14 +244,17 @@ static strata_status submit_blas(replay *self, const strata_send_options *send, 
     for (size_t i = 0; i < routine->count; i++)
         if (routine->fields[i].kind == RECORDING_OPERAND)
             ((strata_blas_operand *)((char *)call + routine->fields[i].at))->ref = self->views[next++];
-    return strata_service_blas(self->service, call, send, &slot->future);
+    return strata_service_blas(self->service, call, send, future_of(send, slot));
 }
 
 static strata_status submit(replay *self, replay_slot *slot)
 {
     const recorded_request *request = &self->request;
-    const strata_send_options send = {
-        .priority = request->priority, .hint = request->hint, .sender = request->sender, .timeout = request->timeout};
+    const strata_send_options send = {.priority = request->priority,
+                                      .hint = request->hint,
+                                      .sender = request->sender,
+                                      .timeout = request->into ? 0 : request->timeout,
+                                      .graph = request->into ? graph_of(self)->handle : NULL};
     switch (slot->kind) {
     case SERVICE_ALLOCATE:
         return (request->raw ? strata_service_allocate_raw : strata_service_allocate)(
@@ -227,6 +266,15 @@ static strata_status submit(replay *self, replay_slot *slot)
         return submit_load(self, &send, slot);
     case SERVICE_LAUNCH:
         return submit_launch(self, &send, slot);
+    case SERVICE_COPY:
+        return strata_service_copy(self->service, self->views[0], self->views[1], &send, future_of(&send, slot));
+    case SERVICE_FILL:
+        return strata_service_fill(self->service, self->views[0], request->fill_value, request->fill_width, &send,
+                                   future_of(&send, slot));
+    case SERVICE_MAKE_GRAPH:
+        return strata_service_graph_end(graph_of(self)->handle, &send, &slot->future);
+    case SERVICE_PLAY_GRAPH:
+        return strata_service_graph_launch(graph_of(self)->handle, &send, &slot->future);
     default:
         return submit_blas(self, &send, slot);
     }
@@ -253,6 +301,9 @@ static void remember(replay *self, const replay_slot *slot)
         self->file.allocations[slot->number - 1].made_by = self->asked;
     if (slot->kind == SERVICE_LOAD)
         self->file.modules[slot->number - 1].made_by = self->asked;
+    self->last_asked[self->request.priority] = self->asked;
+    if (is_of_graph(&self->request))
+        self->last_graph[self->request.priority] = self->asked;
     for (size_t i = 0; i < self->request.ref_count; i++) {
         replay_allocation *allocation = allocation_of(self, &self->request.refs[i]);
         allocation->named_by = self->asked;
@@ -277,6 +328,41 @@ static void ask(replay *self)
     }
     count_failure(self, slot.line, strata_error_in_force(), status);
     strata_host_buffer_release(slot.buffer);
+}
+
+/* ---- graphs ---- */
+
+/* It cannot be made without a request that failed or was left out. */
+static void give_graph_up(replay_graph *graph)
+{
+    strata_service_graph_release(graph->handle);
+    graph->handle = NULL;
+    graph->incomplete = true;
+}
+
+static void record(replay *self)
+{
+    replay_slot slot = {.kind = (service_request_kind)self->request.kind};
+    replay_graph *graph = graph_of(self);
+    strata_status status = STRATA_SUCCESS;
+    self->result->requests++;
+    if (!graph->handle)
+        status = strata_service_graph_begin(self->service, NULL, &graph->handle);
+    if (status == STRATA_SUCCESS)
+        status = make_views(self);
+    if (status == STRATA_SUCCESS)
+        status = submit(self, &slot);
+    if (status == STRATA_SUCCESS)
+        return;
+    count_failure(self, self->line, strata_error_in_force(), status);
+    give_graph_up(graph);
+}
+
+static void leave_out(replay *self)
+{
+    self->result->skipped++;
+    if (self->request.into)
+        give_graph_up(graph_of(self));
 }
 
 /* ---- the recording ---- */
@@ -309,15 +395,19 @@ static void ask_lines(replay *self)
         recording_line_read(line, length, &self->request, &problem); /* was checked */
         wait_for_time(self);
         wait_for_named(self);
-        if (can_be_asked(self))
-            ask(self);
+        if (!can_be_asked(self))
+            leave_out(self);
+        else if (self->request.into)
+            record(self);
         else
-            self->result->skipped++;
+            ask(self);
         let_go_of_named(self);
     }
     settle_first(self, self->asked);
     for (uint64_t i = 0; i < self->file.allocation_count; i++)
         strata_ref_release(self->file.allocations[i].ref);
+    for (uint64_t i = 0; i <= self->file.graph_count; i++)
+        strata_service_graph_release(self->file.graphs[i].handle);
 }
 
 static strata_status run(replay *self, const char *path)

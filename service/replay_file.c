@@ -115,6 +115,21 @@ static bool check_ref(replay_file *file, const recorded_ref *ref, uint64_t line,
     return false;
 }
 
+/* A graph's requests stand before its end, and those of no other one in between. */
+static bool check_graph(replay_file *file, const recorded_request *request, recording_problem *problem)
+{
+    if (request->into && !check_next(problem, "a graph that is recorded", request->into, file->graph_count))
+        return false;
+    if (request->kind == SERVICE_PLAY_GRAPH && request->number > file->graph_count)
+        return refuse_number(problem, "graph", request->number, file->graph_count);
+    if (request->kind != SERVICE_MAKE_GRAPH)
+        return true;
+    if (!check_next(problem, "a graph", request->number, file->graph_count))
+        return false;
+    file->graph_count++;
+    return true;
+}
+
 static bool check_request(replay_file *file, const recorded_request *request, uint64_t line, recording_problem *problem)
 {
     if (request->kind == SERVICE_ALLOCATE) {
@@ -129,6 +144,8 @@ static bool check_request(replay_file *file, const recorded_request *request, ui
     }
     if (request->kind == SERVICE_LAUNCH && request->number > file->module_count)
         return refuse_number(problem, "module", request->number, file->module_count);
+    if (!check_graph(file, request, problem))
+        return false;
     bool fine = true;
     for (size_t i = 0; i < request->ref_count && fine; i++)
         fine = check_ref(file, &request->refs[i], line, problem);
@@ -164,12 +181,13 @@ static strata_status check_lines(replay_file *file, const char *path, recorded_r
     return STRATA_SUCCESS;
 }
 
-/* Each line makes one allocation, or one module, at most. */
+/* Each line makes one allocation, module or graph at most. */
 static strata_status make_room(replay_file *file)
 {
     file->allocations = strata_host_zalloc((file->lines + 1) * sizeof *file->allocations);
     file->modules = strata_host_zalloc((file->lines + 1) * sizeof *file->modules);
-    return file->allocations && file->modules ? STRATA_SUCCESS : strata_fail_host_memory("a recording");
+    file->graphs = strata_host_zalloc((file->lines + 1) * sizeof *file->graphs);
+    return file->allocations && file->modules && file->graphs ? STRATA_SUCCESS : strata_fail_host_memory("a recording");
 }
 
 strata_status replay_file_open(replay_file *file, const char *path)
@@ -196,5 +214,6 @@ void replay_file_close(replay_file *file)
     strata_host_free(file->text);
     strata_host_free(file->allocations);
     strata_host_free(file->modules);
+    strata_host_free(file->graphs);
     *file = (replay_file){0};
 }

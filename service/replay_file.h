@@ -18,14 +18,20 @@ typedef struct replay_module {
     uint64_t number, made_by; /* the replay's; zero at first */
 } replay_module;
 
+typedef struct replay_graph {
+    struct strata_service_graph *handle; /* the replay's, as is the rest; zero at first */
+    bool incomplete;                     /* one of its requests could not be asked */
+} replay_graph;
+
 typedef struct replay_file {
     char *text;
     size_t bytes;   /* of whole lines */
     bool truncated; /* an incomplete one follows */
     uint64_t lines;
-    uint64_t allocation_count, module_count;
-    replay_allocation *allocations; /* number 1 first, as are modules */
+    uint64_t allocation_count, module_count, graph_count;
+    replay_allocation *allocations; /* number 1 first, as are modules and graphs */
     replay_module *modules;
+    replay_graph *graphs; /* those that only have requests included, which are one at most */
 } replay_file;
 
 /* Errors: IO, SYNTAX (the message names the line), OUT_OF_HOST_MEMORY; then nothing is held. */

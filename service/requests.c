@@ -3,7 +3,7 @@
 #include "core/base/host_memory.h"
 #include "core/base/options.h"
 #include "runtime/device_state.h"
-#include "service/service.h"
+#include "service/graph.h"
 
 /* ---- making ---- */
 
@@ -41,6 +41,25 @@ static strata_status read_options(const strata_send_options *given, strata_send_
     return STRATA_SUCCESS;
 }
 
+/* A request that is recorded is not sent. */
+static strata_status check_recording(const strata_service *service, service_request_kind kind,
+                                     const strata_send_options *send, const char *call)
+{
+    const strata_service_graph *graph = send->graph;
+    if (!graph)
+        return STRATA_SUCCESS;
+    if (graph->service != service)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: graph \"%s\" is another service's", call, graph->name);
+    if (!service_graph_takes(kind))
+        return strata_fail(STRATA_ERROR_UNSUPPORTED,
+                           "%s: such a request cannot be recorded; send it before or after the graph's launch", call);
+    return send->timeout || send->callback
+               ? strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "%s: a recorded request has neither a time limit nor a callback; set those of the launch",
+                             call)
+               : STRATA_SUCCESS;
+}
+
 static uint64_t this_thread(void)
 {
     const strata_thread *thread = strata_thread_self();
@@ -56,12 +75,15 @@ strata_status service_request_make(strata_service *service, service_request_kind
         status = service_check_open(service);
     if (status == STRATA_SUCCESS)
         status = read_options(given, &send);
+    if (status == STRATA_SUCCESS)
+        status = check_recording(service, kind, &send, call);
     if (status != STRATA_SUCCESS)
         return status;
     strata_future *request = service_future_make(service, kind);
     if (!request)
         return strata_fail_host_memory("a request");
     request->forks = service->forks;
+    request->into = send.graph;
     request->priority = send.priority;
     request->hint = send.hint;
     request->sender = send.sender ? send.sender : this_thread();
@@ -82,7 +104,10 @@ strata_status service_request_make(strata_service *service, service_request_kind
 /* What the request held, and what its work gave and no answer took. */
 static void let_go(strata_future *request)
 {
+    if (request->recorded_graph)
+        service_graph_unhold(request->recorded_graph);
     strata_ref_release(request->ref);
+    strata_ref_release(request->to);
     strata_host_buffer_release(request->buffer);
     service_answer_release(&request->result);
     for (size_t i = 0; i < request->launch.count; i++)
@@ -93,6 +118,7 @@ static void let_go(strata_future *request)
     strata_host_free(request->failed);
     strata_host_free(request->name);
     strata_host_free(request->image);
+    request->recorded_graph = NULL;
     request->ref = NULL;
     request->buffer = NULL;
 }
@@ -121,6 +147,8 @@ void service_request_finish(strata_future *request)
         atomic_fetch_sub_explicit(&service->in_flight, 1, memory_order_relaxed);
     if (request->deadline)
         service_timer_remove(&service->timer, request);
+    if (request->kind == SERVICE_MAKE_GRAPH)
+        service_graph_drop_recording(request->recorded_graph);
     let_go(request);
     service_mailbox_unreserve(&service->mailbox);
     service_future_unhold(request);
@@ -244,6 +272,8 @@ strata_status strata_future_cancel(strata_future *future)
 strata_status service_request_submit(strata_future *request, strata_future **out)
 {
     strata_service *service = request->service;
+    if (request->into)
+        return service_graph_add(request->into, request, out != NULL);
     if (out)
         service_future_hold(request);
     strata_status status = service_mailbox_reserve(&service->mailbox);

@@ -101,13 +101,13 @@ typedef struct service_backend {
     strata_status (*open)(strata_service *service);
     /* Begins a request that is not answered: it is finished at once, or later by `poll`. */
     void (*begin)(strata_service *service, strata_future *request);
-    /* Finishes what is complete. */
+    /* Finishes what is complete. Also called without a context, or before the first. */
     void (*poll)(strata_service *service);
-    /* How long the thread may sleep before the next poll, if nothing is put meanwhile. */
+    /* How long the thread may sleep before the next poll, if nothing is put meanwhile. Called as `poll`. */
     uint64_t (*patience)(const strata_service *service);
     /* A descriptor to wake for; -1: none. */
     int (*descriptor)(const strata_service *service);
-    /* The context is lost: all requests that have begun are answered, and finished. */
+    /* The context is lost: all requests that have begun are answered, and finished, or are finished by `poll`. */
     void (*lose)(strata_service *service, const strata_error *why);
     /* Whether a context can be made after such a failure. Any thread. */
     bool (*survives)(const strata_error *error);

@@ -127,6 +127,7 @@ static void go_on(strata_service *service, bool shuts_down, uint64_t *later)
         if (!shuts_down && service_clock() >= *later)
             service_try_open(service, later);
         drop_answered(service);
+        service->backend->poll(service);
         break;
     case SERVICE_RUNNING:
         begin_some(service);
@@ -136,6 +137,7 @@ static void go_on(strata_service *service, bool shuts_down, uint64_t *later)
         break;
     case SERVICE_STOPPED:
         refuse_queued(service, &service->stopped);
+        service->backend->poll(service);
         break;
     }
 }
@@ -148,8 +150,7 @@ static void sleep_a_while(strata_service *service, bool shuts_down, uint64_t lat
         return;
     if (phase == SERVICE_OPENING && !shuts_down)
         time = until(later);
-    if (phase == SERVICE_RUNNING)
-        time = service->backend->patience(service);
+    time = least(time, service->backend->patience(service));
     if (shuts_down && !service->gave_up)
         time = least(time, until(atomic_load_explicit(&service->deadline, memory_order_acquire)));
     if (time && service->recorder)

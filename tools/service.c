@@ -14,12 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTION_DRIVER = 256, OPTION_DEVICE, OPTION_STACK, OPTION_SPEED, OPTION_STOP, OPTION_JSON };
+enum { OPTION_DRIVER = 256, OPTION_DEVICE, OPTION_FORM, OPTION_STACK, OPTION_SPEED, OPTION_STOP, OPTION_JSON };
 
 typedef struct settings {
     const char *program, *driver, *stack, *path;
     unsigned words; /* of the arguments, so far */
     int device;
+    strata_service_form form;
     strata_service_replay_options replay;
     bool json;
 } settings;
@@ -37,6 +38,12 @@ static bool read_device(const char *text, int *device)
     const long value = strtol(text, &end, 10);
     *device = (int)value;
     return end != text && !*end && value >= 0 && value < 1024;
+}
+
+static bool read_form(const char *text, strata_service_form *form)
+{
+    *form = strcmp(text, "isolated") == 0 ? STRATA_SERVICE_ISOLATED : STRATA_SERVICE_IN_PROCESS;
+    return *form == STRATA_SERVICE_ISOLATED || strcmp(text, "process") == 0;
 }
 
 static void take_argument(struct argp_state *state, settings *to, const char *text)
@@ -60,6 +67,10 @@ static error_t parse(int key, char *text, struct argp_state *state)
     case OPTION_DEVICE:
         if (!read_device(text, &to->device))
             argp_error(state, "--device: invalid device \"%s\"; expected an ordinal such as 0", text);
+        return 0;
+    case OPTION_FORM:
+        if (!read_form(text, &to->form))
+            argp_error(state, "--form: invalid form \"%s\"; expected process or isolated", text);
         return 0;
     case OPTION_STACK:
         to->stack = text;
@@ -128,6 +139,8 @@ static const struct argp_option options[] = {
     {"driver", OPTION_DRIVER, "DRIVER", 0,
      "auto, cuda, sim, or the path of a driver's library; default: STRATA_DRIVER, else auto", 0},
     {"device", OPTION_DEVICE, "N", 0, "The device, an ordinal; default: 0", 0},
+    {"form", OPTION_FORM, "FORM", 0,
+     "Where the service has its device: process (this one), or isolated (a worker process); default: process", 0},
     {"stack", OPTION_STACK, "TEXT", 0,
      "The stack of the service's runtime; default: STRATA_STACK, else the default stack", 0},
     {"speed", OPTION_SPEED, "X", 0,
@@ -139,13 +152,15 @@ static const struct argp_option options[] = {
 
 static const char documentation[] =
     "Makes a device service and asks it what the recording FILE has: strata_service_options.record made it.\vBytes of "
-    "buffers are not recorded: copies from the host bring zeros. Functions of the program and graphs are skipped.\n\n"
+    "buffers are not recorded: copies from the host bring zeros. Functions of the program and graphs of them are "
+    "skipped; graphs of requests are not. A recording of one form can be asked in the other.\n\n"
     "Exit status: 0 if every request succeeded, 1 if one failed or the output could not be written, 2 if the file, the "
     "usage or the driver is bad.";
 
 static const struct argp usage = {options, parse, "replay FILE", documentation, command_common, NULL, NULL};
 
-static const command_values values[] = {{"driver", COMMAND_DRIVERS, true}, {"", "replay", true}, {0}};
+static const command_values values[] = {
+    {"driver", COMMAND_DRIVERS, true}, {"form", "process isolated", false}, {"", "replay", true}, {0}};
 
 static bool was_asked(const strata_service_replay_result *result)
 {
@@ -155,7 +170,8 @@ static bool was_asked(const strata_service_replay_result *result)
 /* The reason is on stderr, unless it is a request's failure, which the report has. */
 static strata_status ask(const settings *from, strata_service_replay_result *result, uint64_t *nanoseconds)
 {
-    const strata_service_options service_options = {.device = from->device, .stack_text = from->stack};
+    const strata_service_options service_options = {
+        .device = from->device, .form = from->form, .stack_text = from->stack};
     strata_service *service;
     strata_status status = strata_service_create(&service_options, &service);
     if (status == STRATA_SUCCESS)
@@ -170,13 +186,25 @@ static strata_status ask(const settings *from, strata_service_replay_result *res
     return status;
 }
 
+/* An isolated service's worker opens the driver, by the environment; this process opens none. */
+static bool choose_driver(const settings *from)
+{
+    strata_driver_info driver;
+    if (from->form == STRATA_SERVICE_IN_PROCESS)
+        return command_open_driver(from->program, from->driver, &driver);
+    const bool given = from->driver != NULL;
+    if (setenv("STRATA_DRIVER", given ? from->driver : "auto", given) == 0)
+        return true;
+    fprintf(stderr, "%s: out of host memory\n", from->program);
+    return false;
+}
+
 static int run(int argc, char **argv)
 {
     settings from = {.program = argv[0]};
-    strata_driver_info driver;
     strata_service_replay_result result = {0};
     uint64_t nanoseconds;
-    if (!command_parse(&usage, argc, argv, 0, &from) || !command_open_driver(from.program, from.driver, &driver))
+    if (!command_parse(&usage, argc, argv, 0, &from) || !choose_driver(&from))
         return COMMAND_USAGE;
     const strata_status status = ask(&from, &result, &nanoseconds);
     if (status != STRATA_SUCCESS && !was_asked(&result))

@@ -157,6 +157,7 @@ typedef struct strata_send_options {
     uint64_t timeout;                /* nanoseconds until it answers TIMEOUT; a late result is dropped. 0: none */
     strata_future_callback callback; /* as strata_future_on_answer, without a moment between */
     void *data;
+    struct strata_service_graph *graph; /* NULL; else the request is recorded into it, and not done: service_graph.h */
 } strata_send_options;
 
 /* Every request: returns SUCCESS and *out (NULL: the answer is dropped), which is then answered, or an error at once:
@@ -178,6 +179,16 @@ STRATA_API strata_status strata_service_copy_to_host(strata_service *service, st
 STRATA_API strata_status strata_service_copy_from_host(strata_service *service, strata_host_buffer *from,
                                                        strata_ref *to, const strata_send_options *send,
                                                        strata_future **out);
+
+/* Copies the whole of a reference to another one of as many bytes, on the device. Errors besides: INVALID_VALUE (they
+ * overlap, or have no bytes). */
+STRATA_API strata_status strata_service_copy(strata_service *service, strata_ref *from, strata_ref *to,
+                                             const strata_send_options *send, strata_future **out);
+
+/* Fills the whole of a reference with a value of `width` bytes, 1 or 4, of which its bytes are a multiple and to which
+ * it is aligned: what a device fills with. Errors besides: INVALID_VALUE (they are not, or there are none). */
+STRATA_API strata_status strata_service_fill(strata_service *service, strata_ref *ref, uint32_t value, uint32_t width,
+                                             const strata_send_options *send, strata_future **out);
 
 /* A buffer that the service's device copies from and to at full speed: page-locked; isolated, memory that the worker
  * shares. It outlives the service; after a reset of the context it is plain memory. Errors: INVALID_VALUE, NOT_READY
@@ -243,7 +254,8 @@ STRATA_API strata_status strata_service_launch(strata_service *service, const st
 
 /* ---- graphs ---- */
 
-/* Captures what the function submits to its stream: as strata_service_run. Answer: graph. In process. */
+/* Captures what the function submits to its stream: as strata_service_run. Answer: graph. In process; a graph of
+ * requests works in both forms (service_graph.h). */
 STRATA_API strata_status strata_service_record_graph(strata_service *service, const strata_service_operation *operation,
                                                      const strata_send_options *send, strata_future **out);
 

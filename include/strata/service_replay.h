@@ -21,9 +21,10 @@ typedef struct strata_service_replay_options {
 } strata_service_replay_options;
 
 typedef struct strata_service_replay_result {
-    uint64_t requests;     /* that were asked */
+    uint64_t requests;     /* that were asked, or recorded in a graph */
     uint64_t failed;       /* of them */
-    uint64_t skipped;      /* not asked: functions, graphs, and what names memory or a module that is not there */
+    uint64_t skipped;      /* not asked: functions, their graphs, and what names memory, a module or a graph that is not
+                              there */
     uint64_t bytes_copied; /* by copies that succeeded, both ways */
     bool truncated;        /* the last line is incomplete, and was left out */
     uint64_t failed_line;  /* of the file, from 1, of the first failure; 0: none */

@@ -47,6 +47,7 @@
 #include <strata/scalar.h>
 #include <strata/service.h>
 #include <strata/service_blas.h>
+#include <strata/service_graph.h>
 #include <strata/service_replay.h>
 #include <strata/stack.h>
 #include <strata/statistics.h>

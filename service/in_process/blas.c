@@ -49,18 +49,25 @@ static strata_status compute(strata_blas *blas, const strata_service_blas_call *
 }
 
 /* Without a list of libraries, cuBLAS is opened for the first request: that takes a tenth of a second, and memory. */
-strata_status service_compute(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+strata_status service_find_blas(strata_service *service, strata_blas **out)
 {
-    *waits = false;
     if (!service->libraries && !service->options.libraries) {
         const strata_status status = service_libraries_open(service, "blas");
         if (status != STRATA_SUCCESS)
             return status;
     }
-    strata_blas *blas = service->libraries ? strata_libraries_blas(service->libraries) : NULL;
-    if (!blas)
-        return strata_fail(STRATA_ERROR_UNSUPPORTED, "the service's options do not list the library \"blas\"");
-    const strata_status status = compute(blas, request->blas, lane->stream);
+    *out = service->libraries ? strata_libraries_blas(service->libraries) : NULL;
+    return *out ? STRATA_SUCCESS
+                : strata_fail(STRATA_ERROR_UNSUPPORTED, "the service's options do not list the library \"blas\"");
+}
+
+strata_status service_compute(strata_service *service, service_lane *lane, strata_future *request, bool *waits)
+{
+    strata_blas *blas;
+    *waits = false;
+    strata_status status = service_find_blas(service, &blas);
+    if (status == STRATA_SUCCESS)
+        status = compute(blas, request->blas, lane->stream);
     *waits = status == STRATA_SUCCESS;
     return status;
 }

@@ -211,7 +211,7 @@ void service_poll_lanes(strata_service *service)
 {
     service_context *context = service->context;
     uint32_t active = 0;
-    for (size_t i = 0; i < SERVICE_LANES && context->begun; i++)
+    for (size_t i = 0; i < SERVICE_LANES && context && context->begun; i++)
         for (size_t j = 0; j < service->options.stream_count; j++) {
             service_lane *lane = &context->lanes[i][j];
             if (lane->begun.first && service_poll_lane(service, lane))

@@ -106,6 +106,12 @@ strata_status service_end_recorder(strata_launch *recorder, strata_status status
 strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_compute(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+strata_status service_make_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+strata_status service_play_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+
+/* cuBLAS of the service, which is opened for the first request that needs it. Errors: of opening it; UNSUPPORTED (it
+ * is not among the service's libraries). */
+strata_status service_find_blas(strata_service *service, strata_blas **out);
 
 /* Opens what the names list; nothing is open. The second also if nothing is. */
 strata_status service_libraries_open(strata_service *service, const char *names);

@@ -1,5 +1,6 @@
 /* NVTX ranges around what requests submit, named for their operations, in the domain "strata". NVTX loads the tool that
  * the environment names with the first call; without a tool a call costs a few nanoseconds. */
+#include "service/graph.h"
 #include "service/in_process/in_process.h"
 
 #ifdef STRATA_HAVE_NVTX
@@ -30,8 +31,14 @@ static const char *name_of(const strata_future *request)
         [SERVICE_LOAD] = "load",
         [SERVICE_LAUNCH_GRAPH] = "launch graph",
         [SERVICE_BLAS] = "blas",
+        [SERVICE_COPY] = "copy",
+        [SERVICE_FILL] = "fill",
+        [SERVICE_MAKE_GRAPH] = "make graph",
+        [SERVICE_PLAY_GRAPH] = "play graph",
     };
-    const char *own = request->name ? request->name : request->launch.entry;
+    const char *own = request->name             ? request->name
+                      : request->recorded_graph ? request->recorded_graph->name
+                                                : request->launch.entry;
     return own ? own : names[request->kind];
 }
 

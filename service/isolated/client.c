@@ -24,7 +24,7 @@ static const uint64_t millisecond = 1000000;
 enum {
     OUT_BOUND = 1 << 20,
     DEATH_WAIT = 40, /* ms, at most twice: for the end of a lost worker, before its requests are answered: a copy that
-                        it had begun has ended, too, then */
+                        it had begun has ended, too, then; else its buffer is not given back yet */
     START_SILENCE = 10000, /* ms, at least: until the worker's program runs, and says something */
     END_WAIT = 5000,       /* ms: for the orderly end of a worker */
     LOOK_AGAIN = 100,      /* ms: between looks for requests beyond poll_limit */
@@ -34,19 +34,21 @@ enum {
 
 /* ---- the end of a worker ---- */
 
-static void collect_ended(service_client *client, uint64_t nanoseconds)
-{
-    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
-        if (client->ended[i].id && isolated_process_wait(&client->ended[i], nanoseconds))
-            isolated_process_close(&client->ended[i]);
-}
-
 static bool has_ended(const service_client *client)
 {
     bool has = false;
     for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
         has = has || client->ended[i].id;
     return has;
+}
+
+static void collect_ended(service_client *client, uint64_t nanoseconds)
+{
+    for (size_t i = 0; i < sizeof client->ended / sizeof client->ended[0]; i++)
+        if (client->ended[i].id && isolated_process_wait(&client->ended[i], nanoseconds))
+            isolated_process_close(&client->ended[i]);
+    if (!has_ended(client))
+        isolated_finish_late(client);
 }
 
 /* It is killed, and collected later; if many are not yet, the first of them is waited for. */
@@ -61,14 +63,15 @@ static void leave(service_client *client)
     client->process = (isolated_process){.handle = -1};
 }
 
-/* The worker's memory is gone, or will be: it has been killed. */
-static void drop_worker(strata_service *service, uint64_t wait)
+/* The worker's memory is gone, or will be: it has been killed. Returns whether it is over. */
+static bool drop_worker(strata_service *service, uint64_t wait)
 {
     service_client *client = service->client;
     isolated_process_kill(&client->process);
     isolated_descriptor_close(client->socket);
     client->socket = -1;
-    if (isolated_process_wait(&client->process, wait))
+    const bool over = isolated_process_wait(&client->process, wait);
+    if (over)
         isolated_process_close(&client->process);
     else
         leave(client);
@@ -85,6 +88,7 @@ static void drop_worker(strata_service *service, uint64_t wait)
     }
     atomic_store_explicit(&service->worker_process, 0, memory_order_relaxed);
     atomic_store_explicit(&service->active_streams, 0, memory_order_relaxed);
+    return over;
 }
 
 /* ---- the start of a worker ---- */
@@ -328,7 +332,6 @@ static void look_after(strata_service *service)
     if (now - client->looked_at >= LOOK_AGAIN * millisecond) {
         client->looked_at = now;
         expire_late(service);
-        collect_ended(client, 0);
     }
     if (atomic_exchange_explicit(&client->facts_wanted, false, memory_order_relaxed))
         ask_for_facts(client, now);
@@ -342,7 +345,9 @@ static void look_after(strata_service *service)
 static void poll_isolated(strata_service *service)
 {
     service_client *client = service->client;
-    if (client->socket < 0 || service->lost)
+    if (client && has_ended(client))
+        collect_ended(client, 0);
+    if (!client || client->socket < 0 || service->lost)
         return;
     isolated_send(service);
     const bool goes_on = isolated_receive(service);
@@ -367,8 +372,8 @@ static uint64_t least(uint64_t a, uint64_t b)
 static uint64_t patience(const strata_service *service)
 {
     const service_client *client = service->client;
-    uint64_t time = has_ended(client) ? COLLECT_AGAIN * millisecond : UINT64_MAX;
-    if (client->socket < 0)
+    uint64_t time = client && has_ended(client) ? COLLECT_AGAIN * millisecond : UINT64_MAX;
+    if (!client || client->socket < 0)
         return time;
     if (client->short_count)
         return 0;
@@ -388,8 +393,8 @@ static int descriptor(const strata_service *service)
 
 static void lose(strata_service *service, const strata_error *why)
 {
-    drop_worker(service, DEATH_WAIT * millisecond);
-    isolated_fail_all(service, why);
+    const bool over = drop_worker(service, DEATH_WAIT * millisecond);
+    isolated_fail_all(service, why, over);
     isolated_staging_close(&service->client->staging);
 }
 
@@ -402,8 +407,10 @@ static bool survives(const strata_error *error)
 /* The worker goes at once: what it had begun ends with it. */
 static void give_up(strata_service *service, const strata_error *why)
 {
-    if (service->client)
-        lose(service, why);
+    if (!service->client)
+        return;
+    lose(service, why);
+    collect_ended(service->client, END_WAIT * millisecond); /* the end of the service would wait for it */
 }
 
 /* The worker ends by itself when its socket does, once its layers have written what they write at their end. */

@@ -17,7 +17,7 @@
 
 /* ---- what outlives the service ---- */
 
-/* Memory of a worker that has lost its last reference. */
+/* Memory, or a graph, of a worker. It is the worker's until it is released. */
 typedef struct isolated_remote {
     struct isolated_remote *next;
     struct isolated_link *link; /* held; these are constant */
@@ -52,6 +52,10 @@ void isolated_link_change_worker(isolated_link *link, uint64_t worker, bool ends
 void isolated_link_take(isolated_link *link, isolated_remote **released, isolated_buffer **ended);
 void isolated_remote_free(isolated_remote *remote);
 void isolated_buffer_free(isolated_buffer *buffer);
+
+/* What the worker has by that number, and its end, on any thread. NULL without host memory. */
+isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker);
+void isolated_remote_release(isolated_remote *remote);
 
 /* A reference to the memory of that number. Errors: OUT_OF_HOST_MEMORY. */
 strata_status isolated_remote_make(strata_service *service, isolated_link *link, strata_future *request,
@@ -126,8 +130,10 @@ typedef struct service_client {
     wire_in in;
     isolated_remote *released; /* that the link had, and the worker is not told of yet; as is the next */
     isolated_buffer *unshared;
-    service_list waiting; /* requests that have begun, and are not all sent */
-    size_t sent;          /* bytes of the first of them that were */
+    service_list waiting;   /* requests that have begun, and are not all sent */
+    size_t sent;            /* bytes of the first of them that were */
+    service_list under_way; /* requests that are all sent, in that order: what is lost is answered in it */
+    service_list late;      /* answered; a killed worker that is not over may still write to their host buffers */
     isolated_operations operations;
     isolated_staging staging;
     uint64_t buffers[BUFFER_WORDS]; /* numbers of shared buffers that are in use: a bit each; 0 is the staging area's */
@@ -146,17 +152,59 @@ typedef struct service_client {
     _Atomic bool facts_wanted;
 } service_client;
 
+/* ---- frames ---- */
+
+typedef struct isolated_frame {
+    wire_kind kind;
+    union {
+        wire_allocate allocate;
+        struct {
+            wire_launch head;
+            wire_argument arguments[STRATA_ARGUMENT_LIMIT];
+        } launch;
+        wire_blas blas;
+        wire_device_copy copy;
+        wire_device_fill fill;
+        wire_play play;
+    } payload;
+    size_t bytes;     /* of the payload */
+    const char *text; /* behind the payload: the request's */
+    size_t text_bytes;
+} isolated_frame;
+
+wire_send isolated_send_of(const strata_future *request);
+
+/* The program's number of a module: which worker's, and the worker's number of it, of which the lower half counts. */
+static inline uint64_t isolated_module_number(uint64_t worker, uint64_t number)
+{
+    return worker << 32 | (number & UINT32_MAX);
+}
+
+/* The worker's memory of a reference. Errors: STALE. */
+strata_status isolated_find_remote(const service_client *client, const strata_ref *ref, const isolated_remote **out);
+
+/* The frame of a request that needs nothing but one. Errors: STALE, INVALID_VALUE. NOT_READY, without a record: it
+ * waits for an answer of the worker. */
+strata_status isolated_pack(const service_client *client, const strata_future *request, isolated_frame *frame);
+
+/* ---- sending and receiving ---- */
+
 /* Sends what waits, as far as there is room, and what the link has. */
 void isolated_send(strata_service *service);
 
 /* Reads and answers. False: the worker is gone, or has said what cannot be. */
 bool isolated_receive(strata_service *service);
 
+/* It is all sent. */
+void isolated_note_sent(service_client *client, strata_future *request);
+
 /* It is answered with why it failed, or with success. */
 void isolated_answer(strata_future *request);
 
-/* All that has begun is answered with the failure, and finished. */
-void isolated_fail_all(strata_service *service, const strata_error *why);
+/* All that has begun is answered with the failure, and finished. If the worker is not over, a copy to memory that it
+ * shares is answered without its buffer, and finished by the second, when no killed worker is left. */
+void isolated_fail_all(strata_service *service, const strata_error *why, bool over);
+void isolated_finish_late(service_client *client);
 
 /* One operation of a request less; with the last one it is answered, and finished. */
 void isolated_operation_finish(strata_service *service, const isolated_operation *operation);

@@ -83,9 +83,8 @@ static bool is_forked(const isolated_link *link)
     return service_forks() != link->forks;
 }
 
-static void end_remote(void *data)
+void isolated_remote_release(isolated_remote *remote)
 {
-    isolated_remote *remote = data;
     isolated_link *link = remote->link;
     if (is_forked(link))
         return;
@@ -102,13 +101,25 @@ static void end_remote(void *data)
         isolated_remote_free(remote);
 }
 
+static void end_remote(void *data)
+{
+    isolated_remote_release(data);
+}
+
+isolated_remote *isolated_remote_new(isolated_link *link, uint64_t number, uint64_t worker)
+{
+    isolated_remote *remote = strata_host_zalloc(sizeof *remote);
+    if (remote)
+        *remote = (isolated_remote){.link = hold(link), .number = number, .worker = worker};
+    return remote;
+}
+
 strata_status isolated_remote_make(strata_service *service, isolated_link *link, strata_future *request,
                                    uint64_t number, strata_ref **out)
 {
-    isolated_remote *remote = strata_host_zalloc(sizeof *remote);
+    isolated_remote *remote = isolated_remote_new(link, number, service->client->worker);
     if (!remote)
         return strata_fail_host_memory("a reference");
-    *remote = (isolated_remote){.link = hold(link), .number = number, .worker = service->client->worker};
     const strata_status status =
         strata_reference_make_remote(service->state, request->type, request->length, end_remote, remote, out);
     if (status != STRATA_SUCCESS)

@@ -1,10 +1,26 @@
 /* What the worker says. It may be out of order, in any sense: what cannot be ends it. */
 #include "core/base/error.h"
+#include "service/graph.h"
 #include "service/isolated/isolated.h"
 
 #include <string.h>
 
 enum { READS = 32 }; /* before requests are begun again */
+
+/* ---- requests under way ---- */
+
+void isolated_note_sent(service_client *client, strata_future *request)
+{
+    request->previous = client->under_way.last;
+    service_list_add(&client->under_way, request);
+}
+
+static void take_from_under_way(service_client *client, strata_future *request)
+{
+    service_list *list = &client->under_way;
+    *(request->previous ? &request->previous->next : &list->first) = request->next;
+    *(request->next ? &request->next->previous : &list->last) = request->previous;
+}
 
 /* ---- the ends of operations ---- */
 
@@ -25,27 +41,50 @@ void isolated_operation_finish(strata_service *service, const isolated_operation
     client->short_count -= request->hint == STRATA_HINT_SHORT;
     if (--request->number || client->waiting.first == request)
         return;
+    take_from_under_way(client, request);
     isolated_answer(request);
     service_request_finish(request);
 }
 
-static void fail(strata_future *request, const strata_error *why)
+static bool may_be_written(const service_client *client, const strata_future *request)
 {
-    service_request_fail(request, request->failed ? request->failed : why);
-    service_request_finish(request);
+    const isolated_buffer *buffer =
+        request->kind == SERVICE_COPY_TO_HOST && request->buffer ? isolated_buffer_of(request->buffer) : NULL;
+    return buffer && buffer->link == client->link;
 }
 
-void isolated_fail_all(strata_service *service, const strata_error *why)
+/* `keeps`: buffers that the worker shares may still be written. */
+static void fail_list(service_client *client, service_list *list, const strata_error *why, bool keeps)
+{
+    for (strata_future *request; (request = service_list_take(list));) {
+        const strata_error *reason = request->failed ? request->failed : why;
+        if (keeps && may_be_written(client, request)) {
+            service_request_give_up(request, reason);
+            service_list_add(&client->late, request);
+            continue;
+        }
+        service_request_fail(request, reason);
+        service_request_finish(request);
+    }
+}
+
+/* In the order in which they began, which is that of each sender. */
+void isolated_fail_all(strata_service *service, const strata_error *why, bool over)
 {
     service_client *client = service->client;
     isolated_operation operation;
     uint32_t from = 0;
     while (isolated_operation_take_next(&client->operations, &from, &operation))
-        if (--operation.request->number == 0 && operation.request != client->waiting.first)
-            fail(operation.request, why);
-    for (strata_future *request; (request = service_list_take(&client->waiting));)
-        fail(request, why);
+        ;
+    fail_list(client, &client->under_way, why, !over);
+    fail_list(client, &client->waiting, why, false);
     client->sent = client->short_count = 0;
+}
+
+void isolated_finish_late(service_client *client)
+{
+    for (strata_future *request; (request = service_list_take(&client->late));)
+        service_request_finish(request);
 }
 
 /* ---- answers ---- */
@@ -61,6 +100,30 @@ static void take_ref(strata_service *service, strata_future *request, uint64_t n
     service_client *client = service->client;
     if (isolated_remote_make(service, client->link, request, number, &request->result.ref) == STRATA_SUCCESS)
         return;
+    note_failure(request, strata_error_in_force());
+    if (wire_reserve(&client->out, sizeof number))
+        wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
+}
+
+/* Each worker numbers its modules from 1 on: a number of one before it is to be known as that. */
+static void take_module(strata_service *service, strata_future *request, uint64_t number)
+{
+    request->result.module = isolated_module_number(service->client->worker, number);
+}
+
+/* A graph is made also for a request that has reached its time limit: its launches may have been sent. */
+static void take_graph(strata_service *service, strata_future *request, uint64_t number)
+{
+    service_client *client = service->client;
+    strata_service_graph *graph = request->recorded_graph;
+    isolated_remote *remote = isolated_remote_new(client->link, number, client->worker);
+    if (remote) {
+        graph->remote = remote;
+        graph->end_remote = isolated_remote_release;
+        service_graph_note_made(graph);
+        return;
+    }
+    strata_fail_host_memory("a graph of requests");
     note_failure(request, strata_error_in_force());
     if (wire_reserve(&client->out, sizeof number))
         wire_put(&client->out, WIRE_RELEASE, 0, &number, sizeof number, NULL, 0);
@@ -87,10 +150,19 @@ static void count_bytes(strata_service *service, const isolated_operation *opera
         atomic_fetch_add_explicit(counter, bytes, memory_order_relaxed);
 }
 
-/* An answer to an allocation has a number, unless that failed here. */
-static const strata_error no_memory_named = {.status = STRATA_ERROR_POISONED,
-                                             .message = "the worker of the isolated device service said that it had "
-                                                        "allocated memory, and did not say which"};
+/* An answer to an allocation, a load or a graph has a number, unless that failed here. */
+static const strata_error nothing_named = {.status = STRATA_ERROR_POISONED,
+                                           .message = "the worker of the isolated device service said that it had "
+                                                      "made memory, a module or a graph, and did not say which"};
+
+static void take_number(strata_service *service, strata_future *request, uint64_t number,
+                        void (*take)(strata_service *service, strata_future *request, uint64_t number))
+{
+    if (number)
+        take(service, request, number);
+    else
+        note_failure(request, &nothing_named);
+}
 
 static bool take_done(strata_service *service, uint64_t number, const wire_done *done)
 {
@@ -100,10 +172,10 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
     strata_future *request = operation.request;
     switch (request->kind) {
     case SERVICE_ALLOCATE:
-        if (done->ref)
-            take_ref(service, request, done->ref);
-        else
-            note_failure(request, &no_memory_named);
+        take_number(service, request, done->ref, take_ref);
+        break;
+    case SERVICE_MAKE_GRAPH:
+        take_number(service, request, done->graph, take_graph);
         break;
     case SERVICE_COPY_TO_HOST:
         take_bytes(service->client, &operation);
@@ -112,8 +184,10 @@ static bool take_done(strata_service *service, uint64_t number, const wire_done 
     case SERVICE_COPY_FROM_HOST:
         count_bytes(service, &operation);
         break;
+    case SERVICE_LOAD:
+        take_number(service, request, done->module, take_module);
+        break;
     default:
-        request->result.module = done->module;
         break;
     }
     isolated_operation_finish(service, &operation);

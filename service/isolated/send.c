@@ -1,18 +1,15 @@
 /* What the worker is sent: requests in the order in which they began, and word of what has ended. */
 #include "core/base/error.h"
 #include "runtime/references.h"
+#include "service/graph.h"
 #include "service/isolated/isolated.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* Every function that sends a kind of request: SUCCESS, all of it is sent; NOT_READY without a record, there is no room
  * now; else why it fails. */
-
-static wire_send send_of(const strata_future *request)
-{
-    return (wire_send){.priority = request->priority, .hint = request->hint, .sender = request->sender};
-}
 
 /* NOT_READY: no room for a frame. *number is the operation's. */
 static strata_status add(service_client *client, strata_future *request, const isolated_operation *operation,
@@ -99,18 +96,6 @@ static strata_status open_staging(service_client *client)
 
 /* ---- copies ---- */
 
-static strata_status find_remote(const service_client *client, const strata_ref *ref, const isolated_remote **out)
-{
-    strata_ref_memory memory;
-    const strata_status status = strata_ref_access(ref, &memory);
-    *out = isolated_remote_of(ref);
-    if (status != STRATA_SUCCESS)
-        return status;
-    return *out && (*out)->worker == client->worker
-               ? STRATA_SUCCESS
-               : strata_fail(STRATA_ERROR_STALE, "the reference is stale: its worker has ended");
-}
-
 static wire_kind copy_kind(const strata_future *request)
 {
     return request->kind == SERVICE_COPY_TO_HOST ? WIRE_COPY_TO_HOST : WIRE_COPY_FROM_HOST;
@@ -119,7 +104,7 @@ static wire_kind copy_kind(const strata_future *request)
 static strata_status copy_directly(service_client *client, strata_future *request, const isolated_remote *remote,
                                    const isolated_buffer *buffer)
 {
-    const wire_copy payload = {.send = send_of(request),
+    const wire_copy payload = {.send = isolated_send_of(request),
                                .ref = remote->number,
                                .offset = request->ref->offset,
                                .bytes = request->ref->bytes,
@@ -140,7 +125,7 @@ static strata_status copy_chunk(service_client *client, strata_future *request, 
     if (operation.slot == NO_SLOT)
         return STRATA_ERROR_NOT_READY;
     const size_t at = isolated_staging_offset(operation.slot);
-    const wire_copy payload = {.send = send_of(request),
+    const wire_copy payload = {.send = isolated_send_of(request),
                                .ref = remote->number,
                                .offset = request->ref->offset + client->sent,
                                .bytes = operation.bytes,
@@ -169,12 +154,12 @@ static strata_status send_copy(service_client *client, strata_future *request)
 {
     const isolated_remote *remote;
     isolated_buffer *buffer = isolated_buffer_of(request->buffer);
-    strata_status status = find_remote(client, request->ref, &remote);
+    strata_status status = isolated_find_remote(client, request->ref, &remote);
     if (status == STRATA_SUCCESS && request->kind == SERVICE_COPY_TO_HOST && !client->sent)
         status = service_check_unshared(request->buffer);
     if (status != STRATA_SUCCESS)
         return status;
-    if (!buffer || buffer->link != client->link)
+    if (!buffer || buffer->link != client->link || client->sent)
         return copy_staged(client, request, remote);
     status = share(client, buffer);
     if (status == STRATA_ERROR_BUSY)
@@ -184,182 +169,88 @@ static strata_status send_copy(service_client *client, strata_future *request)
 
 /* ---- other requests ---- */
 
-static strata_status send_allocate(service_client *client, strata_future *request)
+static strata_status send_packed(service_client *client, strata_future *request)
 {
-    const wire_allocate payload = {
-        .send = send_of(request), .length = request->length, .type = request->type, .raw = request->raw};
+    isolated_frame frame;
     uint64_t number;
-    const strata_status status = add_whole(client, request, sizeof payload, &number);
+    strata_status status = isolated_pack(client, request, &frame);
     if (status == STRATA_SUCCESS)
-        wire_put(&client->out, WIRE_ALLOCATE, number, &payload, sizeof payload, NULL, 0);
+        status = add_whole(client, request, frame.bytes + frame.text_bytes, &number);
+    if (status == STRATA_SUCCESS)
+        wire_put(&client->out, frame.kind, number, &frame.payload, frame.bytes, frame.text, frame.text_bytes);
     return status;
 }
 
-static strata_status send_load(service_client *client, strata_future *request)
+/* Sends a frame with a file of that content. */
+static strata_status send_file(service_client *client, strata_future *request, wire_kind kind, const void *payload,
+                               size_t payload_bytes, const void *content, size_t bytes)
 {
-    const wire_load payload = {.send = send_of(request), .bytes = request->image_bytes};
     uint64_t number;
     int fd;
-    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof payload))
+    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, payload_bytes))
         return STRATA_ERROR_NOT_READY;
-    strata_status status = isolated_memory_of(request->image, request->image_bytes, &fd);
+    strata_status status = isolated_memory_of(content, bytes, &fd);
     if (status != STRATA_SUCCESS)
         return status;
-    status = add_whole(client, request, sizeof payload, &number);
+    status = add_whole(client, request, payload_bytes, &number);
     if (status == STRATA_SUCCESS)
-        wire_put_descriptor(&client->out, WIRE_LOAD, number, &payload, sizeof payload, fd, true);
+        wire_put_descriptor(&client->out, kind, number, payload, payload_bytes, fd, true);
     else
         close(fd);
     return status;
 }
 
-static strata_status pack_argument(const service_client *client, const strata_argument *argument, wire_argument *packed)
+static strata_status send_load(service_client *client, strata_future *request)
 {
-    const isolated_remote *remote;
-    *packed = (wire_argument){.kind = argument->kind, .bytes = argument->bytes};
-    memcpy(packed->value, argument->value, sizeof packed->value);
-    if (argument->kind == STRATA_ARGUMENT_VALUE)
-        return STRATA_SUCCESS;
-    const strata_status status = find_remote(client, argument->ref, &remote);
-    if (status != STRATA_SUCCESS)
-        return status;
-    packed->ref = remote->number;
-    packed->offset = argument->ref->offset;
-    packed->ref_bytes = argument->ref->bytes;
+    const wire_load payload = {.send = isolated_send_of(request), .bytes = request->image_bytes};
+    return send_file(client, request, WIRE_LOAD, &payload, sizeof payload, request->image, request->image_bytes);
+}
+
+static strata_status fail_room(const strata_service_graph *graph, const wire_out *parts, const isolated_frame *frame)
+{
+    const size_t most = parts->bound - parts->end; /* with the frame's head and padding */
+    return frame->bytes + frame->text_bytes + sizeof(wire_head) + 8 > most
+               ? strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "the requests of graph \"%s\" have more than %d bytes; make several graphs", graph->name,
+                             WIRE_GRAPH_LIMIT)
+               : strata_fail_host_memory("the requests of a graph");
+}
+
+/* Fills `parts` with the frames of what was recorded. */
+static strata_status pack_parts(const service_client *client, const strata_service_graph *graph, wire_out *parts)
+{
+    isolated_frame frame;
+    size_t number = 0;
+    for (const strata_future *part = graph->parts.first; part; part = part->next, number++) {
+        if (isolated_pack(client, part, &frame) != STRATA_SUCCESS)
+            return service_graph_fail_part(number);
+        if (!wire_reserve(parts, frame.bytes + frame.text_bytes))
+            return fail_room(graph, parts, &frame);
+        wire_put(parts, frame.kind, 0, &frame.payload, frame.bytes, frame.text, frame.text_bytes);
+    }
     return STRATA_SUCCESS;
 }
 
-static strata_status send_launch(service_client *client, strata_future *request)
+static strata_status send_graph(service_client *client, strata_future *request)
 {
-    const service_launch *launch = &request->launch;
-    struct {
-        wire_launch head;
-        wire_argument arguments[STRATA_ARGUMENT_LIMIT];
-    } payload = {.head = {.send = send_of(request),
-                          .module = launch->module,
-                          .shared_bytes = launch->shared_bytes,
-                          .argument_count = (uint32_t)launch->count}};
-    const size_t entry_bytes = strlen(launch->entry);
-    if (entry_bytes > WIRE_TEXT_LIMIT)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the name of the kernel has %zu bytes; at most %d are possible",
-                           entry_bytes, WIRE_TEXT_LIMIT);
-    payload.head.entry_bytes = (uint32_t)entry_bytes;
-    memcpy(payload.head.grid, launch->grid, sizeof payload.head.grid);
-    memcpy(payload.head.block, launch->block, sizeof payload.head.block);
-    strata_status status = STRATA_SUCCESS;
-    for (size_t i = 0; i < launch->count && status == STRATA_SUCCESS; i++)
-        status = pack_argument(client, &launch->arguments[i], &payload.arguments[i]);
-    uint64_t number;
-    const size_t bytes = sizeof payload.head + launch->count * sizeof payload.arguments[0];
+    strata_service_graph *graph = request->recorded_graph;
+    wire_out parts = {.bound = WIRE_GRAPH_LIMIT};
+    wire_graph payload = {.send = isolated_send_of(request)};
+    if (!wire_may_put_descriptor(&client->out) || !wire_reserve(&client->out, sizeof payload))
+        return STRATA_ERROR_NOT_READY;
+    strata_status status = pack_parts(client, graph, &parts);
+    graph->begun = true;
+    payload.bytes = parts.end;
+    snprintf(payload.name, sizeof payload.name, "%s", graph->name);
     if (status == STRATA_SUCCESS)
-        status = add_whole(client, request, bytes + entry_bytes, &number);
-    if (status == STRATA_SUCCESS)
-        wire_put(&client->out, WIRE_LAUNCH, number, &payload, bytes, launch->entry, entry_bytes);
-    return status;
-}
-
-static void pack_gemm(const strata_blas_gemm_call *call, wire_blas *packed)
-{
-    packed->order = call->order;
-    packed->flags = (call->transpose_a ? WIRE_TRANSPOSE_A : 0) | (call->transpose_b ? WIRE_TRANSPOSE_B : 0);
-    packed->m = call->m;
-    packed->n = call->n;
-    packed->k = call->k;
-    packed->count = call->count;
-    packed->alpha = call->alpha;
-    packed->beta = call->beta;
-}
-
-static void pack_gemv(const strata_blas_gemv_call *call, wire_blas *packed)
-{
-    packed->order = call->order;
-    packed->flags = call->transpose ? WIRE_TRANSPOSE_A : 0;
-    packed->m = call->m;
-    packed->n = call->n;
-    packed->alpha = call->alpha;
-    packed->beta = call->beta;
-}
-
-static void pack_ger(const strata_blas_ger_call *call, wire_blas *packed)
-{
-    packed->order = call->order;
-    packed->m = call->m;
-    packed->n = call->n;
-    packed->alpha = call->alpha;
-}
-
-static void pack_trsm(const strata_blas_trsm_call *call, wire_blas *packed)
-{
-    packed->order = call->order;
-    packed->flags = (call->right ? WIRE_RIGHT : 0) | (call->upper ? WIRE_UPPER : 0) |
-                    (call->transpose ? WIRE_TRANSPOSE_A : 0) | (call->unit_diagonal ? WIRE_UNIT_DIAGONAL : 0);
-    packed->m = call->m;
-    packed->n = call->n;
-    packed->alpha = call->alpha;
-}
-
-static void pack_call(const strata_service_blas_call *call, wire_blas *packed)
-{
-    switch (call->routine) {
-    case STRATA_BLAS_GEMM:
-        pack_gemm(&call->call.gemm, packed);
-        break;
-    case STRATA_BLAS_GEMV:
-        pack_gemv(&call->call.gemv, packed);
-        break;
-    case STRATA_BLAS_GER:
-        pack_ger(&call->call.ger, packed);
-        break;
-    case STRATA_BLAS_TRSM:
-        pack_trsm(&call->call.trsm, packed);
-        break;
-    case STRATA_BLAS_AXPY:
-    case STRATA_BLAS_SCAL:
-    case STRATA_BLAS_DOT:
-    case STRATA_BLAS_NRM2:
-        packed->n = call->call.vectors.n;
-        packed->alpha = call->call.vectors.alpha;
-        break;
-    }
-}
-
-static strata_status pack_operand(const service_client *client, const strata_blas_operand *operand,
-                                  wire_operand *packed)
-{
-    const isolated_remote *remote;
-    const strata_status status = find_remote(client, operand->ref, &remote);
-    if (status == STRATA_SUCCESS)
-        *packed = (wire_operand){.ref = remote->number,
-                                 .first = operand->ref->offset,
-                                 .bytes = operand->ref->bytes,
-                                 .type = operand->ref->type,
-                                 .offset = operand->offset,
-                                 .leading = operand->leading,
-                                 .stride = operand->stride,
-                                 .step = operand->step};
-    return status;
-}
-
-static strata_status send_blas(service_client *client, strata_future *request)
-{
-    wire_blas payload = {.send = send_of(request), .routine = request->blas->routine};
-    strata_blas_operand *operands[3];
-    uint64_t number;
-    const size_t count = service_blas_operands(request->blas, operands);
-    strata_status status = STRATA_SUCCESS;
-    pack_call(request->blas, &payload);
-    for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
-        status = pack_operand(client, operands[i], &payload.operands[i]);
-    if (status == STRATA_SUCCESS)
-        status = add_whole(client, request, sizeof payload, &number);
-    if (status == STRATA_SUCCESS)
-        wire_put(&client->out, WIRE_BLAS, number, &payload, sizeof payload, NULL, 0);
+        status = send_file(client, request, WIRE_MAKE_GRAPH, &payload, sizeof payload, parts.bytes, parts.end);
+    wire_out_close(&parts);
     return status;
 }
 
 static strata_status send_nothing(service_client *client, strata_future *request)
 {
-    const wire_send payload = send_of(request);
+    const wire_send payload = isolated_send_of(request);
     uint64_t number;
     const strata_status status = add_whole(client, request, sizeof payload, &number);
     if (status == STRATA_SUCCESS)
@@ -371,16 +262,19 @@ static strata_status send_by_kind(service_client *client, strata_future *request
 {
     switch (request->kind) {
     case SERVICE_ALLOCATE:
-        return send_allocate(client, request);
+    case SERVICE_LAUNCH:
+    case SERVICE_BLAS:
+    case SERVICE_COPY:
+    case SERVICE_FILL:
+    case SERVICE_PLAY_GRAPH:
+        return send_packed(client, request);
     case SERVICE_COPY_TO_HOST:
     case SERVICE_COPY_FROM_HOST:
         return send_copy(client, request);
     case SERVICE_LOAD:
         return send_load(client, request);
-    case SERVICE_LAUNCH:
-        return send_launch(client, request);
-    case SERVICE_BLAS:
-        return send_blas(client, request);
+    case SERVICE_MAKE_GRAPH:
+        return send_graph(client, request);
     default:
         return strata_fail(STRATA_ERROR_UNSUPPORTED, "an isolated device service has no such request");
     }
@@ -411,8 +305,10 @@ static void send_waiting(strata_service *service)
     while (client->waiting.first && send_first(client)) {
         strata_future *request = service_list_take(&client->waiting);
         client->sent = 0;
-        if (request->number)
+        if (request->number) {
+            isolated_note_sent(client, request);
             continue;
+        }
         isolated_answer(request);
         service_request_finish(request);
     }

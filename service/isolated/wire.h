@@ -9,8 +9,9 @@
  *     BUFFER, BUFFER_END, RELEASE, QUESTION -->
  *                              <--   ALIVE, FACTS, LOST
  *
- * A frame is a multiple of 8 bytes long and at most WIRE_FRAME_LIMIT. A BUFFER and a LOAD bring a descriptor, in the
- * order of the frames. What is read is checked for its length here; what its values mean, where they are used. */
+ * A frame is a multiple of 8 bytes long and at most WIRE_FRAME_LIMIT. A BUFFER, a LOAD and a MAKE_GRAPH bring a
+ * descriptor, in the order of the frames. What is read is checked for its length here; what its values mean, where they
+ * are used. */
 #ifndef STRATA_SERVICE_ISOLATED_WIRE_H
 #define STRATA_SERVICE_ISOLATED_WIRE_H
 
@@ -21,12 +22,13 @@
 #include <stdint.h>
 
 enum {
-    WIRE_VERSION = 1,
+    WIRE_VERSION = 2,
     WIRE_FRAME_LIMIT = 1 << 16,
     WIRE_DESCRIPTORS = 16,       /* that may wait for their frames */
     WIRE_BUFFER_LIMIT = 1 << 16, /* shared buffers of a service; they have the numbers below it */
     WIRE_TEXT_LIMIT = 1 << 14,   /* of a stack text, or a kernel's name */
     WIRE_RELEASE_LIMIT = 4096,   /* references of a frame */
+    WIRE_GRAPH_LIMIT = 1 << 26,  /* bytes of a graph's requests */
 };
 
 typedef enum wire_kind {
@@ -40,8 +42,12 @@ typedef enum wire_kind {
     WIRE_NOTHING, /* a request that is answered in its turn, and does nothing: it failed before it was sent */
     WIRE_BUFFER,
     WIRE_BUFFER_END,
-    WIRE_RELEASE, /* payload: numbers of references */
+    WIRE_RELEASE, /* payload: numbers of references and graphs */
     WIRE_QUESTION,
+    WIRE_COPY, /* on the device; a request, as are the next three */
+    WIRE_FILL,
+    WIRE_MAKE_GRAPH,
+    WIRE_PLAY_GRAPH,
 
     WIRE_READY = 64,
     WIRE_FAILED, /* no context could be made: wire_error */
@@ -121,6 +127,29 @@ typedef struct wire_blas {
     wire_operand operands[3]; /* in the order of service_blas_operands */
 } wire_blas;
 
+typedef struct wire_device_copy {
+    wire_send send;
+    uint64_t from, from_offset, to, to_offset, bytes; /* from there on, of both references */
+} wire_device_copy;
+
+typedef struct wire_device_fill {
+    wire_send send;
+    uint64_t ref, offset, bytes; /* from there on, of the reference */
+    uint32_t value, width;
+} wire_device_fill;
+
+/* The file has whole frames of the kinds LAUNCH, BLAS, COPY and FILL. Their numbers and wire_send are not read. */
+typedef struct wire_graph {
+    wire_send send;
+    uint64_t bytes; /* of the frames, which are the descriptor's file */
+    char name[256]; /* with its end */
+} wire_graph;
+
+typedef struct wire_play {
+    wire_send send;
+    uint64_t graph; /* the worker's number of it */
+} wire_play;
+
 typedef struct wire_buffer {
     uint64_t bytes; /* of the descriptor's file, which is sealed against a change of its size */
 } wire_buffer;
@@ -133,6 +162,7 @@ typedef struct wire_ready {
 typedef struct wire_done {
     uint64_t ref;    /* allocate: the worker's number of it */
     uint64_t module; /* load */
+    uint64_t graph;  /* make graph: the worker's number of it */
 } wire_done;
 
 typedef struct wire_facts {

@@ -50,17 +50,27 @@ worker_request *worker_request_make(worker *self, uint64_t number)
     return request;
 }
 
-/* The reference is the client's from here on, by its number. */
-static strata_status keep(worker *self, strata_answer *answer, wire_done *done)
+static bool keep_object(worker *self, worker_object object, uint64_t *number)
 {
-    if (!answer->ref)
-        return STRATA_SUCCESS;
     strata_lock_take(&self->lock);
-    done->ref = worker_refs_add(&self->refs, answer->ref);
+    *number = worker_objects_add(&self->objects, object);
     strata_lock_release(&self->lock);
-    if (!done->ref)
-        return strata_fail_host_memory("a reference of the worker");
-    answer->ref = NULL;
+    return *number != 0;
+}
+
+/* What was made is the client's from here on, by its number. */
+static strata_status keep(worker_request *request, strata_answer *answer, wire_done *done)
+{
+    if (answer->ref) {
+        if (!keep_object(request->self, (worker_object){.ref = answer->ref}, &done->ref))
+            return strata_fail_host_memory("a reference of the worker");
+        answer->ref = NULL;
+    }
+    if (request->graph) {
+        if (!keep_object(request->self, (worker_object){.graph = request->graph}, &done->graph))
+            return strata_fail_host_memory("a graph of the worker");
+        request->graph = NULL;
+    }
     return STRATA_SUCCESS;
 }
 
@@ -73,7 +83,7 @@ static void tell_failure(worker *self, uint64_t number, const strata_answer *ans
 
 void worker_answer(strata_future *future, void *data)
 {
-    const worker_request request = *(worker_request *)data;
+    worker_request request = *(worker_request *)data;
     strata_answer answer;
     wire_done done = {0};
     strata_host_free(data);
@@ -81,11 +91,12 @@ void worker_answer(strata_future *future, void *data)
     done.module = answer.module;
     if (answer.status != STRATA_SUCCESS)
         tell_failure(request.self, request.number, &answer);
-    else if (keep(request.self, &answer, &done) != STRATA_SUCCESS)
+    else if (keep(&request, &answer, &done) != STRATA_SUCCESS)
         worker_say_error(request.self, WIRE_REFUSED, request.number, strata_error_in_force());
     else
         worker_say(request.self, WIRE_DONE, request.number, &done, sizeof done);
     service_answer_release(&answer);
+    strata_service_graph_release(request.graph);
 }
 
 /* ---- calls ---- */
@@ -144,11 +155,10 @@ static bool refuse_in_turn(worker *self, uint64_t number, const wire_send *send,
     return false;
 }
 
-void worker_refuse(worker *self, uint64_t number, const wire_send *send)
+void worker_refuse(worker *self, uint64_t number, const wire_send *send, const strata_error *error)
 {
-    const strata_error error = *strata_error_in_force();
-    if (!send || !refuse_in_turn(self, number, send, &error))
-        worker_say_error(self, WIRE_REFUSED, number, &error);
+    if (!refuse_in_turn(self, number, send, error))
+        worker_say_error(self, WIRE_REFUSED, number, error);
 }
 
 strata_send_options worker_first(void)

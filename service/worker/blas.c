@@ -5,6 +5,8 @@
 
 #include <strata/service_blas.h>
 
+#include <string.h>
+
 /* As elements of the type that the frame says. */
 static strata_status find_operand(worker *self, const wire_operand *packed, strata_blas_operand *operand)
 {
@@ -97,9 +99,8 @@ static bool unpack(const wire_blas *read, strata_service_blas_call *call)
     }
 }
 
-static strata_status compute(worker *self, const wire_blas *read, worker_request *request)
+static strata_status compute(worker *self, const wire_blas *read, const strata_send_options *options)
 {
-    const strata_send_options options = worker_options_of(&read->send, request);
     strata_service_blas_call call;
     strata_blas_operand *operands[3];
     if (!unpack(read, &call))
@@ -109,19 +110,23 @@ static strata_status compute(worker *self, const wire_blas *read, worker_request
     for (size_t i = 0; i < count && status == STRATA_SUCCESS; i++)
         status = find_operand(self, &read->operands[i], operands[i]);
     if (status == STRATA_SUCCESS)
-        status = strata_service_blas(self->service, &call, &options, NULL);
+        status = strata_service_blas(self->service, &call, options, NULL);
     for (size_t i = 0; i < count; i++)
         strata_ref_release(operands[i]->ref);
     return status;
 }
 
-bool worker_take_blas(worker *self, const worker_frame *frame)
+static bool fits(const worker_frame *frame)
 {
     wire_blas read;
-    if (!wire_read(frame->payload, frame->bytes, &read, sizeof read, true))
-        return false;
-    worker_request *request = worker_request_make(self, frame->head.number);
-    const strata_status status = request ? compute(self, &read, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
-    worker_submitted(self, frame->head.number, &read.send, request, status);
-    return true;
+    return wire_read(frame->payload, frame->bytes, &read, sizeof read, true);
 }
+
+static strata_status send_product(worker *self, const worker_frame *frame, const strata_send_options *options)
+{
+    wire_blas read;
+    memcpy(&read, frame->payload, sizeof read);
+    return compute(self, &read, options);
+}
+
+const worker_work worker_products = {fits, send_product};

@@ -12,9 +12,14 @@ bool worker_take_frame(worker *self, const worker_frame *frame)
     case WIRE_LOAD:
         return worker_take_load(self, frame);
     case WIRE_LAUNCH:
-        return worker_take_launch(self, frame);
     case WIRE_BLAS:
-        return worker_take_blas(self, frame);
+    case WIRE_COPY:
+    case WIRE_FILL:
+        return worker_take_work(self, frame);
+    case WIRE_MAKE_GRAPH:
+        return worker_take_graph(self, frame);
+    case WIRE_PLAY_GRAPH:
+        return worker_take_play(self, frame);
     case WIRE_NOTHING:
         return worker_take_nothing(self, frame);
     case WIRE_BUFFER:

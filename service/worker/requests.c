@@ -25,8 +25,11 @@ void worker_submitted(worker *self, uint64_t number, const wire_send *send, work
 {
     if (status == STRATA_SUCCESS)
         return;
+    const strata_error failed = *strata_error_in_force();
+    if (request)
+        strata_service_graph_release(request->graph);
     strata_host_free(request);
-    worker_refuse(self, number, send);
+    worker_refuse(self, number, send, &failed);
 }
 
 /* ---- references ---- */
@@ -34,7 +37,7 @@ void worker_submitted(worker *self, uint64_t number, const wire_send *send, work
 static strata_ref *find(worker *self, uint64_t number)
 {
     strata_lock_take(&self->lock);
-    strata_ref *ref = worker_refs_find(&self->refs, number); /* only this thread takes one out */
+    strata_ref *ref = worker_objects_find(&self->objects, number).ref; /* only this thread takes one out */
     strata_lock_release(&self->lock);
     return ref;
 }
@@ -105,46 +108,55 @@ bool worker_take_copy(worker *self, const worker_frame *frame)
 
 /* ---- modules ---- */
 
-static strata_status read_all(int fd, unsigned char *image, size_t bytes)
+static strata_status read_all(int fd, unsigned char *image, size_t bytes, const char *what)
 {
     for (size_t at = 0; at < bytes;) {
         const ssize_t got = pread(fd, image + at, bytes - at, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
-            return strata_fail(STRATA_ERROR_IO, "the image of a module could not be read: %s",
+            return strata_fail(STRATA_ERROR_IO, "%s could not be read: %s", what,
                                got ? strerror(errno) : "it is shorter than was said");
         at += (size_t)got;
     }
     return STRATA_SUCCESS;
 }
 
-static strata_status load_image(worker *self, int fd, size_t bytes, const strata_send_options *options)
+strata_status worker_read_file(int fd, size_t bytes, const char *what, unsigned char **out)
 {
-    unsigned char *image = strata_host_zalloc(bytes + 1);
-    if (!image)
-        return strata_fail_host_memory("the image of a module");
-    strata_status status = read_all(fd, image, bytes);
-    if (status == STRATA_SUCCESS && !worker_image_is_whole(image, bytes))
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "the image of a module of %zu bytes is not whole: its head says that there are more, or "
-                             "it contains an address; load PTX, a cubin or a fatbin with all its bytes",
-                             bytes);
+    if (!isolated_memory_is_sealed(fd, bytes))
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: no sealed memory has that many bytes", what);
+    unsigned char *content = strata_host_zalloc(bytes + 1);
+    if (!content)
+        return strata_fail_host_memory(what);
+    const strata_status status = read_all(fd, content, bytes, what);
     if (status == STRATA_SUCCESS)
-        status = strata_service_load(self->service, image, bytes, options, NULL);
-    strata_host_free(image);
+        *out = content;
+    else
+        strata_host_free(content);
     return status;
 }
 
 static strata_status load(worker *self, const wire_load *read, int fd, worker_request *request)
 {
     const strata_send_options options = worker_options_of(&read->send, request);
-    if (!read->bytes || read->bytes > image_limit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the image of a module has %llu bytes; 1 to 4 GiB are possible",
-                           (unsigned long long)read->bytes);
-    return isolated_memory_is_sealed(fd, read->bytes)
-               ? load_image(self, fd, read->bytes, &options)
-               : strata_fail(STRATA_ERROR_INVALID_VALUE, "the image of a module is in no sealed memory");
+    const size_t bytes = read->bytes;
+    unsigned char *image;
+    if (!bytes || bytes > image_limit)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "the image of a module has %zu bytes; 1 to 4 GiB are possible",
+                           bytes);
+    strata_status status = worker_read_file(fd, bytes, "the image of a module", &image);
+    if (status != STRATA_SUCCESS)
+        return status;
+    if (!worker_image_is_whole(image, bytes))
+        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
+                             "the image of a module of %zu bytes is not whole: its head says that there are more, or "
+                             "it contains an address; load PTX, a cubin or a fatbin with all its bytes",
+                             bytes);
+    if (status == STRATA_SUCCESS)
+        status = strata_service_load(self->service, image, bytes, &options, NULL);
+    strata_host_free(image);
+    return status;
 }
 
 bool worker_take_load(worker *self, const worker_frame *frame)
@@ -160,62 +172,6 @@ bool worker_take_load(worker *self, const worker_frame *frame)
     worker_request *request = worker_request_make(self, frame->head.number);
     const strata_status status = request ? load(self, &read, fd, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
     close(fd);
-    worker_submitted(self, frame->head.number, &read.send, request, status);
-    return true;
-}
-
-/* ---- launches ---- */
-
-static strata_status unpack(worker *self, const wire_argument *packed, strata_argument *argument)
-{
-    *argument = (strata_argument){.kind = (strata_argument_kind)packed->kind, .bytes = packed->bytes};
-    memcpy(argument->value, packed->value, sizeof argument->value);
-    return packed->kind >= STRATA_ARGUMENT_READ && packed->kind <= STRATA_ARGUMENT_READ_WRITE
-               ? worker_find_ref(self, packed->ref, packed->offset, packed->ref_bytes, &argument->ref)
-               : STRATA_SUCCESS;
-}
-
-static strata_status launch(worker *self, const wire_launch *read, const unsigned char *arguments,
-                            worker_request *request)
-{
-    const strata_send_options options = worker_options_of(&read->send, request);
-    strata_argument unpacked[STRATA_ARGUMENT_LIMIT];
-    char entry[WIRE_TEXT_LIMIT + 1] = {0};
-    strata_kernel kernel = {
-        .module = read->module, .entry = entry, .shared_bytes = read->shared_bytes, .arguments = unpacked};
-    strata_status status = STRATA_SUCCESS;
-    memcpy(entry, arguments + read->argument_count * sizeof(wire_argument), read->entry_bytes);
-    memcpy(kernel.grid, read->grid, sizeof kernel.grid);
-    memcpy(kernel.block, read->block, sizeof kernel.block);
-    for (; kernel.argument_count < read->argument_count && status == STRATA_SUCCESS; kernel.argument_count++) {
-        wire_argument packed;
-        memcpy(&packed, arguments + kernel.argument_count * sizeof packed, sizeof packed);
-        status = unpack(self, &packed, &unpacked[kernel.argument_count]);
-    }
-    if (status == STRATA_SUCCESS)
-        status = strata_service_launch(self->service, &kernel, &options, NULL);
-    for (size_t i = 0; i < kernel.argument_count; i++)
-        strata_ref_release(unpacked[i].ref);
-    return status;
-}
-
-static bool is_launch(const worker_frame *frame, wire_launch *read)
-{
-    if (!wire_read(frame->payload, frame->bytes, read, sizeof *read, false) ||
-        read->argument_count > STRATA_ARGUMENT_LIMIT || read->entry_bytes > WIRE_TEXT_LIMIT)
-        return false;
-    const size_t need = sizeof *read + read->argument_count * sizeof(wire_argument) + read->entry_bytes;
-    return frame->bytes >= need && frame->bytes - need < 8;
-}
-
-bool worker_take_launch(worker *self, const worker_frame *frame)
-{
-    wire_launch read;
-    if (!is_launch(frame, &read))
-        return false;
-    worker_request *request = worker_request_make(self, frame->head.number);
-    const strata_status status =
-        request ? launch(self, &read, frame->payload + sizeof read, request) : STRATA_ERROR_OUT_OF_HOST_MEMORY;
     worker_submitted(self, frame->head.number, &read.send, request, status);
     return true;
 }
@@ -245,7 +201,7 @@ bool worker_take_nothing(worker *self, const worker_frame *frame)
 
 typedef struct released {
     size_t count;
-    strata_ref *refs[];
+    worker_object objects[];
 } released;
 
 static void release_all(strata_future *future, void *data)
@@ -253,7 +209,7 @@ static void release_all(strata_future *future, void *data)
     released *ended = data;
     (void)future;
     for (size_t i = 0; i < ended->count; i++)
-        strata_ref_release(ended->refs[i]);
+        worker_object_release(ended->objects[i]);
     strata_host_free(ended);
 }
 
@@ -263,15 +219,15 @@ bool worker_take_release(worker *self, const worker_frame *frame)
     const size_t count = frame->bytes / sizeof(uint64_t);
     if (count > WIRE_RELEASE_LIMIT)
         return false;
-    released *ended = strata_host_zalloc(sizeof *ended + count * sizeof ended->refs[0]);
+    released *ended = strata_host_zalloc(sizeof *ended + count * sizeof ended->objects[0]);
     if (!ended)
         return false;
     strata_lock_take(&self->lock);
     for (size_t i = 0; i < count; i++) {
         uint64_t number;
         memcpy(&number, frame->payload + i * sizeof number, sizeof number);
-        if ((ended->refs[ended->count] = worker_refs_take(&self->refs, number)) != NULL)
-            ended->count++;
+        ended->objects[ended->count] = worker_objects_take(&self->objects, number);
+        ended->count += !worker_object_is_none(ended->objects[ended->count]);
     }
     strata_lock_release(&self->lock);
     const strata_send_options first = worker_first();

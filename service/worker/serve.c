@@ -15,7 +15,8 @@
 
 enum {
     OUT_LIMIT = 1 << 20,     /* bytes that the client has not read, beyond which nothing is read from it */
-    QUEUE_MORE = 1 << 13,    /* the worker's own requests, and chunks of the client's */
+    QUEUE_MORE = 1 << 13,    /* the worker's own requests, and chunks of the client's; */
+    QUEUE_TIMES = 3,         /* each of the client's may bring a buffer, and follow one that ends */
     QUEUE_LIMIT = 1 << 20,   /* of the client */
     END_WITHIN = 1000000000, /* ns: for work under way, when the socket has ended */
 };
@@ -86,8 +87,8 @@ static strata_status make_service(worker *self, const wire_hello *hello, const c
         .stack_text = hello->has_text ? text : NULL,
         .libraries = hello->has_libraries ? hello->libraries : NULL,
         .nvtx = hello->nvtx != 0,
-        .queue_capacity = capacity + QUEUE_MORE,
-        .pending_queue_capacity = capacity + QUEUE_MORE,
+        .queue_capacity = QUEUE_TIMES * capacity + QUEUE_MORE,
+        .pending_queue_capacity = QUEUE_TIMES * capacity + QUEUE_MORE,
         .completion = (strata_completion_mode)hello->completion,
         .poll_interval = hello->poll_interval,
         .poll_limit = UINT64_MAX, /* the client has the limit */
@@ -237,15 +238,15 @@ static void end_facts(worker *self)
         pthread_join(self->facts, NULL);
 }
 
-static void release_refs(worker *self)
+static void release_objects(worker *self)
 {
-    strata_ref *ref;
+    worker_object object;
     do {
         strata_lock_take(&self->lock);
-        ref = worker_refs_take_last(&self->refs);
+        object = worker_objects_take_last(&self->objects);
         strata_lock_release(&self->lock);
-        strata_ref_release(ref);
-    } while (ref);
+        worker_object_release(object);
+    } while (!worker_object_is_none(object));
 }
 
 static void end_buffers(worker *self)
@@ -255,18 +256,17 @@ static void end_buffers(worker *self)
             worker_drop_buffer(self, &(worker_frame){.head = {.number = i}});
 }
 
-/* Frames that come now have no reader. A reference that an answer adds after the table is empty is met by the second
- * look. */
+/* Frames that come now have no reader. What an answer adds after the table is empty is met by the second look. */
 void worker_close(worker *self)
 {
     if (self->service) {
         end_facts(self);
-        release_refs(self);
+        release_objects(self);
         end_buffers(self);
         strata_service_shut_down(self->service, END_WITHIN);
         if (strata_service_destroy(self->service) != STRATA_SUCCESS)
             strata_service_destroy(self->service);
-        release_refs(self);
+        release_objects(self);
     }
     wire_in_close(&self->in);
     wire_out_close(&self->sending);

@@ -15,30 +15,43 @@
 #include "core/base/lock.h"
 #include "service/isolated/wire.h"
 
-#include <strata/service.h>
+#include <strata/service_graph.h>
 
 #include <semaphore.h>
 
-/* ---- references, by the numbers that the client has ---- */
+/* ---- references and graphs, by the numbers that the client has ---- */
 
-typedef struct worker_ref {
-    strata_ref *ref;    /* NULL: free */
-    uint32_t serial;    /* of the entry's use */
-    uint32_t next_free; /* plus 1 */
-} worker_ref;
+/* One of them, or none. */
+typedef struct worker_object {
+    strata_ref *ref;
+    strata_service_graph *graph;
+} worker_object;
 
-typedef struct worker_refs {
-    worker_ref *items;
+typedef struct worker_entry {
+    worker_object object; /* none: free */
+    uint32_t serial;      /* of the entry's use */
+    uint32_t next_free;   /* plus 1 */
+} worker_entry;
+
+typedef struct worker_objects {
+    worker_entry *items;
     uint32_t room, first_free; /* plus 1 */
-} worker_refs;
+} worker_objects;
 
-/* The reference is the table's. 0: no host memory. */
-uint64_t worker_refs_add(worker_refs *refs, strata_ref *ref);
-strata_ref *worker_refs_find(const worker_refs *refs, uint64_t number); /* NULL: it has none */
-strata_ref *worker_refs_take(worker_refs *refs, uint64_t number);       /* the caller's */
+/* The object is the table's. 0: no host memory. */
+uint64_t worker_objects_add(worker_objects *objects, worker_object object);
+worker_object worker_objects_find(const worker_objects *objects, uint64_t number); /* none: it has none */
+worker_object worker_objects_take(worker_objects *objects, uint64_t number);       /* the caller's */
 
-/* Takes any; NULL: it is empty, and closed. */
-strata_ref *worker_refs_take_last(worker_refs *refs);
+/* Takes any; none: it is empty, and closed. */
+worker_object worker_objects_take_last(worker_objects *objects);
+
+void worker_object_release(worker_object object);
+
+static inline bool worker_object_is_none(worker_object object)
+{
+    return !object.ref && !object.graph;
+}
 
 /* ---- memory that the client shares ---- */
 
@@ -62,7 +75,7 @@ typedef struct worker {
 
     strata_lock lock;  /* of the next five */
     wire_out gathered; /* frames that are to be sent after those in `sending` */
-    worker_refs refs;
+    worker_objects objects;
     bool sleeping; /* the main thread waits for wake_fd */
     bool broken;   /* there was no host memory for an answer */
     bool lost;     /* the service has stopped, and that was put */
@@ -83,6 +96,7 @@ void worker_say_error(worker *self, wire_kind kind, uint64_t number, const strat
 typedef struct worker_request {
     worker *self;
     uint64_t number;
+    strata_service_graph *graph; /* that it makes; the request's. NULL: none */
 } worker_request;
 worker_request *worker_request_make(worker *self, uint64_t number);
 void worker_answer(strata_future *future, void *request);
@@ -93,8 +107,8 @@ strata_status worker_call(worker *self, const strata_send_options *send,
                           strata_status (*function)(strata_runtime *runtime, CUstream stream, void *data), void *data,
                           strata_future_callback answered, void *answered_data);
 
-/* Answers with the error in force, in the turn of the request. */
-void worker_refuse(worker *self, uint64_t number, const wire_send *send);
+/* Answers with the error, in the turn of the request. */
+void worker_refuse(worker *self, uint64_t number, const wire_send *send, const strata_error *error);
 
 /* How a frame's request is sent; the second, after its submission: if that failed it is refused. */
 strata_send_options worker_options_of(const wire_send *send, worker_request *request);
@@ -120,9 +134,22 @@ bool worker_take_copy(worker *self, const worker_frame *frame);
 bool worker_take_nothing(worker *self, const worker_frame *frame);
 bool worker_take_release(worker *self, const worker_frame *frame);
 bool worker_take_question(worker *self, const worker_frame *frame);
-bool worker_take_launch(worker *self, const worker_frame *frame);
 bool worker_take_load(worker *self, const worker_frame *frame);
-bool worker_take_blas(worker *self, const worker_frame *frame);
+bool worker_take_work(worker *self, const worker_frame *frame); /* LAUNCH, BLAS, COPY, FILL */
+bool worker_take_graph(worker *self, const worker_frame *frame);
+bool worker_take_play(worker *self, const worker_frame *frame);
+
+/* Work that is done, or recorded into a graph, as the options say. `fits`: the frame has what its kind needs. Errors of
+ * `send`: of the request; INVALID_VALUE (what the frame names is not there). */
+typedef struct worker_work {
+    bool (*fits)(const worker_frame *frame);
+    strata_status (*send)(worker *self, const worker_frame *frame, const strata_send_options *options);
+} worker_work;
+extern const worker_work worker_launches, worker_products, worker_copies, worker_fills;
+
+/* The bytes of a sealed file, with a zero behind them, which the caller frees. Errors: INVALID_VALUE (it is not sealed,
+ * or is shorter), IO, OUT_OF_HOST_MEMORY. */
+strata_status worker_read_file(int fd, size_t bytes, const char *what, unsigned char **out);
 
 /* A reference to those bytes of it, which is the caller's. Errors: INVALID_VALUE. */
 strata_status worker_find_ref(worker *self, uint64_t number, uint64_t offset, uint64_t bytes, strata_ref **out);

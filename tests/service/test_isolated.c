@@ -222,7 +222,9 @@ static _Atomic int answered;
 static void note_order(strata_future *future, void *data)
 {
     (void)future;
-    order[answered++] = (int)(intptr_t)data;
+    const int at = atomic_load(&answered); /* all are called by one thread */
+    order[at] = (int)(intptr_t)data;
+    atomic_store(&answered, at + 1);
 }
 
 /* Every fourth request fails before it is sent, another one in the worker. */
@@ -318,6 +320,72 @@ static void what_a_killed_worker_had_begun_answers_poisoned_at_once(void **state
     }
     assert_true(test_clock() - begun < 5ull * TEST_SECOND);
     check_ok(strata_ref_release(test_service_allocate(own, 64)));
+    check_ok(strata_service_destroy(own));
+}
+
+/* Requests of one sender under way, waiting, and answered meanwhile, so that the client's table is in disorder. */
+static void what_a_killed_worker_had_begun_is_answered_in_its_order(void **state)
+{
+    (void)state;
+    enum { BEFORE = 60, LARGE = 12 << 20 };
+    strata_service *own = test_service_make(&test_options);
+    strata_ref *refs[BEFORE], *large = test_service_allocate(own, LARGE);
+    strata_future *future[BEFORE], *last = NULL;
+    strata_host_buffer *buffer = test_buffer(LARGE, 1);
+    const pid_t worker = test_worker(own);
+    for (int i = 0; i < BEFORE; i++)
+        check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, NULL, &future[i]));
+    for (int i = 0; i < BEFORE; i++)
+        refs[i] = test_take(future[i]).ref;
+    answered = 0;
+    kill(worker, SIGSTOP);
+    for (int i = 0; i < MANY; i++) {
+        const strata_send_options send = {.callback = note_order, .data = (void *)(intptr_t)i, .sender = 1};
+        strata_future_release(last);
+        if (i == MANY / 2) /* of which a part is sent */
+            check_ok(strata_service_copy_from_host(own, buffer, large, &send, &last));
+        else
+            check_ok(strata_service_allocate(own, STRATA_ELEMENT_U8, 64, &send, &last));
+    }
+    test_sleep_ms(20);
+    kill(worker, SIGKILL);
+    strata_future_wait(last);
+    strata_future_release(last);
+    test_wait_count(&answered, MANY);
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(order[i], i);
+    for (int i = 0; i < BEFORE; i++)
+        check_ok(strata_ref_release(refs[i]));
+    strata_host_buffer_release(buffer);
+    check_ok(strata_ref_release(large));
+    check_ok(strata_service_destroy(own));
+}
+
+/* The next worker counts its modules from the start. */
+static void a_module_of_a_worker_that_has_ended_is_not_taken_for_another_one(void **state)
+{
+    (void)state;
+    strata_service *own = test_service_make(&test_options);
+    const uint64_t generation = test_generation(own), before = test_load_fill(own);
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    strata_ref *ref = test_service_allocate(own, 64);
+    const strata_argument arguments[] = {{.kind = STRATA_ARGUMENT_WRITE, .ref = ref}, test_value(64), test_value(1)};
+    strata_kernel kernel = {
+        .module = before, .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    strata_future *future;
+    const uint64_t after = test_load_fill(own);
+    assert_int_not_equal(after, before);
+    check_ok(strata_service_launch(own, &kernel, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "it was loaded before the context was rebuilt, or never");
+    strata_future_release(future);
+    assert_true(test_ref_has(own, ref, 0));
+    kernel.module = after;
+    check_ok(strata_service_launch(own, &kernel, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    assert_false(test_ref_has(own, ref, 0));
+    check_ok(strata_ref_release(ref));
     check_ok(strata_service_destroy(own));
 }
 
@@ -607,6 +675,8 @@ int main(int count, char **arguments)
         cmocka_unit_test(answers_come_in_the_order_of_their_requests),
         cmocka_unit_test(a_worker_that_is_killed_at_rest_is_replaced),
         cmocka_unit_test(what_a_killed_worker_had_begun_answers_poisoned_at_once),
+        cmocka_unit_test(what_a_killed_worker_had_begun_is_answered_in_its_order),
+        cmocka_unit_test(a_module_of_a_worker_that_has_ended_is_not_taken_for_another_one),
         cmocka_unit_test(a_kernel_that_faults_costs_the_generation_and_not_the_service),
         cmocka_unit_test(a_worker_that_stops_answering_is_replaced),
         cmocka_unit_test(a_worker_at_rest_is_not_asked),

@@ -7,6 +7,8 @@
 #include "support/effort.h"
 #include "support/service.h"
 
+#include <strata/service_graph.h>
+
 static double seconds(void)
 {
     struct timespec now;
@@ -111,6 +113,49 @@ static void count_notices(strata_service *service, strata_service_event event, u
     (void)data;
     ready += event == STRATA_SERVICE_READY;
     lost += event == STRATA_SERVICE_LOST;
+}
+
+static strata_service_graph *make_graph(strata_service *service, strata_ref *ref)
+{
+    strata_service_graph *graph;
+    strata_future *future;
+    child_ok(strata_service_graph_begin(service, "reset", &graph));
+    child_ok(strata_service_fill(service, ref, 3, 1, &(strata_send_options){.graph = graph}, NULL));
+    child_ok(strata_service_graph_end(graph, NULL, &future));
+    child_status(take(future).status, STRATA_SUCCESS);
+    return graph;
+}
+
+/* Graphs of requests go with their context, and are made again in the next one. */
+static void reset_with_graphs(void)
+{
+    test_open_driver_quietly();
+    strata_service *service = make(NULL);
+    strata_ref *ref = allocate(service, 64);
+    strata_service_graph *graph = make_graph(service, ref), *begun;
+    strata_future *future;
+    child_ok(strata_service_graph_begin(service, NULL, &begun));
+    child_ok(strata_service_fill(service, ref, 3, 1, &(strata_send_options){.graph = begun}, NULL));
+    if (strata_cu.DevicePrimaryCtxReset(0) != CUDA_SUCCESS)
+        exit(77);
+    strata_device_check(0);
+    child_ok(strata_service_allocate(service, STRATA_ELEMENT_U8, 64, NULL, &future));
+    child_check(take(future).failure == STRATA_FAILURE_POISONED);
+    child_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    child_status(strata_service_graph_launch(graph, NULL, NULL), STRATA_ERROR_STALE);
+    child_ok(strata_service_graph_end(begun, NULL, &future));
+    child_status(take(future).status, STRATA_ERROR_STALE);
+    strata_ref *anew = allocate(service, 64);
+    strata_service_graph *again = make_graph(service, anew);
+    child_ok(strata_service_graph_launch(again, NULL, &future));
+    child_status(take(future).status, STRATA_SUCCESS);
+    child_status(strata_service_destroy(service), STRATA_ERROR_BUSY);
+    strata_service_graph_release(graph);
+    strata_service_graph_release(begun);
+    strata_service_graph_release(again);
+    child_ok(strata_ref_release(ref));
+    child_ok(strata_ref_release(anew));
+    child_ok(strata_service_destroy(service));
 }
 
 /* The primary context is made anew: references are stale, the generation has moved on, requests go on. */
@@ -233,6 +278,7 @@ static const test_scenario scenarios[] = {
     TEST_SCENARIO(poison_with_host_functions),
     TEST_SCENARIO(poison_while_synchronizing),
     TEST_SCENARIO(reset),
+    TEST_SCENARIO(reset_with_graphs),
     TEST_SCENARIO(a_service_that_is_reset_too_often_stops),
     TEST_SCENARIO(other_failures_ask_the_handler),
 };
@@ -250,6 +296,12 @@ static void a_reset_context_is_rebuilt(void **state)
 {
     (void)state;
     test_child_run("reset", NULL);
+}
+
+static void graphs_of_requests_are_stale_after_a_reset_and_are_made_again(void **state)
+{
+    (void)state;
+    test_child_run("reset_with_graphs", NULL);
 }
 
 static void rebuilds_are_limited(void **state)
@@ -271,6 +323,7 @@ int main(int count, char **arguments)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_poisoned_context_answers_all_that_is_pending),
         cmocka_unit_test(a_reset_context_is_rebuilt),
+        cmocka_unit_test(graphs_of_requests_are_stale_after_a_reset_and_are_made_again),
         cmocka_unit_test(rebuilds_are_limited),
         cmocka_unit_test(the_handler_decides_about_other_failures),
     };

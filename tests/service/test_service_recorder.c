@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <strata/service_blas.h>
+#include <strata/service_graph.h>
 #include <strata/service_replay.h>
 
 enum { BYTES = 4096 };
@@ -423,6 +424,21 @@ static const struct {
     {M START "launch 1 f 1 1 1 1 1 1 0 value:123456\n", 3, "2, 4, 8 or 16"},
     {M START "launch 1 f 1 1 1 1 1 1 0 read:7\n", 3, "NUMBER:OFFSET"},
     {M START "launch 1 f 1 1 1 1 1 1 0 read:7:0:u8:1\n", 3, "allocation 7 is not there"},
+    {A START "copy 1:0:u8:16\n", 3, "ends before its second reference"},
+    {A START "copy 1:0:u8:16 1:32:u8:15\n", 3, "one with as many bytes as the first"},
+    {A START "copy 1:0:u8:16 1:4095:u8:16\n", 3, "exceeds allocation 1"},
+    {A START "fill 1:0:u8:16 07\n", 3, "value is \"07\"; it must be value: and 2 or 8"},
+    {A START "fill 1:0:u8:16 value:0701\n", 3, "2 or 8 hexadecimal digits"},
+    {A START "fill 1:0:u8:16 value:0x010203\n", 3, "2 or 8 hexadecimal digits"},
+    {A START "into 0 fill 1:0:u8:16 value:07\n", 3, "what is recorded is \"0 fill"},
+    {A START "into 2 fill 1:0:u8:16 value:07\n", 3, "number 2; the next is 1"},
+    {A START "into 1 to_host 1:0:u8:16\n", 3, "a request that it can have"},
+    {A START "into 1 into 1 fill 1:0:u8:16 value:07\n", 3, "a request that it can have"},
+    {A START "into 1\n", 3, "ends before its kind"},
+    {START "make_graph 2 x\n", 2, "number 2; the next is 1"},
+    {START "make_graph 1\n", 2, "ends before its name"},
+    {START "play_graph 1\n", 2, "graph 1 is not there: 0 were made before"},
+    {START "play_graph 0 x\n", 2, "the end of the line is \"x\""},
     {A START "blas sum 1\n", 3, "routine is \"sum\""},
     {A START "blas scal 1 3ff " OPERAND "\n", 3, "alpha is \"3ff\"; it must be 16 hexadecimal digits"},
     {A START "blas scal 1 " ONE " 1:0:u8:16/0/0/0\n", 3, "REFERENCE/OFFSET"},
@@ -581,6 +597,119 @@ static void the_times_of_the_recording_are_kept_if_that_is_wanted(void **state)
     assert_true((after.tv_sec - before.tv_sec) * TEST_SECOND + after.tv_nsec - before.tv_nsec >= 80000000);
 }
 
+/* Fills `from`, copies it, and launches a kernel, twice, in a graph of that name. */
+static void ask_graph(strata_service *service, const char *name, strata_ref *from, strata_ref *to, uint64_t module)
+{
+    strata_service_graph *graph;
+    strata_future *future;
+    check_ok(strata_service_graph_begin(service, name, &graph));
+    const strata_send_options into = {.graph = graph, .sender = 5};
+    const strata_argument arguments[] = {{.kind = STRATA_ARGUMENT_WRITE, .ref = from}, test_value(512), test_value(9)};
+    const strata_kernel kernel = {
+        .module = module, .entry = "strata_pattern_fill", .arguments = arguments, .argument_count = 3};
+    check_ok(strata_service_fill(service, from, 0x04030201, 4, &into, NULL));
+    check_ok(strata_service_copy(service, from, to, &into, NULL));
+    check_ok(strata_service_launch(service, &kernel, &into, NULL));
+    check_ok(strata_service_graph_end(graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    for (int i = 0; i < 2; i++) {
+        check_ok(strata_service_graph_launch(graph, NULL, &future));
+        assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    }
+    strata_service_graph_release(graph);
+}
+
+static void ask_with_graphs(strata_service *service)
+{
+    strata_ref *whole = test_service_allocate(service, BYTES), *half,
+               *other = test_service_allocate(service, BYTES / 2);
+    strata_host_buffer *buffer = test_buffer(BYTES, 0), *small = test_buffer(BYTES / 2, 0);
+    strata_future *future;
+    check_ok(strata_ref_view(whole, BYTES / 2, BYTES / 2, STRATA_ELEMENT_U8, &half));
+    const uint64_t module = test_load_fill(service);
+    check_ok(strata_service_fill(service, whole, 0x17, 1, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    ask_graph(service, "a b", half, other, module);
+    ask_graph(service, NULL, half, other, module);
+    check_ok(test_copy(service, whole, buffer, true));
+    check_ok(test_copy(service, other, small, true));
+    strata_host_buffer_release(buffer);
+    strata_host_buffer_release(small);
+    assert_true(strata_ref_release(half) == STRATA_SUCCESS && strata_ref_release(whole) == STRATA_SUCCESS &&
+                strata_ref_release(other) == STRATA_SUCCESS);
+}
+
+static void graphs_of_requests_are_asked_again(void **state)
+{
+    (void)state;
+    strata_service_replay_result result;
+    strata_service_stats stats;
+    copy_to_host = strata_cu.MemcpyDtoHAsync;
+    strata_cu.MemcpyDtoHAsync = sum_copy;
+    sum = 0;
+    strata_service *service = recording_service(first);
+    ask_with_graphs(service);
+    check_ok(strata_service_get_stats(service, &stats));
+    check_ok(strata_service_destroy(service));
+    const uint64_t expected = sum;
+    sum = 0;
+    service = recording_service(second);
+    check_ok(strata_service_replay(service, first, &(strata_service_replay_options){.in_flight = 1}, &result));
+    wait_until_idle(service);
+    check_ok(strata_service_destroy(service)); /* no graph is left */
+    strata_cu.MemcpyDtoHAsync = copy_to_host;
+    assert_int_equal(result.failed + result.skipped, 0);
+    assert_int_equal(result.requests, stats.recorded);
+    assert_int_equal(result.requests, 6 + 2 * (3 + 1 + 2));
+    assert_true(sum == expected && sum != 0);
+    char *text = read_text(first), *again = read_text(second);
+    assert_non_null(strstr(text, " 5 normal none 0 into 1 fill 1:2048:u8:2048 value:01020304\n"));
+    assert_non_null(strstr(text, " into 2 copy 1:2048:u8:2048 2:0:u8:2048\n"));
+    assert_non_null(strstr(text, " into 2 launch 1 strata_pattern_fill 1 1 1 1 1 1 0 write:1:2048:u8:2048 value:"));
+    assert_non_null(strstr(text, " make_graph 1 a%20b\n"));
+    assert_non_null(strstr(text, " play_graph 2\n"));
+    assert_non_null(strstr(again, " play_graph 2\n"));
+    free(text);
+    free(again);
+}
+
+/* What a graph lacks is not left out of it: it is not made, and its launches are not asked. */
+static void a_graph_of_which_a_request_is_missing_is_left_out(void **state)
+{
+    (void)state;
+    strata_service_replay_result result;
+    write_lines(first, A START "into 1 fill 1:0:u8:64 value:07\n" START "into 1 fill 0:0:u8:64 value:07\n" START
+                               "into 1 fill 1:0:u8:64 value:07\n" START "make_graph 1 x\n" START "play_graph 1\n" START
+                               "play_graph 0\n" START "into 2 copy 1:0:u8:64 1:8:u8:64\n" START "make_graph 2 x\n");
+    check_ok(replay(NULL, &result));
+    assert_int_equal(result.requests, 3); /* the allocation, a fill, and a copy that overlaps */
+    assert_int_equal(result.failed, 1);
+    assert_int_equal(result.failed_line, 9);
+    assert_int_equal(result.skipped, 6);
+    write_lines(first, A START "into 1 fill 1:0:u8:64 value:07\n"); /* never ended */
+    check_ok(replay(NULL, &result));
+    assert_int_equal(result.requests, 2);
+}
+
+static void launches_of_graphs_keep_their_order_across_priorities(void **state)
+{
+    (void)state;
+    char lines[8000] = A START "into 1 fill 1:0:u8:64 value:07\n" START "make_graph 1 x\n";
+    for (int i = 0; i < 60; i++)
+        strcat(lines, "1 7 low none 0 play_graph 1\n");
+    strcat(lines, "1 7 high none 0 to_host 1:0:u8:4096\n1 7 low none 0 play_graph 1\n");
+    write_lines(first, lines);
+    strata_service *service = recording_service(second);
+    check_ok(strata_service_replay(service, first, NULL, NULL));
+    check_ok(strata_service_destroy(service));
+    char *text = read_text(second);
+    const char *high = strstr(text, "high");
+    assert_non_null(high);
+    assert_non_null(strstr(high, "low"));
+    assert_null(strstr(strstr(high, "low") + 1, "low"));
+    free(text);
+}
+
 static void memory_that_the_service_did_not_allocate_is_unknown(void **state)
 {
     (void)state;
@@ -657,6 +786,9 @@ int main(void)
         CASE(a_full_queue_is_waited_for),
         CASE(work_on_the_same_memory_keeps_its_order_across_priorities),
         CASE(the_times_of_the_recording_are_kept_if_that_is_wanted),
+        CASE(graphs_of_requests_are_asked_again),
+        CASE(a_graph_of_which_a_request_is_missing_is_left_out),
+        CASE(launches_of_graphs_keep_their_order_across_priorities),
         CASE(memory_that_the_service_did_not_allocate_is_unknown),
         CASE(a_view_of_isolated_memory_is_recorded_with_its_place),
         CASE(a_service_that_has_shut_down_ends_the_replay),

@@ -50,6 +50,37 @@ static void json_has_the_same(void **state)
     scratch_remove(&file);
 }
 
+/* One of them launches a graph of the two before. The program with the worker opens no driver itself. */
+static void a_recording_is_replayed_in_both_forms(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"service replay --form process", "service replay --form isolated",
+                                        "service replay --form=isolated --json"};
+    scratch_file file = scratch_write(HEAD COPY START "into 1 fill 1:0:u8:4096 value:07\n" START
+                                                      "make_graph 1 step\n" START "play_graph 1\n" START "run f\n");
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        outcome *of = run_on(lines[i], &file);
+        assert_outcome(of, 0, i == 2 ? "\"requests\": 5" : "5 requests, 0 failed, 1 skipped; 4 KiB", "");
+        free(of);
+    }
+    scratch_remove(&file);
+}
+
+static void without_a_worker_or_a_driver_the_isolated_form_says_so(void **state)
+{
+    (void)state;
+    scratch_file file = scratch_write(HEAD COPY);
+    outcome *of = run_on("service replay --form isolated --driver /nowhere/driver", &file);
+    assert_outcome(of, 2, "", "/nowhere/driver");
+    free(of);
+    setenv("STRATA_WORKER", "/nowhere/worker", 1);
+    of = run_on("service replay --form isolated", &file);
+    unsetenv("STRATA_WORKER");
+    assert_outcome(of, 2, "", "/nowhere/worker");
+    free(of);
+    scratch_remove(&file);
+}
+
 static void bad_usage_and_bad_files_have_exit_status_2(void **state)
 {
     (void)state;
@@ -63,6 +94,7 @@ static void bad_usage_and_bad_files_have_exit_status_2(void **state)
         {"service replay x --speed fast", "--speed: invalid speed \"fast\""},
         {"service replay x --speed -1", "--speed: invalid speed \"-1\""},
         {"service replay x --device one", "--device: invalid device \"one\""},
+        {"service replay x --form other", "--form: invalid form \"other\"; expected process or isolated"},
         {"service replay /nowhere/file", "/nowhere/file could not be read"},
         {"service replay x --stack nothing", "nothing"},
     };
@@ -85,6 +117,8 @@ int main(void)
         cmocka_unit_test(a_recording_is_replayed_and_counted),
         cmocka_unit_test(a_failure_is_told_with_its_line_and_in_the_exit_status),
         cmocka_unit_test(json_has_the_same),
+        cmocka_unit_test(a_recording_is_replayed_in_both_forms),
+        cmocka_unit_test(without_a_worker_or_a_driver_the_isolated_form_says_so),
         cmocka_unit_test(bad_usage_and_bad_files_have_exit_status_2),
     };
     return cmocka_run_group_tests(tests, find_program, NULL);

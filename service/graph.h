@@ -1,0 +1,54 @@
+/* A graph of requests: what is recorded, until the end, and then what the form has made of it. */
+#ifndef STRATA_SERVICE_GRAPH_OF_REQUESTS_H
+#define STRATA_SERVICE_GRAPH_OF_REQUESTS_H
+
+#include "service/service.h"
+
+#include <strata/service_graph.h>
+
+typedef enum service_graph_made {
+    SERVICE_GRAPH_NOT_YET = 0,
+    SERVICE_GRAPH_MADE,
+    SERVICE_GRAPH_FAILED,
+} service_graph_made;
+
+struct strata_service_graph {
+    strata_service *service; /* not used by the last release, which may come after its end; constant, as is the next */
+    unsigned forks;
+    char *name;               /* a copy; constant */
+    _Atomic uint64_t holders; /* the caller, and requests that name it */
+
+    strata_lock lock;   /* of the next three */
+    bool ended;         /* nothing more is recorded */
+    size_t count;       /* of `parts` */
+    service_list parts; /* requests that are not done, in order; constant once it has ended, until that request is */
+
+    _Atomic int made;               /* service_graph_made; written by the service's thread */
+    _Atomic uint64_t generation;    /* in which it was made; likewise */
+    bool begun;                     /* its end was; the service's thread alone, as are the next ones */
+    uint64_t recorded;              /* in a recording: its number; 0: none */
+    strata_graph *local;            /* in process; ended by the last holder, as is the next */
+    struct isolated_remote *remote; /* isolated: the worker's */
+    void (*end_remote)(struct isolated_remote *remote); /* constant once there is one */
+};
+
+void service_graph_hold(strata_service_graph *graph);
+void service_graph_unhold(strata_service_graph *graph);
+
+/* Whether a request of the kind can be recorded. */
+bool service_graph_takes(service_request_kind kind);
+
+/* Takes a checked request as its next one, also after an error. Errors: INVALID_VALUE. */
+strata_status service_graph_add(strata_service_graph *graph, strata_future *request, bool has_out);
+
+/* The service's thread: the end was successful in the present generation, or was not, and what was recorded goes. */
+void service_graph_note_made(strata_service_graph *graph);
+void service_graph_drop_recording(strata_service_graph *graph);
+
+/* Errors: INVALID_VALUE (its end has not begun, or failed). NOT_READY, without a record: its end is under way. */
+strata_status service_graph_check_made(const strata_service_graph *graph);
+
+/* The error in force, of the recorded request of that number from 0 on, which the message then names. */
+strata_status service_graph_fail_part(size_t number);
+
+#endif

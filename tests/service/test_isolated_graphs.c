@@ -1,0 +1,323 @@
+/* Graphs of requests, isolated: beside the cases of both forms, what becomes of them when workers end. */
+#include <pthread.h>
+
+#include "support/effort.h"
+#include "support/service_graph_cases.h"
+#include "support/worker.h"
+
+/* A service of the test's own with a graph that fills `*ref` with 8. */
+static strata_service *make_with_graph(strata_ref **ref, strata_service_graph **graph)
+{
+    strata_service *own = test_service_make(&test_options);
+    *ref = test_service_allocate(own, 256);
+    check_ok(strata_service_graph_begin(own, "own", graph));
+    check_ok(strata_service_fill(own, *ref, 8, 1, &(strata_send_options){.graph = *graph}, NULL));
+    return own;
+}
+
+static void a_graph_is_stale_when_its_worker_was_killed_and_is_recorded_again(void **state)
+{
+    (void)state;
+    strata_ref *ref;
+    strata_service_graph *graph;
+    strata_future *future;
+    strata_service *own = make_with_graph(&ref, &graph);
+    const uint64_t generation = test_generation(own);
+    check_ok(strata_service_graph_end(graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    check_ok(strata_service_graph_launch(graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    check_status(strata_service_graph_launch(graph, NULL, NULL), STRATA_ERROR_STALE);
+    check_last_error(STRATA_ERROR_STALE, "graph \"own\" is stale");
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
+
+    ref = test_service_allocate(own, 256);
+    check_ok(strata_service_graph_begin(own, "own", &graph));
+    check_ok(strata_service_fill(own, ref, 8, 1, &(strata_send_options){.graph = graph}, NULL));
+    check_ok(strata_service_graph_end(graph, NULL, NULL));
+    check_ok(strata_service_graph_launch(graph, NULL, &future));
+    assert_int_equal(test_take(future).status, STRATA_SUCCESS);
+    assert_true(test_ref_has(own, ref, 8));
+    check_ok(strata_service_destroy(own));
+    strata_service_graph_release(graph); /* it outlives its service */
+    check_ok(strata_ref_release(ref));
+    assert_false(test_has_zombie());
+}
+
+/* What was under way with the worker answers POISONED; what had not begun, STALE with the next one. */
+static void an_end_and_launches_that_a_worker_had_begun_are_answered_when_it_is_killed(void **state)
+{
+    (void)state;
+    strata_ref *ref;
+    strata_service_graph *graph;
+    strata_future *made, *played;
+    strata_service *own = make_with_graph(&ref, &graph);
+    const pid_t worker = test_worker(own);
+    kill(worker, SIGSTOP);
+    check_ok(strata_service_graph_end(graph, NULL, &made));
+    check_ok(strata_service_graph_launch(graph, NULL, &played)); /* waits for the worker's number of it */
+    test_sleep_ms(20);
+    assert_false(strata_future_poll(made) || strata_future_poll(played));
+    kill(worker, SIGKILL);
+    assert_int_equal(test_take(made).status, STRATA_ERROR_POISONED);
+    assert_int_equal(test_take(played).status, STRATA_ERROR_POISONED);
+    check_ok(strata_service_graph_launch(graph, NULL, &played));
+    assert_int_equal(test_take(played).status, STRATA_ERROR_INVALID_VALUE); /* it could not be made */
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+}
+
+static void a_recording_of_a_generation_that_is_over_answers_stale(void **state)
+{
+    (void)state;
+    strata_ref *ref;
+    strata_service_graph *graph;
+    strata_future *future;
+    strata_service *own = make_with_graph(&ref, &graph);
+    const uint64_t generation = test_generation(own);
+    kill(test_worker(own), SIGKILL);
+    test_wait_replaced(own, generation);
+    check_status(strata_service_fill(own, ref, 8, 1, &(strata_send_options){.graph = graph}, NULL), STRATA_ERROR_STALE);
+    check_ok(strata_service_graph_end(graph, NULL, &future));
+    check_status(strata_future_wait(future), STRATA_ERROR_STALE);
+    check_last_error(STRATA_ERROR_STALE, "request 1 of the graph: ");
+    strata_future_release(future);
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
+    check_ok(strata_service_destroy(own));
+}
+
+/* A released graph's memory is the worker's again. */
+static void released_graphs_give_their_memory_back(void **state)
+{
+    (void)state;
+    strata_service_stats stats;
+    check_ok(strata_service_get_stats(service, &stats));
+    for (int i = 0; i < 6; i++) {
+        strata_future *future;
+        check_ok(strata_service_allocate_raw(service, STRATA_ELEMENT_U8, stats.total_bytes / 5 * 3, NULL, &future));
+        const strata_answer answer = test_take(future);
+        assert_int_equal(answer.status, STRATA_SUCCESS);
+        strata_service_graph *graph = begin(NULL);
+        strata_ref *part;
+        check_ok(strata_ref_view(answer.ref, 0, 64, STRATA_ELEMENT_U8, &part));
+        check_ok(record_fill(graph, part, 1, 1));
+        check_ok(strata_ref_release(part));
+        check_ok(strata_ref_release(answer.ref));
+        check_ok(end(graph));
+        check_ok(play(graph));
+        strata_service_graph_release(graph);
+    }
+}
+
+/* More bytes than a frame takes. */
+static void a_graph_of_many_requests_arrives_whole(void **state)
+{
+    (void)state;
+    enum { COUNT = 3000, BYTES = 4096 };
+    strata_ref *one = test_service_allocate(service, BYTES), *other = test_service_allocate(service, BYTES);
+    strata_service_graph *graph = begin("many");
+    for (int i = 0; i < COUNT; i++) {
+        check_ok(record_fill(graph, one, (uint32_t)i, 1));
+        check_ok(record_copy(graph, one, other));
+    }
+    check_ok(end(graph));
+    check_ok(play(graph));
+    assert_true(test_ref_has(service, other, (unsigned char)(COUNT - 1)));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(one));
+    check_ok(strata_ref_release(other));
+}
+
+/* Names of kernels make a request as large as it can be. */
+static void a_graph_of_too_many_bytes_is_refused_at_its_end(void **state)
+{
+    (void)state;
+    enum { NAME = 16000, COUNT = (64 << 20) / NAME + 1 };
+    char *name = calloc(1, NAME + 1);
+    const uint64_t module = test_load_fill(service);
+    strata_service_graph *graph = begin("large");
+    const strata_send_options into = {.graph = graph};
+    const strata_kernel kernel = {.module = module, .entry = memset(name, 'k', NAME)};
+    for (int i = 0; i < COUNT; i++)
+        check_ok(strata_service_launch(service, &kernel, &into, NULL));
+    check_status(end(graph), STRATA_ERROR_INVALID_VALUE);
+    check_last_error(STRATA_ERROR_INVALID_VALUE, "more than 67108864 bytes");
+    strata_service_graph_release(graph);
+    free(name);
+    check_ok(strata_ref_release(test_service_allocate(service, 64)));
+}
+
+/* ---- workers killed at random moments ---- */
+
+typedef struct player {
+    pthread_t thread;
+    unsigned seed;
+    _Atomic bool *ends;
+    _Atomic uint64_t right;
+    const char *wrong; /* NULL: nothing */
+    strata_status wrong_status;
+} player;
+
+static bool is_honest(strata_status status)
+{
+    return status == STRATA_ERROR_STALE || status == STRATA_ERROR_POISONED;
+}
+
+/* False: a failure, of which only some may be. */
+static bool finish(player *self, strata_status status, strata_future *future, strata_answer *out)
+{
+    strata_answer answer = {.status = status};
+    if (status == STRATA_SUCCESS)
+        answer = test_take(future);
+    if (answer.status != STRATA_SUCCESS && !is_honest(answer.status)) {
+        self->wrong = "an answer is neither right nor honest";
+        self->wrong_status = answer.status;
+    }
+    if (out)
+        *out = answer;
+    else
+        strata_host_buffer_release(answer.buffer);
+    return answer.status == STRATA_SUCCESS;
+}
+
+static bool record(strata_service_graph *graph, strata_ref *const refs[2], uint32_t value)
+{
+    const strata_send_options into = {.graph = graph};
+    return strata_service_fill(service, refs[0], value, 1, &into, NULL) == STRATA_SUCCESS &&
+           strata_service_copy(service, refs[0], refs[1], &into, NULL) == STRATA_SUCCESS;
+}
+
+/* Launches the graph and looks at what it wrote. */
+static bool launch_once(player *self, strata_service_graph *graph, strata_ref *const refs[2], uint32_t value)
+{
+    strata_future *future = NULL;
+    strata_status status = strata_service_fill(service, refs[1], ~value, 1, NULL, &future);
+    if (!finish(self, status, future, NULL))
+        return false;
+    status = strata_service_graph_launch(graph, NULL, &future);
+    if (!finish(self, status, future, NULL))
+        return false;
+    strata_host_buffer *buffer = test_buffer(strata_ref_len(refs[1]), (unsigned char)~value);
+    status = strata_service_copy_to_host(service, refs[1], buffer, NULL, &future);
+    const bool copied = finish(self, status, future, NULL);
+    if (copied && !test_buffer_has(buffer, (unsigned char)value))
+        self->wrong = "a graph left wrong bytes";
+    strata_host_buffer_release(buffer);
+    return copied;
+}
+
+static void play_once(player *self, uint32_t value)
+{
+    strata_ref *refs[2] = {NULL, NULL};
+    strata_service_graph *graph = NULL;
+    strata_answer answer;
+    bool fine = true;
+    for (int i = 0; i < 2 && fine; i++) {
+        strata_future *future = NULL;
+        const strata_status status = strata_service_allocate(service, STRATA_ELEMENT_U8, 3000, NULL, &future);
+        fine = finish(self, status, future, &answer);
+        refs[i] = answer.ref;
+    }
+    fine =
+        fine && strata_service_graph_begin(service, "random", &graph) == STRATA_SUCCESS && record(graph, refs, value);
+    if (fine) {
+        strata_future *future = NULL;
+        const strata_status status = strata_service_graph_end(graph, NULL, &future);
+        fine = finish(self, status, future, NULL);
+    }
+    for (int i = 0; i < 20 && fine; i++) {
+        fine = launch_once(self, graph, refs, value);
+        atomic_fetch_add(&self->right, fine);
+    }
+    strata_service_graph_release(graph);
+    strata_ref_release(refs[0]);
+    strata_ref_release(refs[1]);
+}
+
+static void *keep_playing(void *data)
+{
+    player *self = data;
+    while (!atomic_load(self->ends) && !self->wrong)
+        play_once(self, self->seed++ % 256);
+    return NULL;
+}
+
+static void kill_worker(player *players, size_t count, unsigned microseconds)
+{
+    uint64_t before = 0, now = 0;
+    check_ok(strata_service_wait_ready(service, 20ull * TEST_SECOND));
+    for (size_t i = 0; i < count; i++)
+        before += atomic_load(&players[i].right);
+    for (int i = 0; i < 60000 && now <= before; i++) {
+        now = 0;
+        for (size_t j = 0; j < count; j++)
+            now += atomic_load(&players[j].right);
+        test_sleep_ms(1);
+    }
+    usleep(microseconds);
+    const pid_t worker = test_worker(service);
+    const uint64_t generation = test_generation(service);
+    if (worker) {
+        kill(worker, SIGKILL);
+        test_wait_replaced(service, generation);
+    }
+}
+
+static void every_graph_is_right_or_honest_while_workers_are_killed(void **state)
+{
+    (void)state;
+    enum { THREADS = 3 };
+    const unsigned kills = (unsigned)test_effort(12, 3);
+    const test_descriptors before = test_count_descriptors();
+    strata_service *shared = service;
+    strata_service_options options = test_options;
+    player players[THREADS] = {0};
+    _Atomic bool ends = false;
+    uint64_t right = 0;
+    options.rebuild_window = 1;
+    service = test_service_make(&options);
+    for (unsigned i = 0; i < THREADS; i++) {
+        players[i] = (player){.seed = 60 * i, .ends = &ends};
+        assert_int_equal(pthread_create(&players[i].thread, NULL, keep_playing, &players[i]), 0);
+    }
+    for (unsigned i = 0; i < kills; i++)
+        kill_worker(players, THREADS, i * 7919 % 20000);
+    atomic_store(&ends, true);
+    for (unsigned i = 0; i < THREADS; i++) {
+        pthread_join(players[i].thread, NULL);
+        if (players[i].wrong)
+            print_error("%s: %s\n", players[i].wrong, strata_status_name(players[i].wrong_status));
+        assert_null(players[i].wrong);
+        right += atomic_load(&players[i].right);
+    }
+    print_message("%u workers killed: %llu launches right\n", kills, (unsigned long long)right);
+    assert_true(right >= kills);
+    check_ok(strata_service_destroy(service));
+    service = shared;
+    assert_false(test_has_zombie());
+    assert_int_equal(test_count_descriptors().count, before.count);
+}
+
+/* Exits with 77 without a driver. */
+int main(void)
+{
+    test_options.form = STRATA_SERVICE_ISOLATED;
+    if (!test_has_worker(&test_options))
+        return 77;
+    const struct CMUnitTest tests[] = {
+        TEST_SERVICE_GRAPH_CASES,
+        cmocka_unit_test(a_graph_is_stale_when_its_worker_was_killed_and_is_recorded_again),
+        cmocka_unit_test(an_end_and_launches_that_a_worker_had_begun_are_answered_when_it_is_killed),
+        cmocka_unit_test(a_recording_of_a_generation_that_is_over_answers_stale),
+        cmocka_unit_test(released_graphs_give_their_memory_back),
+        cmocka_unit_test(a_graph_of_many_requests_arrives_whole),
+        cmocka_unit_test(a_graph_of_too_many_bytes_is_refused_at_its_end),
+        cmocka_unit_test(every_graph_is_right_or_honest_while_workers_are_killed),
+    };
+    return cmocka_run_group_tests(tests, make_service, destroy_service);
+}
