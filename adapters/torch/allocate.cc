@@ -16,6 +16,7 @@ strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, s
     request.bytes = bytes;
     request.alignment = device.alignment.load(std::memory_order_relaxed);
     request.stream = reinterpret_cast<CUstream>(stream);
+    request.tag = strata_tag_current(); /* of strata.tag */
     const strata_status status = strata_runtime_allocate_request(device.runtime, &request, out);
     if (status != STRATA_ERROR_UNSUPPORTED || !request.alignment)
         return status;

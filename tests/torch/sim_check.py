@@ -441,6 +441,34 @@ assert torch.cuda.memory_allocated(1) == 2 * torch.cuda.memory_allocated(0), tor
 assert {{segment["device"] for segment in torch.cuda.memory_snapshot()}} == {{0, 1}}
 """
 
+TAGS = """
+import ctypes, strata, strata.torch, torch
+
+class Block(ctypes.Structure):  # strata_block
+    _fields_ = [(name, ctypes.c_size_t) for name in ("address", "bytes", "requested", "alignment")]
+    _fields_ += [("device", ctypes.c_int), ("tag", ctypes.c_uint32), ("stream", ctypes.c_void_p), ("id", ctypes.c_uint64 * 2)]
+
+library = ctypes.CDLL(strata.get_library())
+library.strata_tag_name.restype = ctypes.c_char_p
+
+def tag_of(tensor):
+    block = Block()
+    runtime, address = ctypes.c_void_p(strata.torch.runtime()), ctypes.c_ulonglong(tensor.data_ptr())
+    assert library.strata_runtime_find(runtime, address, ctypes.byref(block)) == 0
+    assert block.address == tensor.data_ptr()
+    return library.strata_tag_name(block.tag).decode()
+
+def tensor():
+    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+
+strata.torch.use()
+with strata.tag("request 17"):
+    first = tensor()
+    with strata.tag("inner"):
+        second = tensor()
+assert (tag_of(first), tag_of(second), tag_of(tensor())) == ("request 17", "inner", "")
+"""
+
 SYNTAX = """
 import torch, strata.torch
 strata.torch.use(stack="pol")
@@ -500,6 +528,11 @@ def running_out_in_a_pool():
             expect("Tried to allocate 16384.00 GiB" in str(error), error)
         inside = filled(2)
     expect(holds(inside, 2))
+
+
+@check
+def tags():
+    run(TAGS)
 
 
 @check
