@@ -37,8 +37,10 @@ static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, 
                              strata_status *status)
 {
     auto block = std::make_unique<Block>();
-    const size_t allowed = device.allowed.load(std::memory_order_relaxed);
-    if (allowed && strata_runtime_bytes_outstanding(device.runtime) + bytes > allowed) {
+    const size_t allowed = device.pooled ? 0 : device.allowed.load(std::memory_order_relaxed);
+    if (allowed &&
+        strata_runtime_bytes_outstanding(device.runtime) + device.own_bytes.load(std::memory_order_relaxed) + bytes >
+            allowed) {
         *status = STRATA_ERROR_OUT_OF_BUDGET;
         return nullptr;
     }

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 import torch
@@ -280,21 +281,24 @@ extern "C" void give(void *address, ssize_t bytes, int device, cudaStream_t stre
 """
 
 
-@check
-def a_pool_with_an_allocator():
+def own_allocator(work):
     import glob
-    import tempfile
 
     site = os.path.dirname(os.path.dirname(torch.__file__))
     include = glob.glob(os.path.join(site, "nvidia", "*", "include", "cuda_runtime_api.h"))[0]
+    source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
+    with open(source, "w", encoding="ascii") as file:
+        file.write(ALLOCATOR)
+    clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
+    subprocess.run(words, check=True, env=clean)
+    return torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+
+
+@check
+def a_pool_with_an_allocator():
     with tempfile.TemporaryDirectory() as work:
-        source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
-        with open(source, "w", encoding="ascii") as file:
-            file.write(ALLOCATOR)
-        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
-        subprocess.run(words, check=True, env=clean)
-        own = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+        own = own_allocator(work)
         pool = torch.cuda.MemPool(own.allocator())
         with torch.cuda.use_mem_pool(pool):
             inside = filled(4)
@@ -305,6 +309,46 @@ def a_pool_with_an_allocator():
         gc.collect()
         torch.cuda.empty_cache()
         expect(torch.cuda.memory_reserved() <= before - 20 * MIB, before, torch.cuda.memory_reserved())
+
+
+def mebibytes(count):
+    return torch.empty(count * MIB, dtype=torch.uint8, device="cuda")
+
+
+def is_refused(count):
+    try:
+        mebibytes(count)
+        return False
+    except torch.OutOfMemoryError:
+        return True
+
+
+@check
+def a_fraction_counts_a_pools_own_allocator():
+    torch.cuda.empty_cache()
+    with tempfile.TemporaryDirectory() as work:
+        own = own_allocator(work)
+        pool = torch.cuda.MemPool(own.allocator())
+        allowed = torch.cuda.memory_reserved() + 60 * MIB
+        torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.mem_get_info()[1])
+        try:
+            with torch.cuda.use_mem_pool(pool):
+                inside = mebibytes(40)
+                expect(is_refused(40), "80 MiB of the program's allocator fit into 60")
+            expect(is_refused(40), "40 MiB beside 40 fit into 60")
+            outside = mebibytes(10)
+            del inside, pool
+            gc.collect()
+            torch.cuda.empty_cache()
+            outside = [outside, mebibytes(40)]
+            expect(is_refused(20), "70 MiB fit into 60")
+            del outside
+            torch.cuda.set_per_process_memory_fraction(0.0)
+            torch.cuda.empty_cache()
+            expect(is_refused(64), "a fraction of 0 allows memory")
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    expect(mebibytes(100).numel() == 100 * MIB)
 
 
 @check
