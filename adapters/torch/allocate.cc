@@ -16,6 +16,7 @@ strata_status request_block(Device &device, size_t bytes, cudaStream_t stream, s
     request.bytes = bytes;
     request.alignment = device.alignment.load(std::memory_order_relaxed);
     request.stream = reinterpret_cast<CUstream>(stream);
+    request.tag = strata_tag_current(); /* of strata.tag */
     const strata_status status = strata_runtime_allocate_request(device.runtime, &request, out);
     if (status != STRATA_ERROR_UNSUPPORTED || !request.alignment)
         return status;
@@ -36,8 +37,10 @@ static void *try_to_allocate(Device &device, size_t bytes, cudaStream_t stream, 
                              strata_status *status)
 {
     auto block = std::make_unique<Block>();
-    const size_t allowed = device.allowed.load(std::memory_order_relaxed);
-    if (allowed && strata_runtime_bytes_outstanding(device.runtime) + bytes > allowed) {
+    const size_t allowed = device.pooled ? 0 : device.allowed.load(std::memory_order_relaxed);
+    if (allowed &&
+        strata_runtime_bytes_outstanding(device.runtime) + device.own_bytes.load(std::memory_order_relaxed) + bytes >
+            allowed) {
         *status = STRATA_ERROR_OUT_OF_BUDGET;
         return nullptr;
     }

@@ -217,21 +217,10 @@ double Allocator::getMemoryFraction(DeviceIndex ordinal)
     return of->fraction;
 }
 
-/* A pool takes the fraction as its limit; another stack's requests are compared with it. */
 void Allocator::setMemoryFraction(double fraction, DeviceIndex ordinal)
 {
     TORCH_CHECK(0 <= fraction && fraction <= 1, "invalid fraction:", fraction, ". Please set within [0, 1].");
-    Device &of = device(ordinal);
-    const auto bytes = static_cast<size_t>(fraction * static_cast<double>(of.total_bytes));
-    if (of.pooled) {
-        const size_t limit = fraction >= 1 || (of.first_limit && of.first_limit < bytes) ? of.first_limit : bytes;
-        TORCH_CHECK(of.set_value("pool.limit", fraction > 0 && limit == 0 && fraction < 1 ? 1 : limit),
-                    "Strata: ", strata_last_error()->message);
-    } else {
-        of.allowed.store(fraction < 1 ? std::max<size_t>(bytes, 1) : 0, std::memory_order_relaxed);
-    }
-    std::lock_guard<std::mutex> guard(of.lock);
-    of.fraction = fraction;
+    device(ordinal).set_fraction(fraction);
 }
 
 void Allocator::emptyCache(MempoolId_t id)

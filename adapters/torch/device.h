@@ -75,9 +75,10 @@ struct Device {
     DeviceStats stats; /* guarded by lock, like all down to the blank line */
     History history;
     double fraction = 1.0;
-    int64_t chunks_before = 0;      /* made by the pool before the counts were reset */
-    std::atomic<size_t> allowed{0}; /* bytes of a stack without a pool, by the fraction; 0: all. Read without lock */
-    std::vector<Block *> deferred;  /* frees that a capture holds up */
+    int64_t chunks_before = 0;             /* made by the pool before the counts were reset */
+    std::atomic<size_t> allowed{0};        /* bytes, by the fraction; 0: all. Read without lock */
+    std::atomic<size_t> own_bytes{0};      /* in segments of programs' allocators; written under pool_lock */
+    std::vector<Block *> deferred;         /* frees that a capture holds up */
     std::atomic<size_t> deferred_count{0}; /* of these; read without lock */
 
     std::recursive_mutex pool_lock; /* recursive: a program's own allocator may call this one */
@@ -122,6 +123,16 @@ struct Device {
     /* pool_lock is held; throws c10::Error. */
     PrivatePool &pool(MempoolId_t id);
 
+    /* ---- the memory fraction: fraction.cc ---- */
+
+    /* Limits Strata's memory and that of programs' allocators together. Throws c10::Error. */
+    void set_fraction(double value);
+
+    /* Whether a segment of a program's allocator may be made; gives free memory of Strata's back for it if need be.
+     * pool_lock is held, as in the next. */
+    bool admits_own(size_t bytes);
+    void count_own(size_t made, size_t gone);
+
     /* ---- out of memory: out_of_memory.cc ---- */
 
     /* After a request was refused: makes room, or takes from a pool that is there for this case. True: try again. */
@@ -144,6 +155,9 @@ struct Device {
     size_t reserved_bytes();
     int64_t chunks_made() const; /* by the pool; 0 without one */
     void report_to_profiler(const Block &block, bool allocated);
+
+    /* Gives the pool what is left of the fraction; pool_lock is held. */
+    bool limit_pool() const;
 
     /* A named value of the stack; 0 where it has none. */
     uint64_t value(const char *name) const;

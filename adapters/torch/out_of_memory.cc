@@ -102,7 +102,7 @@ void Device::refuse(size_t bytes, strata_status status, const std::string &reaso
                                      static_cast<size_t>(now.reserved_bytes[0].current),
                                      c10::Device(c10::DeviceType::CUDA, ordinal));
     Allocator::get().tell_observers(ordinal, bytes, total, free);
-    const bool by_fraction = status == STRATA_ERROR_OUT_OF_BUDGET && allowed.load(std::memory_order_relaxed);
+    const bool by_fraction = !pooled && status == STRATA_ERROR_OUT_OF_BUDGET && allowed.load(std::memory_order_relaxed);
     TORCH_CHECK_WITH(OutOfMemoryError, false,
                      message(*this, bytes, free, now, by_fraction ? "the memory fraction is used up" : reason));
 }

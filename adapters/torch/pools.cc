@@ -64,7 +64,9 @@ Routed Device::allocate_routed(size_t bytes, cudaStream_t stream, const Context 
     Segment *made = nullptr;
     Block *block = from->take(bytes, stream, true, context, &made);
     for (unsigned attempt = 0; !block; attempt++) {
-        const std::string reason = strata_last_error()->message;
+        const std::string reason = from->allocator
+                                       ? "the pool's own allocator has none, or the memory fraction is used up"
+                                       : strata_last_error()->message;
         if (is_capturing(stream) || !make_room(attempt))
             return {nullptr, true, reason};
         block = from->take(bytes, stream, true, context, &made);

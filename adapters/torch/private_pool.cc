@@ -1,4 +1,4 @@
-#include "private_pool.h"
+#include "device.h"
 
 #include <algorithm>
 
@@ -59,6 +59,8 @@ Segment *PrivatePool::grow(size_t bytes, bool small, cudaStream_t stream, const 
     strata_block memory{};
     const size_t size = segment_bytes(bytes);
     if (allocator) {
+        if (!device_->admits_own(size))
+            return nullptr;
         memory.address = reinterpret_cast<CUdeviceptr>(allocator->raw_alloc_with_stream(size, stream));
         memory.bytes = size;
     } else if (!source_->take(size, &memory)) {
@@ -66,6 +68,8 @@ Segment *PrivatePool::grow(size_t bytes, bool small, cudaStream_t stream, const 
     }
     if (!memory.address)
         return nullptr;
+    if (allocator)
+        device_->count_own(size, 0);
     *segment = Segment{this, memory, stream, small, next_number++, block.get(), context};
     *block = Block{};
     block->memory.address = memory.address;
@@ -207,10 +211,12 @@ std::vector<Segment *> PrivatePool::empty_segments()
 
 void PrivatePool::drop(Segment *segment)
 {
-    if (allocator)
+    if (allocator) {
         allocator->raw_delete(reinterpret_cast<void *>(segment->memory.address));
-    else
+        device_->count_own(0, segment->memory.bytes);
+    } else {
         source_->give(segment->memory);
+    }
     delete segment;
 }
 

@@ -4,11 +4,13 @@
 usage: gpu_check.py [SECTION...]
 
 Needs the package on PYTHONPATH (scripts/gpu-python installs the wheel and starts this), NumPy, and what there is of CuPy,
-PyTorch, JAX, Numba and cuda.core: a section without its library is skipped. Each section runs in a process of its own,
-which must exit with live arrays in silence. Results are compared with NumPy's.
+PyTorch, JAX, Numba and cuda.core: a section whose library is missing, or cannot be imported by itself, is skipped. Each
+section runs in a process of its own, which must exit with live arrays in silence; its result is printed as it ends, and
+nothing in it keeps the others from running. Results are compared with NumPy's.
 """
 
 import gc
+import importlib
 import importlib.util
 import os
 import subprocess
@@ -326,7 +328,7 @@ SECTIONS = {
     "exchange_jax": (exchange_jax, ("jax",)),
     "cupy_stream": (cupy_stream_order, ("cupy",)),
     "cupy_any": (cupy_any_order, ("cupy",)),
-    "numba": (numba_door, ("numba_cuda", "numpy")),
+    "numba": (numba_door, ("numpy", "numba_cuda", "numba.cuda")),
     "cuda_core": (cuda_core_door, ("cuda.core",)),
     "speed": (speed, ("cupy",)),
 }
@@ -334,9 +336,22 @@ SECTIONS = {
 kept_to_the_end = []  # live at the exit
 
 
+UNUSABLE = 77  # exit status of a section whose library cannot be imported
+SECONDS = 120  # for a section
+
+
 def is_there(module):
-    package, dot, _ = module.rpartition(".")
-    return bool((not dot or importlib.util.find_spec(package)) and importlib.util.find_spec(module))
+    """Whether a package has it; nothing of its own is imported, since that may fail."""
+    return importlib.util.find_spec(module.partition(".")[0]) is not None
+
+
+def import_libraries(modules):
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception as error:  # any: libraries fail in many ways beside a version that they were not made for
+            print(f"{module} cannot be imported: {type(error).__name__}: {error}")
+            sys.exit(UNUSABLE)
 
 
 def run_section(name):
@@ -344,8 +359,14 @@ def run_section(name):
     missing = [module for module in SECTIONS[name][1] if not is_there(module)]
     if missing:
         return "skipped", f"no {missing[0]} here"
-    done = subprocess.run([sys.executable, __file__, "--in-process", name], capture_output=True, text=True, timeout=120)
+    command = [sys.executable, __file__, "--in-process", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=SECONDS)
+    except subprocess.TimeoutExpired as error:
+        return "FAILED", f"did not end within {SECONDS} s\n{(error.stdout or b'').decode(errors='replace')}"
     words = f"{done.stdout}{done.stderr}".strip()
+    if done.returncode == UNUSABLE:
+        return "skipped", words
     # Libraries may write of themselves; of an end that goes wrong, Python and Strata write these.
     wrong = [word for word in ("Traceback", "Exception", "rror", "strata") if word in done.stderr]
     if done.returncode == 0 and not wrong:
@@ -363,15 +384,17 @@ def main(names):
         start = time.monotonic()
         verdict, words = run_section(name)
         verdicts.append(verdict)
-        print(f"{name:16} {verdict:8} {time.monotonic() - start:5.1f} s")
+        print(f"{name:16} {verdict:8} {time.monotonic() - start:5.1f} s", flush=True)
         for line in words.splitlines():
-            print(f"    {line}")
+            print(f"    {line}", flush=True)
     print(f"{verdicts.count('passed')} passed, {verdicts.count('FAILED')} failed, {verdicts.count('skipped')} skipped")
     return "FAILED" in verdicts
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--in-process"]:
-        kept_to_the_end.append(SECTIONS[sys.argv[2]][0]())
+        section, needed = SECTIONS[sys.argv[2]]
+        import_libraries(needed)
+        kept_to_the_end.append(section())
     else:
         sys.exit(main(sys.argv[1:]))

@@ -7,6 +7,7 @@ import gc
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 
 import torch
@@ -280,21 +281,24 @@ extern "C" void give(void *address, ssize_t bytes, int device, cudaStream_t stre
 """
 
 
-@check
-def a_pool_with_an_allocator():
+def own_allocator(work):
     import glob
-    import tempfile
 
     site = os.path.dirname(os.path.dirname(torch.__file__))
     include = glob.glob(os.path.join(site, "nvidia", "*", "include", "cuda_runtime_api.h"))[0]
+    source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
+    with open(source, "w", encoding="ascii") as file:
+        file.write(ALLOCATOR)
+    clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
+    subprocess.run(words, check=True, env=clean)
+    return torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+
+
+@check
+def a_pool_with_an_allocator():
     with tempfile.TemporaryDirectory() as work:
-        source, library = os.path.join(work, "own.cc"), os.path.join(work, "own.so")
-        with open(source, "w", encoding="ascii") as file:
-            file.write(ALLOCATOR)
-        clean = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        words = ["g++", "-shared", "-fPIC", "-I", os.path.dirname(include), "-o", library, source]
-        subprocess.run(words, check=True, env=clean)
-        own = torch.cuda.memory.CUDAPluggableAllocator(library, "take", "give")
+        own = own_allocator(work)
         pool = torch.cuda.MemPool(own.allocator())
         with torch.cuda.use_mem_pool(pool):
             inside = filled(4)
@@ -305,6 +309,46 @@ def a_pool_with_an_allocator():
         gc.collect()
         torch.cuda.empty_cache()
         expect(torch.cuda.memory_reserved() <= before - 20 * MIB, before, torch.cuda.memory_reserved())
+
+
+def mebibytes(count):
+    return torch.empty(count * MIB, dtype=torch.uint8, device="cuda")
+
+
+def is_refused(count):
+    try:
+        mebibytes(count)
+        return False
+    except torch.OutOfMemoryError:
+        return True
+
+
+@check
+def a_fraction_counts_a_pools_own_allocator():
+    torch.cuda.empty_cache()
+    with tempfile.TemporaryDirectory() as work:
+        own = own_allocator(work)
+        pool = torch.cuda.MemPool(own.allocator())
+        allowed = torch.cuda.memory_reserved() + 60 * MIB
+        torch.cuda.set_per_process_memory_fraction(allowed / torch.cuda.mem_get_info()[1])
+        try:
+            with torch.cuda.use_mem_pool(pool):
+                inside = mebibytes(40)
+                expect(is_refused(40), "80 MiB of the program's allocator fit into 60")
+            expect(is_refused(40), "40 MiB beside 40 fit into 60")
+            outside = mebibytes(10)
+            del inside, pool
+            gc.collect()
+            torch.cuda.empty_cache()
+            outside = [outside, mebibytes(40)]
+            expect(is_refused(20), "70 MiB fit into 60")
+            del outside
+            torch.cuda.set_per_process_memory_fraction(0.0)
+            torch.cuda.empty_cache()
+            expect(is_refused(64), "a fraction of 0 allows memory")
+        finally:
+            torch.cuda.set_per_process_memory_fraction(1.0)
+    expect(mebibytes(100).numel() == 100 * MIB)
 
 
 @check
@@ -441,6 +485,34 @@ assert torch.cuda.memory_allocated(1) == 2 * torch.cuda.memory_allocated(0), tor
 assert {{segment["device"] for segment in torch.cuda.memory_snapshot()}} == {{0, 1}}
 """
 
+TAGS = """
+import ctypes, strata, strata.torch, torch
+
+class Block(ctypes.Structure):  # strata_block
+    _fields_ = [(name, ctypes.c_size_t) for name in ("address", "bytes", "requested", "alignment")]
+    _fields_ += [("device", ctypes.c_int), ("tag", ctypes.c_uint32), ("stream", ctypes.c_void_p), ("id", ctypes.c_uint64 * 2)]
+
+library = ctypes.CDLL(strata.get_library())
+library.strata_tag_name.restype = ctypes.c_char_p
+
+def tag_of(tensor):
+    block = Block()
+    runtime, address = ctypes.c_void_p(strata.torch.runtime()), ctypes.c_ulonglong(tensor.data_ptr())
+    assert library.strata_runtime_find(runtime, address, ctypes.byref(block)) == 0
+    assert block.address == tensor.data_ptr()
+    return library.strata_tag_name(block.tag).decode()
+
+def tensor():
+    return torch.empty(1 << 20, dtype=torch.uint8, device="cuda")
+
+strata.torch.use()
+with strata.tag("request 17"):
+    first = tensor()
+    with strata.tag("inner"):
+        second = tensor()
+assert (tag_of(first), tag_of(second), tag_of(tensor())) == ("request 17", "inner", "")
+"""
+
 SYNTAX = """
 import torch, strata.torch
 strata.torch.use(stack="pol")
@@ -500,6 +572,11 @@ def running_out_in_a_pool():
             expect("Tried to allocate 16384.00 GiB" in str(error), error)
         inside = filled(2)
     expect(holds(inside, 2))
+
+
+@check
+def tags():
+    run(TAGS)
 
 
 @check
