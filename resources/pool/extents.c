@@ -4,7 +4,6 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
-#include <string.h>
 
 /* ---- trees ---- */
 
@@ -716,48 +715,4 @@ CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t t
         if (all || list->timeline == timeline)
             check_runs(heap, list->trees[side].root, &search);
     return search.best;
-}
-
-typedef struct pending {
-    uint16_t after;
-    size_t count, most;
-    strata_point *points; /* by timeline */
-} pending;
-
-static strata_status record_pending(strata_point point, void *data)
-{
-    pending *found = data;
-    const uint16_t timeline = strata_point_timeline(point);
-    if (timeline <= found->after || strata_point_known_complete(point))
-        return STRATA_SUCCESS;
-    size_t at = 0, end = found->count;
-    while (at < end) {
-        const size_t middle = (at + end) / 2;
-        if (strata_point_timeline(found->points[middle]) < timeline)
-            at = middle + 1;
-        else
-            end = middle;
-    }
-    if (at < found->count && strata_point_timeline(found->points[at]) == timeline) {
-        if (strata_point_epoch(found->points[at]) < strata_point_epoch(point))
-            found->points[at] = point;
-        return STRATA_SUCCESS;
-    }
-    if (at == found->most)
-        return STRATA_SUCCESS;
-    found->count += found->count < found->most;
-    memmove(&found->points[at + 1], &found->points[at], (found->count - at - 1) * sizeof *found->points);
-    found->points[at] = point;
-    return STRATA_SUCCESS;
-}
-
-size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most)
-{
-    pending found = {.after = after, .most = most, .points = points};
-    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
-        const uint8_t state = pool_extent_at(heap, slot)->state;
-        if (state == POOL_FREE || state == POOL_AWAITED)
-            strata_uses_visit(pool_entry(heap, slot), record_pending, &found);
-    }
-    return found.count;
 }

@@ -199,9 +199,6 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
 /* Bytes waiting for other streams. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline);
 
-/* The latest pending points, one a timeline above `after`, by number. Returns how many. */
-size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
-
 /* In bytes; holes: without the one that a thread is filling. */
 uint64_t pool_heap_largest(const pool_heap *heap);
 uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side);

@@ -273,8 +273,8 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
 /* Polls the streams that free memory waits for, and processes completed extents. */
 void pool_poll(pool *self);
 
-/* `own` is polled only with `with_own`. Returns the number of others. */
-unsigned pool_poll_others(pool *self, uint16_t own, bool with_own);
+/* Not the timeline of number `except`. Returns how many it polled. */
+size_t pool_poll_but(pool *self, uint16_t except);
 
 void pool_poll_own(pool *self, const pool_need *need);
 

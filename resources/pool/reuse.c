@@ -46,7 +46,7 @@ pool_result pool_find_finished(pool_search *search)
     const uint16_t own = search->need->stream->timeline->number;
     const bool with_own =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->polls_in_need += pool_poll_others(self, own, with_own);
+    self->polls_in_need += pool_poll_but(self, with_own ? POOL_TIMELINE_NONE : own);
     return pool_find_own(search);
 }
 
