@@ -4,7 +4,6 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
-
 /* ---- trees ---- */
 
 static inline uint32_t priority_of(uint32_t slot)
@@ -135,25 +134,14 @@ uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side)
     return largest_in(heap, heap->halves[side].holes.root);
 }
 
-static uint64_t largest_on(const pool_heap *heap, pool_side side)
-{
-    const pool_half *half = &heap->halves[side];
-    uint64_t largest = largest_in(heap, half->complete.root), other = largest_in(heap, half->multi_stream.root);
-    largest = other > largest ? other : largest;
-    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next) {
-        other = largest_in(heap, list->trees[side].root);
-        largest = other > largest ? other : largest;
-    }
-    return largest;
-}
-
 uint64_t pool_heap_largest(const pool_heap *heap)
 {
     uint64_t largest = 0;
-    for (int side = 0; side < POOL_SIDES; side++) {
-        const uint64_t here = largest_on(heap, (pool_side)side);
-        largest = here > largest ? here : largest;
-    }
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        for (int side = 0; side < POOL_SIDES; side++) {
+            const uint64_t here = largest_in(heap, list->trees[side].root);
+            largest = here > largest ? here : largest;
+        }
     return largest;
 }
 
@@ -184,29 +172,36 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 static pool_tree *tree_for(pool_heap *heap, pool_side side, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
-        return &heap->halves[side].complete;
+        return &heap->complete.trees[side];
     pool_stream_list *list = *number == POOL_TIMELINE_MULTI ? NULL : stream_list_of(heap, *number);
     if (list)
         return &list->trees[side];
     *number = POOL_TIMELINE_MULTI;
-    return &heap->halves[side].multi_stream;
+    return &heap->multi_stream.trees[side];
 }
 
 static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
-    const pool_side side = (pool_side)extent->side;
     if (extent->state == POOL_HOLE)
-        return &heap->halves[side].holes;
-    pool_half *half = &heap->halves[side];
+        return &heap->halves[extent->side].holes;
     if (extent->timeline == POOL_TIMELINE_NONE)
-        return &half->complete;
+        return &heap->complete.trees[extent->side];
     if (extent->timeline == POOL_TIMELINE_MULTI)
-        return &half->multi_stream;
+        return &heap->multi_stream.trees[extent->side];
     pool_stream_list *page = heap->list_pages[extent->timeline / POOL_LISTS_PER_PAGE]; /* exists */
-    return &page[extent->timeline % POOL_LISTS_PER_PAGE].trees[side];
+    return &page[extent->timeline % POOL_LISTS_PER_PAGE].trees[extent->side];
 }
 
 /* ---- extents ---- */
+
+void pool_heap_begin(pool_heap *heap, strata_table *table, uint32_t offset)
+{
+    heap->table = table;
+    heap->offset = offset;
+    heap->multi_stream.timeline = POOL_TIMELINE_MULTI;
+    heap->multi_stream.next = &heap->complete;
+    heap->stream_lists = &heap->multi_stream;
+}
 
 static uint32_t take_slot(pool_heap *heap)
 {
@@ -352,7 +347,7 @@ static bool should_join_complete(const pool_heap *heap, pool_side side, const po
     if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
         return false;
     const pool_half *half = &heap->halves[side];
-    const uint64_t pending = half->free_bytes - half->complete.bytes, others = pending - tree->bytes;
+    const uint64_t pending = half->free_bytes - heap->complete.trees[side].bytes, others = pending - tree->bytes;
     return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
@@ -419,38 +414,24 @@ uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint
     const pool_key least = {bytes, 0};
     const pool_stream_list *list = find_stream_list(heap, timeline);
     const uint32_t own = list ? find_from(heap, list->trees[side].root, least) : 0;
-    return better(heap, own, find_from(heap, heap->halves[side].complete.root, least));
+    return better(heap, own, find_from(heap, heap->complete.trees[side].root, least));
 }
 
-uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes)
-{
-    const pool_key least = {bytes, 0};
-    const pool_half *half = &heap->halves[side];
-    uint32_t found =
-        better(heap, find_from(heap, half->multi_stream.root, least), find_from(heap, half->complete.root, least));
-    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_from(heap, list->trees[side].root, least));
-    return found;
-}
-
-static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes,
-                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+/* Best fit that is accepted, among the smallest. */
+static uint32_t find_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes, pool_accepts accepts, void *data)
 {
     uint32_t slot = find_from(heap, tree->root, (pool_key){bytes, 0});
-    for (unsigned i = 0; slot && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
+    for (unsigned i = 0; slot && accepts && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
         if (accepts(pool_entry(heap, slot), data))
             return slot;
-    return 0;
+    return accepts ? 0 : slot;
 }
 
-uint32_t pool_heap_find_accepted(pool_heap *heap, pool_side side, uint64_t bytes,
-                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes, pool_accepts accepts, void *data)
 {
-    const pool_half *half = &heap->halves[side];
-    uint32_t found = better(heap, find_accepted_in(heap, &half->multi_stream, bytes, accepts, data),
-                            find_accepted_in(heap, &half->complete, bytes, accepts, data));
+    uint32_t found = 0;
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_accepted_in(heap, &list->trees[side], bytes, accepts, data));
+        found = better(heap, found, find_in(heap, &list->trees[side], bytes, accepts, data));
     return found;
 }
 
@@ -470,14 +451,13 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
                                   void *data)
 {
     for (int side = 0; side < POOL_SIDES; side++)
-        visit_multi_stream(heap, &heap->halves[side].multi_stream, visit, data);
+        visit_multi_stream(heap, &heap->multi_stream.trees[side], visit, data);
 }
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline)
 {
     const pool_stream_list *list = find_stream_list(heap, timeline);
-    const pool_half *half = &heap->halves[side];
-    return half->free_bytes - half->complete.bytes - (list ? list->trees[side].bytes : 0);
+    return heap->halves[side].free_bytes - heap->complete.trees[side].bytes - (list ? list->trees[side].bytes : 0);
 }
 
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
@@ -552,28 +532,28 @@ static void process_tree(pool_heap *heap, const pool_tree *tree)
         process_all(heap, tree);
 }
 
-/* Nothing changes without progress of the stream. */
-static void process_stream_list(pool_heap *heap, pool_stream_list *list)
+/* Nothing changes without progress of the stream; of several streams: unknown. */
+static bool made_progress(pool_stream_list *list)
 {
-    const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
-    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    const bool progress = completed != list->processed_to;
-    list->processed_to = completed;
-    for (int side = 0; side < POOL_SIDES; side++) {
-        pool_tree *tree = &list->trees[side];
-        if (!tree->root || (!tree->entered && !progress))
-            continue;
-        tree->entered = false;
-        process_tree(heap, tree);
-    }
+    if (list->timeline == POOL_TIMELINE_MULTI)
+        return true;
+    const uint64_t before = list->processed_to;
+    list->processed_to =
+        atomic_load_explicit(&strata_timeline_numbered(list->timeline)->completed, memory_order_relaxed);
+    return list->processed_to != before;
 }
 
 void pool_heap_process_completed(pool_heap *heap)
 {
-    for (int side = 0; side < POOL_SIDES; side++)
-        process_tree(heap, &heap->halves[side].multi_stream);
-    for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        process_stream_list(heap, list);
+    for (pool_stream_list *list = heap->stream_lists; list; list = list->next) {
+        const bool progress = list != &heap->complete && made_progress(list);
+        for (pool_tree *tree = list->trees; list != &heap->complete && tree < list->trees + POOL_SIDES; tree++) {
+            if (!tree->root || (!tree->entered && !progress))
+                continue;
+            tree->entered = false;
+            process_tree(heap, tree);
+        }
+    }
 }
 
 static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeline)
@@ -705,14 +685,11 @@ static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};
-    const pool_half *half = &heap->halves[side];
     const bool all = timeline == POOL_TIMELINE_MULTI;
-    if (half->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
+    if (heap->halves[side].free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
         return 0;
-    if (all)
-        check_runs(heap, half->multi_stream.root, &search);
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        if (all || list->timeline == timeline)
+        if (list != &heap->complete && (all || list->timeline == timeline))
             check_runs(heap, list->trees[side].root, &search);
     return search.best;
 }

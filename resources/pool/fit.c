@@ -113,7 +113,7 @@ pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, 
 
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
 {
-    uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need));
+    uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), NULL, NULL);
     if (pool_spares_granules(self))
         fit = pool_least_fragmenting(self, fit, pool_room_for(need));
     pool_result found = pool_take_fit(self, need, fit, slot);

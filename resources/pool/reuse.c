@@ -77,7 +77,7 @@ static pool_result find_followed(pool *self, const pool_need *need, uint32_t *sl
     strata_clock *clock = strata_timeline_clock(need->stream, false);
     following by = {need->stream, clock, true};
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), is_followed, &by);
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), is_followed, &by);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     strata_clock_unref(clock);
@@ -99,7 +99,7 @@ static pool_result find_without_legacy(pool *self, const pool_need *need, pool_o
 {
     strata_spin_take(&self->lock);
     const uint32_t fit =
-        pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
+        pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;
