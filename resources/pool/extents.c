@@ -563,29 +563,6 @@ static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeli
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
 }
 
-/* If `other` waits for no stream but `timeline`. 0: not joined. */
-static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
-{
-    if (!waits_only_for(heap, other, timeline) ||
-        !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
-        return 0;
-    pool_heap_take(heap, slot);
-    pool_heap_take(heap, behind);
-    join(heap, slot, behind);
-    const CUdeviceptr address = pool_address_of(pool_entry(heap, slot));
-    pool_heap_give(heap, slot, POOL_FREE);
-    return pool_heap_around(heap, address);
-}
-
-void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline)
-{
-    const uint32_t previous = pool_extent_at(heap, slot)->previous;
-    const uint32_t joined = join_if(heap, previous, slot, previous, timeline);
-    slot = joined ? joined : slot;
-    const uint32_t next = pool_extent_at(heap, slot)->next;
-    join_if(heap, slot, next, next, timeline);
-}
-
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes)
 {
     const uint32_t first = pool_heap_around(heap, address);

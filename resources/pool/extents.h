@@ -178,9 +178,6 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t byte
 /* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
 
-/* With neighbours waiting for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
-void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
-
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
 /* Where a free range begins; 0: not free. */
