@@ -435,15 +435,13 @@ uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t byte
     return found;
 }
 
-static void visit_multi_stream(const pool_heap *heap, const pool_tree *tree,
-                               strata_status (*visit)(strata_point point, void *data), void *data)
+/* Recursion is as deep as the tree: a few times the logarithm of its size. */
+static void visit_tree(const pool_heap *heap, uint32_t root, strata_status (*visit)(strata_point point, void *data),
+                       void *data)
 {
-    pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
-        const strata_entry *entry = pool_entry(heap, slot);
-        strata_uses_visit(entry, visit, data);
-        least = key_of(entry);
-        least.address++;
+    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
+        visit_tree(heap, pool_extent_at(heap, slot)->left, visit, data);
+        strata_uses_visit(pool_entry(heap, slot), visit, data);
     }
 }
 
@@ -451,7 +449,7 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
                                   void *data)
 {
     for (int side = 0; side < POOL_SIDES; side++)
-        visit_multi_stream(heap, &heap->multi_stream.trees[side], visit, data);
+        visit_tree(heap, heap->multi_stream.trees[side].root, visit, data);
 }
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline)
@@ -498,7 +496,7 @@ typedef struct changes {
     size_t count;
 } changes;
 
-/* Drops complete points. Recursion is as deep as the tree: a few times the logarithm of its size. */
+/* Drops complete points. */
 static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
 {
     for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {

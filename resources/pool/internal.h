@@ -231,15 +231,7 @@ static inline uint64_t pool_live_bytes(const pool *self)
 
 /* ---- fit.c: `lock` is held, except in pool_wait_for_extent ---- */
 
-/* Wholly free granules of the device that a block touches at either end of a free range. Only such granules can be
- * remapped. */
-typedef struct pool_touched {
-    uint64_t at_start, at_end;
-} pool_touched;
-
-pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
-
-/* Of a fit and the next larger ones. */
+/* Where granules are spared: of a fit and the next larger ones, the one that touches the fewest; else the fit. */
 uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes);
 
 /* Cuts the block out of an extent of the caller's and frees the rest. 0 without host memory: all is free. */

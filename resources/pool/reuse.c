@@ -7,10 +7,8 @@ static pool_result find_own(pool_search *search)
     const pool_need *need = search->need;
     const uint16_t number = need->stream->timeline->number;
     const uint64_t bytes = pool_room_for(need);
-    uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
-    if (pool_spares_granules(self))
-        fit = pool_least_fragmenting(self, fit, bytes);
-    return pool_take_fit(self, need, fit, search->slot);
+    const uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
+    return pool_take_fit(self, need, pool_least_fragmenting(self, fit, bytes), search->slot);
 }
 
 pool_result pool_find_own(pool_search *search)
