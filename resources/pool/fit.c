@@ -158,3 +158,16 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
     }
     return first != 0;
 }
+
+uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state)
+{
+    uint32_t slot = 0;
+    bool complete;
+    strata_spin_take(&self->lock);
+    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
+        slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+    if (slot)
+        pool_extent_at(&self->heap, slot)->state = (uint8_t)state;
+    strata_spin_release(&self->lock);
+    return slot;
+}

@@ -4,18 +4,6 @@
 #include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
-/* 0: not free, or not complete. */
-static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
-{
-    uint32_t slot = 0;
-    bool complete;
-    strata_spin_take(&self->lock);
-    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
-        slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
-    strata_spin_release(&self->lock);
-    return slot;
-}
-
 /* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
  * Errors: as pool_take_out. */
 static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
@@ -24,7 +12,7 @@ static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
     if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address && !chunk.useless) {
-        const uint32_t slot = take_range_of(self, &chunk, may_wait);
+        const uint32_t slot = pool_take_free_chunk(self, &chunk, may_wait, POOL_TAKEN);
         strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
         if (!slot || status != STRATA_SUCCESS)
             return status;

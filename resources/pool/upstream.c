@@ -54,15 +54,10 @@ static bool take_whole(pool *self, const pool_release_terms *how, uint32_t numbe
     *slot = 0;
     strata_lock_take(&self->map_lock);
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
-    bool complete, taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held &&
-                           pool_may_release(how, self->store.reserved, pool_chunk_bytes(chunk));
+    bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held &&
+                 pool_may_release(how, self->store.reserved, pool_chunk_bytes(chunk));
     if (taken && !chunk->useless) {
-        strata_spin_take(&self->lock);
-        if (pool_chunk_is_free(self, chunk, &complete) && (complete || how->may_wait))
-            *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
-        if (*slot)
-            pool_extent_at(&self->heap, *slot)->state = POOL_AWAITED;
-        strata_spin_release(&self->lock);
+        *slot = pool_take_free_chunk(self, chunk, how->may_wait, POOL_AWAITED);
         taken = *slot != 0;
     }
     if (taken)
