@@ -477,57 +477,33 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-static void process_extent(pool_heap *heap, uint32_t slot)
+/* The first extent from `least` on that is in the wrong tree, now that its complete points are dropped; 0: none. */
+static uint32_t next_change(const pool_heap *heap, uint32_t root, pool_key least)
 {
-    strata_entry *entry = pool_entry(heap, slot);
-    const uint16_t before = pool_extent_in(heap, entry)->timeline;
-    pool_points_forget_complete(entry);
-    if (pool_points_timeline(entry) == before)
-        return;
-    pool_heap_take(heap, slot);
-    pool_heap_give(heap, slot, POOL_FREE);
-}
-
-enum { CHANGES = 64 };
-
-/* In the wrong tree. */
-typedef struct changes {
-    CUdeviceptr at[CHANGES];
-    size_t count;
-} changes;
-
-/* Drops complete points. */
-static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
-{
-    for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
+    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
         strata_entry *entry = pool_entry(heap, slot);
-        list_changes(heap, pool_extent_at(heap, slot)->left, found);
+        if (is_before(key_of(entry), least))
+            continue;
+        const uint32_t before = next_change(heap, pool_extent_at(heap, slot)->left, least);
+        if (before)
+            return before;
         pool_points_forget_complete(entry);
-        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline && found->count < CHANGES)
-            found->at[found->count++] = pool_address_of(entry);
+        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline)
+            return slot;
     }
+    return 0;
 }
 
 /* One by one: a moved extent may return to this tree, joined. */
-static void process_all(pool_heap *heap, const pool_tree *tree)
-{
-    pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
-        least = key_of(pool_entry(heap, slot));
-        least.address++;
-        process_extent(heap, slot);
-    }
-}
-
-/* Usually few change; a scan costs much less than moving in order. */
 static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
-    changes found = {.count = 0};
-    list_changes(heap, tree->root, &found);
-    for (size_t i = 0; i < found.count && found.count < CHANGES; i++)
-        process_extent(heap, pool_heap_around(heap, found.at[i]));
-    if (found.count == CHANGES)
-        process_all(heap, tree);
+    pool_key least = {0, 0};
+    for (uint32_t slot; (slot = next_change(heap, tree->root, least));) {
+        least = key_of(pool_entry(heap, slot));
+        least.address++;
+        pool_heap_take(heap, slot);
+        pool_heap_give(heap, slot, POOL_FREE);
+    }
 }
 
 /* Nothing changes without progress of the stream; of several streams: unknown. */
