@@ -10,6 +10,7 @@
 #ifndef STRATA_RESOURCES_OWNERS_PENDING_POINTS_H
 #define STRATA_RESOURCES_OWNERS_PENDING_POINTS_H
 
+#include "core/streams/device.h"
 #include "core/streams/timeline.h"
 
 enum { STRATA_PENDING_POINTS_STREAMS = 64 };
@@ -31,10 +32,17 @@ static inline void strata_pending_points_next(strata_pending_points *pending)
 /* Keeps a pending point of a stream after `after`, if newer than that stream's kept one. */
 void strata_pending_points_add(strata_pending_points *pending, strata_point point);
 
+/* The same as a visitor of points. Always STRATA_SUCCESS. */
+strata_status strata_pending_points_visit(strata_point point, void *pending);
+
 /* Whether streams may be left over. */
 static inline bool strata_pending_points_is_full(const strata_pending_points *pending)
 {
     return pending->count == STRATA_PENDING_POINTS_STREAMS;
 }
+
+/* Asks the driver how far the streams are, but for the timeline of number `except` (0: none). Errors are ignored: what
+ * is not known to be complete stays pending. Returns how many streams it asked. */
+size_t strata_pending_points_poll(const strata_pending_points *pending, strata_device *device, uint16_t except);
 
 #endif

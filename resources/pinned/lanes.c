@@ -27,12 +27,6 @@ static bool waits_for_one(const strata_entry *entry, const pinned_bytes *bytes)
            !atomic_load_explicit(&entry->more, memory_order_relaxed);
 }
 
-static strata_status collect_point(strata_point point, void *pending)
-{
-    strata_pending_points_add(pending, point);
-    return STRATA_SUCCESS;
-}
-
 static strata_status check_complete(strata_point point, void *unused)
 {
     (void)unused;
@@ -62,7 +56,7 @@ static void collect(pinned *self, pinned_lane *lane, strata_pending_points *foun
             strata_pending_points_add(found, bytes->point);
         last = bytes->point;
         if (!waits_for_one(entry, bytes))
-            strata_uses_visit(entry, collect_point, found);
+            strata_uses_visit(entry, strata_pending_points_visit, found);
     }
     strata_spin_release(&lane->lock);
 }
@@ -170,18 +164,6 @@ static size_t finish_complete(pinned *self, pinned_lane *lane)
     return freed;
 }
 
-static void poll_points(pinned *self, const strata_pending_points *found)
-{
-    strata_call_scope scope;
-    if (strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED) != STRATA_SUCCESS)
-        return;
-    for (size_t i = 0; i < found->count; i++)
-        if (!strata_point_known_complete(found->points[i]))
-            strata_timeline_poll_up_to_now(strata_timeline_of(found->points[i]));
-    strata_call_scope_leave(&scope);
-    atomic_fetch_add_explicit(&self->polls, found->count, memory_order_relaxed);
-}
-
 static strata_status wait_for_points(const strata_pending_points *found)
 {
     strata_status status = STRATA_SUCCESS;
@@ -202,10 +184,9 @@ static strata_status reap_lane(pinned *self, pinned_lane *lane, strata_reap_mode
         collect(self, lane, &found);
         if (mode == STRATA_REAP_WAIT) {
             status = wait_for_points(&found);
-        } else if (found.count) {
-            strata_error_suppress_begin();
-            poll_points(self, &found);
-            strata_error_suppress_end(false);
+        } else {
+            const size_t polled = strata_pending_points_poll(&found, self->device, 0);
+            atomic_fetch_add_explicit(&self->polls, polled, memory_order_relaxed);
         }
         *bytes += finish_complete(self, lane);
     } while (strata_pending_points_is_full(&found) && status == STRATA_SUCCESS);

@@ -126,12 +126,6 @@ void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number)
     store->chunk_free = number;
 }
 
-strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out)
-{
-    *out = (pool_chunk){.units = pool_chunk_units(bytes)};
-    return store->source->make(store, bytes, out);
-}
-
 static const pool_chunk_source *source_of(const pool_chunk_store *store, const pool_chunk *chunk)
 {
     return chunk->contiguous ? &pool_chunk_source_contiguous : store->source;
@@ -197,11 +191,6 @@ CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdevicep
         mapped->in_hand = false;
     }
     return result;
-}
-
-CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes)
-{
-    return store->source->give_access(store, address, bytes);
 }
 
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count)

@@ -1,6 +1,6 @@
 /* A pool's chunks, by number. A remappable chunk is mapped in one place at a time, in an address range many times the
  * device's memory: there is always room next to given memory. Callers ensure that no work can touch what they unmap or
- * return. Guarded by map_lock, except pool_chunk_store_request and _return. */
+ * return. Guarded by map_lock, except pool_chunk_store_return. */
 #ifndef STRATA_RESOURCES_POOL_CHUNKS_H
 #define STRATA_RESOURCES_POOL_CHUNKS_H
 
@@ -90,10 +90,8 @@ CUresult pool_chunk_store_make(pool_chunk_store *store, uint64_t bytes, uint32_t
 CUresult pool_chunk_store_make_contiguous(pool_chunk_store *store, uint64_t bytes, uint64_t alignment, uint32_t *chunk,
                                           bool *no_host_memory, const char **call);
 
-/* Accessible after give_access. */
+/* Accessible after source->give_access. */
 CUresult pool_chunk_store_map(pool_chunk_store *store, uint32_t chunk, CUdeviceptr address);
-
-CUresult pool_chunk_store_give_access(pool_chunk_store *store, CUdeviceptr address, uint64_t bytes);
 
 /* Adjacent chunks, highest first; all or none. */
 CUresult pool_chunk_store_unmap(pool_chunk_store *store, const uint32_t *chunks, size_t count);
@@ -104,9 +102,9 @@ CUresult pool_chunk_store_drop(pool_chunk_store *store, uint32_t chunk);
 /* An int (file descriptor) or a CUmemFabricHandle, by export type. */
 CUresult pool_chunk_store_export(pool_chunk_store *store, uint32_t chunk, void *out);
 
-/* Fixed chunks: a number (0 without host memory); request and return, without a lock; giving the number back. */
+/* Fixed chunks: a number (0 without host memory) for what source->make makes; return, without a lock; giving the number
+ * back. */
 uint32_t pool_chunk_store_number(pool_chunk_store *store);
-strata_status pool_chunk_store_request(pool_chunk_store *store, uint64_t bytes, pool_chunk *out);
 strata_status pool_chunk_store_return(pool_chunk_store *store, pool_chunk *chunk);
 void pool_chunk_store_forget(pool_chunk_store *store, uint32_t number);
 

@@ -1,8 +1,8 @@
 /* Decay: chunks that were free throughout a window of time are returned after it, a few with each call that comes.
  *
- * A bit for every 2 MiB of addresses records use; the bits cover 128 GiB and wrap around. Threads that take memory from
- * the heap set it; the thread that ends a window sets it for memory in use. There are two sets, for this window and the
- * last, since a take may be recorded late.
+ * Each 2 MiB of addresses has the number of the last window in which it was used; the numbers cover 128 GiB and wrap
+ * around. Threads that take memory from the heap write it; the thread that ends a window writes it for memory in use.
+ * What was used in this window or the last stays, since a take may be recorded late.
  *
  * Calls that go to the heap read the clock: one ends the window, later ones return a few chunks each, without a wait
  * for the device or a lock. */
@@ -13,82 +13,64 @@
 #include "resources/pool/thread_cache.h"
 
 enum {
-    BIT_BYTES = 2 << 20,
-    BIT_WORDS = 1024,
-    WORD_BITS = 64,
-    STEP_CHUNKS = 4, /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
-                        125 us (docs/measurements.md) */
+    UNIT = 2 << 20,   /* bytes */
+    UNITS = 64 << 10, /* 128 GiB */
+    STEP_CHUNKS = 4,  /* returned by one call, in at most half a millisecond: an unmap and a release of 128 MiB take
+                         125 us (docs/measurements.md) */
 };
 
-#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the bits cover */
+#define SMALL_OFFSET (UINT64_C(96) << 30) /* bytes, within the 128 GiB that the units cover */
 
-typedef struct pool_use_bits {
-    _Atomic uint32_t current;             /* set in use; written under map_lock, any thread reads */
-    _Atomic uint64_t words[2][BIT_WORDS]; /* set by any thread, relaxed; cleared under map_lock */
-} pool_use_bits;
+typedef struct pool_use_marks {
+    _Atomic uint8_t window;      /* this one's number; written under map_lock, any thread reads */
+    _Atomic uint8_t last[UNITS]; /* by any thread, relaxed */
+} pool_use_marks;
 
-/* ---- bits ---- */
+/* ---- marks ---- */
 
-/* Of one word. Whether a bit of `mask` was set. A miss comes here once for each 128 MiB: no locked instruction where
- * nothing changes, or nothing else is in the word. */
-static inline bool touch_word(_Atomic uint64_t *word, uint64_t mask, bool set)
+static uint8_t load(const _Atomic uint8_t *mark)
 {
-    const uint64_t now = atomic_load_explicit(word, memory_order_relaxed);
-    if (!set || (now & mask) == mask)
-        return now & mask;
-    if (mask == UINT64_MAX)
-        atomic_store_explicit(word, mask, memory_order_relaxed);
-    else
-        atomic_fetch_or_explicit(word, mask, memory_order_relaxed);
-    return now & mask;
+    return atomic_load_explicit(mark, memory_order_relaxed);
 }
 
-/* Whether a bit of the range was set. */
-static bool touch(_Atomic uint64_t *words, CUdeviceptr address, uint64_t bytes, bool set)
+static void mark_range(pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
 {
-    const uint64_t first = address / BIT_BYTES, last = (address + bytes - 1) / BIT_BYTES;
-    const uint64_t from = UINT64_MAX << first % WORD_BITS, upto = UINT64_MAX >> (WORD_BITS - 1 - last % WORD_BITS);
-    uint64_t word = first / WORD_BITS;
-    if (word == last / WORD_BITS)
-        return touch_word(&words[word % BIT_WORDS], from & upto, set);
-    bool any = touch_word(&words[word % BIT_WORDS], from, set);
-    while (++word < last / WORD_BITS)
-        any |= touch_word(&words[word % BIT_WORDS], UINT64_MAX, set);
-    return any | touch_word(&words[word % BIT_WORDS], upto, set);
+    const uint8_t window = load(&marks->window);
+    for (uint64_t unit = address / UNIT; unit <= (address + bytes - 1) / UNIT; unit++)
+        atomic_store_explicit(&marks->last[unit % UNITS], window, memory_order_relaxed);
 }
 
-/* The small side's addresses begin at a multiple of what the bits cover, on some devices. */
+/* In this window or the last. */
+static bool is_marked(const pool_use_marks *marks, CUdeviceptr address, uint64_t bytes)
+{
+    const uint8_t window = load(&marks->window);
+    bool marked = false;
+    for (uint64_t unit = address / UNIT; unit <= (address + bytes - 1) / UNIT && !marked; unit++)
+        marked = (uint8_t)(window - load(&marks->last[unit % UNITS])) <= 1;
+    return marked;
+}
+
+/* The small side's addresses begin at a multiple of what the units cover, on some devices. */
 static CUdeviceptr place_of(const pool *self, CUdeviceptr address)
 {
     const CUdeviceptr small = pool_small_base(&self->store);
     return self->store.base && address >= small ? address - small + self->store.base + SMALL_OFFSET : address;
 }
 
-static pool_use_bits *bits_of(const pool *self)
+static pool_use_marks *marks_of(const pool *self)
 {
-    return atomic_load_explicit(&self->decay.bits, memory_order_acquire);
-}
-
-static uint32_t current_of(const pool_use_bits *bits)
-{
-    return atomic_load_explicit(&bits->current, memory_order_relaxed);
+    return atomic_load_explicit(&self->decay.marks, memory_order_acquire);
 }
 
 void pool_decay_record_range(pool *self, CUdeviceptr address, uint64_t bytes)
 {
-    pool_use_bits *bits = bits_of(self);
-    if (bits)
-        touch(bits->words[current_of(bits)], place_of(self, address), bytes, true);
-}
-
-static void set_all(pool_use_bits *bits, uint32_t current, uint64_t value)
-{
-    for (size_t i = 0; i < BIT_WORDS; i++)
-        atomic_store_explicit(&bits->words[current][i], value, memory_order_relaxed);
+    pool_use_marks *marks = marks_of(self);
+    if (marks)
+        mark_range(marks, place_of(self, address), bytes);
 }
 
 /* Free since the last window began; else records use. map_lock is held. */
-static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
+static bool is_unused(pool *self, pool_use_marks *marks, uint32_t number)
 {
     const pool_chunk *chunk = &self->store.chunks[number];
     const uint64_t bytes = pool_chunk_bytes(chunk);
@@ -102,9 +84,8 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
     const bool is_free = pool_chunk_is_free(self, chunk, &complete);
     strata_spin_release(&self->lock);
     if (!is_free)
-        touch(bits->words[current_of(bits)], place, bytes, true);
-    return is_free && complete && !touch(bits->words[0], place, bytes, false) &&
-           !touch(bits->words[1], place, bytes, false);
+        mark_range(marks, place, bytes);
+    return is_free && complete && !is_marked(marks, place, bytes);
 }
 
 /* ---- steps ---- */
@@ -112,15 +93,13 @@ static bool is_unused(pool *self, pool_use_bits *bits, uint32_t number)
 static void end_window(pool *self)
 {
     pool_decay *decay = &self->decay;
-    pool_use_bits *bits = bits_of(self);
-    const uint32_t current = current_of(bits) ^ 1;
+    pool_use_marks *marks = marks_of(self);
     pool_thread_caches_flush(self);
     if (self->takes_finished)
         pool_poll(self);
-    set_all(bits, current, 0);
-    atomic_store_explicit(&bits->current, current, memory_order_relaxed);
+    atomic_store_explicit(&marks->window, (uint8_t)(load(&marks->window) + 1), memory_order_relaxed);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        is_unused(self, bits, number);
+        is_unused(self, marks, number);
     pool_policy_end_window(self);
     decay->next = self->store.chunk_count;
     atomic_store_explicit(&decay->pending, decay->next > 1, memory_order_relaxed);
@@ -136,7 +115,7 @@ static unsigned list_due(pool *self, uint32_t numbers[STEP_CHUNKS], unsigned mos
     while (count < most && count < STEP_CHUNKS && decay->next > 1) {
         const uint32_t number = --decay->next;
         const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        if (rest - bytes < keep || !is_unused(self, bits_of(self), number))
+        if (rest - bytes < keep || !is_unused(self, marks_of(self), number))
             continue;
         numbers[count++] = number;
         rest -= bytes;
@@ -145,13 +124,15 @@ static unsigned list_due(pool *self, uint32_t numbers[STEP_CHUNKS], unsigned mos
     return count;
 }
 
-/* Pending chunks stay for another window. */
+/* Other threads may have returned memory since a chunk was listed, so the floor counts again. Pending chunks, and all
+ * while map_lock is taken, stay for another window. */
 static strata_status give_back(pool *self, const uint32_t *numbers, unsigned count)
 {
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    const pool_release_terms how = {.least = pool_kept_bytes(self), .hurried = true};
     strata_status status = STRATA_SUCCESS;
     for (unsigned i = 0; i < count && status == STRATA_SUCCESS; i++)
-        status = self->kind->give_back_chunk(self, numbers[i]);
+        status = self->kind->give_back_chunk(self, &how, numbers[i]);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->counts.decayed, before > after ? before - after : 0, memory_order_relaxed);
     return status;
@@ -231,16 +212,16 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
                            "pool: decay depends on the clock and cannot be combined with deterministic");
     strata_status status = STRATA_SUCCESS;
     strata_lock_take(&self->map_lock);
-    pool_use_bits *bits = bits_of(self);
-    if (nanoseconds && !bits) {
-        bits = strata_host_zalloc(sizeof *bits);
-        if (!bits)
+    pool_use_marks *marks = marks_of(self);
+    if (nanoseconds && !marks) {
+        marks = strata_host_zalloc(sizeof *marks);
+        if (!marks)
             status = strata_fail_host_memory("a pool's decay");
     }
     if (status == STRATA_SUCCESS) {
-        if (bits)
-            set_all(bits, current_of(bits), UINT64_MAX);
-        atomic_store_explicit(&decay->bits, bits, memory_order_release);
+        if (marks)
+            mark_range(marks, 0, (uint64_t)UNITS * UNIT);
+        atomic_store_explicit(&decay->marks, marks, memory_order_release);
         atomic_store_explicit(&decay->due, end_of(strata_timestamp_coarse(), nanoseconds), memory_order_relaxed);
         atomic_store_explicit(&decay->pending, false, memory_order_relaxed);
         atomic_store_explicit(&decay->window, nanoseconds, memory_order_relaxed);
@@ -251,5 +232,5 @@ strata_status pool_decay_set(pool *self, uint64_t nanoseconds)
 
 void pool_decay_destroy(pool *self)
 {
-    strata_host_free(bits_of(self));
+    strata_host_free(marks_of(self));
 }

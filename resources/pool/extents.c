@@ -4,8 +4,6 @@
 #include "core/base/host_memory.h"
 #include "core/blocks/uses.h"
 
-#include <string.h>
-
 /* ---- trees ---- */
 
 static inline uint32_t priority_of(uint32_t slot)
@@ -136,25 +134,14 @@ uint64_t pool_heap_largest_hole(const pool_heap *heap, pool_side side)
     return largest_in(heap, heap->halves[side].holes.root);
 }
 
-static uint64_t largest_on(const pool_heap *heap, pool_side side)
-{
-    const pool_half *half = &heap->halves[side];
-    uint64_t largest = largest_in(heap, half->complete.root), other = largest_in(heap, half->multi_stream.root);
-    largest = other > largest ? other : largest;
-    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next) {
-        other = largest_in(heap, list->trees[side].root);
-        largest = other > largest ? other : largest;
-    }
-    return largest;
-}
-
 uint64_t pool_heap_largest(const pool_heap *heap)
 {
     uint64_t largest = 0;
-    for (int side = 0; side < POOL_SIDES; side++) {
-        const uint64_t here = largest_on(heap, (pool_side)side);
-        largest = here > largest ? here : largest;
-    }
+    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
+        for (int side = 0; side < POOL_SIDES; side++) {
+            const uint64_t here = largest_in(heap, list->trees[side].root);
+            largest = here > largest ? here : largest;
+        }
     return largest;
 }
 
@@ -185,29 +172,36 @@ static pool_stream_list *stream_list_of(pool_heap *heap, uint16_t timeline)
 static pool_tree *tree_for(pool_heap *heap, pool_side side, uint16_t *number)
 {
     if (*number == POOL_TIMELINE_NONE)
-        return &heap->halves[side].complete;
+        return &heap->complete.trees[side];
     pool_stream_list *list = *number == POOL_TIMELINE_MULTI ? NULL : stream_list_of(heap, *number);
     if (list)
         return &list->trees[side];
     *number = POOL_TIMELINE_MULTI;
-    return &heap->halves[side].multi_stream;
+    return &heap->multi_stream.trees[side];
 }
 
 static pool_tree *tree_of(pool_heap *heap, const pool_extent *extent)
 {
-    const pool_side side = (pool_side)extent->side;
     if (extent->state == POOL_HOLE)
-        return &heap->halves[side].holes;
-    pool_half *half = &heap->halves[side];
+        return &heap->halves[extent->side].holes;
     if (extent->timeline == POOL_TIMELINE_NONE)
-        return &half->complete;
+        return &heap->complete.trees[extent->side];
     if (extent->timeline == POOL_TIMELINE_MULTI)
-        return &half->multi_stream;
+        return &heap->multi_stream.trees[extent->side];
     pool_stream_list *page = heap->list_pages[extent->timeline / POOL_LISTS_PER_PAGE]; /* exists */
-    return &page[extent->timeline % POOL_LISTS_PER_PAGE].trees[side];
+    return &page[extent->timeline % POOL_LISTS_PER_PAGE].trees[extent->side];
 }
 
 /* ---- extents ---- */
+
+void pool_heap_begin(pool_heap *heap, strata_table *table, uint32_t offset)
+{
+    heap->table = table;
+    heap->offset = offset;
+    heap->multi_stream.timeline = POOL_TIMELINE_MULTI;
+    heap->multi_stream.next = &heap->complete;
+    heap->stream_lists = &heap->multi_stream;
+}
 
 static uint32_t take_slot(pool_heap *heap)
 {
@@ -353,7 +347,7 @@ static bool should_join_complete(const pool_heap *heap, pool_side side, const po
     if (!heap->joins_complete || timeline == POOL_TIMELINE_NONE || timeline == POOL_TIMELINE_MULTI)
         return false;
     const pool_half *half = &heap->halves[side];
-    const uint64_t pending = half->free_bytes - half->complete.bytes, others = pending - tree->bytes;
+    const uint64_t pending = half->free_bytes - heap->complete.trees[side].bytes, others = pending - tree->bytes;
     return others <= pending / OTHERS_SHARE && !strata_timeline_is_late(strata_timeline_numbered(timeline), NULL);
 }
 
@@ -420,50 +414,34 @@ uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint
     const pool_key least = {bytes, 0};
     const pool_stream_list *list = find_stream_list(heap, timeline);
     const uint32_t own = list ? find_from(heap, list->trees[side].root, least) : 0;
-    return better(heap, own, find_from(heap, heap->halves[side].complete.root, least));
+    return better(heap, own, find_from(heap, heap->complete.trees[side].root, least));
 }
 
-uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes)
-{
-    const pool_key least = {bytes, 0};
-    const pool_half *half = &heap->halves[side];
-    uint32_t found =
-        better(heap, find_from(heap, half->multi_stream.root, least), find_from(heap, half->complete.root, least));
-    for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_from(heap, list->trees[side].root, least));
-    return found;
-}
-
-static uint32_t find_accepted_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes,
-                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+/* Best fit that is accepted, among the smallest. */
+static uint32_t find_in(pool_heap *heap, const pool_tree *tree, uint64_t bytes, pool_accepts accepts, void *data)
 {
     uint32_t slot = find_from(heap, tree->root, (pool_key){bytes, 0});
-    for (unsigned i = 0; slot && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
+    for (unsigned i = 0; slot && accepts && i < POOL_ACCEPTS; i++, slot = pool_heap_next(heap, slot))
         if (accepts(pool_entry(heap, slot), data))
             return slot;
-    return 0;
+    return accepts ? 0 : slot;
 }
 
-uint32_t pool_heap_find_accepted(pool_heap *heap, pool_side side, uint64_t bytes,
-                                 bool (*accepts)(const strata_entry *entry, void *data), void *data)
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes, pool_accepts accepts, void *data)
 {
-    const pool_half *half = &heap->halves[side];
-    uint32_t found = better(heap, find_accepted_in(heap, &half->multi_stream, bytes, accepts, data),
-                            find_accepted_in(heap, &half->complete, bytes, accepts, data));
+    uint32_t found = 0;
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        found = better(heap, found, find_accepted_in(heap, &list->trees[side], bytes, accepts, data));
+        found = better(heap, found, find_in(heap, &list->trees[side], bytes, accepts, data));
     return found;
 }
 
-static void visit_multi_stream(const pool_heap *heap, const pool_tree *tree,
-                               strata_status (*visit)(strata_point point, void *data), void *data)
+/* Recursion is as deep as the tree: a few times the logarithm of its size. */
+static void visit_tree(const pool_heap *heap, uint32_t root, strata_status (*visit)(strata_point point, void *data),
+                       void *data)
 {
-    pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
-        const strata_entry *entry = pool_entry(heap, slot);
-        strata_uses_visit(entry, visit, data);
-        least = key_of(entry);
-        least.address++;
+    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
+        visit_tree(heap, pool_extent_at(heap, slot)->left, visit, data);
+        strata_uses_visit(pool_entry(heap, slot), visit, data);
     }
 }
 
@@ -471,14 +449,13 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
                                   void *data)
 {
     for (int side = 0; side < POOL_SIDES; side++)
-        visit_multi_stream(heap, &heap->halves[side].multi_stream, visit, data);
+        visit_tree(heap, heap->multi_stream.trees[side].root, visit, data);
 }
 
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline)
 {
     const pool_stream_list *list = find_stream_list(heap, timeline);
-    const pool_half *half = &heap->halves[side];
-    return half->free_bytes - half->complete.bytes - (list ? list->trees[side].bytes : 0);
+    return heap->halves[side].free_bytes - heap->complete.trees[side].bytes - (list ? list->trees[side].bytes : 0);
 }
 
 uint32_t pool_heap_from(const pool_heap *heap, CUdeviceptr address)
@@ -500,81 +477,57 @@ uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address)
     return strata_index_floor(&heap->index, address, &start);
 }
 
-static void process_extent(pool_heap *heap, uint32_t slot)
+/* The first extent from `least` on that is in the wrong tree, now that its complete points are dropped; 0: none. */
+static uint32_t next_change(const pool_heap *heap, uint32_t root, pool_key least)
 {
-    strata_entry *entry = pool_entry(heap, slot);
-    const uint16_t before = pool_extent_in(heap, entry)->timeline;
-    pool_points_forget_complete(entry);
-    if (pool_points_timeline(entry) == before)
-        return;
-    pool_heap_take(heap, slot);
-    pool_heap_give(heap, slot, POOL_FREE);
-}
-
-enum { CHANGES = 64 };
-
-/* In the wrong tree. */
-typedef struct changes {
-    CUdeviceptr at[CHANGES];
-    size_t count;
-} changes;
-
-/* Drops complete points. Recursion is as deep as the tree: a few times the logarithm of its size. */
-static void list_changes(const pool_heap *heap, uint32_t root, changes *found)
-{
-    for (uint32_t slot = root; slot && found->count < CHANGES; slot = pool_extent_at(heap, slot)->right) {
+    for (uint32_t slot = root; slot; slot = pool_extent_at(heap, slot)->right) {
         strata_entry *entry = pool_entry(heap, slot);
-        list_changes(heap, pool_extent_at(heap, slot)->left, found);
+        if (is_before(key_of(entry), least))
+            continue;
+        const uint32_t before = next_change(heap, pool_extent_at(heap, slot)->left, least);
+        if (before)
+            return before;
         pool_points_forget_complete(entry);
-        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline && found->count < CHANGES)
-            found->at[found->count++] = pool_address_of(entry);
+        if (pool_points_timeline(entry) != pool_extent_at(heap, slot)->timeline)
+            return slot;
     }
+    return 0;
 }
 
 /* One by one: a moved extent may return to this tree, joined. */
-static void process_all(pool_heap *heap, const pool_tree *tree)
-{
-    pool_key least = {0, 0};
-    for (uint32_t slot; (slot = find_from(heap, tree->root, least));) {
-        least = key_of(pool_entry(heap, slot));
-        least.address++;
-        process_extent(heap, slot);
-    }
-}
-
-/* Usually few change; a scan costs much less than moving in order. */
 static void process_tree(pool_heap *heap, const pool_tree *tree)
 {
-    changes found = {.count = 0};
-    list_changes(heap, tree->root, &found);
-    for (size_t i = 0; i < found.count && found.count < CHANGES; i++)
-        process_extent(heap, pool_heap_around(heap, found.at[i]));
-    if (found.count == CHANGES)
-        process_all(heap, tree);
+    pool_key least = {0, 0};
+    for (uint32_t slot; (slot = next_change(heap, tree->root, least));) {
+        least = key_of(pool_entry(heap, slot));
+        least.address++;
+        pool_heap_take(heap, slot);
+        pool_heap_give(heap, slot, POOL_FREE);
+    }
 }
 
-/* Nothing changes without progress of the stream. */
-static void process_stream_list(pool_heap *heap, pool_stream_list *list)
+/* Nothing changes without progress of the stream; of several streams: unknown. */
+static bool made_progress(pool_stream_list *list)
 {
-    const strata_timeline *timeline = strata_timeline_numbered(list->timeline);
-    const uint64_t completed = atomic_load_explicit(&timeline->completed, memory_order_relaxed);
-    const bool progress = completed != list->processed_to;
-    list->processed_to = completed;
-    for (int side = 0; side < POOL_SIDES; side++) {
-        pool_tree *tree = &list->trees[side];
-        if (!tree->root || (!tree->entered && !progress))
-            continue;
-        tree->entered = false;
-        process_tree(heap, tree);
-    }
+    if (list->timeline == POOL_TIMELINE_MULTI)
+        return true;
+    const uint64_t before = list->processed_to;
+    list->processed_to =
+        atomic_load_explicit(&strata_timeline_numbered(list->timeline)->completed, memory_order_relaxed);
+    return list->processed_to != before;
 }
 
 void pool_heap_process_completed(pool_heap *heap)
 {
-    for (int side = 0; side < POOL_SIDES; side++)
-        process_tree(heap, &heap->halves[side].multi_stream);
-    for (pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        process_stream_list(heap, list);
+    for (pool_stream_list *list = heap->stream_lists; list; list = list->next) {
+        const bool progress = list != &heap->complete && made_progress(list);
+        for (pool_tree *tree = list->trees; list != &heap->complete && tree < list->trees + POOL_SIDES; tree++) {
+            if (!tree->root || (!tree->entered && !progress))
+                continue;
+            tree->entered = false;
+            process_tree(heap, tree);
+        }
+    }
 }
 
 static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeline)
@@ -582,29 +535,6 @@ static bool waits_only_for(const pool_heap *heap, uint32_t slot, uint16_t timeli
     const pool_extent *extent = slot ? pool_extent_at(heap, slot) : NULL;
     return extent && extent->state == POOL_FREE &&
            (timeline == POOL_TIMELINE_MULTI || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == timeline);
-}
-
-/* If `other` waits for no stream but `timeline`. 0: not joined. */
-static uint32_t join_if(pool_heap *heap, uint32_t slot, uint32_t behind, uint32_t other, uint16_t timeline)
-{
-    if (!waits_only_for(heap, other, timeline) ||
-        !pool_points_add_all(pool_entry(heap, slot), pool_entry(heap, behind)))
-        return 0;
-    pool_heap_take(heap, slot);
-    pool_heap_take(heap, behind);
-    join(heap, slot, behind);
-    const CUdeviceptr address = pool_address_of(pool_entry(heap, slot));
-    pool_heap_give(heap, slot, POOL_FREE);
-    return pool_heap_around(heap, address);
-}
-
-void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline)
-{
-    const uint32_t previous = pool_extent_at(heap, slot)->previous;
-    const uint32_t joined = join_if(heap, previous, slot, previous, timeline);
-    slot = joined ? joined : slot;
-    const uint32_t next = pool_extent_at(heap, slot)->next;
-    join_if(heap, slot, next, next, timeline);
 }
 
 uint32_t pool_heap_free_at(const pool_heap *heap, CUdeviceptr address, uint64_t bytes)
@@ -706,58 +636,11 @@ static void check_runs(const pool_heap *heap, uint32_t root, run_search *search)
 CUdeviceptr pool_heap_find_run(const pool_heap *heap, pool_side side, uint16_t timeline, uint64_t bytes)
 {
     run_search search = {.bytes = bytes, .least = UINT64_MAX, .timeline = timeline};
-    const pool_half *half = &heap->halves[side];
     const bool all = timeline == POOL_TIMELINE_MULTI;
-    if (half->free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
+    if (heap->halves[side].free_bytes - (all ? 0 : pool_heap_elsewhere(heap, side, timeline)) < bytes)
         return 0;
-    if (all)
-        check_runs(heap, half->multi_stream.root, &search);
     for (const pool_stream_list *list = heap->stream_lists; list; list = list->next)
-        if (all || list->timeline == timeline)
+        if (list != &heap->complete && (all || list->timeline == timeline))
             check_runs(heap, list->trees[side].root, &search);
     return search.best;
-}
-
-typedef struct pending {
-    uint16_t after;
-    size_t count, most;
-    strata_point *points; /* by timeline */
-} pending;
-
-static strata_status record_pending(strata_point point, void *data)
-{
-    pending *found = data;
-    const uint16_t timeline = strata_point_timeline(point);
-    if (timeline <= found->after || strata_point_known_complete(point))
-        return STRATA_SUCCESS;
-    size_t at = 0, end = found->count;
-    while (at < end) {
-        const size_t middle = (at + end) / 2;
-        if (strata_point_timeline(found->points[middle]) < timeline)
-            at = middle + 1;
-        else
-            end = middle;
-    }
-    if (at < found->count && strata_point_timeline(found->points[at]) == timeline) {
-        if (strata_point_epoch(found->points[at]) < strata_point_epoch(point))
-            found->points[at] = point;
-        return STRATA_SUCCESS;
-    }
-    if (at == found->most)
-        return STRATA_SUCCESS;
-    found->count += found->count < found->most;
-    memmove(&found->points[at + 1], &found->points[at], (found->count - at - 1) * sizeof *found->points);
-    found->points[at] = point;
-    return STRATA_SUCCESS;
-}
-
-size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most)
-{
-    pending found = {.after = after, .most = most, .points = points};
-    for (uint32_t slot = pool_heap_from(heap, 0); slot; slot = pool_heap_behind(heap, slot)) {
-        const uint8_t state = pool_extent_at(heap, slot)->state;
-        if (state == POOL_FREE || state == POOL_AWAITED)
-            strata_uses_visit(pool_entry(heap, slot), record_pending, &found);
-    }
-    return found.count;
 }

@@ -62,10 +62,10 @@ typedef struct pool_tree {
     uint64_t bytes; /* of all extents */
 } pool_tree;
 
-/* Permanent. */
+/* Free memory that waits for one stream. Permanent. */
 typedef struct pool_stream_list {
     pool_tree trees[POOL_SIDES];
-    uint16_t timeline;     /* 0: unused */
+    uint16_t timeline;     /* 0: unused, or complete memory */
     uint64_t processed_to; /* the stream's progress then */
     struct pool_stream_list *next;
 } pool_stream_list;
@@ -73,7 +73,7 @@ typedef struct pool_stream_list {
 enum { POOL_LISTS_PER_PAGE = 256 };
 
 typedef struct pool_half {
-    pool_tree complete, multi_stream, holes;
+    pool_tree holes;
     uint64_t free_bytes;
     uint64_t range_bytes; /* of its ranges */
     uint64_t away_bytes;  /* of POOL_AWAY */
@@ -84,7 +84,8 @@ typedef struct pool_heap {
     uint32_t offset; /* of the pool's bytes in an entry */
     strata_address_index index;
     pool_half halves[POOL_SIDES];
-    pool_stream_list *stream_lists;
+    pool_stream_list complete, multi_stream; /* memory that waits for none, and for several */
+    pool_stream_list *stream_lists;          /* all, these two last */
     pool_stream_list *list_pages[STRATA_TIMELINE_LIMIT / POOL_LISTS_PER_PAGE]; /* by timeline number; NULL: none yet */
     bool joins_complete;                                                       /* with pending neighbours; constant */
 } pool_heap;
@@ -129,6 +130,9 @@ static inline uint64_t pool_mapped_bytes(const pool_heap *heap, pool_side side)
     return half->range_bytes - half->holes.bytes - half->away_bytes;
 }
 
+/* Of a zeroed heap, before all other calls. `offset`: of the pool's bytes in an entry. */
+void pool_heap_begin(pool_heap *heap, strata_table *table, uint32_t offset);
+
 /* Makes an address range one extent of the caller's. 0 without host memory. */
 uint32_t pool_heap_enter(pool_heap *heap, pool_side side, CUdeviceptr base, uint64_t bytes);
 
@@ -164,19 +168,15 @@ uint32_t pool_heap_find(pool_heap *heap, pool_side side, uint16_t timeline, uint
 /* In its tree; 0: none. */
 uint32_t pool_heap_next(pool_heap *heap, uint32_t slot);
 
-/* Whatever it waits for. */
-uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes);
+/* Whether an extent will do. */
+typedef bool (*pool_accepts)(const strata_entry *entry, void *data);
 
-/* Best fit for which accepts(entry, data), among the POOL_ACCEPTS smallest fits of each tree. */
+/* Best fit whatever it waits for; with `accepts`, of the accepted ones among the POOL_ACCEPTS smallest of each tree. */
 enum { POOL_ACCEPTS = 64 };
-uint32_t pool_heap_find_accepted(pool_heap *heap, pool_side side, uint64_t bytes,
-                                 bool (*accepts)(const strata_entry *entry, void *data), void *data);
+uint32_t pool_heap_find_elsewhere(pool_heap *heap, pool_side side, uint64_t bytes, pool_accepts accepts, void *data);
 
 /* Moves known-complete extents to their tree. */
 void pool_heap_process_completed(pool_heap *heap);
-
-/* With neighbours waiting for no stream but `timeline`; POOL_TIMELINE_MULTI: any. */
-void pool_heap_join_around(pool_heap *heap, uint32_t slot, uint16_t timeline);
 
 uint32_t pool_heap_around(const pool_heap *heap, CUdeviceptr address);
 
@@ -198,9 +198,6 @@ void pool_heap_visit_multi_stream(const pool_heap *heap, strata_status (*visit)(
 
 /* Bytes waiting for other streams. */
 uint64_t pool_heap_elsewhere(const pool_heap *heap, pool_side side, uint16_t timeline);
-
-/* The latest pending points, one a timeline above `after`, by number. Returns how many. */
-size_t pool_heap_pending(const pool_heap *heap, uint16_t after, strata_point *points, size_t most);
 
 /* In bytes; holes: without the one that a thread is filling. */
 uint64_t pool_heap_largest(const pool_heap *heap);

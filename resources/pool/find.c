@@ -249,8 +249,7 @@ static bool begin(pool *self)
     strata_spin_take(&self->lock);
     bool started = atomic_load_explicit(&self->started, memory_order_relaxed);
     if (!started) {
-        self->heap.table = strata_resource_table(&self->resource);
-        self->heap.offset = self->resource.block_offset;
+        pool_heap_begin(&self->heap, strata_resource_table(&self->resource), self->resource.block_offset);
         self->heap.joins_complete = self->store.source->remappable && self->takes_finished && self->waits;
         started = begin_heap(self);
         atomic_store_explicit(&self->started, started, memory_order_release);

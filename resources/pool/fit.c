@@ -4,9 +4,15 @@
 
 enum { LIMITED_FITS = 32 /* compared below max_size */ };
 
-pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes)
+/* Wholly free granules of the device that a block touches at either end of a free range. Only such granules can be
+ * remapped. */
+typedef struct pool_touched {
+    uint64_t at_start, at_end;
+} pool_touched;
+
+static pool_touched granules_touched(const pool *self, const strata_entry *range, uint64_t bytes)
 {
-    if (!self->store.source->remappable)
+    if (!self->store.source->remappable || !pool_spares_granules(self))
         return (pool_touched){0};
     const CUdeviceptr start = pool_address_of(range), end = start + pool_bytes_of(range);
     const uint64_t granule = self->store.granule, first = (start + granule - 1) / granule, last = end / granule;
@@ -21,8 +27,7 @@ uint32_t pool_cut_out(pool *self, uint32_t slot, const pool_need *need)
     pool_heap *heap = &self->heap;
     const strata_entry *entry = pool_entry(heap, slot);
     const CUdeviceptr address = pool_address_of(entry), end = address + pool_bytes_of(entry);
-    const pool_touched touched =
-        pool_spares_granules(self) ? pool_pages_touched(self, entry, need->bytes) : (pool_touched){0};
+    const pool_touched touched = granules_touched(self, entry, need->bytes);
     uint64_t before = -address & (need->alignment - 1);
     if (touched.at_end < touched.at_start)
         before = ((end - need->bytes) & ~(need->alignment - 1)) - address;
@@ -87,8 +92,10 @@ uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes)
 {
     uint32_t best = fit;
     uint64_t least = UINT64_MAX;
+    if (!pool_spares_granules(self))
+        return fit;
     for (unsigned i = 0; fit && least && i < LIMITED_FITS; i++) {
-        const pool_touched touched = pool_pages_touched(self, pool_entry(&self->heap, fit), bytes);
+        const pool_touched touched = granules_touched(self, pool_entry(&self->heap, fit), bytes);
         const uint64_t here = touched.at_end < touched.at_start ? touched.at_end : touched.at_start;
         if (here < least) {
             best = fit;
@@ -113,10 +120,9 @@ pool_result pool_take_run(pool *self, const pool_need *need, uint16_t timeline, 
 
 pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot)
 {
-    uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need));
-    if (pool_spares_granules(self))
-        fit = pool_least_fragmenting(self, fit, pool_room_for(need));
-    pool_result found = pool_take_fit(self, need, fit, slot);
+    const uint64_t bytes = pool_room_for(need);
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, bytes, NULL, NULL);
+    pool_result found = pool_take_fit(self, need, pool_least_fragmenting(self, fit, bytes), slot);
     return found == POOL_NOTHING ? pool_take_run(self, need, POOL_TIMELINE_MULTI, slot) : found;
 }
 
@@ -151,4 +157,17 @@ bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete)
         slot = pool_extent_at(heap, slot)->next;
     }
     return first != 0;
+}
+
+uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state)
+{
+    uint32_t slot = 0;
+    bool complete;
+    strata_spin_take(&self->lock);
+    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
+        slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
+    if (slot)
+        pool_extent_at(&self->heap, slot)->state = (uint8_t)state;
+    strata_spin_release(&self->lock);
+    return slot;
 }

@@ -25,22 +25,16 @@ static uint64_t side_of(const pool_fit *fit)
     return fit->to - fit->from - fit->room;
 }
 
-/* Free bytes beside a hole; with `alone`, one extent that needs no wait. */
+/* Free bytes beside a hole; with `own_only` only of memory that needs no wait. */
 static uint64_t usable_bytes(const pool *self, const pool_need *need, bool own_only, uint32_t slot, bool before)
 {
-    uint64_t bytes = 0;
-    for (;;) {
-        const pool_extent *at = pool_extent_at(&self->heap, slot);
-        slot = before ? at->previous : at->next;
-        const pool_extent *extent = slot ? pool_extent_at(&self->heap, slot) : NULL;
-        if (!extent || extent->state != POOL_FREE)
-            return bytes;
-        bool usable =
-            !own_only || extent->timeline == POOL_TIMELINE_NONE || extent->timeline == need->stream->timeline->number;
-        bytes += usable ? pool_bytes_of(pool_entry(&self->heap, slot)) : 0;
-        if (own_only)
-            return bytes;
-    }
+    const pool_extent *hole = pool_extent_at(&self->heap, slot);
+    const uint32_t beside = before ? hole->previous : hole->next;
+    const pool_extent *extent = beside ? pool_extent_at(&self->heap, beside) : NULL;
+    if (!extent || extent->state != POOL_FREE)
+        return 0;
+    const bool own = extent->timeline == POOL_TIMELINE_NONE || extent->timeline == need->stream->timeline->number;
+    return own || !own_only ? pool_bytes_of(pool_entry(&self->heap, beside)) : 0;
 }
 
 typedef enum pool_way {
@@ -129,12 +123,12 @@ static pool_result finish_fit(pool *self, const pool_need *need, uint32_t mapped
 {
     strata_spin_take(&self->lock);
     pool_heap *heap = &self->heap;
-    const CUdeviceptr address = pool_address_of(pool_entry(heap, mapped));
     const uint16_t timeline = need->stream->timeline->number;
     pool_heap_give(heap, mapped, POOL_FREE);
-    pool_heap_join_around(heap, pool_heap_around(heap, address), timeline);
     pool_result found =
         pool_take_fit(self, need, pool_heap_find(heap, need->side, timeline, pool_room_for(need)), slot);
+    if (found == POOL_NOTHING) /* with its neighbours */
+        found = pool_take_run(self, need, timeline, slot);
     if (found == POOL_NOTHING && !outcome->own_only)
         found = pool_take_others(self, need, slot);
     strata_spin_release(&self->lock);
@@ -163,11 +157,8 @@ static pool_result use_chunks(pool *self, const pool_need *need, const pool_fit 
     pool_record_reserved(self);
     if (mapped)
         return finish_fit(self, need, kept, outcome, slot);
-    if (kept && gone) {
-        strata_spin_take(&self->lock);
-        pool_heap_give(&self->heap, kept, POOL_HOLE);
-        strata_spin_release(&self->lock);
-    }
+    if (kept && gone)
+        pool_give_range(self, kept, POOL_HOLE);
     return POOL_NOTHING;
 }
 
@@ -217,13 +208,6 @@ static bool take_hole_for(pool *self, const pool_need *need, bool own_only, uint
     return found;
 }
 
-static void give_hole_back(pool *self, const pool_fit *fit)
-{
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, fit->slot, POOL_HOLE);
-    strata_spin_release(&self->lock);
-}
-
 /* With at most `most` bytes reserved. map_lock is held. */
 static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_outcome *outcome, uint32_t *slot)
 {
@@ -233,7 +217,7 @@ static pool_result grow(pool *self, const pool_need *need, uint64_t most, pool_o
     if (reserved > most || !take_hole_for(self, need, outcome->own_only, most - reserved, NULL, &fit))
         return POOL_NOTHING;
     if (!pool_enter_scope(self, &scope, outcome)) {
-        give_hole_back(self, &fit);
+        pool_give_range(self, fit.slot, POOL_HOLE);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};
@@ -270,30 +254,15 @@ static uint64_t indispensable_bytes(pool *self, const pool_remap_terms *how, uin
     return !made || self->store.reserved + made <= most + exchanged ? less(how->needed, free) : UINT64_MAX;
 }
 
-/* What moves does not suffice: as much as is allowed is made before, and the rest in exchange for larger chunks. If the
- * device refuses what is indispensable, nothing has been moved. */
-static CUresult make_first(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
-                           uint64_t indispensable, pool_chunk_list *chunks, pool_outcome *outcome)
-{
-    const uint64_t missing = less(how->needed, movable_bytes(self, how, how->room));
-    const uint64_t allowed = less(making->allowed, self->store.reserved);
-    const uint64_t first = missing < allowed ? missing : allowed / self->store.granule * self->store.granule;
-    CUresult result = CUDA_SUCCESS;
-    if (first > indispensable)
-        result = pool_chunk_list_make(self, need, first, chunks, outcome);
-    if (chunks->bytes < indispensable)
-        result = pool_chunk_list_make(self, need, indispensable, chunks, outcome);
-    return chunks->bytes < indispensable ? result : CUDA_SUCCESS;
-}
-
-/* Then free chunks that fit, then new ones for the rest. */
+/* What is indispensable is made first: if the device refuses it, nothing has been moved. Then free chunks that fit,
+ * then new ones for the rest, in exchange for larger chunks beyond what is allowed. */
 static CUresult get_chunks(pool *self, const pool_need *need, const pool_remap_terms *how, const pool_making *making,
                            pool_chunk_list *chunks, pool_outcome *outcome)
 {
     const uint64_t indispensable = indispensable_bytes(self, how, making->most);
     if (indispensable == UINT64_MAX)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = make_first(self, need, how, making, indispensable, chunks, outcome);
+    CUresult result = pool_chunk_list_make(self, need, indispensable, chunks, outcome);
     while (result == CUDA_SUCCESS && chunks->bytes < how->needed && !outcome->no_host_memory) {
         pool_chunk_list_collect(self, how, chunks, &outcome->no_host_memory);
         const uint64_t missing = less(how->needed, chunks->bytes), after = self->store.reserved + missing;
@@ -321,7 +290,7 @@ static bool take_possible_hole(pool *self, const pool_need *need, const pool_mak
         if (indispensable_bytes(self, &how, making->most) != UINT64_MAX)
             return true;
         outcome->result = CUDA_ERROR_OUT_OF_MEMORY;
-        give_hole_back(self, fit);
+        pool_give_range(self, fit->slot, POOL_HOLE);
         last = *fit;
         found = tries < MOST_FITS && take_hole_for(self, need, outcome->own_only, UINT64_MAX, &last, fit);
     }
@@ -338,7 +307,7 @@ static pool_result move(pool *self, const pool_need *need, const pool_making *ma
         return POOL_NOTHING;
     const pool_remap_terms how = terms_for(&fit, may_wait);
     if (!pool_enter_scope(self, &scope, outcome)) {
-        give_hole_back(self, &fit);
+        pool_give_range(self, fit.slot, POOL_HOLE);
         return POOL_NOTHING;
     }
     pool_chunk_list chunks = {0};

@@ -47,11 +47,11 @@ typedef struct pool_counts {
 } pool_counts;
 
 typedef struct pool_decay {
-    _Atomic uint64_t window;            /* ns, 0: no decay; written under map_lock, read by any thread, relaxed */
-    _Atomic uint64_t due;               /* end of the window, monotonic ns; as window */
-    _Atomic bool pending;               /* chunks of the last window may be due; as window */
-    uint32_t next;                      /* chunk to check next; guarded by map_lock */
-    struct pool_use_bits *_Atomic bits; /* NULL: no window yet; written under map_lock, then permanent */
+    _Atomic uint64_t window;              /* ns, 0: no decay; written under map_lock, read by any thread, relaxed */
+    _Atomic uint64_t due;                 /* end of the window, monotonic ns; as window */
+    _Atomic bool pending;                 /* chunks of the last window may be due; as window */
+    uint32_t next;                        /* chunk to check next; guarded by map_lock */
+    struct pool_use_marks *_Atomic marks; /* NULL: no window yet; written under map_lock, then permanent */
 } pool_decay;
 
 /* Until at most `keep` bytes are reserved, and while `least` stay. */
@@ -59,6 +59,7 @@ typedef struct pool_release_terms {
     uint64_t keep;
     uint64_t least;
     bool may_wait; /* for work, after what is complete */
+    bool hurried;  /* nothing goes while another thread maps memory */
 } pool_release_terms;
 
 /* A chunk, of so many bytes that are reserved now. */
@@ -67,14 +68,14 @@ static inline bool pool_may_release(const pool_release_terms *how, uint64_t rese
     return reserved > how->keep && reserved - chunk_bytes >= how->least;
 }
 
-/* What differs between memory that can be moved (grow.c, release.c) and memory that stays (upstream.c). No lock is
- * held. */
+/* What differs between memory that can be moved (release.c) and memory that stays (upstream.c). No lock is held. */
 typedef struct pool_kind {
-    /* *bytes: returned. Errors: of a wait, DRIVER, those of layers below. */
+    /* pool_give_back_chunks, by one thread at a time. */
     strata_status (*give_back)(struct pool *self, const pool_release_terms *how, uint64_t *bytes);
 
-    /* If free and complete. Errors, which change nothing: DRIVER, those of layers below. */
-    strata_status (*give_back_chunk)(struct pool *self, uint32_t number);
+    /* If the terms allow it, and it is wholly free. Errors, which change nothing: of a wait, DRIVER, those of layers
+     * below. */
+    strata_status (*give_back_chunk)(struct pool *self, const pool_release_terms *how, uint32_t number);
 } pool_kind;
 
 extern const pool_kind pool_kind_moving, pool_kind_fixed;
@@ -230,15 +231,7 @@ static inline uint64_t pool_live_bytes(const pool *self)
 
 /* ---- fit.c: `lock` is held, except in pool_wait_for_extent ---- */
 
-/* Wholly free granules of the device that a block touches at either end of a free range. Only such granules can be
- * remapped. */
-typedef struct pool_touched {
-    uint64_t at_start, at_end;
-} pool_touched;
-
-pool_touched pool_pages_touched(const pool *self, const strata_entry *range, uint64_t bytes);
-
-/* Of a fit and the next larger ones. */
+/* Where granules are spared: of a fit and the next larger ones, the one that touches the fewest; else the fit. */
 uint32_t pool_least_fragmenting(pool *self, uint32_t fit, uint64_t bytes);
 
 /* Cuts the block out of an extent of the caller's and frees the rest. 0 without host memory: all is free. */
@@ -258,23 +251,31 @@ pool_result pool_take_others(pool *self, const pool_need *need, uint32_t *slot);
 bool pool_wait_for_extent(pool *self, const pool_need *need, uint32_t slot, pool_outcome *outcome);
 
 /* Takes lock. */
-static inline void pool_give_extent(pool *self, uint32_t slot)
+static inline void pool_give_range(pool *self, uint32_t slot, pool_state state)
 {
     strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, POOL_FREE);
+    pool_heap_give(&self->heap, slot, state);
     strata_spin_release(&self->lock);
+}
+
+static inline void pool_give_extent(pool *self, uint32_t slot)
+{
+    pool_give_range(self, slot, POOL_FREE);
 }
 
 /* *complete: no work can touch it, by what is known. */
 bool pool_chunk_is_free(pool *self, const pool_chunk *chunk, bool *complete);
+
+/* As one extent of the caller's, if it is free, and complete or `may_wait`; else 0. Takes lock. */
+uint32_t pool_take_free_chunk(pool *self, const pool_chunk *chunk, bool may_wait, pool_state state);
 
 /* ---- poll.c ---- */
 
 /* Polls the streams that free memory waits for, and processes completed extents. */
 void pool_poll(pool *self);
 
-/* `own` is polled only with `with_own`. Returns the number of others. */
-unsigned pool_poll_others(pool *self, uint16_t own, bool with_own);
+/* Not the timeline of number `except`. Returns how many it polled. */
+size_t pool_poll_but(pool *self, uint16_t except);
 
 void pool_poll_own(pool *self, const pool_need *need);
 
@@ -344,6 +345,12 @@ void pool_reserve_initial(pool *self);
 strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot);
 
 /* ---- returning memory: release.c ---- */
+
+/* What is complete first. *bytes: returned. Errors: of kind->give_back_chunk. */
+strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, uint64_t *bytes);
+
+/* The number behind the last chunk's. Takes map_lock. */
+uint32_t pool_end_of_chunks(pool *self);
 
 /* Returns wholly free chunks until at most `keep` bytes are reserved; waits for pending ones. */
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes);

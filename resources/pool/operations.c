@@ -8,41 +8,42 @@
 #include "resources/pool/operations.h"
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
+#include "resources/owners/pending_points.h"
 #include "resources/pool/thread_cache.h"
 
 #include <limits.h>
 
-enum { PENDING = 64 };
-
-/* With map_lock: its holder may just have taken some. */
-static size_t list_pending(pool *self, uint16_t after, strata_point *points)
+/* The next streams that free memory waits for. With map_lock: its holder may just have taken some. */
+static void list_pending(pool *self, strata_pending_points *found)
 {
-    size_t count = 0;
+    strata_pending_points_next(found);
     strata_lock_take(&self->map_lock);
     strata_spin_take(&self->lock);
-    if (atomic_load_explicit(&self->started, memory_order_relaxed))
-        count = pool_heap_pending(&self->heap, after, points, PENDING);
+    uint32_t slot = atomic_load_explicit(&self->started, memory_order_relaxed) ? pool_heap_from(&self->heap, 0) : 0;
+    for (; slot; slot = pool_heap_behind(&self->heap, slot)) {
+        const uint8_t state = pool_extent_at(&self->heap, slot)->state;
+        if (state == POOL_FREE || state == POOL_AWAITED)
+            strata_uses_visit(pool_entry(&self->heap, slot), strata_pending_points_visit, found);
+    }
     strata_spin_release(&self->lock);
     strata_lock_release(&self->map_lock);
-    return count;
 }
 
 /* Each stream once. Errors: the first. */
 static strata_status wait_for_free(pool *self)
 {
     strata_status status = STRATA_SUCCESS;
-    strata_point points[PENDING] = {0};
-    size_t count = PENDING;
+    strata_pending_points found = {.count = 0};
     strata_lock_take(&self->map_lock);
     pool_thread_caches_flush(self);
     strata_lock_release(&self->map_lock);
-    while (count == PENDING) {
-        count = list_pending(self, strata_point_timeline(points[PENDING - 1]), points);
-        for (size_t i = 0; i < count; i++) {
-            const strata_status waited = strata_point_synchronize(points[i]);
+    do {
+        list_pending(self, &found);
+        for (size_t i = 0; i < found.count; i++) {
+            const strata_status waited = strata_point_synchronize(found.points[i]);
             status = status == STRATA_SUCCESS ? waited : status;
         }
-    }
+    } while (strata_pending_points_is_full(&found));
     return status;
 }
 

@@ -4,7 +4,34 @@
 
 #include "resources/pool/internal.h"
 
-enum { POOL_VALUE_COUNT = 25 };
+typedef enum pool_value {
+    POOL_VALUE_RESERVED,
+    POOL_VALUE_RESERVED_PEAK,
+    POOL_VALUE_WATERMARK,
+    POOL_VALUE_LIMIT,
+    POOL_VALUE_THRESHOLD,
+    POOL_VALUE_DECAY,
+    POOL_VALUE_FREE,
+    POOL_VALUE_LARGEST_FREE,
+    POOL_VALUE_HELD,
+    POOL_VALUE_CONTIGUOUS,
+    POOL_VALUE_RELEASED,
+    POOL_VALUE_DECAYED,
+    POOL_VALUE_HITS,
+    POOL_VALUE_MISSES,
+    POOL_VALUE_STEALS,
+    POOL_VALUE_MADE,
+    POOL_VALUE_MOVED,
+    POOL_VALUE_POLLS,
+    POOL_VALUE_FLUSHES,
+    POOL_VALUE_ALLOWED,
+    POOL_VALUE_BOUGHT,
+    POOL_VALUE_NEAREST,
+    POOL_VALUE_OLD_MADE,
+    POOL_VALUE_OLD_MOVED,
+    POOL_VALUE_OLD_POLLS,
+    POOL_VALUE_COUNT,
+} pool_value;
 
 extern const strata_value pool_values[POOL_VALUE_COUNT];
 extern const strata_resource_ops pool_ops;
@@ -16,6 +43,22 @@ void pool_sum_frees(strata_resource *resource, struct strata_stream_sums *sums);
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value);
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value);
 void pool_describe(strata_resource *resource, strata_emitter *to);
+
+/* What a look at an extent has seen. */
+typedef struct pool_seen_extent {
+    CUdeviceptr address;
+    uint64_t bytes, requested;
+    uint64_t word; /* of its entry */
+    uint16_t timeline;
+    uint8_t state, side;
+    strata_tag tag;
+} pool_seen_extent;
+
+enum { POOL_SEEN_AT_ONCE = 64 };
+
+/* The next extents from *from on, by address. Holds the lock for moments only: other threads go on, and `seen` may go
+ * to a file. Returns how many; 0: no more. */
+size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_AT_ONCE]);
 
 /* The pool in the chain that begins with this layer; NULL: none. */
 pool *pool_at_or_below(strata_resource *resource);

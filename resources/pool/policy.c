@@ -97,8 +97,9 @@ uint64_t pool_limit_by_budgets(const pool *self, const pool_need *need)
 static uint64_t look_at_limit(pool *self, const pool_need *need)
 {
     const uint64_t limit = least(pool_most_reserved(self), device_limit(self));
-    self->policy.limit_seen = least(limit, need->budget_limit);
-    return self->policy.limit_seen;
+    const uint64_t nearest = least(limit, need->budget_limit);
+    atomic_store_explicit(&self->policy.limit_seen, nearest, memory_order_relaxed);
+    return nearest;
 }
 
 /* What may be held by the pool's share of the peak alone. */
@@ -140,10 +141,11 @@ uint64_t pool_allowed(pool *self, const pool_need *need)
     const uint64_t peak = pool_peak_with(self, need), limit = look_at_limit(self, need);
     const uint64_t left = limit > peak ? (limit - peak) / POOL_LEFT_SHARE : 0;
     const uint64_t beyond = least(beyond_peak(self, peak), left);
-    const uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
     const uint64_t initial = pool_initial_size(self) + (need->side == POOL_SMALL ? self->store.granule : 0);
-    self->policy.allowed = allowed > initial ? allowed : initial;
-    return self->policy.allowed;
+    uint64_t allowed = pool_in_granules(self, peak + beyond) + self->store.granule;
+    allowed = allowed > initial ? allowed : initial;
+    atomic_store_explicit(&self->policy.allowed, allowed, memory_order_relaxed);
+    return allowed;
 }
 
 static uint64_t small_share(pool *self)
@@ -156,7 +158,8 @@ static uint64_t small_share(pool *self)
 
 uint64_t pool_chunk_size(pool *self, const pool_need *need)
 {
-    const uint64_t limit = self->policy.limit_seen, reserved = self->store.reserved;
+    const uint64_t limit = atomic_load_explicit(&self->policy.limit_seen, memory_order_relaxed);
+    const uint64_t reserved = self->store.reserved;
     const uint64_t parts = pool_spares_granules(self) ? POOL_LIMITED_SHARE : POOL_CHUNK_SHARE;
     uint64_t share = (limit > reserved ? limit - reserved : 0) / parts;
     if (need->side == POOL_SMALL && small_share(self) < share)

@@ -42,10 +42,10 @@ typedef struct pool_policy {
     double share, buys; /* of the peak, now and for each chunk moved; constant once started */
     double bought;      /* guarded by map_lock, like all below */
     bool spares_polls;
-    uint64_t peak;       /* most live bytes, by the slow calls; with decay of this window */
-    uint64_t last_peak;  /* with decay: of the window before */
-    uint64_t limit_seen; /* nearest limit when last looked at */
-    uint64_t allowed;    /* then */
+    uint64_t peak;               /* most live bytes, by the slow calls; with decay of this window */
+    uint64_t last_peak;          /* with decay: of the window before */
+    _Atomic uint64_t limit_seen; /* nearest limit when last looked at; any thread, relaxed */
+    _Atomic uint64_t allowed;    /* then; as limit_seen */
 } pool_policy;
 
 /* Before the first request. map_lock is held for the others, unless said. */

@@ -1,8 +1,6 @@
 /* Asks the driver which streams are further: more memory is then known to be complete. */
-#include "core/base/error.h"
+#include "resources/owners/pending_points.h"
 #include "resources/pool/internal.h"
-
-#include <string.h>
 
 enum {
     POLL_EVERY = 64,      /* requests between polls */
@@ -11,124 +9,56 @@ enum {
     COSTLY_OF = 1024,     /* over this many */
 };
 
-/* Timelines to ask. A poll is on the way of a request, so it does not clear or look through all 8 KiB: `used` has a bit
- * for each word that is set up. */
-typedef struct pool_numbers {
-    unsigned count;
-    uint64_t used[STRATA_TIMELINE_LIMIT / 64 / 64];
-    uint64_t words[STRATA_TIMELINE_LIMIT / 64];
-} pool_numbers;
-
-static bool has_number(const pool_numbers *numbers, uint16_t number)
+/* The next streams that free memory waits for. */
+static void list_streams(pool *self, strata_pending_points *found)
 {
-    const uint32_t word = number / 64;
-    return numbers->used[word / 64] >> word % 64 & 1 && numbers->words[word] >> number % 64 & 1;
-}
-
-static void add_number(pool_numbers *numbers, uint16_t number)
-{
-    const uint32_t word = number / 64;
-    const uint64_t used = UINT64_C(1) << word % 64;
-    if (has_number(numbers, number))
-        return;
-    if (!(numbers->used[word / 64] & used))
-        numbers->words[word] = 0;
-    numbers->used[word / 64] |= used;
-    numbers->words[word] |= UINT64_C(1) << number % 64;
-    numbers->count++;
-}
-
-static void remove_number(pool_numbers *numbers, uint16_t number)
-{
-    if (!has_number(numbers, number))
-        return;
-    numbers->words[number / 64] ^= UINT64_C(1) << number % 64;
-    numbers->count--;
-}
-
-static strata_status record_number(strata_point point, void *data)
-{
-    add_number(data, strata_point_timeline(point));
-    return STRATA_SUCCESS;
-}
-
-static void clear(pool_numbers *numbers)
-{
-    numbers->count = 0;
-    memset(numbers->used, 0, sizeof numbers->used);
-}
-
-static void list_streams(pool *self, pool_numbers *numbers)
-{
-    clear(numbers);
+    strata_pending_points_next(found);
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        if (list->trees[POOL_LARGE].root || list->trees[POOL_SMALL].root || list->trees[POOL_CONTIGUOUS].root)
-            add_number(numbers, list->timeline);
-    pool_heap_visit_multi_stream(&self->heap, record_number, numbers);
+        if (list->timeline != POOL_TIMELINE_NONE && list->timeline != POOL_TIMELINE_MULTI &&
+            (list->trees[POOL_LARGE].root || list->trees[POOL_SMALL].root || list->trees[POOL_CONTIGUOUS].root))
+            strata_pending_points_add(found, strata_timeline_now(strata_timeline_numbered(list->timeline)));
+    pool_heap_visit_multi_stream(&self->heap, strata_pending_points_visit, found);
     strata_spin_release(&self->lock);
 }
 
-static void poll_word(uint32_t word, uint64_t bits)
+/* Returns how many. */
+static size_t poll_streams(pool *self, const strata_pending_points *found, uint16_t except)
 {
-    for (; bits; bits &= bits - 1)
-        strata_timeline_poll_up_to_now(
-            strata_timeline_numbered((uint16_t)(word * 64 + (uint32_t)__builtin_ctzll(bits))));
-}
-
-/* Requires relaxed capture mode. */
-static void poll_all(const pool_numbers *numbers)
-{
-    for (uint32_t i = 0; i < STRATA_TIMELINE_LIMIT / 64 / 64; i++)
-        for (uint64_t bits = numbers->used[i]; bits; bits &= bits - 1) {
-            const uint32_t word = i * 64 + (uint32_t)__builtin_ctzll(bits);
-            poll_word(word, numbers->words[word]);
-        }
-}
-
-static void poll_streams(pool *self, const pool_numbers *numbers)
-{
-    strata_call_scope scope;
-    strata_error_suppress_begin();
-    const strata_status status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_RELAXED);
-    if (status == STRATA_SUCCESS) {
-        poll_all(numbers);
-        strata_call_scope_leave(&scope);
-    }
-    strata_error_suppress_end(false);
-    atomic_fetch_add_explicit(&self->counts.polls, numbers->count, memory_order_relaxed);
+    const size_t polled = strata_pending_points_poll(found, self->device, except);
+    if (!polled)
+        return 0;
+    atomic_fetch_add_explicit(&self->counts.polls, polled, memory_order_relaxed);
     strata_spin_take(&self->lock);
     pool_heap_process_completed(&self->heap);
     strata_spin_release(&self->lock);
+    return polled;
 }
 
-unsigned pool_poll_others(pool *self, uint16_t own, bool with_own)
+size_t pool_poll_but(pool *self, uint16_t except)
 {
-    pool_numbers numbers;
-    list_streams(self, &numbers);
-    if (!with_own)
-        remove_number(&numbers, own);
-    if (numbers.count)
-        poll_streams(self, &numbers);
-    return numbers.count - has_number(&numbers, own);
+    strata_pending_points found = {.count = 0};
+    size_t polled = 0;
+    do {
+        list_streams(self, &found);
+        polled += poll_streams(self, &found, except);
+    } while (strata_pending_points_is_full(&found));
+    return polled;
 }
 
 void pool_poll(pool *self)
 {
-    pool_poll_others(self, 0, false); /* no stream's number */
+    pool_poll_but(self, POOL_TIMELINE_NONE);
 }
 
 void pool_poll_own(pool *self, const pool_need *need)
 {
     const uint16_t own = need->stream->timeline->number;
-    pool_numbers numbers;
-    list_streams(self, &numbers);
-    if (!has_number(&numbers, own))
-        return;
-    clear(&numbers);
-    add_number(&numbers, own);
-    poll_streams(self, &numbers);
+    strata_pending_points found = {.after = (uint16_t)(own - 1)};
+    list_streams(self, &found);
+    found.count = found.count && strata_point_timeline(found.points[0]) == own;
+    poll_streams(self, &found, POOL_TIMELINE_NONE);
 }
 
 /* By the last poll. `lock` is held. */

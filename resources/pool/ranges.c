@@ -2,60 +2,31 @@
 #include "core/base/error.h"
 #include "resources/pool/operations.h"
 
-enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
-
-typedef struct seen_range {
-    strata_pool_range range;
-    bool whole; /* a contiguous block's: it is joined to nothing */
-} seen_range;
-
 typedef struct range_walk {
-    CUdeviceptr from; /* where the next look begins */
-    seen_range last;  /* not yet told; bytes 0: none */
+    strata_pool_range last; /* not yet told; bytes 0: none */
+    bool whole;             /* a contiguous block's: it is joined to nothing */
     void (*visit)(const strata_pool_range *range, void *data);
     void *data;
 } range_walk;
 
 static void tell(range_walk *walk)
 {
-    if (walk->last.range.bytes)
-        walk->visit(&walk->last.range, walk->data);
-    walk->last.range.bytes = 0;
+    if (walk->last.bytes)
+        walk->visit(&walk->last, walk->data);
+    walk->last.bytes = 0;
 }
 
-static bool joins(const seen_range *last, const seen_range *next)
+static void add(range_walk *walk, const pool_seen_extent *next)
 {
-    return last->range.bytes && last->range.address + last->range.bytes == next->range.address &&
-           last->range.small == next->range.small && !last->whole && !next->whole;
-}
-
-static void add(range_walk *walk, const seen_range *next)
-{
-    if (joins(&walk->last, next)) {
-        walk->last.range.bytes += next->range.bytes;
+    const bool whole = next->side == POOL_CONTIGUOUS, small = next->side == POOL_SMALL;
+    if (next->state == POOL_HOLE || next->state == POOL_AWAY)
         return;
+    if (walk->last.address + walk->last.bytes != next->address || walk->last.small != small || walk->whole || whole) {
+        tell(walk);
+        walk->last = (strata_pool_range){.address = next->address, .small = small};
+        walk->whole = whole;
     }
-    tell(walk);
-    walk->last = *next;
-}
-
-/* Of the next extents; *more: there were some. Returns how many have memory. */
-static size_t read_ranges(pool *self, CUdeviceptr *from, seen_range *seen, bool *more)
-{
-    size_t count = 0;
-    strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_from(&self->heap, *from);
-    *more = slot != 0;
-    for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
-        const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_extent *extent = pool_extent_at(&self->heap, slot);
-        if (extent->state != POOL_HOLE && extent->state != POOL_AWAY)
-            seen[count++] = (seen_range){{pool_address_of(entry), pool_bytes_of(entry), extent->side == POOL_SMALL},
-                                         extent->side == POOL_CONTIGUOUS};
-        *from = pool_address_of(entry) + pool_bytes_of(entry);
-    }
-    strata_spin_release(&self->lock);
-    return count;
+    walk->last.bytes += next->bytes;
 }
 
 strata_status strata_pool_visit_ranges(strata_resource *resource,
@@ -66,13 +37,11 @@ strata_status strata_pool_visit_ranges(strata_resource *resource,
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_pool_visit_ranges: %s",
                            visit ? "no pool at or below this layer" : "visit is NULL");
     range_walk walk = {.visit = visit, .data = data};
-    bool more = atomic_load_explicit(&self->started, memory_order_acquire);
-    seen_range seen[EXTENTS_AT_ONCE];
-    while (more) {
-        const size_t count = read_ranges(self, &walk.from, seen, &more);
+    CUdeviceptr from = 0;
+    pool_seen_extent seen[POOL_SEEN_AT_ONCE];
+    for (size_t count; (count = pool_look_at_extents(self, &from, seen));)
         for (size_t i = 0; i < count; i++)
             add(&walk, &seen[i]);
-    }
     tell(&walk);
     return STRATA_SUCCESS;
 }

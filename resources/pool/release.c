@@ -4,27 +4,15 @@
 #include "resources/pool/policy.h"
 #include "resources/pool/thread_cache.h"
 
-/* 0: not free, or not complete. */
-static uint32_t take_range_of(pool *self, const pool_chunk *chunk, bool may_wait)
-{
-    uint32_t slot = 0;
-    bool complete;
-    strata_spin_take(&self->lock);
-    if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
-        slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
-    strata_spin_release(&self->lock);
-    return slot;
-}
-
 /* If wholly free, or unmapped, and without holds; a pending one only with `may_wait` and oom_lock. map_lock is held.
  * Errors: as pool_take_out. */
-static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait)
+static strata_status give_back_free(pool *self, uint32_t number, bool may_wait)
 {
     const pool_chunk chunk = self->store.chunks[number];
     if (!chunk.units || chunk.held || chunk.in_hand)
         return STRATA_SUCCESS;
     if (chunk.address && !chunk.useless) {
-        const uint32_t slot = take_range_of(self, &chunk, may_wait);
+        const uint32_t slot = pool_take_free_chunk(self, &chunk, may_wait, POOL_TAKEN);
         strata_status status = slot ? pool_take_out(self, number, slot) : STRATA_SUCCESS;
         if (!slot || status != STRATA_SUCCESS)
             return status;
@@ -36,37 +24,16 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait)
     return STRATA_SUCCESS;
 }
 
-/* A stream that a capture bars cannot be waited for: its memory stays. map_lock is held. */
-static strata_status give_back_chunks(pool *self, const pool_release_terms *how, bool may_wait)
+static strata_status give_back_chunk(pool *self, const pool_release_terms *how, uint32_t number)
 {
     strata_status status = STRATA_SUCCESS;
-    for (uint32_t number = self->store.chunk_count;
-         status == STRATA_SUCCESS && number-- > 1 && self->store.reserved > how->keep;) {
-        if (pool_may_release(how, self->store.reserved, pool_chunk_bytes(&self->store.chunks[number])))
-            status = give_back_chunk(self, number, may_wait);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
-    return status;
-}
-
-/* What is complete first. */
-static strata_status give_back_locked(pool *self, const pool_release_terms *how, uint64_t *bytes)
-{
-    strata_status status = STRATA_SUCCESS;
-    strata_lock_take(&self->map_lock);
-    pool_thread_caches_flush(self);
-    const uint64_t before = self->store.reserved;
-    if (before > how->keep && self->takes_finished)
-        pool_poll(self);
-    strata_error_suppress_begin();
-    status = give_back_chunks(self, how, false);
+    if (!how->hurried)
+        strata_lock_take(&self->map_lock);
+    else if (!strata_lock_try(&self->map_lock))
+        return status;
+    if (pool_may_release(how, self->store.reserved, pool_chunk_bytes(&self->store.chunks[number])))
+        status = give_back_free(self, number, how->may_wait);
     pool_record_reserved(self);
-    if (status == STRATA_SUCCESS && how->may_wait)
-        status = give_back_chunks(self, how, true);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
-    pool_lower_peak(self);
-    pool_record_reserved(self);
-    *bytes = before > self->store.reserved ? before - self->store.reserved : 0;
     strata_lock_release(&self->map_lock);
     return status;
 }
@@ -80,30 +47,62 @@ static strata_status give_back(pool *self, const pool_release_terms *how, uint64
         return status;
     if (how->may_wait)
         strata_lock_take(&self->oom_lock);
-    status = give_back_locked(self, how, bytes);
+    status = pool_give_back_chunks(self, how, bytes);
     if (how->may_wait)
         strata_lock_release(&self->oom_lock);
     strata_call_scope_leave(&scope);
     return status;
 }
 
-/* For decay. Other threads may have returned memory since the chunk was listed, so the floor counts again. While
- * map_lock is taken nothing is returned: the next window lists the chunk anew. */
-static strata_status give_back_one(pool *self, uint32_t number)
+const pool_kind pool_kind_moving = {.give_back = give_back, .give_back_chunk = give_back_chunk};
+
+/* ---- for any source ---- */
+
+uint32_t pool_end_of_chunks(pool *self)
+{
+    strata_lock_take(&self->map_lock);
+    const uint32_t end = self->store.chunk_count;
+    strata_lock_release(&self->map_lock);
+    return end;
+}
+
+/* A stream that a capture bars cannot be waited for: its memory stays. */
+static strata_status give_back_those(pool *self, const pool_release_terms *how)
 {
     strata_status status = STRATA_SUCCESS;
-    if (!strata_lock_try(&self->map_lock))
-        return status;
-    if (self->store.reserved - pool_chunk_bytes(&self->store.chunks[number]) >= pool_kept_bytes(self))
-        status = give_back_chunk(self, number, false);
-    pool_record_reserved(self);
-    strata_lock_release(&self->map_lock);
+    uint32_t number = pool_end_of_chunks(self);
+    while (status == STRATA_SUCCESS && number-- > 1 &&
+           atomic_load_explicit(&self->reserved, memory_order_relaxed) > how->keep) {
+        status = self->kind->give_back_chunk(self, how, number);
+        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
+    }
     return status;
 }
 
-const pool_kind pool_kind_moving = {.give_back = give_back, .give_back_chunk = give_back_one};
-
-/* ---- for any source ---- */
+strata_status pool_give_back_chunks(pool *self, const pool_release_terms *how, uint64_t *bytes)
+{
+    pool_release_terms complete = *how;
+    complete.may_wait = false;
+    const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    strata_lock_take(&self->map_lock);
+    pool_thread_caches_flush(self);
+    strata_lock_release(&self->map_lock);
+    if (before > how->keep && self->takes_finished)
+        pool_poll(self);
+    strata_error_suppress_begin();
+    strata_status status = give_back_those(self, &complete);
+    if (status == STRATA_SUCCESS && how->may_wait)
+        status = give_back_those(self, how);
+    if (status == STRATA_SUCCESS && self->store.source->drain)
+        status = self->store.source->drain(&self->store);
+    strata_error_suppress_end(status != STRATA_SUCCESS);
+    strata_lock_take(&self->map_lock);
+    pool_lower_peak(self);
+    strata_lock_release(&self->map_lock);
+    const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    *bytes = before > after ? before - after : 0;
+    return status;
+}
 
 strata_status pool_trim(pool *self, uint64_t keep, uint64_t *bytes)
 {

@@ -112,7 +112,7 @@ CUresult pool_chunk_list_map(pool *self, const pool_chunk_list *chunks, CUdevice
     }
     if (result == CUDA_SUCCESS) {
         *call = "cuMemSetAccess";
-        result = pool_chunk_store_give_access(&self->store, address, chunks->bytes);
+        result = self->store.source->give_access(&self->store, address, chunks->bytes);
     }
     for (size_t i = 0; result != CUDA_SUCCESS && i < mapped; i++)
         pool_chunk_store_unmap(&self->store, &chunks->numbers[i], 1);
@@ -216,13 +216,6 @@ uint64_t pool_remappable_bytes(const pool *self, CUdeviceptr from, CUdeviceptr t
     return bytes;
 }
 
-static void give_range(pool *self, uint32_t slot, pool_state state)
-{
-    strata_spin_take(&self->lock);
-    pool_heap_give(&self->heap, slot, state);
-    strata_spin_release(&self->lock);
-}
-
 /* A contiguous chunk is unmapped where it is returned. */
 static void leave_range(pool *self, uint32_t number, uint32_t slot)
 {
@@ -242,7 +235,7 @@ strata_status pool_take_out(pool *self, uint32_t number, uint32_t slot)
     const CUresult result = status == STRATA_SUCCESS ? pool_chunk_store_unmap(&self->store, &number, 1) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS)
         status = strata_fail_driver(result, "cuMemUnmap", "taking memory of a pool out of its place");
-    give_range(self, slot, status == STRATA_SUCCESS ? POOL_HOLE : POOL_FREE);
+    pool_give_range(self, slot, status == STRATA_SUCCESS ? POOL_HOLE : POOL_FREE);
     return status;
 }
 
@@ -262,7 +255,7 @@ static bool take_chunk(pool *self, const pool_remap_terms *how, uint32_t number,
     const strata_status status = wait_for_range(self, *slot);
     strata_error_suppress_end(false);
     if (status != STRATA_SUCCESS)
-        give_range(self, *slot, POOL_FREE);
+        pool_give_range(self, *slot, POOL_FREE);
     return status == STRATA_SUCCESS;
 }
 
@@ -348,7 +341,7 @@ static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list
             continue;
         *no_host_memory = !add(chunks, number, pool_chunk_bytes(&self->store.chunks[number]));
         if (*no_host_memory)
-            give_range(self, slot, POOL_FREE);
+            pool_give_range(self, slot, POOL_FREE);
     }
     strata_host_free(picks);
     return chunks->count > before && !*no_host_memory;

@@ -5,35 +5,43 @@
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-enum { EXTENTS_AT_ONCE = 64 }; /* under lock */
-
-/* The largest cached one (taken, without a block) of the next extents. False: no more. */
-static bool find_kept(pool *self, CUdeviceptr *from, uint64_t *largest)
+size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_AT_ONCE])
 {
+    size_t count = 0;
     strata_spin_take(&self->lock);
     uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
-    for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+    for (; slot && count < POOL_SEEN_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
-        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-        const uint64_t bytes = pool_bytes_of(entry);
-        if (pool_extent_at(&self->heap, slot)->state == POOL_TAKEN &&
-            (word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_FREED && bytes > *largest)
-            *largest = bytes;
-        *from = pool_address_of(entry) + bytes;
+        const pool_extent *extent = pool_extent_at(&self->heap, slot);
+        seen[count++] = (pool_seen_extent){
+            .address = pool_address_of(entry),
+            .bytes = pool_bytes_of(entry),
+            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
+            .word = atomic_load_explicit(&entry->word, memory_order_acquire),
+            .timeline = extent->timeline,
+            .state = extent->state,
+            .side = extent->side,
+            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
+        };
+        *from = pool_address_of(entry) + pool_bytes_of(entry);
     }
     strata_spin_release(&self->lock);
-    return slot != 0;
+    return count;
 }
 
-/* Reads every extent for those in caches. */
+/* Reads every extent for those in caches: taken, without a block. */
 static size_t largest_free(pool *self, size_t free)
 {
     strata_spin_take(&self->lock);
     uint64_t largest = self->started ? pool_heap_largest(&self->heap) : 0;
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
-    while (largest < free && find_kept(self, &from, &largest))
-        ;
+    pool_seen_extent seen[POOL_SEEN_AT_ONCE];
+    for (size_t count; largest < free && (count = pool_look_at_extents(self, &from, seen));)
+        for (const pool_seen_extent *at = seen; at < seen + count; at++)
+            if (at->state == POOL_TAKEN && (at->word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_FREED &&
+                at->bytes > largest)
+                largest = at->bytes;
     return (size_t)largest;
 }
 
@@ -42,7 +50,7 @@ static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
     strata_spin_take(&self->lock);
     uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
-    for (int i = 0; slot && i < EXTENTS_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+    for (int i = 0; slot && i < POOL_SEEN_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;
         strata_summed_free freed = {sums, pool_bytes_of(entry)};
@@ -92,65 +100,67 @@ strata_status pool_usage(strata_resource *resource, strata_usage *usage)
 
 /* ---- values ---- */
 
-enum {
-    RESERVED,
-    RESERVED_PEAK,
-    WATERMARK,
-    LIMIT,
-    THRESHOLD,
-    DECAY,
-    FREE,
-    LARGEST_FREE,
-    HELD,
-    CONTIGUOUS,
-    RELEASED,
-    DECAYED,
-    HITS,
-    MISSES,
-    STEALS,
-    MADE,
-    MOVED,
-    POLLS,
-    FLUSHES,
-    ALLOWED,
-    BOUGHT,
-    NEAREST,
-    OLD_MADE,
-    OLD_MOVED,
-    OLD_POLLS,
-    VALUE_COUNT
-};
-
-_Static_assert((int)VALUE_COUNT == (int)POOL_VALUE_COUNT, "the pool says how many values it has");
-
 const strata_value pool_values[POOL_VALUE_COUNT] = {
-    [RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "bytes reserved from the device"},
-    [RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "most bytes reserved so far"},
-    [WATERMARK] = {"reserved.watermark", STRATA_VALUE_BYTES, true,
-                   "most bytes reserved since this was set; setting it begins with what is reserved now"},
-    [LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "most bytes that may be reserved; 0: the device's memory"},
-    [THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true, "bytes kept when all frees are waited for; 0: all"},
-    [DECAY] = {"decay", STRATA_VALUE_DURATION, true, "memory unused for this time is given back; 0: never"},
-    [FREE] = {"free", STRATA_VALUE_BYTES, false, "reserved bytes in no block"},
-    [LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "largest free piece"},
-    [HELD] = {"held", STRATA_VALUE_BYTES, false, "bytes of physical memory held in place"},
-    [CONTIGUOUS] = {"contiguous", STRATA_VALUE_BYTES, false, "bytes in pieces of one block each, free ones included"},
-    [RELEASED] = {"released", STRATA_VALUE_BYTES, false, "bytes given back to the device so far"},
-    [DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, given back by decay"},
-    [HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests served by a thread's cache"},
-    [MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests not served by a thread's cache"},
-    [STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
-    [MADE] = {"chunks.made", STRATA_VALUE_COUNT, false, "pieces of physical memory made"},
-    [MOVED] = {"chunks.moved", STRATA_VALUE_COUNT, false, "pieces moved to where memory was needed"},
-    [POLLS] = {"polls", STRATA_VALUE_COUNT, false, "queries of the progress of streams"},
-    [ALLOWED] = {"allowed", STRATA_VALUE_BYTES, false, "bytes that may be reserved now before memory is moved"},
-    [BOUGHT] = {"bought", STRATA_VALUE_COUNT, false, "thousandths of the peak that moves added to that"},
-    [NEAREST] = {"limit.nearest", STRATA_VALUE_BYTES, false, "most bytes that could be reserved when last looked at"},
-    [OLD_MADE] = {"frames.made", STRATA_VALUE_COUNT, false, NULL},
-    [OLD_MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, NULL},
-    [OLD_POLLS] = {"asked", STRATA_VALUE_COUNT, false, NULL},
-    [FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all thread caches were emptied"},
+    [POOL_VALUE_RESERVED] = {"reserved", STRATA_VALUE_BYTES, false, "bytes reserved from the device"},
+    [POOL_VALUE_RESERVED_PEAK] = {"reserved.peak", STRATA_VALUE_BYTES, false, "most bytes reserved so far"},
+    [POOL_VALUE_WATERMARK] = {"reserved.watermark", STRATA_VALUE_BYTES, true,
+                              "most bytes reserved since this was set; setting it begins with what is reserved now"},
+    [POOL_VALUE_LIMIT] = {"limit", STRATA_VALUE_BYTES, true, "most bytes that may be reserved; 0: the device's memory"},
+    [POOL_VALUE_THRESHOLD] = {"release_threshold", STRATA_VALUE_BYTES, true,
+                              "bytes kept when all frees are waited for; 0: all"},
+    [POOL_VALUE_DECAY] = {"decay", STRATA_VALUE_DURATION, true, "memory unused for this time is given back; 0: never"},
+    [POOL_VALUE_FREE] = {"free", STRATA_VALUE_BYTES, false, "reserved bytes in no block"},
+    [POOL_VALUE_LARGEST_FREE] = {"free.largest", STRATA_VALUE_BYTES, false, "largest free piece"},
+    [POOL_VALUE_HELD] = {"held", STRATA_VALUE_BYTES, false, "bytes of physical memory held in place"},
+    [POOL_VALUE_CONTIGUOUS] = {"contiguous", STRATA_VALUE_BYTES, false,
+                               "bytes in pieces of one block each, free ones included"},
+    [POOL_VALUE_RELEASED] = {"released", STRATA_VALUE_BYTES, false, "bytes given back to the device so far"},
+    [POOL_VALUE_DECAYED] = {"decayed", STRATA_VALUE_BYTES, false, "of those, given back by decay"},
+    [POOL_VALUE_HITS] = {"hits", STRATA_VALUE_COUNT, false, "requests served by a thread's cache"},
+    [POOL_VALUE_MISSES] = {"misses", STRATA_VALUE_COUNT, false, "requests not served by a thread's cache"},
+    [POOL_VALUE_STEALS] = {"steals", STRATA_VALUE_COUNT, false, "of those, served behind a wait for another stream"},
+    [POOL_VALUE_MADE] = {"chunks.made", STRATA_VALUE_COUNT, false, "pieces of physical memory made"},
+    [POOL_VALUE_MOVED] = {"chunks.moved", STRATA_VALUE_COUNT, false, "pieces moved to where memory was needed"},
+    [POOL_VALUE_POLLS] = {"polls", STRATA_VALUE_COUNT, false, "queries of the progress of streams"},
+    [POOL_VALUE_ALLOWED] = {"allowed", STRATA_VALUE_BYTES, false,
+                            "bytes that may be reserved now before memory is moved"},
+    [POOL_VALUE_BOUGHT] = {"bought", STRATA_VALUE_COUNT, false, "thousandths of the peak that moves added to that"},
+    [POOL_VALUE_NEAREST] = {"limit.nearest", STRATA_VALUE_BYTES, false,
+                            "most bytes that could be reserved when last looked at"},
+    [POOL_VALUE_OLD_MADE] = {"frames.made", STRATA_VALUE_COUNT, false, NULL},
+    [POOL_VALUE_OLD_MOVED] = {"frames.moved", STRATA_VALUE_COUNT, false, NULL},
+    [POOL_VALUE_OLD_POLLS] = {"asked", STRATA_VALUE_COUNT, false, NULL},
+    [POOL_VALUE_FLUSHES] = {"flushes", STRATA_VALUE_COUNT, false, "times that all thread caches were emptied"},
 };
+
+/* Values that are words of the pool; 0: others. */
+static const size_t words[POOL_VALUE_COUNT] = {
+    [POOL_VALUE_RESERVED] = offsetof(pool, reserved),
+    [POOL_VALUE_RESERVED_PEAK] = offsetof(pool, peak_reserved),
+    [POOL_VALUE_WATERMARK] = offsetof(pool, watermark),
+    [POOL_VALUE_LIMIT] = offsetof(pool, limit),
+    [POOL_VALUE_THRESHOLD] = offsetof(pool, threshold),
+    [POOL_VALUE_DECAY] = offsetof(pool, decay.window),
+    [POOL_VALUE_HELD] = offsetof(pool, held_bytes),
+    [POOL_VALUE_RELEASED] = offsetof(pool, counts.released),
+    [POOL_VALUE_DECAYED] = offsetof(pool, counts.decayed),
+    [POOL_VALUE_MISSES] = offsetof(pool, counts.misses),
+    [POOL_VALUE_STEALS] = offsetof(pool, counts.steals),
+    [POOL_VALUE_MADE] = offsetof(pool, counts.chunks_made),
+    [POOL_VALUE_MOVED] = offsetof(pool, counts.chunks_moved),
+    [POOL_VALUE_POLLS] = offsetof(pool, counts.polls),
+    [POOL_VALUE_FLUSHES] = offsetof(pool, counts.flushes),
+    [POOL_VALUE_ALLOWED] = offsetof(pool, policy.allowed),
+    [POOL_VALUE_NEAREST] = offsetof(pool, policy.limit_seen),
+    [POOL_VALUE_OLD_MADE] = offsetof(pool, counts.chunks_made),
+    [POOL_VALUE_OLD_MOVED] = offsetof(pool, counts.chunks_moved),
+    [POOL_VALUE_OLD_POLLS] = offsetof(pool, counts.polls),
+};
+
+static _Atomic uint64_t *word_of(pool *self, size_t which)
+{
+    return (_Atomic uint64_t *)(void *)((char *)self + words[which]);
+}
 
 static uint64_t sum_hits(const pool *self)
 {
@@ -161,41 +171,6 @@ static uint64_t sum_hits(const pool *self)
     return hits;
 }
 
-static _Atomic uint64_t *word_of(pool *self, size_t which)
-{
-    switch (which) {
-    case LIMIT:
-        return &self->limit;
-    case THRESHOLD:
-        return &self->threshold;
-    case DECAY:
-        return &self->decay.window;
-    case WATERMARK:
-        return &self->watermark;
-    case HELD:
-        return &self->held_bytes;
-    case RELEASED:
-        return &self->counts.released;
-    case DECAYED:
-        return &self->counts.decayed;
-    case MISSES:
-        return &self->counts.misses;
-    case STEALS:
-        return &self->counts.steals;
-    case MADE:
-    case OLD_MADE:
-        return &self->counts.chunks_made;
-    case MOVED:
-    case OLD_MOVED:
-        return &self->counts.chunks_moved;
-    case POLLS:
-    case OLD_POLLS:
-        return &self->counts.polls;
-    default:
-        return &self->counts.flushes;
-    }
-}
-
 static uint64_t contiguous_bytes(pool *self)
 {
     strata_spin_take(&self->lock);
@@ -204,46 +179,32 @@ static uint64_t contiguous_bytes(pool *self)
     return bytes;
 }
 
-static uint64_t policy_value(pool *self, size_t which)
+static uint64_t bought_thousandths(pool *self)
 {
     strata_lock_take(&self->map_lock);
-    const uint64_t values[] = {
-        [ALLOWED - ALLOWED] = self->policy.allowed,
-        [BOUGHT - ALLOWED] = (uint64_t)(self->policy.bought * 1000 + 0.5),
-        [NEAREST - ALLOWED] = self->policy.limit_seen,
-    };
+    const double bought = self->policy.bought;
     strata_lock_release(&self->map_lock);
-    return values[which - ALLOWED];
+    return (uint64_t)(bought * 1000 + 0.5);
 }
 
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value)
 {
     pool *self = (pool *)resource;
     strata_usage usage;
-    fill_usage(self, &usage);
     switch (which) {
-    case RESERVED:
-        *value = usage.reserved_bytes;
+    case POOL_VALUE_FREE:
+    case POOL_VALUE_LARGEST_FREE:
+        fill_usage(self, &usage);
+        *value = which == POOL_VALUE_FREE ? usage.reserved_free : largest_free(self, usage.reserved_free);
         break;
-    case RESERVED_PEAK:
-        *value = usage.reserved_peak;
-        break;
-    case FREE:
-        *value = usage.reserved_free;
-        break;
-    case LARGEST_FREE:
-        *value = largest_free(self, usage.reserved_free);
-        break;
-    case CONTIGUOUS:
+    case POOL_VALUE_CONTIGUOUS:
         *value = contiguous_bytes(self);
         break;
-    case HITS:
+    case POOL_VALUE_HITS:
         *value = sum_hits(self);
         break;
-    case ALLOWED:
-    case BOUGHT:
-    case NEAREST:
-        *value = policy_value(self, which);
+    case POOL_VALUE_BOUGHT:
+        *value = bought_thousandths(self);
         break;
     default:
         *value = atomic_load_explicit(word_of(self, which), memory_order_relaxed);
@@ -262,13 +223,13 @@ static bool has_addresses_for(const pool *self, uint64_t limit)
 strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t value)
 {
     pool *self = (pool *)resource;
-    if (which == DECAY)
+    if (which == POOL_VALUE_DECAY)
         return pool_decay_set(self, value);
-    if (which == LIMIT && !has_addresses_for(self, value))
+    if (which == POOL_VALUE_LIMIT && !has_addresses_for(self, value))
         return strata_fail(STRATA_ERROR_INVALID_VALUE,
                            "pool: addresses were reserved for a limit of at most %s; begin with a larger max_size",
                            strata_size_text(pool_mapped_limit(&self->store)).text);
-    if (which == WATERMARK)
+    if (which == POOL_VALUE_WATERMARK)
         value = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     atomic_store_explicit(word_of(self, which), value, memory_order_relaxed);
     return STRATA_SUCCESS;
@@ -276,41 +237,12 @@ strata_status pool_set_value(strata_resource *resource, size_t which, uint64_t v
 
 /* ---- the snapshot ---- */
 
-typedef struct seen_extent {
-    CUdeviceptr address;
-    uint64_t bytes, requested;
-    uint16_t timeline;
-    uint8_t state;
-    bool live;
-    strata_tag tag;
-} seen_extent;
-
-/* Holds the lock briefly: a report may go to a file. */
-static size_t check_extents(pool *self, CUdeviceptr *from, seen_extent *seen)
+static bool is_block(const pool_seen_extent *extent)
 {
-    size_t count = 0;
-    strata_spin_take(&self->lock);
-    uint32_t slot = pool_heap_from(&self->heap, *from);
-    for (; slot && count < EXTENTS_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
-        const strata_entry *entry = pool_entry(&self->heap, slot);
-        const pool_extent *extent = pool_extent_at(&self->heap, slot);
-        const uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-        seen[count++] = (seen_extent){
-            .address = pool_address_of(entry),
-            .bytes = pool_bytes_of(entry),
-            .requested = atomic_load_explicit(&entry->requested, memory_order_relaxed),
-            .timeline = extent->timeline,
-            .state = extent->state,
-            .live = (word & STRATA_BLOCK_LIVE) != 0,
-            .tag = atomic_load_explicit(&entry->tag, memory_order_relaxed),
-        };
-        *from = pool_address_of(entry) + pool_bytes_of(entry);
-    }
-    strata_spin_release(&self->lock);
-    return count;
+    return extent->state == POOL_TAKEN && (extent->word & STRATA_BLOCK_LIVE);
 }
 
-static const char *state_name(const seen_extent *extent)
+static const char *state_name(const pool_seen_extent *extent)
 {
     if (extent->state == POOL_HOLE || extent->state == POOL_AWAY)
         return "void";
@@ -318,16 +250,16 @@ static const char *state_name(const seen_extent *extent)
         return "free, in order";
     if (extent->state == POOL_FREE)
         return extent->timeline == POOL_TIMELINE_NONE ? "free" : "free, in order";
-    return extent->live ? "block" : "cached";
+    return is_block(extent) ? "block" : "cached";
 }
 
-static void describe_extent(strata_emitter *to, const seen_extent *extent)
+static void describe_extent(strata_emitter *to, const pool_seen_extent *extent)
 {
     strata_emit_object_begin(to, NULL);
     strata_emit_hex(to, "address", extent->address);
     strata_emit_bytes(to, "bytes", extent->bytes);
     strata_emit_text(to, "state", state_name(extent));
-    if (extent->state == POOL_TAKEN && extent->live) {
+    if (is_block(extent)) {
         strata_emit_bytes(to, "requested", extent->requested);
         strata_emit_text(to, "tag", strata_tag_name(extent->tag));
     }
@@ -347,7 +279,7 @@ static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->map_lock);
-    for (; *from < self->store.chunk_count && count < EXTENTS_AT_ONCE; ++*from) {
+    for (; *from < self->store.chunk_count && count < POOL_SEEN_AT_ONCE; ++*from) {
         const pool_chunk *chunk = &self->store.chunks[*from];
         if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
             seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
@@ -390,7 +322,7 @@ static bool is_brief(pool *self, const strata_emitter *to)
 
 static void describe_chunks(pool *self, strata_emitter *to)
 {
-    seen_chunk seen[EXTENTS_AT_ONCE], run = {0};
+    seen_chunk seen[POOL_SEEN_AT_ONCE], run = {0};
     uint32_t from = 1;
     uint64_t alike = 0;
     const bool brief = is_brief(self, to);
@@ -420,15 +352,13 @@ static bool is_last(const pool_chunk_store *store, CUdeviceptr end)
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;
-    seen_extent seen[EXTENTS_AT_ONCE];
+    pool_seen_extent seen[POOL_SEEN_AT_ONCE];
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
-    if (atomic_load_explicit(&self->started, memory_order_acquire))
-        for (size_t count; (count = check_extents(self, &from, seen));)
-            for (size_t i = 0; i < count; i++)
-                if ((seen[i].state != POOL_HOLE && seen[i].state != POOL_AWAY) ||
-                    !is_last(&self->store, seen[i].address + seen[i].bytes))
-                    describe_extent(to, &seen[i]);
+    for (size_t count; (count = pool_look_at_extents(self, &from, seen));)
+        for (const pool_seen_extent *at = seen; at < seen + count; at++)
+            if ((at->state != POOL_HOLE && at->state != POOL_AWAY) || !is_last(&self->store, at->address + at->bytes))
+                describe_extent(to, at);
     strata_emit_list_end(to);
     describe_chunks(self, to);
 }

@@ -7,10 +7,8 @@ static pool_result find_own(pool_search *search)
     const pool_need *need = search->need;
     const uint16_t number = need->stream->timeline->number;
     const uint64_t bytes = pool_room_for(need);
-    uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
-    if (pool_spares_granules(self))
-        fit = pool_least_fragmenting(self, fit, bytes);
-    return pool_take_fit(self, need, fit, search->slot);
+    const uint32_t fit = pool_heap_find(&self->heap, need->side, number, bytes);
+    return pool_take_fit(self, need, pool_least_fragmenting(self, fit, bytes), search->slot);
 }
 
 pool_result pool_find_own(pool_search *search)
@@ -46,7 +44,7 @@ pool_result pool_find_finished(pool_search *search)
     const uint16_t own = search->need->stream->timeline->number;
     const bool with_own =
         !self->store.source->remappable || atomic_load_explicit(&self->polling_is_costly, memory_order_relaxed);
-    self->polls_in_need += pool_poll_others(self, own, with_own);
+    self->polls_in_need += pool_poll_but(self, with_own ? POOL_TIMELINE_NONE : own);
     return pool_find_own(search);
 }
 
@@ -77,7 +75,7 @@ static pool_result find_followed(pool *self, const pool_need *need, uint32_t *sl
     strata_clock *clock = strata_timeline_clock(need->stream, false);
     following by = {need->stream, clock, true};
     strata_spin_take(&self->lock);
-    const uint32_t fit = pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), is_followed, &by);
+    const uint32_t fit = pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), is_followed, &by);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     strata_clock_unref(clock);
@@ -99,7 +97,7 @@ static pool_result find_without_legacy(pool *self, const pool_need *need, pool_o
 {
     strata_spin_take(&self->lock);
     const uint32_t fit =
-        pool_heap_find_accepted(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
+        pool_heap_find_elsewhere(&self->heap, need->side, pool_room_for(need), avoids_legacy, self->device->legacy);
     const pool_result found = pool_take_fit(self, need, fit, slot);
     strata_spin_release(&self->lock);
     return found == POOL_FOUND && !pool_wait_for_extent(self, need, *slot, outcome) ? POOL_NOTHING : found;

@@ -49,19 +49,15 @@ static void release_ticket(pool *self, pool_ticket ticket)
 /* ---- returning chunks ---- */
 
 /* A chunk that can be returned. *slot: its memory; 0: useless. */
-static bool take_whole(pool *self, uint32_t number, bool may_wait, pool_chunk *chunk, uint32_t *slot)
+static bool take_whole(pool *self, const pool_release_terms *how, uint32_t number, pool_chunk *chunk, uint32_t *slot)
 {
     *slot = 0;
     strata_lock_take(&self->map_lock);
     *chunk = number < self->store.chunk_count ? self->store.chunks[number] : (pool_chunk){0};
-    bool complete, taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held;
+    bool taken = pool_chunk_bytes(chunk) && !chunk->leaving && !chunk->held &&
+                 pool_may_release(how, self->store.reserved, pool_chunk_bytes(chunk));
     if (taken && !chunk->useless) {
-        strata_spin_take(&self->lock);
-        if (pool_chunk_is_free(self, chunk, &complete) && (complete || may_wait))
-            *slot = pool_heap_take_range(&self->heap, chunk->address, pool_chunk_bytes(chunk));
-        if (*slot)
-            pool_extent_at(&self->heap, *slot)->state = POOL_AWAITED;
-        strata_spin_release(&self->lock);
+        *slot = pool_take_free_chunk(self, chunk, how->may_wait, POOL_AWAITED);
         taken = *slot != 0;
     }
     if (taken)
@@ -101,13 +97,11 @@ static strata_status wait_for_chunk(pool *self, uint32_t *slot)
     return status;
 }
 
-/* If free and complete, or after a wait; else *bytes is 0. Errors, which change nothing: of the wait and the source. */
-static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait, uint64_t *bytes)
+static strata_status give_back_chunk(pool *self, const pool_release_terms *how, uint32_t number)
 {
     pool_chunk chunk;
     uint32_t slot;
-    *bytes = 0;
-    if (!take_whole(self, number, may_wait, &chunk, &slot))
+    if (!take_whole(self, how, number, &chunk, &slot))
         return STRATA_SUCCESS;
     strata_status status = slot ? wait_for_chunk(self, &slot) : STRATA_SUCCESS;
     if (status == STRATA_SUCCESS)
@@ -116,7 +110,6 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait,
         put_back(self, number, slot);
         return status;
     }
-    *bytes = pool_chunk_bytes(&chunk);
     atomic_fetch_add_explicit(&self->counts.released, pool_chunk_bytes(&chunk), memory_order_relaxed);
     strata_lock_take(&self->map_lock);
     pool_chunk_store_forget(&self->store, number);
@@ -125,28 +118,22 @@ static strata_status give_back_chunk(pool *self, uint32_t number, bool may_wait,
     return STRATA_SUCCESS;
 }
 
-static strata_status give_back_one(pool *self, uint32_t number)
+/* Until at least `enough` bytes were returned. What cannot go stays. False: nothing was returned. */
+static bool give_back_chunks(pool *self, uint64_t enough, bool may_wait)
 {
-    uint64_t bytes;
-    return give_back_chunk(self, number, false, &bytes);
-}
-
-static uint32_t end_of_chunks(pool *self)
-{
-    strata_lock_take(&self->map_lock);
-    const uint32_t end = self->store.chunk_count;
-    strata_lock_release(&self->map_lock);
-    return end;
-}
-
-static uint64_t give_back_chunks(pool *self, uint64_t enough, bool may_wait)
-{
-    uint64_t given = 0, bytes;
-    for (uint32_t number = end_of_chunks(self); number-- > 1 && given < enough; given += bytes)
-        give_back_chunk(self, number, may_wait, &bytes);
+    const pool_release_terms how = {.may_wait = may_wait};
+    const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+    uint64_t given = 0;
+    strata_error_suppress_begin();
+    for (uint32_t number = pool_end_of_chunks(self); number-- > 1 && given < enough;) {
+        give_back_chunk(self, &how, number);
+        const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
+        given = before > after ? before - after : 0;
+    }
     if (given && self->store.source->drain)
         self->store.source->drain(&self->store);
-    return given;
+    strata_error_suppress_end(false);
+    return given != 0;
 }
 
 /* ---- getting chunks ---- */
@@ -169,13 +156,20 @@ static uint64_t chunk_for(const pool *self, const pool_need *need)
     return size > least ? size : least;
 }
 
+/* What `bytes` more would be over `most`. map_lock is held. */
+static uint64_t over(const pool *self, uint64_t bytes, uint64_t most)
+{
+    const uint64_t after = self->store.reserved + self->store.requested + bytes;
+    return after > most ? after - most : 0;
+}
+
 /* A number for `bytes` within the limit, which then count as requested; else 0. */
 static uint32_t begin_request(pool *self, uint64_t bytes, pool_outcome *outcome)
 {
     pool_chunk_store *store = &self->store;
     uint32_t number = 0;
     strata_lock_take(&self->map_lock);
-    if (store->reserved + store->requested + bytes <= pool_most_reserved(self)) {
+    if (!over(self, bytes, pool_most_reserved(self))) {
         number = pool_chunk_store_number(store);
         outcome->no_host_memory = !number;
         store->requested += number ? bytes : 0;
@@ -225,9 +219,8 @@ static uint32_t record_chunk(pool *self, const pool_need *need, uint32_t number,
 
 static void give_back_unused(pool *self, uint32_t number)
 {
-    uint64_t bytes;
     strata_error_suppress_begin();
-    give_back_chunk(self, number, true, &bytes);
+    give_back_chunk(self, &(pool_release_terms){.may_wait = true}, number);
     strata_error_suppress_end(false);
 }
 
@@ -235,7 +228,8 @@ static strata_status request_chunk(pool *self, const pool_need *need, uint64_t b
                                    pool_chunk *chunk, bool *made)
 {
     strata_error_suppress_begin();
-    strata_status status = pool_chunk_store_request(&self->store, bytes, chunk);
+    *chunk = (pool_chunk){.units = pool_chunk_units(bytes)};
+    strata_status status = self->store.source->make(&self->store, bytes, chunk);
     *made = status == STRATA_SUCCESS;
     if (*made)
         status = follow_chunk(need, chunk, outcome->own_only);
@@ -259,7 +253,7 @@ static pool_result take_chunk(pool *self, const pool_need *need, uint64_t bytes,
     strata_status status = request_chunk(self, need, bytes, outcome, &chunk, &made);
     strata_lock_take(&self->map_lock);
     self->store.requested -= bytes;
-    if (made && self->store.reserved + self->store.requested + pool_chunk_bytes(&chunk) > pool_most_reserved(self))
+    if (made && over(self, pool_chunk_bytes(&chunk), pool_most_reserved(self)))
         chunk.units = pool_chunk_units(bytes); /* more than requested */
     *slot = made ? record_chunk(self, need, number, &chunk, status == STRATA_SUCCESS) : 0;
     const bool unused = made && self->store.chunks[number].useless;
@@ -281,42 +275,28 @@ static bool is_short(const pool_outcome *outcome)
     return status == STRATA_SUCCESS || status == STRATA_ERROR_OUT_OF_MEMORY || status == STRATA_ERROR_OUT_OF_BUDGET;
 }
 
-/* What is over the limit; all, if the source refuses. */
-static uint64_t missing_for(pool *self, const pool_need *need, const pool_outcome *outcome)
-{
-    if (outcome->below.status != STRATA_SUCCESS)
-        return UINT64_MAX;
-    strata_lock_take(&self->map_lock);
-    const uint64_t after = self->store.reserved + self->store.requested + least_for(self, need);
-    const uint64_t most = pool_most_reserved(self);
-    strata_lock_release(&self->map_lock);
-    return after > most ? after - most : 1;
-}
-
 /* Returns complete chunks: `bytes` more are then within the overhead limit. */
 static void keep_within_overhead(pool *self, const pool_need *need, uint64_t bytes)
 {
     strata_lock_take(&self->map_lock);
-    const uint64_t most = pool_allowed(self, need);
-    const uint64_t after = self->store.reserved + self->store.requested + bytes;
+    const uint64_t more = over(self, bytes, pool_allowed(self, need));
     strata_lock_release(&self->map_lock);
-    if (after <= most)
-        return;
-    strata_error_suppress_begin();
-    give_back_chunks(self, after - most, false);
-    strata_error_suppress_end(false);
+    if (more)
+        give_back_chunks(self, more, false);
 }
 
-/* After returning chunks, for a request that the source or the limit refuses. */
+/* After returning chunks: what is over the limit, or all, if the source refuses. */
 static pool_result take_chunk_instead(pool_search *search, bool may_wait)
 {
     pool *self = search->self;
-    const uint64_t missing = missing_for(self, search->need, search->outcome);
-    strata_error_suppress_begin();
-    const uint64_t given = give_back_chunks(self, missing, may_wait);
-    strata_error_suppress_end(false);
-    return given ? take_chunk(self, search->need, least_for(self, search->need), search->outcome, search->slot)
-                 : POOL_NOTHING;
+    const uint64_t least = least_for(self, search->need);
+    strata_lock_take(&self->map_lock);
+    const uint64_t more = over(self, least, pool_most_reserved(self));
+    strata_lock_release(&self->map_lock);
+    const uint64_t enough = search->outcome->below.status != STRATA_SUCCESS ? UINT64_MAX : more ? more : 1;
+    return give_back_chunks(self, enough, may_wait)
+               ? take_chunk(self, search->need, least, search->outcome, search->slot)
+               : POOL_NOTHING;
 }
 
 /* Of the usual size, or just large enough; then after returning complete chunks, and in memory of the other side. */
@@ -392,46 +372,12 @@ pool_result pool_find_fixed(pool_search *search)
     return found;
 }
 
-static strata_status return_those(pool *self, const pool_release_terms *how, bool may_wait)
-{
-    strata_status status = STRATA_SUCCESS;
-    for (uint32_t number = end_of_chunks(self); status == STRATA_SUCCESS && number-- > 1;) {
-        uint64_t given;
-        strata_lock_take(&self->map_lock);
-        const uint64_t reserved = self->store.reserved, size = pool_chunk_bytes(&self->store.chunks[number]);
-        strata_lock_release(&self->map_lock);
-        if (pool_may_release(how, reserved, size))
-            status = give_back_chunk(self, number, may_wait, &given);
-        status = status == STRATA_ERROR_STREAM_CAPTURE ? STRATA_SUCCESS : status;
-    }
-    return status;
-}
-
-/* What is complete first. */
 static strata_status give_back(pool *self, const pool_release_terms *how, uint64_t *bytes)
 {
-    strata_status status = STRATA_SUCCESS;
     const pool_ticket ticket = take_ticket(self);
-    const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    strata_lock_take(&self->map_lock);
-    pool_thread_caches_flush(self);
-    strata_lock_release(&self->map_lock);
-    if (before > how->keep && self->takes_finished)
-        pool_poll(self);
-    strata_error_suppress_begin();
-    status = return_those(self, how, false);
-    if (status == STRATA_SUCCESS && how->may_wait)
-        status = return_those(self, how, true);
-    if (status == STRATA_SUCCESS && self->store.source->drain)
-        status = self->store.source->drain(&self->store);
-    strata_error_suppress_end(status != STRATA_SUCCESS);
+    const strata_status status = pool_give_back_chunks(self, how, bytes);
     release_ticket(self, ticket);
-    strata_lock_take(&self->map_lock);
-    pool_lower_peak(self);
-    strata_lock_release(&self->map_lock);
-    const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
-    *bytes = before > after ? before - after : 0;
     return status;
 }
 
-const pool_kind pool_kind_fixed = {.give_back = give_back, .give_back_chunk = give_back_one};
+const pool_kind pool_kind_fixed = {.give_back = give_back, .give_back_chunk = give_back_chunk};

@@ -74,7 +74,7 @@ static inline size_t count_stream_lists(const pool *self)
 {
     size_t lists = 0;
     for (const pool_stream_list *list = self->heap.stream_lists; list; list = list->next)
-        lists++;
+        lists += list->timeline != POOL_TIMELINE_NONE && list->timeline != POOL_TIMELINE_MULTI;
     return lists;
 }
 
