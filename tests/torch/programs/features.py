@@ -233,7 +233,8 @@ def graph():
         noise = [torch.full((512, 512), 9.0, device="cuda") for _ in range(20)]
         captured.replay()
         expected = (held @ weight).relu() @ weight
-        expect(torch.equal(result, expected), (result - expected).abs().max().item())
+        # cuBLAS may choose another kernel inside the capture; the noise would be seen.
+        expect(torch.allclose(result, expected, rtol=1e-3, atol=0.5), (result - expected).abs().max().item())
         del noise
     del captured, result, expected, held, weight
     gc.collect()
@@ -317,7 +318,7 @@ def graphed_callables():
     graphed = torch.cuda.make_graphed_callables(model, (torch.randn(32, 256, device="cuda"),))
     result = graphed(inputs)
     result.sum().backward()
-    expect(torch.equal(result, expected), "result")
+    expect(torch.allclose(result, expected, rtol=1e-3, atol=1e-3), "result")
     expect(torch.allclose(model[0].weight.grad, gradient), "gradient")
 
 
