@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ static offer *offers;                                   /* guarded by the lock *
 static uint64_t last_number;                            /* guarded by the lock */
 static _Atomic bool any;                                /* there was an offer; for good */
 static int listener = -1;                               /* written under the lock, before the thread */
+static struct stat listener_facts;                      /* as above */
 static char name[sizeof((exec_ipc_handle *)0)->socket]; /* of the listener; as above */
 static pid_t owner;                                     /* as above; a forked child has no thread */
 
@@ -110,18 +112,26 @@ static void answer_request(int connection)
     strata_host_free(parts);
 }
 
+/* The program may have closed the descriptor, and have another socket of that number. */
+static bool is_listener(void)
+{
+    struct stat now;
+    return fstat(listener, &now) == 0 && now.st_dev == listener_facts.st_dev && now.st_ino == listener_facts.st_ino;
+}
+
 static void *serve(void *data)
 {
     (void)data;
-    for (;;) {
+    while (is_listener()) {
         const int connection = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
         if (connection >= 0) {
             answer_request(connection);
             close(connection);
         } else if (errno != EINTR && errno != ECONNABORTED && errno != EMFILE && errno != ENFILE) {
-            return NULL; /* the program has closed the descriptor */
+            break;
         }
     }
+    return NULL;
 }
 
 /* ---- starting ---- */
@@ -145,7 +155,7 @@ static bool listen_on(const char *chosen)
     const socklen_t length = exec_ipc_address(chosen, &address);
     listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (listener >= 0 && bind(listener, (const struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
-        start_thread())
+        fstat(listener, &listener_facts) == 0 && start_thread())
         return true;
     if (listener >= 0)
         close(listener);

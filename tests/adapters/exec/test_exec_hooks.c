@@ -88,6 +88,12 @@ static void a_look_up_asks_for_no_host_memory(void **state)
     check(run_under("", "lookups_quiet quiet"), 0, "hook hook driver hook hook driver\n", "");
 }
 
+static void a_look_up_may_interrupt_another(void **state)
+{
+    (void)state;
+    check(run_under("", "lookups interrupted"), 0, "interrupted, and right\n", "");
+}
+
 static void a_call_that_no_hook_covers_passes_and_is_counted(void **state)
 {
     (void)state;
@@ -116,6 +122,12 @@ static void a_linked_function_that_no_hook_covers_is_named(void **state)
     assert_int_equal(json_array_size(names), 1);
     assert_string_equal(json_string_value(json_array_get(names, 0)), "cuNewThing");
     json_decref(report);
+}
+
+static void the_export_table_is_the_drivers(void **state)
+{
+    (void)state;
+    check(run_wider("", "others_memory"), 0, "the export table is of libcuda.so.1\n", "");
 }
 
 static void a_driver_that_binds_its_own_names_outside_works(void **state)
@@ -292,10 +304,12 @@ static void nvml_and_the_driver_tell_one_story(void **state)
     (void)state;
     check(run_with_nvml("--budget 100MiB", "nvml"), 0,
           "memory: 0, 8 of 100 MiB used, 92 free\nversion 2: 8 of 100 MiB used\n"
+          "attributes: 132 processors, 100 MiB\n"
           "processes: 8 and 1024; not known and 1024; 8 and 1024\nthe driver: 92 of 100 MiB free\n",
           "");
     check(run_with_nvml("", "nvml"), 0,
           "memory: 0, 6144 of 16384 MiB used, 10240 free\nversion 2: 6144 of 16384 MiB used\n"
+          "attributes: 132 processors, 16384 MiB\n"
           "processes: 5120 and 1024; not known and 1024; 5120 and 1024\n",
           "");
 }
@@ -311,7 +325,7 @@ static void what_nvml_does_not_support_stays_so(void **state)
 {
     (void)state;
     setenv("FAKE_NVML_UNSUPPORTED", "1", 1);
-    check(run_with_nvml("--budget 100MiB", "nvml"), 0, "memory: 3, 1 of 1 MiB used, 1 free\nprocesses:", "");
+    check(run_with_nvml("--budget 100MiB", "nvml"), 0, "memory: 3, 1 of 1 MiB used, 1 free\nattributes:", "");
     unsetenv("FAKE_NVML_UNSUPPORTED");
 }
 
@@ -356,8 +370,10 @@ int main(void)
         cmocka_unit_test(get_proc_address_asked_for_itself_gives_the_hook),
         cmocka_unit_test(names_like_the_drivers_stay_their_librarys),
         cmocka_unit_test(a_look_up_asks_for_no_host_memory),
+        cmocka_unit_test(a_look_up_may_interrupt_another),
         cmocka_unit_test(a_call_that_no_hook_covers_passes_and_is_counted),
         cmocka_unit_test(a_linked_function_that_no_hook_covers_is_named),
+        cmocka_unit_test(the_export_table_is_the_drivers),
         cmocka_unit_test(a_driver_that_binds_its_own_names_outside_works),
         cmocka_unit_test(the_library_needs_no_cuda_and_no_run_path),
         cmocka_unit_test(memory_is_charged_to_its_own_device),

@@ -32,6 +32,12 @@ typedef struct process_2 {
     unsigned gpu_instance, compute_instance;
 } process_2;
 
+typedef struct attributes {
+    unsigned counts[8];
+    unsigned long long mebibytes;
+} attributes;
+
+EXPORT int nvmlDeviceGetAttributes_v2(void *device, attributes *found);
 EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned length);
 EXPORT int nvmlDeviceGetMemoryInfo(void *device, memory_1 *memory);
 EXPORT int nvmlDeviceGetMemoryInfo_v2(void *device, memory_2 *memory);
@@ -101,5 +107,12 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *device, unsigned *count, proce
     processes[0] = (process_2){1, GIB, 1, 1};
     processes[1] = (process_2){(unsigned)getpid(), 5 * GIB, 1, 1};
     *count = 2;
+    return SUCCESS;
+}
+
+int nvmlDeviceGetAttributes_v2(void *device, attributes *found)
+{
+    (void)device;
+    *found = (attributes){.counts = {132}, .mebibytes = 16 << 10};
     return SUCCESS;
 }

@@ -1,9 +1,12 @@
 /* What look-ups hand out. `lookups hooks` compares them with the table of hooks; `lookups names LIBRARY` looks into a
- * library whose names are like the driver's; `lookups quiet` looks up while host memory must not be asked for. */
+ * library whose names are like the driver's; `lookups quiet` looks up while host memory must not be asked for, `lookups
+ * interrupted` in a signal's handler, while the same thread looks up: a lock of a hook would wait for itself. */
 #include "driver_calls.h"
 
 #include "adapters/exec/hooks.h"
 
+#include <signal.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static const char *object_of(void *function)
@@ -154,6 +157,41 @@ static void look_up_quietly(void)
     printf("\n");
 }
 
+/* ---- interrupted ---- */
+
+static void *cuda;
+static volatile sig_atomic_t interruptions, wrong;
+
+static int look_up_some(void)
+{
+    static const char *const names[] = {"cuMemAlloc_v2", "cuStreamBeginRecaptureToGraph", "cuCtxGetCurrent"};
+    int found = 0;
+    for (int i = 0; i < 3; i++)
+        found += dlsym(cuda, names[i]) != NULL;
+    return found == 3;
+}
+
+static void look_up_in_between(int number)
+{
+    (void)number;
+    interruptions++;
+    wrong += !look_up_some();
+}
+
+static void look_up_and_be_interrupted(void)
+{
+    const struct sigaction action = {.sa_handler = look_up_in_between};
+    const struct itimerval often = {.it_interval = {.tv_usec = 50}, .it_value = {.tv_usec = 50}}, never = {0};
+    cuda = open_cuda();
+    alarm(20); /* instead of a wait for ever */
+    sigaction(SIGPROF, &action, NULL);
+    setitimer(ITIMER_PROF, &often, NULL);
+    while (interruptions < 20)
+        wrong += !look_up_some();
+    setitimer(ITIMER_PROF, &never, NULL);
+    printf("interrupted, and %s\n", wrong ? "wrong" : "right");
+}
+
 int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "hooks";
@@ -161,6 +199,8 @@ int main(int count, char **arguments)
     if (strcmp(what, "hooks") == 0) {
         compare_with_table();
         ask_for_itself();
+    } else if (strcmp(what, "interrupted") == 0) {
+        look_up_and_be_interrupted();
     } else if (strcmp(what, "names") == 0) {
         look_into_another(count > 2 ? arguments[2] : "");
     } else {

@@ -21,6 +21,11 @@ typedef struct process_2 {
     unsigned gpu_instance, compute_instance;
 } process_2;
 
+typedef struct attributes {
+    unsigned counts[8];
+    unsigned long long mebibytes;
+} attributes;
+
 #define MIB(bytes) ((unsigned long long)((bytes) >> 20))
 
 static void *nvml;
@@ -53,6 +58,14 @@ static void ask_about_memory(void *device)
         printf("version 2: %llu of %llu MiB used\n", MIB(two.used), MIB(two.total));
 }
 
+static void ask_about_limits(void *device)
+{
+    GET(Attributes_v2, void *, attributes *);
+    attributes found;
+    CHECK(Attributes_v2(device, &found));
+    printf("attributes: %u processors, %llu MiB\n", found.counts[0], found.mebibytes);
+}
+
 static void ask_about_processes(void *device)
 {
     GET(ComputeRunningProcesses, void *, unsigned *, process_1 *);
@@ -78,6 +91,7 @@ int main(int count, char **arguments)
     CHECK(!nvml);
     CHECK(DRIVER(cuMemAlloc)(&block, 8 << 20));
     ask_about_memory(device);
+    ask_about_limits(device);
     ask_about_processes(device);
     CHECK(DRIVER(cuMemGetInfo)(&free_bytes, &total));
     printf("the driver: %llu of %llu MiB free\n", MIB(free_bytes), MIB(total));
