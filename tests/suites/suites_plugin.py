@@ -5,13 +5,18 @@ SUITES_LOG    a file of lines of JSON: {"start": id}, {"id", "outcome", "words"}
               that began and did not end
 SUITES_ONLY   a file of ids, one a line: the others are deselected
 SUITES_SKIP   as SUITES_ONLY: these are deselected
+SUITES_SITE   a folder of packages that are used where the machine has none
 """
 
 import json
 import os
 import re
+import sys
 
-import pytest
+if os.environ.get("SUITES_SITE") and os.environ["SUITES_SITE"] not in sys.path:
+    sys.path.append(os.environ["SUITES_SITE"])
+
+import pytest  # noqa: E402
 
 _DOOR = os.environ.get("SUITES_DOOR", "")
 _LOG = os.environ.get("SUITES_LOG")
