@@ -1,4 +1,4 @@
-/* Graphs of requests, as programs record, end, launch and release them. */
+/* Graphs of requests: what is recorded, and what became of it. */
 #include "service/graph.h"
 
 #include "core/base/error.h"
@@ -7,8 +7,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-enum { NAME_LIMIT = 255 }; /* bytes of a tag */
 
 /* ---- life ---- */
 
@@ -20,7 +18,7 @@ void service_graph_hold(strata_service_graph *graph)
 static void drop_parts(strata_service_graph *graph)
 {
     for (strata_future *part; (part = service_list_take(&graph->parts));)
-        service_request_drop(part);
+        graph->drop(part);
 }
 
 void service_graph_unhold(strata_service_graph *graph)
@@ -36,50 +34,6 @@ void service_graph_unhold(strata_service_graph *graph)
     strata_lock_destroy(&graph->lock);
     strata_host_free(graph->name);
     strata_host_free(graph);
-}
-
-/* Errors: FORKED. */
-static strata_status check(const strata_service_graph *graph, const char *call)
-{
-    return graph ? service_check_fork(graph->forks)
-                 : strata_fail(STRATA_ERROR_INVALID_VALUE, "%s: graph is NULL", call);
-}
-
-strata_status strata_service_graph_begin(strata_service *service, const char *name, strata_service_graph **out)
-{
-    const char *own = name ? name : "graph";
-    if (out)
-        *out = NULL;
-    strata_status status = service_check(service, "strata_service_graph_begin");
-    if (status == STRATA_SUCCESS && !out)
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_service_graph_begin: out is NULL");
-    if (status == STRATA_SUCCESS && strlen(own) > NAME_LIMIT)
-        status = strata_fail(STRATA_ERROR_INVALID_VALUE,
-                             "strata_service_graph_begin: the name has %zu bytes; at most %d are possible", strlen(own),
-                             NAME_LIMIT);
-    if (status == STRATA_SUCCESS)
-        status = service_check_open(service);
-    if (status != STRATA_SUCCESS)
-        return status;
-    strata_service_graph *graph = strata_host_zalloc(sizeof *graph);
-    char *copy = graph ? strata_host_zalloc(strlen(own) + 1) : NULL;
-    if (!copy) {
-        strata_host_free(graph);
-        return strata_fail_host_memory("a graph of requests");
-    }
-    graph->service = service;
-    graph->forks = service->forks;
-    graph->name = strcpy(copy, own);
-    atomic_init(&graph->holders, 1);
-    strata_lock_init(&graph->lock, STRATA_RANK_SERVICE_GRAPH);
-    *out = graph;
-    return STRATA_SUCCESS;
-}
-
-void strata_service_graph_release(strata_service_graph *graph)
-{
-    if (graph && service_check_fork(graph->forks) == STRATA_SUCCESS)
-        service_graph_unhold(graph);
 }
 
 /* ---- recording ---- */
@@ -108,54 +62,12 @@ strata_status service_graph_add(strata_service_graph *graph, strata_future *requ
         graph->count++;
     }
     strata_lock_release(&graph->lock);
-    if (!reason)
-        return STRATA_SUCCESS;
-    service_request_drop(request);
-    return strata_fail(STRATA_ERROR_INVALID_VALUE, "graph \"%s\" does not record the request: %s", graph->name, reason);
+    return !reason ? STRATA_SUCCESS
+                   : strata_fail(STRATA_ERROR_INVALID_VALUE, "graph \"%s\" does not record the request: %s",
+                                 graph->name, reason);
 }
 
 /* ---- the end ---- */
-
-/* False: it had ended, or is empty. With `back`, undoes it. */
-static bool change_ended(strata_service_graph *graph, bool back)
-{
-    strata_lock_take(&graph->lock);
-    const bool may = back || (!graph->ended && graph->count);
-    if (may)
-        graph->ended = !back;
-    strata_lock_release(&graph->lock);
-    return may;
-}
-
-static strata_status submit(strata_service_graph *graph, service_request_kind kind, const strata_send_options *send,
-                            const char *call, strata_future **out)
-{
-    strata_future *request;
-    const strata_status status = service_request_make(graph->service, kind, send, call, &request);
-    if (status != STRATA_SUCCESS)
-        return status;
-    service_graph_hold(graph);
-    request->recorded_graph = graph;
-    return service_request_submit(request, out);
-}
-
-strata_status strata_service_graph_end(strata_service_graph *graph, const strata_send_options *send,
-                                       strata_future **out)
-{
-    if (out)
-        *out = NULL;
-    strata_status status = check(graph, "strata_service_graph_end");
-    if (status != STRATA_SUCCESS)
-        return status;
-    if (!change_ended(graph, false))
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_service_graph_end: graph \"%s\" was ended, or nothing is recorded in it",
-                           graph->name);
-    status = submit(graph, SERVICE_MAKE_GRAPH, send, "strata_service_graph_end", out);
-    if (status != STRATA_SUCCESS)
-        change_ended(graph, true);
-    return status;
-}
 
 void service_graph_note_made(strata_service_graph *graph)
 {
@@ -179,8 +91,6 @@ strata_status service_graph_fail_part(size_t number)
     return strata_error_raise_again(&named);
 }
 
-/* ---- launching ---- */
-
 strata_status service_graph_check_made(const strata_service_graph *graph)
 {
     switch (atomic_load_explicit(&graph->made, memory_order_acquire)) {
@@ -197,35 +107,4 @@ strata_status service_graph_check_made(const strata_service_graph *graph)
                : strata_fail(STRATA_ERROR_INVALID_VALUE,
                              "graph \"%s\" is not made yet: wait for the answer to its end, or send both as one sender",
                              graph->name);
-}
-
-/* What can be said before the service's thread has it. */
-static strata_status check_launch(strata_service_graph *graph)
-{
-    strata_lock_take(&graph->lock);
-    const bool ended = graph->ended;
-    strata_lock_release(&graph->lock);
-    if (!ended)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE,
-                           "strata_service_graph_launch: graph \"%s\" is still recorded; end it first", graph->name);
-    if (atomic_load_explicit(&graph->made, memory_order_acquire) != SERVICE_GRAPH_MADE)
-        return STRATA_SUCCESS;
-    return atomic_load_explicit(&graph->generation, memory_order_relaxed) ==
-                   strata_device_state_generation(graph->service->state)
-               ? STRATA_SUCCESS
-               : strata_fail(STRATA_ERROR_STALE,
-                             "graph \"%s\" is stale: the context was rebuilt since it was made; record it again",
-                             graph->name);
-}
-
-strata_status strata_service_graph_launch(strata_service_graph *graph, const strata_send_options *send,
-                                          strata_future **out)
-{
-    if (out)
-        *out = NULL;
-    strata_status status = check(graph, "strata_service_graph_launch");
-    if (status == STRATA_SUCCESS)
-        status = check_launch(graph);
-    return status == STRATA_SUCCESS ? submit(graph, SERVICE_PLAY_GRAPH, send, "strata_service_graph_launch", out)
-                                    : status;
 }

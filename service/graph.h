@@ -15,8 +15,9 @@ typedef enum service_graph_made {
 struct strata_service_graph {
     strata_service *service; /* not used by the last release, which may come after its end; constant, as is the next */
     unsigned forks;
-    char *name;               /* a copy; constant */
-    _Atomic uint64_t holders; /* the caller, and requests that name it */
+    char *name;                           /* a copy; constant, as is the next */
+    void (*drop)(strata_future *request); /* ends a recorded request */
+    _Atomic uint64_t holders;             /* the caller, and requests that name it */
 
     strata_lock lock;   /* of the next three */
     bool ended;         /* nothing more is recorded */
@@ -38,7 +39,7 @@ void service_graph_unhold(strata_service_graph *graph);
 /* Whether a request of the kind can be recorded. */
 bool service_graph_takes(service_request_kind kind);
 
-/* Takes a checked request as its next one, also after an error. Errors: INVALID_VALUE. */
+/* Takes a checked request as its next one. Errors: INVALID_VALUE; then it is the caller's. */
 strata_status service_graph_add(strata_service_graph *graph, strata_future *request, bool has_out);
 
 /* The service's thread: the end was successful in the present generation, or was not, and what was recorded goes. */

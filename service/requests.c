@@ -269,11 +269,19 @@ strata_status strata_future_cancel(strata_future *future)
 
 /* ---- submission ---- */
 
+static strata_status record(strata_future *request, strata_future **out)
+{
+    const strata_status status = service_graph_add(request->into, request, out != NULL);
+    if (status != STRATA_SUCCESS)
+        service_request_drop(request);
+    return status;
+}
+
 strata_status service_request_submit(strata_future *request, strata_future **out)
 {
     strata_service *service = request->service;
     if (request->into)
-        return service_graph_add(request->into, request, out != NULL);
+        return record(request, out);
     if (out)
         service_future_hold(request);
     strata_status status = service_mailbox_reserve(&service->mailbox);

@@ -15,13 +15,20 @@ static strata_status prepare(strata_service *service, const strata_service_graph
     return STRATA_SUCCESS;
 }
 
+static service_submit submit_of(service_request_kind kind)
+{
+    return kind == SERVICE_LAUNCH ? service_launch_kernel
+           : kind == SERVICE_BLAS ? service_compute
+                                  : service_work_on_device;
+}
+
 static strata_status submit_parts(strata_service *service, service_lane *lane, const strata_service_graph *graph)
 {
     strata_status status = STRATA_SUCCESS;
     size_t number = 0;
     bool waits;
     for (strata_future *part = graph->parts.first; part && status == STRATA_SUCCESS; part = part->next, number++) {
-        status = service_submits[part->kind](service, lane, part, &waits);
+        status = submit_of(part->kind)(service, lane, part, &waits);
         if (status != STRATA_SUCCESS)
             status = service_graph_fail_part(number);
     }

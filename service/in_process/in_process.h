@@ -106,6 +106,7 @@ strata_status service_end_recorder(strata_launch *recorder, strata_status status
 strata_status service_load_module(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_launch_kernel(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_compute(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
+strata_status service_work_on_device(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_make_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 strata_status service_play_graph(strata_service *service, service_lane *lane, strata_future *request, bool *waits);
 

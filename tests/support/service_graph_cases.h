@@ -2,6 +2,9 @@
 #ifndef STRATA_TEST_SERVICE_GRAPH_CASES_H
 #define STRATA_TEST_SERVICE_GRAPH_CASES_H
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include "support/service.h"
 
 #include <strata/service_blas.h>
@@ -443,6 +446,32 @@ static void a_service_that_shuts_down_answers_what_is_said_of_its_graphs(void **
     check_ok(strata_service_destroy(ending));
 }
 
+static void a_forked_child_is_told_so_of_graphs(void **state)
+{
+    (void)state;
+    strata_ref *ref = test_service_allocate(service, 64);
+    strata_service_graph *graph = begin(NULL);
+    check_ok(record_fill(graph, ref, 4, 1));
+    const pid_t child = fork();
+    if (child == 0) {
+        strata_service_graph *none;
+        const bool right = strata_service_graph_begin(service, NULL, &none) == STRATA_ERROR_FORKED &&
+                           record_fill(graph, ref, 5, 1) == STRATA_ERROR_FORKED &&
+                           strata_service_graph_end(graph, NULL, NULL) == STRATA_ERROR_FORKED &&
+                           strata_service_graph_launch(graph, NULL, NULL) == STRATA_ERROR_FORKED;
+        strata_service_graph_release(graph);
+        _exit(right ? 0 : 1);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    check_ok(end(graph));
+    check_ok(play(graph));
+    assert_true(test_ref_has(service, ref, 4));
+    strata_service_graph_release(graph);
+    check_ok(strata_ref_release(ref));
+}
+
 /* For the programs' tables. */
 #define TEST_SERVICE_GRAPH_CASES                                                                                   \
     cmocka_unit_test(references_are_filled_and_copied_on_the_device),                                              \
@@ -457,6 +486,7 @@ static void a_service_that_shuts_down_answers_what_is_said_of_its_graphs(void **
         cmocka_unit_test(a_request_that_fails_at_the_end_is_named_and_there_is_no_graph),                          \
         cmocka_unit_test(graphs_of_another_service_are_not_recorded_into),                                         \
         cmocka_unit_test(a_recording_that_was_not_ended_does_not_keep_its_service),                                \
-        cmocka_unit_test(a_service_that_shuts_down_answers_what_is_said_of_its_graphs)
+        cmocka_unit_test(a_service_that_shuts_down_answers_what_is_said_of_its_graphs),                            \
+        cmocka_unit_test(a_forked_child_is_told_so_of_graphs)
 
 #endif
