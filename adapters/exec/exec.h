@@ -22,10 +22,12 @@
  *   graphs.c       memory of graphs' own nodes
  *   host.c         host memory
  *   imported.c     memory of others, multicast objects
- *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c takes
- * it mappings.c     physical memory that the program maps truth.c        what the program is told about memory; nvml.c:
- * by NVML callers.c      which library asked device.c       a runtime for each device report.c       what happened;
- * blind.c: what was not seen; live.c: the same while the program runs
+ *   ipc.c          cuIpcGetMemHandle, cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c maps it
+ *   mappings.c     physical memory that the program maps
+ *   truth.c        what the program is told about memory; nvml.c: by NVML
+ *   callers.c      which library asked
+ *   device.c       a runtime for each device
+ *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
