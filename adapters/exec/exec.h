@@ -22,9 +22,7 @@
  *   graphs.c       memory of graphs' own nodes
  *   host.c         host memory
  *   imported.c     memory of others, multicast objects
- *   ipc.c          cuIpcGetMemHandle and cuIpcOpenMemHandle
- *   offers.c       gives memory to other processes
- *   guests.c       takes it
+ *   ipc.c          cuIpcGetMemHandle, cuIpcOpenMemHandle; offers.c gives memory to other processes, guests.c maps it
  *   mappings.c     physical memory that the program maps
  *   truth.c        what the program is told about memory; nvml.c: by NVML
  *   callers.c      which library asked

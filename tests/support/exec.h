@@ -75,8 +75,7 @@ static inline void check(outcome *result, int status, const char *in_out, const 
     free(result);
 }
 
-/* For what the address sanitizer itself forbids, or cannot follow: programs and libraries here are built with it, too.
- */
+/* For what the address sanitizer forbids or cannot follow: the programs are built with it, too. */
 static inline void skip_if_sanitized(void)
 {
 #if defined __SANITIZE_ADDRESS__
