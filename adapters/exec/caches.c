@@ -1,11 +1,11 @@
-/* What the libraries of a Python program keep for themselves: PyTorch, CuPy and JAX take memory from the driver in large
- * pieces and give it out again. The stack sees what they hold; what they use of it they alone know.
+/* What the libraries of a Python program keep for themselves: PyTorch, CuPy and JAX take memory from the driver in
+ * large pieces and give it out again. The stack sees what they hold; what they use of it they alone know.
  *
  * They are asked in the interpreter's main thread, by a pending call of the interpreter (Py_AddPendingCall, which any
  * thread may call without its lock), each second, at `strata top` and SIGUSR1, and at the interpreter's end by atexit.
- * Only functions of C are called, which only read; no line of Python runs, so that a program that traces or compiles what
- * runs sees nothing. (If the program has not imported atexit, it is, untraced.) A main thread that stays in one call for
- * long answers late.
+ * Only functions of C are called, which only read; no line of Python runs, so that a program that traces or compiles
+ * what runs sees nothing. (If the program has not imported atexit, it is, untraced.) A main thread that stays in one
+ * call for long answers late.
  *
  * PyTorch and JAX keep their peaks; of CuPy the largest answer is kept. */
 #define _GNU_SOURCE
@@ -132,9 +132,8 @@ static void note(const cache *now)
             entry->held_peak = larger(before.held_peak, now->held);
             entry->used_peak = larger(before.used_peak, now->used);
         }
-        entry->unused_peak = now->held != UNKNOWN && now->used != UNKNOWN
-                                 ? larger(before.unused_peak, now->held - now->used)
-                                 : UNKNOWN;
+        entry->unused_peak =
+            now->held != UNKNOWN && now->used != UNKNOWN ? larger(before.unused_peak, now->held - now->used) : UNKNOWN;
     }
     pthread_mutex_unlock(&lock);
 }
@@ -300,7 +299,7 @@ static object *import_atexit(void)
     return module;
 }
 
-static bool register_end(void)
+static bool register_last_answer(void)
 {
     enum { NO_ARGUMENTS = 4 };
     static method definition = {"strata_exec_caches", answer_last, NO_ARGUMENTS, NULL};
@@ -322,7 +321,7 @@ static int answer(void *unused)
     if (getpid() != owner)
         return 0;
     if (!registered)
-        registered = register_end(); /* in the main thread alone */
+        registered = register_last_answer(); /* in the main thread alone */
     if (registered)
         ask_all();
     pthread_mutex_lock(&lock);
@@ -331,7 +330,8 @@ static int answer(void *unused)
     return 0;
 }
 
-/* Under the lock, which the interpreter's end takes before it goes on. The first call is queued before that is known. */
+/* Under the lock, which the interpreter's end takes before it goes on. The first call is queued before that is known.
+ */
 static void queue_answer(void)
 {
     if (!ended && !outstanding && python.add_pending && python.is_initialized())

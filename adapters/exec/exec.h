@@ -21,11 +21,10 @@
  *   truth.c        what the program is told about memory
  *   callers.c      which library asked
  *   device.c       a runtime for each device
- *   report.c       what happened; report_stacks.c: by call stack; blind.c: what was not seen; live.c: the same while the
- *                  program runs
- *   refusals.c     why requests were refused; wrong_frees.c: frees of what is no block
- *   python.h       CPython: python_frames.c its frames in call stacks, python_names.c their texts, python_objects.c its
- *                  objects; caches.c what its libraries keep
+ *   report.c       what happened; report_stacks.c: by call stack; blind.c: what was not seen; live.c: the same while
+ * the program runs refusals.c     why requests were refused; wrong_frees.c: frees of what is no block python.h CPython:
+ * python_frames.c its frames in call stacks, python_names.c their texts, python_objects.c its objects; caches.c what
+ * its libraries keep
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's. Strata's own locks are inside all of them. Those of refusals.c, wrong_frees.c, caches.c and
@@ -293,7 +292,7 @@ void exec_report_keep_stderr(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);
-void exec_report_at_end(void);
+void exec_report_last(void);
 
 /* Answers SIGUSR1 and `strata top` from now on (live.c). Once. */
 void exec_live_start(void);

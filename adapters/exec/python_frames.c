@@ -1,9 +1,9 @@
 /* The frames of CPython in call stacks: function, file and line of the Python code that the calling thread runs.
  *
- * The interpreter's lock is neither held nor taken. Libraries release it before they ask for memory; PyTorch's cache asks
- * with its own mutex held, for which another thread may wait that holds the interpreter's lock, so that taking it would
- * be a deadlock. What the calling thread runs stands still while it is in a call, and its frames keep the code objects
- * alive. So frames are read where they lie, and no reference is counted.
+ * The interpreter's lock is neither held nor taken. Libraries release it before they ask for memory; PyTorch's cache
+ * asks with its own mutex held, for which another thread may wait that holds the interpreter's lock, so that taking it
+ * would be a deadlock. What the calling thread runs stands still while it is in a call, and its frames keep the code
+ * objects alive. So frames are read where they lie, and no reference is counted.
  *
  * One exception: an interpreter that ends takes other threads' frames away. Then a copy fails, or its object is of no
  * known type, and the frames end there (python_objects.c). */

@@ -91,8 +91,8 @@ static void leave_preload(void)
 
 void exec_clean_environment(void)
 {
-    static const char *const names[] = {"STRATA_EXEC_STACK",  "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
-                                        "STRATA_EXEC_OUTPUT", "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
+    static const char *const names[] = {"STRATA_EXEC_STACK",   "STRATA_EXEC_BUDGET",      "STRATA_EXEC_REPORT",
+                                        "STRATA_EXEC_OUTPUT",  "STRATA_EXEC_FAIL_CLOSED", "STRATA_EXEC_CHILDREN",
                                         "STRATA_EXEC_PROCESS", "STRATA_EXEC_STACKS"};
     leave_preload();
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -224,8 +224,8 @@ static void call_stacks_have_the_lines_of_python_code(void **state)
     (void)state;
     find_python();
     scratch_file file = scratch_write("");
-    outcome *result = run(text_of("exec --driver sim --stacks=100 --json --output %s -- %s " PROGRAMS "/lines.py",
-                                  file.path, python));
+    outcome *result = run(
+        text_of("exec --driver sim --stacks=100 --json --output %s -- %s " PROGRAMS "/lines.py", file.path, python));
     assert_outcome(result, 0, "lines.py", "");
     json_t *report = json_load_file(file.path, 0, NULL);
     const json_t *stacks = json_object_get(first_device(report), "by_call_stack");
