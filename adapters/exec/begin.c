@@ -9,6 +9,7 @@
 /* The driver is open, so that the report comes before its end. */
 static void arrange_report(void)
 {
+    exec_python_look();
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
     if (atexit(exec_report_last) != 0)

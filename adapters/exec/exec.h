@@ -28,8 +28,8 @@
  *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
- * callers.c's. Strata's own locks are inside all of them. Those of refusals.c and wrong_frees.c are held around no call,
- * caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
+ * callers.c's. Strata's own locks are inside all of them. Those of refusals.c and wrong_frees.c are held around no
+ * call, caches.c's around Py_AddPendingCall, python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 

@@ -8,6 +8,9 @@
 
 /* ---- frames (python_frames.c) ---- */
 
+/* Looks for the interpreter before several threads ask at once. */
+void exec_python_look(void);
+
 /* A source for strata_call_stack_set_source: the native frames up to the interpreter, then its own. */
 size_t exec_python_add_frames(void **frames, size_t depth, size_t room);
 
