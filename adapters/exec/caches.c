@@ -37,7 +37,8 @@ static int64_t larger(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-void exec_cache_note(const exec_cache *now)
+/* An answer; the peaks that the library does not keep are the largest of all. */
+static void note(const exec_cache *now)
 {
     pthread_mutex_lock(&lock);
     exec_cache *entry = caches, *end = caches + cache_count;
@@ -62,7 +63,7 @@ void exec_cache_note(const exec_cache *now)
 
 static void ask_all(void)
 {
-    exec_caches_ask_libraries();
+    exec_caches_ask_libraries(note);
     pthread_mutex_lock(&lock);
     answers++;
     clock_gettime(CLOCK_MONOTONIC, &since);

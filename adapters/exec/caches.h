@@ -12,11 +12,8 @@ typedef struct exec_cache {
     int64_t held, used, held_peak, used_peak, unused_peak;
 } exec_cache;
 
-/* Asks PyTorch, CuPy and JAX, as far as the program has imported them, and notes what they answer. With the
- * interpreter's lock (caches_asked.c). */
-void exec_caches_ask_libraries(void);
-
-/* unused_peak, and without keeps_peaks the other peaks, are those of all notes (caches.c). */
-void exec_cache_note(const exec_cache *now);
+/* Asks PyTorch, CuPy and JAX, as far as the program has imported them; note gets each answer, in which peaks are
+ * unknown without keeps_peaks, and unused_peak is 0. With the interpreter's lock. */
+void exec_caches_ask_libraries(void (*note)(const exec_cache *now));
 
 #endif

@@ -5,6 +5,8 @@
 
 enum { MOST_DEVICES = 64 };
 
+typedef void note_cache(const exec_cache *now);
+
 /* A number in a dictionary in dictionaries. */
 static int64_t read_number(exec_object *from, const char *const *keys)
 {
@@ -16,7 +18,7 @@ static int64_t read_number(exec_object *from, const char *const *keys)
 /* ---- PyTorch ---- */
 
 /* False: the device has no cache, or CUDA is not in use. */
-static bool ask_torch_device(exec_object *torch, int device)
+static bool ask_torch_device(exec_object *torch, int device, note_cache *note)
 {
     static const char *const used[] = {"allocated_bytes", "all", "current", NULL};
     static const char *const used_peak[] = {"allocated_bytes", "all", "peak", NULL};
@@ -33,15 +35,15 @@ static bool ask_torch_device(exec_object *torch, int device)
                             .held_peak = read_number(statistics, held_peak),
                             .used_peak = read_number(statistics, used_peak)};
     if (now.held_peak > 0)
-        exec_cache_note(&now);
+        note(&now);
     exec_object_drop(statistics);
     return known;
 }
 
-static void ask_torch(void)
+static void ask_torch(note_cache *note)
 {
     exec_object *torch = exec_object_module("torch._C");
-    for (int device = 0; torch && device < MOST_DEVICES && ask_torch_device(torch, device); device++)
+    for (int device = 0; torch && device < MOST_DEVICES && ask_torch_device(torch, device, note); device++)
         ;
     exec_object_drop(torch);
 }
@@ -57,7 +59,7 @@ static int64_t call_number(exec_object *of, const char *name)
 }
 
 /* The pool that is in use, of the current device, if the allocator is a pool's. */
-static void ask_cupy(void)
+static void ask_cupy(note_cache *note)
 {
     exec_object *module = exec_object_module("cupy.cuda.memory");
     exec_object *allocator = exec_object_call(module, "get_allocator");
@@ -69,7 +71,7 @@ static void ask_cupy(void)
                             .held_peak = EXEC_UNKNOWN,
                             .used_peak = EXEC_UNKNOWN};
     if (now.held > 0)
-        exec_cache_note(&now);
+        note(&now);
     exec_object_drop(pool);
     exec_object_drop(allocator);
     exec_object_drop(module);
@@ -77,7 +79,7 @@ static void ask_cupy(void)
 
 /* ---- JAX ---- */
 
-static void ask_jax_device(exec_object *device)
+static void ask_jax_device(exec_object *device, note_cache *note)
 {
     static const char *const used[] = {"bytes_in_use", NULL}, *const used_peak[] = {"peak_bytes_in_use", NULL};
     static const char *const held[] = {"pool_bytes", NULL}, *const held_peak[] = {"peak_pool_bytes", NULL};
@@ -90,13 +92,13 @@ static void ask_jax_device(exec_object *device)
                             .held_peak = read_number(statistics, held_peak),
                             .used_peak = read_number(statistics, used_peak)};
     if (now.held > 0 || now.used > 0)
-        exec_cache_note(&now);
+        note(&now);
     exec_object_drop(number);
     exec_object_drop(statistics);
 }
 
 /* The backends that the program has started; none is started for this. */
-static void ask_jax(void)
+static void ask_jax(note_cache *note)
 {
     exec_object *bridge = exec_object_module("jax._src.xla_bridge"), *backend;
     exec_object *backends = exec_object_attribute(bridge, "_backends");
@@ -105,7 +107,7 @@ static void ask_jax(void)
     for (ssize_t b = 0; (backend = exec_object_at(list, b)); b++) {
         exec_object *devices = exec_object_call(backend, "local_devices"), *device;
         for (ssize_t d = 0; (device = exec_object_at(devices, d)); d++) {
-            ask_jax_device(device);
+            ask_jax_device(device, note);
             exec_object_drop(device);
         }
         exec_object_drop(devices);
@@ -116,9 +118,9 @@ static void ask_jax(void)
     exec_object_drop(bridge);
 }
 
-void exec_caches_ask_libraries(void)
+void exec_caches_ask_libraries(note_cache *note)
 {
-    ask_torch();
-    ask_cupy();
-    ask_jax();
+    ask_torch(note);
+    ask_cupy(note);
+    ask_jax(note);
 }
