@@ -9,9 +9,10 @@
 /* The driver is open, so that the report comes before its end. */
 static void arrange_report(void)
 {
+    exec_python_look();
     if (exec_settings_now.report == EXEC_REPORT_NONE)
         return;
-    if (atexit(exec_report_at_end) != 0)
+    if (atexit(exec_report_last) != 0)
         exec_say("there will be no report at the end: out of host memory");
     exec_caches_start();
     exec_live_start();

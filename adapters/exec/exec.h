@@ -27,16 +27,16 @@
  *   truth.c        what the program is told about memory; nvml.c: by NVML
  *   callers.c      which library asked
  *   device.c       a runtime for each device
- *   report.c       what happened; report_stacks.c: by call stack; blind.c: what was not seen; live.c: the same while the
- *                  program runs
+ *   report.c       what happened; blind.c: what was not seen; live.c: the same while the program runs
+ *   report_stacks.c  what each call stack holds, and what is left at the end
  *   refusals.c     why requests were refused; wrong_frees.c: frees of what is no block
- *   python.h       CPython: python_frames.c its frames in call stacks, python_names.c their texts, python_objects.c its
- *                  objects; caches.c what its libraries keep
+ *   python.h       CPython's frames: python_frames.c finds them, python_names.c names them, python_objects.c reads
+ *   caches.c       what libraries of Python keep; caches_asked.c asks them, by the functions of python_calls.c
  *
  * Locks, outermost first: device.c's, a device's `publishing`, noticed.c's, frees.c's, mappings.c's, passed.c's,
  * callers.c's; offers.c's, guests.c's, inside of which none of these is taken. Strata's own locks are inside all of
- * them. Those of refusals.c, wrong_frees.c, caches.c and python_frames.c are held around no call that takes another
- * one. */
+ * them. Those of refusals.c and wrong_frees.c are held around no call, caches.c's around Py_AddPendingCall,
+ * python_frames.c's around look-ups of the loader. */
 #ifndef STRATA_ADAPTERS_EXEC_EXEC_H
 #define STRATA_ADAPTERS_EXEC_EXEC_H
 
@@ -375,7 +375,7 @@ void exec_report_keep_stderr(void);
 
 /* As the settings say: in which form, and where to. */
 void exec_report_now(void);
-void exec_report_at_end(void);
+void exec_report_last(void);
 
 /* Answers SIGUSR1 and `strata top` from now on (live.c). Once. */
 void exec_live_start(void);

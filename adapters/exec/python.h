@@ -8,6 +8,9 @@
 
 /* ---- frames (python_frames.c) ---- */
 
+/* Looks for the interpreter before several threads ask at once. */
+void exec_python_look(void);
+
 /* A source for strata_call_stack_set_source: the native frames up to the interpreter, then its own. */
 size_t exec_python_add_frames(void **frames, size_t depth, size_t room);
 
@@ -35,9 +38,9 @@ const exec_python_layout *exec_python_layout_of(unsigned major, unsigned minor);
 /* Constant after it was found. */
 typedef struct exec_python {
     const exec_python_layout *layout;
-    void *(*thread_state)(void);         /* PyGILState_GetThisThreadState */
-    uintptr_t code_type, text_type;      /* addresses of PyCode_Type, PyUnicode_Type */
-    uintptr_t code_begin, code_end;      /* of the object that has the interpreter */
+    void *(*thread_state)(void);    /* PyGILState_GetThisThreadState */
+    uintptr_t code_type, text_type; /* addresses of PyCode_Type, PyUnicode_Type */
+    uintptr_t code_begin, code_end; /* of the object that has the interpreter */
 } exec_python;
 
 /* Copies memory of this process. False instead of a fault. */
@@ -55,8 +58,8 @@ size_t exec_python_read_text(const exec_python *python, uintptr_t object, char *
 
 enum { EXEC_PYTHON_CODE = 144 }; /* bytes of a code object that are read */
 
-/* A frame for call stacks, named by function, file and line: of the code object at an address, of which a copy is given.
- * NULL: it is none, or gone. */
+/* A frame for call stacks, named by function, file and line: of the code object at an address, of which a copy is
+ * given. NULL: it is none, or gone. */
 void *exec_python_name(const exec_python *python, uintptr_t address, const unsigned char *code, size_t instruction);
 
 /* ---- lines (python_objects.c) ---- */

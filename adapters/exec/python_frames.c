@@ -1,9 +1,9 @@
 /* The frames of CPython in call stacks: function, file and line of the Python code that the calling thread runs.
  *
- * The interpreter's lock is neither held nor taken. Libraries release it before they ask for memory; PyTorch's cache asks
- * with its own mutex held, for which another thread may wait that holds the interpreter's lock, so that taking it would
- * be a deadlock. What the calling thread runs stands still while it is in a call, and its frames keep the code objects
- * alive. So frames are read where they lie, and no reference is counted.
+ * The interpreter's lock is neither held nor taken. Libraries release it before they ask for memory; PyTorch's cache
+ * asks with its own mutex held, for which another thread may wait that holds the interpreter's lock, so that taking it
+ * would be a deadlock. What the calling thread runs stands still while it is in a call, and its frames keep the code
+ * objects alive. So frames are read where they lie, and no reference is counted.
  *
  * One exception: an interpreter that ends takes other threads' frames away. Then a copy fails, or its object is of no
  * known type, and the frames end there (python_objects.c). */
@@ -77,7 +77,8 @@ static int read_loads(struct dl_phdr_info *object, size_t size, void *data)
     return 1;
 }
 
-/* Looks again once something was loaded since. */
+/* Looks again once something was loaded since. A thread that finds another one looking goes without: that one may wait
+ * for the loader, whose lock this one may hold. */
 static const exec_python *find_python(void)
 {
     static unsigned long long looked_at; /* guarded by `finding` */
@@ -85,13 +86,19 @@ static const exec_python *find_python(void)
     if (atomic_load_explicit(&ready, memory_order_acquire))
         return &found;
     dl_iterate_phdr(read_loads, &loads);
-    pthread_mutex_lock(&finding);
+    if (pthread_mutex_trylock(&finding) != 0)
+        return NULL;
     if (loads != looked_at && !atomic_load(&ready)) {
         looked_at = loads;
         atomic_store_explicit(&ready, look_for(&found), memory_order_release);
     }
     pthread_mutex_unlock(&finding);
     return atomic_load(&ready) ? &found : NULL;
+}
+
+void exec_python_look(void)
+{
+    find_python();
 }
 
 /* ---- frames ---- */

@@ -1,7 +1,7 @@
 /* "function (file:line)" of what a frame of CPython runs.
  *
- * Texts are kept once each, as long as the process: a call stack refers to them. Which text belongs to a code object and
- * an instruction is remembered, and believed while the object's fields are the same. */
+ * Texts are kept once each, as long as the process: a call stack refers to them. Which text belongs to a code object
+ * and an instruction is remembered, and believed while the object's fields are the same. */
 #include "adapters/exec/python.h"
 
 #include "core/base/call_stack.h"

@@ -4,9 +4,9 @@
  * are told by the addresses of their types, so that another layout (a debug build, one without the interpreter's lock)
  * is met with no text, never with a wrong one.
  *
- * Layouts: Include/cpython/pystate.h, code.h, unicodeobject.h, Include/internal/pycore_frame.h (3.10: cpython/frameobject.h).
- * They are constant within a minor version, whose extension modules are compiled against them. Line tables:
- * Objects/lnotab_notes.txt of 3.10, Objects/locations.md since 3.11. */
+ * Layouts: Include/cpython/pystate.h, code.h, unicodeobject.h, Include/internal/pycore_frame.h (3.10:
+ * cpython/frameobject.h). They are constant within a minor version, whose extension modules are compiled against them.
+ * Line tables: Objects/lnotab_notes.txt of 3.10, Objects/locations.md since 3.11. */
 #define _GNU_SOURCE
 #include "adapters/exec/python.h"
 

@@ -284,7 +284,7 @@ void exec_report_now(void)
     report(false);
 }
 
-void exec_report_at_end(void)
+void exec_report_last(void)
 {
     report(true);
 }

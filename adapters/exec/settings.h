@@ -20,7 +20,7 @@ typedef struct exec_settings {
     char output[4096]; /* the report's file; empty: standard error */
     exec_report_form report;
     unsigned stacks; /* the most call stacks that a report lists; 0: none are taken */
-    bool charged; /* the stack has a budget */
+    bool charged;    /* the stack has a budget */
     bool fail_closed;
 } exec_settings;
 extern exec_settings exec_settings_now;

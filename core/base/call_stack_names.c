@@ -135,7 +135,7 @@ static size_t length_of_name(const char *name)
             i += strlen(unnamed);
         } else if (begins_with(name + i, operator)) {
             i += strlen(operator);
-            i += name[i] == '(' ? 2 : strcspn(name + i, "(");
+            i += begins_with(name + i, "()") ? 2 : strcspn(name + i, "(");
         } else {
             depth += name[i] == '<';
             depth -= name[i] == '>' && depth;
@@ -171,7 +171,7 @@ static bool name_by_debug_information(const void *frame, char *text, size_t size
     Dwfl_Line *line = name ? dw.module_getsrc(module, address) : NULL;
     int number = 0;
     const char *file = line ? dw.lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
-    char plain[320];
+    char plain[512];
     Dl_info info;
     if (name)
         put_name(name, plain, sizeof plain);
@@ -184,7 +184,7 @@ static bool name_by_debug_information(const void *frame, char *text, size_t size
 
 static void name_by_loader(const void *frame, char *text, size_t size)
 {
-    char plain[320];
+    char plain[512];
     Dl_info info;
     if (dladdr((const char *)frame - 1, &info) == 0 || !info.dli_fname) {
         snprintf(text, size, "%p", frame);

@@ -114,9 +114,9 @@ STRATA_API uint64_t strata_statistics_failures(strata_resource *statistics, stra
 STRATA_API strata_status strata_statistics_visit(
     strata_resource *statistics, void (*visit)(const strata_block *block, uint32_t call_stack, void *data), void *data);
 
-/* With call stacks: calls visit(call_stack, tag, counters, data) for each of which blocks were allocated since the layer
- * was made; `tag` is its latest allocation's. A call stack's peak is exact: of what it alone held. What one call of
- * visit gets is not of one moment if other threads allocate. Errors: INVALID_VALUE (not a statistics layer). */
+/* With call stacks: calls visit(call_stack, tag, counters, data) for each of which blocks were allocated since the
+ * layer was made; `tag` is its latest allocation's. A call stack's peak is exact: of what it alone held. What one call
+ * of visit gets is not of one moment if other threads allocate. Errors: INVALID_VALUE (not a statistics layer). */
 STRATA_API strata_status strata_statistics_visit_stacks(strata_resource *statistics,
                                                         void (*visit)(uint32_t call_stack, strata_tag tag,
                                                                       const strata_statistics_counters *counters,

@@ -147,6 +147,11 @@ void strata_statistics_stack_count(strata_statistics *self, uint32_t call_stack,
 void strata_statistics_stack_uncount(strata_statistics *self, uint32_t call_stack, size_t bytes);
 void strata_statistics_stack_live(strata_statistics *self, uint32_t call_stack, size_t bytes);
 
+/* Of each call stack with allocations so far. */
+typedef void strata_statistics_stack_visit(uint32_t call_stack, strata_tag tag,
+                                           const strata_statistics_counters *counters, void *data);
+void strata_statistics_each_stack(strata_statistics *self, strata_statistics_stack_visit *visit, void *data);
+
 void strata_statistics_reset_stack_peaks(strata_statistics *self);
 void strata_statistics_end_stacks(strata_statistics *self);
 

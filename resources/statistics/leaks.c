@@ -71,6 +71,20 @@ strata_status strata_statistics_visit(strata_resource *statistics,
     return STRATA_SUCCESS;
 }
 
+strata_status strata_statistics_visit_stacks(strata_resource *statistics,
+                                             void (*visit)(uint32_t call_stack, strata_tag tag,
+                                                           const strata_statistics_counters *counters, void *data),
+                                             void *data)
+{
+    strata_statistics *self;
+    if (!visit)
+        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_statistics_visit_stacks: visit is NULL");
+    strata_status status = strata_statistics_enter(statistics, &self);
+    if (status == STRATA_SUCCESS)
+        strata_statistics_each_stack(self, visit, data);
+    return status;
+}
+
 void strata_statistics_call_stack(uint32_t call_stack, void (*line)(const char *text, void *data), void *data)
 {
     if (line)

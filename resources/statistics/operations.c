@@ -79,9 +79,8 @@ static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *
 {
     strata_resource *upstream = self->resource.upstream;
     const uint8_t detail = atomic_load_explicit(&self->detail, memory_order_relaxed);
-    const uint32_t call_stack = detail & STRATA_STATISTICS_STACKS
-                                    ? strata_statistics_stack_open(self, strata_call_stack_capture(0))
-                                    : 0;
+    const uint32_t call_stack =
+        detail & STRATA_STATISTICS_STACKS ? strata_statistics_stack_open(self, strata_call_stack_capture(0)) : 0;
     strata_statistics_scope *scope = detail & STRATA_STATISTICS_SCOPES ? strata_statistics_entered(self) : NULL;
     strata_tag_counters_thread *local = strata_tag_counters_self(&self->counters, strata_thread_self());
     strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, request->tag);

@@ -1,6 +1,5 @@
 /* Counters by call stack, with `stacks=on`: an array of all call stacks' numbers, in chunks that are made as they are
  * needed. Each step is one atomic addition to words that all threads share, so that a stack's peak is exact. */
-#include "core/base/error.h"
 #include "core/base/host_memory.h"
 #include "resources/statistics/internal.h"
 
@@ -74,17 +73,8 @@ static int64_t read(const _Atomic int64_t *word)
     return atomic_load_explicit(word, memory_order_relaxed);
 }
 
-strata_status strata_statistics_visit_stacks(strata_resource *statistics,
-                                             void (*visit)(uint32_t call_stack, strata_tag tag,
-                                                           const strata_statistics_counters *counters, void *data),
-                                             void *data)
+void strata_statistics_each_stack(strata_statistics *self, strata_statistics_stack_visit *visit, void *data)
 {
-    strata_statistics *self;
-    if (!visit)
-        return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_statistics_visit_stacks: visit is NULL");
-    strata_status status = strata_statistics_enter(statistics, &self);
-    if (status != STRATA_SUCCESS)
-        return status;
     for (uint32_t i = 1; i < STRATA_STATISTICS_STACK_CHUNKS * CHUNK; i++) {
         const strata_statistics_stack_counters *from = counters_of(self, i);
         if (!from)
@@ -98,7 +88,6 @@ strata_status strata_statistics_visit_stacks(strata_resource *statistics,
         };
         visit(i, atomic_load_explicit(&from->tag, memory_order_relaxed), &counters, data);
     }
-    return STRATA_SUCCESS;
 }
 
 void strata_statistics_reset_stack_peaks(strata_statistics *self)

@@ -178,7 +178,8 @@ bool exec_prepare_environment(const exec_request *request, const char *stack)
                !request->report ? NULL
                : request->json  ? "json"
                                 : "text") &&
-           set(request, "STRATA_EXEC_STACKS", request->stacks ? stacks : NULL) && set_output(request) && set(request, "STRATA_EXEC_PROCESS", process) &&
+           set(request, "STRATA_EXEC_STACKS", request->stacks ? stacks : NULL) && set_output(request) &&
+           set(request, "STRATA_EXEC_PROCESS", process) &&
            set(request, "STRATA_EXEC_FAIL_CLOSED", request->fail_closed ? "1" : NULL) &&
            set(request, "STRATA_EXEC_CHILDREN", request->children ? "1" : NULL);
 }

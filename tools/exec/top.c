@@ -65,7 +65,8 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static const char documentation[] = "Shows what the program PROCESS holds, which runs under strata exec --report.\vThe "
+static const char documentation[] = "Shows what the program PROCESS holds, which runs under strata exec --report; by "
+                                    "call stack, too, if it runs with --stacks.\vThe "
                                     "program answers the same user and "
                                     "root. Exit status: 0; 1 if the program ended meanwhile or the output could not be "
                                     "written; 2 if it does not run so.";

@@ -14,11 +14,14 @@ def module(name, **members):
     sys.modules[name] = made
 
 
+used = 5 * MIB
+
+
 def torch_statistics(device):
     if device:
         raise RuntimeError("Invalid device argument")
     return {
-        "allocated_bytes": {"all": {"current": 5 * MIB, "peak": 35 * MIB}},
+        "allocated_bytes": {"all": {"current": used, "peak": 35 * MIB}},
         "reserved_bytes": {"all": {"current": 50 * MIB, "peak": 60 * MIB}},
     }
 
@@ -68,6 +71,7 @@ assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert cuda.cuCtxSetCurrent(context) == 0
 assert cuda.cuMemAlloc_v2(ctypes.byref(block), ctypes.c_size_t(MIB)) == 0
 if sys.argv[1] == "hold":
+    used = 6 * MIB  # after the first answer, and before the next one that is not asked for
     print("holds", flush=True)
     while True:  # the main thread must come to Python code for an answer
         import select
