@@ -41,6 +41,7 @@ void bench_launches(const bench *self);
 void bench_events(const bench *self);
 void bench_threads(const bench *self);
 void bench_layers(const bench *self);
+void bench_bounds(const bench *self);
 void bench_references(const bench *self);
 void bench_graphs(const bench *self);
 void bench_blas(const bench *self);

@@ -86,6 +86,7 @@ int main(int argc, char **argv)
     bench_events(&self);
     bench_threads(&self);
     bench_layers(&self);
+    bench_bounds(&self);
     bench_references(&self);
     bench_graphs(&self);
     bench_blas(&self);

@@ -39,35 +39,30 @@ strata_status strata_runtime_allocate_request_ptsz(strata_runtime *runtime, cons
 }
 
 /* While there are captures. */
-static __attribute__((noinline)) strata_status
-allocate_beside_captures(strata_runtime *runtime, const strata_request *request, strata_block *out)
+static __attribute__((noinline)) strata_status allocate_beside_captures(strata_runtime *runtime, size_t bytes,
+                                                                        CUstream stream, strata_block *out)
 {
+    const strata_request request = {.bytes = bytes, .stream = stream};
     strata_status status;
-    return strata_captured_allocate(runtime, request, out, &status)
+    return strata_captured_allocate(runtime, &request, out, &status)
                ? status
-               : strata_allocate_from_top(runtime->top, request, out);
+               : strata_allocate_from_top(runtime->top, &request, out);
+}
+
+/* Wrong arguments, none to do, or the driver is not open. */
+static __attribute__((noinline)) strata_status allocate_slow(strata_runtime *runtime, size_t bytes, CUstream stream,
+                                                             strata_block *out)
+{
+    return strata_runtime_allocate_request(runtime, &(strata_request){.bytes = bytes, .stream = stream}, out);
 }
 
 strata_status strata_runtime_allocate(strata_runtime *runtime, size_t bytes, CUstream stream, strata_block *out)
 {
-    const strata_request request = {.bytes = bytes, .stream = stream};
     if (__builtin_expect(!runtime || !out || !bytes || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
-        return strata_runtime_allocate_request(runtime, &request, out);
+        return allocate_slow(runtime, bytes, stream, out);
     if (strata_captures_any(runtime))
-        return allocate_beside_captures(runtime, &request, out);
-    return strata_allocate_from_top(runtime->top, &request, out);
-}
-
-static inline __attribute__((always_inline)) strata_status deallocate_from_top(strata_runtime *runtime,
-                                                                               const strata_block *block)
-{
-    strata_thread *thread = strata_thread_current;
-    if (__builtin_expect(!block->address || !thread || strata_driver_state_now() != STRATA_DRIVER_OPEN, 0))
-        return strata_free_from_top_on_own_stream(runtime->top, block);
-    const strata_status status = strata_free_on_own_stream(runtime->table, runtime->top, block, thread);
-    if (__builtin_expect(status == STRATA_SUCCESS, 1))
-        return status;
-    return strata_ends_without_driver(status) ? strata_free_without_driver(runtime->top, block) : status;
+        return allocate_beside_captures(runtime, bytes, stream, out);
+    return runtime->top->ops->top_allocate(runtime->top, bytes, stream, out);
 }
 
 /* Once there was a capture, or an open use. */
@@ -80,7 +75,8 @@ deallocate_beside_captures(strata_runtime *runtime, const strata_block *block, C
     if (strata_runtime_keeps(runtime, block))
         status = strata_kept_block_free(runtime, block, stream, own);
     else if (!strata_captures_any(runtime) || !strata_captured_free(runtime, block, stream, own, &status))
-        status = own ? deallocate_from_top(runtime, block) : strata_free_from_top(runtime->top, block, stream);
+        status = own ? runtime->top->ops->top_deallocate(runtime->top, block)
+                     : strata_free_from_top(runtime->top, block, stream);
     if (status == STRATA_SUCCESS)
         strata_open_uses_forget(runtime, block);
     return status;
@@ -139,7 +135,7 @@ strata_status strata_runtime_deallocate(strata_runtime *runtime, const strata_bl
     if (__builtin_expect(!runtime || !block, 0))
         return strata_fail(STRATA_ERROR_INVALID_VALUE, "strata_runtime_deallocate: runtime or block is NULL");
     return strata_captures_were_used(runtime) ? deallocate_beside_captures(runtime, block, NULL, true)
-                                              : deallocate_from_top(runtime, block);
+                                              : runtime->top->ops->top_deallocate(runtime->top, block);
 }
 
 size_t strata_runtime_bytes_outstanding(strata_runtime *runtime)

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { PAIR_BYTES = 4096, PAIR_TARGET = 25, UNKNOWN_ADDS = 40, PRODUCTION_TARGET = 125, FLOOR_TIMES = 4 };
+enum { PAIR_BYTES = 4096, PAIR_TARGET = 20, UNKNOWN_ADDS = 40, PRODUCTION_TARGET = 80, FLOOR_TIMES = 1 };
 
 static peer peers[PEERS_LIMIT];
 static entry entries[PEERS_LIMIT];

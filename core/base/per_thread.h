@@ -45,9 +45,9 @@ static inline void *strata_per_thread_self(strata_per_thread *slots, strata_thre
 }
 
 /* Also NULL before the thread's first use. Makes no call, so a fast path saves no registers. */
-static inline void *strata_per_thread_if_present(const strata_per_thread *slots, const strata_thread *thread)
+static inline void *strata_per_thread_if_present(const strata_per_thread *slots)
 {
-    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[slots->number] : NULL;
+    return strata_thread_slots[slots->number];
 }
 
 /* Under the number, if there is one, the calling thread finds the layer's `slot` in place of one of these. The layer

@@ -9,6 +9,9 @@
 
 _Thread_local strata_thread *strata_thread_current __attribute__((tls_model("initial-exec")));
 
+static void *const no_slots[STRATA_PER_THREAD_LIMIT];
+_Thread_local void *const *strata_thread_slots __attribute__((tls_model("initial-exec"))) = no_slots;
+
 static strata_lock threads_lock = STRATA_LOCK_INITIALIZER(STRATA_RANK_THREADS);
 static strata_thread *threads;                        /* guarded by threads_lock */
 static uint64_t taken[STRATA_THREAD_LIMIT / 64];      /* thread numbers in use, one bit each; guarded by threads_lock */
@@ -58,6 +61,7 @@ static void end_thread(void *state)
         threads = thread->next;
     strata_lock_release(&threads_lock);
     strata_thread_current = NULL;
+    strata_thread_slots = no_slots;
     strata_host_thread_exit();
     strata_host_free(thread);
 }
@@ -97,6 +101,7 @@ strata_thread *strata_thread_start(void)
     threads = thread;
     strata_lock_release(&threads_lock);
     strata_thread_current = thread;
+    strata_thread_slots = thread->per_thread;
     strata_host_thread_begin();
     return thread;
 }

@@ -62,6 +62,9 @@ typedef struct strata_thread {
 extern _Thread_local strata_thread *strata_thread_current
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 
+/* The state's per_thread; without a state, as many NULLs: a fast path need not ask for the state. */
+extern _Thread_local void *const *strata_thread_slots __attribute__((tls_model("initial-exec"), visibility("hidden")));
+
 strata_thread *strata_thread_start(void);
 
 /* NULL without host memory. */

@@ -331,25 +331,25 @@ static inline __attribute__((always_inline)) void
 strata_entry_publish_again(const strata_table *table, strata_entry *entry, uint32_t slot, uint64_t origin,
                            uint64_t beginning, size_t alignment, const strata_request *request, strata_block *block)
 {
-    const uint64_t generation =
-        (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
-    const size_t requested = request->bytes;
+    const size_t requested = request->bytes; /* each fact is loaded and stored at once: few registers */
+    atomic_store_explicit(&entry->requested, requested, memory_order_release);
+    block->requested = requested;
     const CUstream stream = request->stream;
+    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
+    block->stream = stream;
     const strata_tag tag = request->tag;
+    atomic_store_explicit(&entry->origin, origin | tag, memory_order_relaxed);
+    block->tag = tag;
     block->address = atomic_load_explicit(&entry->address, memory_order_relaxed);
     block->bytes = atomic_load_explicit(&entry->bytes, memory_order_relaxed);
-    block->requested = requested;
+    atomic_store_explicit(&entry->beginning, beginning, memory_order_relaxed);
     block->alignment = alignment;
     block->device = table->ordinal;
-    block->tag = tag;
-    block->stream = stream;
+    const uint64_t generation =
+        (atomic_load_explicit(&entry->word, memory_order_relaxed) >> STRATA_WORD_GENERATION) + 1;
     block->id.table = strata_table_id(table);
     block->id.slot = slot;
     block->id.generation = generation;
-    atomic_store_explicit(&entry->requested, requested, memory_order_release);
-    atomic_store_explicit(&entry->stream, stream, memory_order_relaxed);
-    atomic_store_explicit(&entry->origin, origin | tag, memory_order_relaxed);
-    atomic_store_explicit(&entry->beginning, beginning, memory_order_relaxed);
     atomic_store_explicit(&entry->word, generation << STRATA_WORD_GENERATION | STRATA_BLOCK_LIVE, memory_order_release);
 }
 

@@ -2,7 +2,8 @@
 #include "core/stack/default_operations.h"
 
 #include "core/base/error.h"
-#include "core/stack/stack.h"
+#include "core/stack/calls.h"
+#include "core/stack/own_stream_free.h"
 #include "core/streams/stream_wait.h"
 
 /* ---- decorators forward ---- */
@@ -75,9 +76,46 @@ static strata_status forward_synchronize(strata_resource *self, CUstream stream)
     return CALL_UP(self, synchronize)(UP(self), stream);
 }
 
+/* The same layer's operations: whether it forwards them or not. */
+
+strata_made strata_allocate_plainly(strata_resource *self, const strata_request *request, strata_block *out)
+{
+    const strata_status status = self->ops->allocate(self, request, out);
+    return (strata_made){status, status == STRATA_SUCCESS && out->id.generation
+                                     ? strata_table_lookup(strata_resource_table(self), out->id)
+                                     : NULL};
+}
+
+strata_status strata_deallocate_plainly(strata_resource *self, const strata_block *block, strata_entry *entry,
+                                        strata_timeline *timeline)
+{
+    (void)entry, (void)timeline;
+    return self->ops->deallocate(self, block, block->stream);
+}
+
+strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out)
+{
+    return strata_allocate_from_top(self, &(strata_request){.bytes = bytes, .stream = stream}, out);
+}
+
+strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block)
+{
+    strata_thread *thread = strata_thread_current;
+    if (__builtin_expect(!strata_free_is_usual(block, thread), 0))
+        return strata_free_from_top_on_own_stream(self, block);
+    const strata_status status = strata_free_on_own_stream(strata_resource_table(self), self, block, thread);
+    if (__builtin_expect(status == STRATA_SUCCESS, 1))
+        return status;
+    return strata_ends_without_driver(status) ? strata_free_without_driver(self, block) : status;
+}
+
 static const strata_resource_ops forwarders = {
     .allocate = forward_allocate,
     .deallocate = forward_deallocate,
+    .allocate_own = strata_allocate_plainly,
+    .deallocate_own = strata_deallocate_plainly,
+    .top_allocate = strata_top_allocate_plainly,
+    .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = forward_prepare,
     .finish_use = forward_finish,
     .record_use = forward_record,
@@ -150,6 +188,10 @@ static strata_status synchronize_here(strata_resource *self, CUstream stream)
 }
 
 static const strata_resource_ops absent = {
+    .allocate_own = strata_allocate_plainly,
+    .deallocate_own = strata_deallocate_plainly,
+    .top_allocate = strata_top_allocate_plainly,
+    .top_deallocate = strata_top_deallocate_plainly,
     .prepare_use = no_tracking,
     .finish_use = no_tracking,
     .record_use = no_tracking,
@@ -172,6 +214,10 @@ void strata_fill_operations(strata_resource_ops *ops, bool owner)
     const strata_resource_ops *from = owner ? &absent : &forwarders;
     FILL(allocate);
     FILL(deallocate);
+    FILL(allocate_own);
+    FILL(deallocate_own);
+    FILL(top_allocate);
+    FILL(top_deallocate);
     FILL(prepare_use);
     FILL(finish_use);
     FILL(record_use);

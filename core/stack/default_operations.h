@@ -2,9 +2,16 @@
 #ifndef STRATA_CORE_STACK_DEFAULT_OPERATIONS_H
 #define STRATA_CORE_STACK_DEFAULT_OPERATIONS_H
 
-#include <strata/resource.h>
+#include "core/stack/stack.h"
 
 /* In a decorator they forward to the layer below; an owner gets defaults. */
 void strata_fill_operations(strata_resource_ops *ops, bool owner);
+
+/* By the same layer's allocate and deallocate. */
+strata_made strata_allocate_plainly(strata_resource *self, const strata_request *request, strata_block *out);
+strata_status strata_deallocate_plainly(strata_resource *self, const strata_block *block, strata_entry *entry,
+                                        strata_timeline *timeline);
+strata_status strata_top_allocate_plainly(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
+strata_status strata_top_deallocate_plainly(strata_resource *self, const strata_block *block);
 
 #endif

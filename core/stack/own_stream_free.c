@@ -27,7 +27,14 @@ static strata_status reused_handle_stream(const strata_entry *entry, const strat
     return last ? strata_timeline_order(now, last) : STRATA_SUCCESS;
 }
 
-/* During unregistration neither this nor strata_alloc_stream_is_known holds for a moment. */
+/* Also with early events, and by the legacy stream's other handle. */
+static bool alloc_stream_is_known(const strata_table *table, const strata_block *block, const strata_entry *entry)
+{
+    const strata_timeline *timeline = strata_known_timeline(table->device, block->stream);
+    return timeline && is_alloc_timeline(entry, timeline);
+}
+
+/* During unregistration neither this nor alloc_stream_is_known holds for a moment. */
 static bool alloc_stream_has_ended(const strata_entry *entry)
 {
     return !strata_timeline_is_known(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed),
@@ -87,6 +94,8 @@ strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_
     const strata_entry *entry = strata_table_lookup(table, block->id);
     strata_status status;
     bool again;
+    if (entry && alloc_stream_is_known(table, block, entry))
+        return top->ops->deallocate(top, block, block->stream);
     do {
         CUstream stream = block->stream;
         if (entry && strata_table_state(table, block->id) == STRATA_BLOCK_LIVE &&

@@ -22,21 +22,18 @@ static inline bool strata_entry_is_incarnation(const strata_entry *entry, const 
            atomic_load_explicit(&entry->alloc_incarnation, memory_order_relaxed);
 }
 
-/* The block's timeline often has the handle itself, which is cheaper than a search. */
-static inline __attribute__((always_inline)) bool strata_alloc_stream_is_known(const strata_table *table,
-                                                                               const strata_block *block)
+/* The timeline, if it is known and late; else NULL. Most have the handle themselves: no search is needed. */
+static inline __attribute__((always_inline)) strata_timeline *strata_late_alloc_timeline(const strata_entry *entry,
+                                                                                         CUstream stream)
 {
-    const strata_entry *entry = strata_table_lookup(table, block->id);
-    if (__builtin_expect(!entry, 0))
-        return false;
-    const strata_timeline *alloc_timeline =
+    strata_timeline *timeline =
         strata_timeline_numbered(atomic_load_explicit(&entry->alloc_timeline, memory_order_relaxed));
-    return alloc_timeline && strata_entry_is_incarnation(entry, alloc_timeline) &&
-           (__builtin_expect(strata_timeline_is_late(alloc_timeline, block->stream), 1) ||
-            strata_known_timeline(table->device, block->stream) == alloc_timeline);
+    const bool late =
+        timeline && strata_entry_is_incarnation(entry, timeline) && strata_timeline_is_late(timeline, stream);
+    return __builtin_expect(late, 1) ? timeline : NULL;
 }
 
-/* Within an in-flight free, if the stream is not known. */
+/* Within an in-flight free, if that gives none. */
 strata_status strata_free_on_own_stream_slow(strata_resource *top, const strata_block *block);
 
 /* Through the outermost layer of the stack. `table` is the stack's; `thread` is the calling thread's state, or NULL.
@@ -47,11 +44,14 @@ static inline __attribute__((always_inline)) strata_status strata_free_on_own_st
                                                                                      strata_thread *thread)
 {
     strata_inflight_free_begin(thread);
-    const strata_status status = __builtin_expect(strata_alloc_stream_is_known(table, block), 1)
-                                     ? top->ops->deallocate(top, block, block->stream)
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_timeline *timeline =
+        __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, block->stream) : NULL;
+    const strata_status status = __builtin_expect(timeline != NULL, 1)
+                                     ? top->ops->deallocate_own(top, block, entry, timeline)
                                      : strata_free_on_own_stream_slow(top, block);
     strata_inflight_free_end(thread);
-    return status;
+    return __builtin_expect(status == STRATA_FREE_COMPLETE, 1) ? STRATA_SUCCESS : status;
 }
 
 #endif

@@ -2,6 +2,8 @@
  * own allocation (strata_driver_regions). The outermost layer's operations are replaced when the stack is built; with
  * other drivers nothing is. */
 #include "core/stack/regions.h"
+
+#include "core/stack/default_operations.h"
 #include "driver/driver.h"
 
 /* Another one for each block of an address, so that an end cannot meet the next block there. */
@@ -10,11 +12,33 @@ static uint64_t number_of(const strata_block *block)
     return block->id.generation ^ (uint64_t)block->id.slot << 40 ^ (uint64_t)block->id.table << 20;
 }
 
+static void begin_region(const strata_block *block)
+{
+    if (!strata_block_is_empty(block))
+        strata_driver_regions.begin(block->address, block->bytes, number_of(block));
+}
+
 static strata_status allocate(strata_resource *top, const strata_request *request, strata_block *out)
 {
     strata_status status = top->stack->unannounced.allocate(top, request, out);
-    if (status == STRATA_SUCCESS && !strata_block_is_empty(out))
-        strata_driver_regions.begin(out->address, out->bytes, number_of(out));
+    if (status == STRATA_SUCCESS)
+        begin_region(out);
+    return status;
+}
+
+static strata_made allocate_own(strata_resource *top, const strata_request *request, strata_block *out)
+{
+    const strata_made made = top->stack->unannounced.allocate_own(top, request, out);
+    if (made.status == STRATA_SUCCESS)
+        begin_region(out);
+    return made;
+}
+
+static strata_status top_allocate(strata_resource *top, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_status status = top->stack->unannounced.top_allocate(top, bytes, stream, out);
+    if (status == STRATA_SUCCESS)
+        begin_region(out);
     return status;
 }
 
@@ -29,13 +53,44 @@ static strata_status deallocate(strata_resource *top, const strata_block *block,
     return status;
 }
 
+static strata_status deallocate_own(strata_resource *top, const strata_block *block, strata_entry *entry,
+                                    strata_timeline *timeline)
+{
+    const CUdeviceptr address = block->address;
+    const uint64_t number = number_of(block);
+    const strata_status status = top->stack->unannounced.deallocate_own(top, block, entry, timeline);
+    if (status == STRATA_SUCCESS || status == STRATA_FREE_COMPLETE)
+        strata_driver_regions.end(address, number);
+    return status;
+}
+
+static strata_status top_deallocate(strata_resource *top, const strata_block *block)
+{
+    const CUdeviceptr address = block->address;
+    const uint64_t number = number_of(block);
+    const strata_status status = top->stack->unannounced.top_deallocate(top, block);
+    if (status == STRATA_SUCCESS && address)
+        strata_driver_regions.end(address, number);
+    return status;
+}
+
+/* Plain operations call others of the table, which announce. Of two ends of one region the second has no effect. */
+#define ANNOUNCE(op, plain)              \
+    do {                                 \
+        stack->unannounced.op = ops->op; \
+        if (ops->op != (plain))          \
+            ops->op = op;                \
+    } while (0)
+
 void strata_stack_announce_regions(strata_stack *stack)
 {
     if (!strata_driver_regions.begin)
         return;
     strata_resource_ops *ops = &stack->ops[0];
-    stack->unannounced.allocate = ops->allocate;
-    stack->unannounced.deallocate = ops->deallocate;
-    ops->allocate = allocate;
-    ops->deallocate = deallocate;
+    ANNOUNCE(allocate, NULL);
+    ANNOUNCE(deallocate, NULL);
+    ANNOUNCE(allocate_own, strata_allocate_plainly);
+    ANNOUNCE(deallocate_own, strata_deallocate_plainly);
+    ANNOUNCE(top_allocate, strata_top_allocate_plainly);
+    ANNOUNCE(top_deallocate, strata_top_deallocate_plainly);
 }

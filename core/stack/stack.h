@@ -8,6 +8,15 @@
 #include <strata/resource.h>
 #include <strata/stack.h>
 
+/* Of the operation allocate_own: in registers, so that no layer looks the entry up again. */
+typedef struct strata_made {
+    strata_status status;
+    strata_entry *entry;
+} strata_made;
+
+/* Of the operation deallocate_own: beyond all statuses. */
+#define STRATA_FREE_COMPLETE ((strata_status)0x100)
+
 /* A layer with a `completed`, and its argument. */
 typedef struct strata_completion_sink {
     void (*completed)(strata_resource *self, const strata_completion *completion);
@@ -25,6 +34,11 @@ struct strata_stack {
     struct {
         strata_status (*allocate)(strata_resource *self, const strata_request *request, strata_block *out);
         strata_status (*deallocate)(strata_resource *self, const strata_block *block, CUstream stream);
+        strata_made (*allocate_own)(strata_resource *self, const strata_request *request, strata_block *out);
+        strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, strata_entry *entry,
+                                        strata_timeline *timeline);
+        strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
+        strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
     } unannounced;                            /* of the outermost layer, if regions.c stands in front of it */
     strata_resource **layers;                 /* outermost first, branch after branch */
     uint32_t *ends;                           /* by position: behind the layers below */

@@ -29,6 +29,9 @@ typedef struct strata_resource strata_resource;
 typedef struct strata_resource_ops strata_resource_ops;
 typedef struct strata_stack strata_stack;
 struct strata_stream_sums;
+struct strata_made;
+struct strata_entry;
+struct strata_timeline;
 
 /* Passed to a layer's deallocate, by the runtime alone, instead of a stream: the allocation stream was known and has
  * been unregistered. */
@@ -263,6 +266,24 @@ struct strata_resource_ops { /* static const; later versions may append members 
     /* Called once the stack is built, lowest layer first, before any request, for what may be done ahead. It raises no
      * error: what fails here is tried again, and said, when it is needed. NULL: nothing to do. Never forwarded. */
     void (*built)(strata_resource *self);
+
+    /* The next four are of the library's own layers, for speed. NULL: by allocate, deallocate. They have no other rules
+     * than those.
+     *
+     * allocate, which also returns the block's entry in the stack's table; NULL for an empty block. */
+    struct strata_made (*allocate_own)(strata_resource *self, const strata_request *request, strata_block *out);
+
+    /* deallocate on the block's allocation stream, which the runtime has found to be `timeline`'s, known and without
+     * early events, and keeps known during the call. `entry` has the block's slot, perhaps with another block now: the
+     * owner checks it. A layer passes both on unchanged. The owner may return STRATA_FREE_COMPLETE instead of calling
+     * `completed`: success, and the last completion, of all bytes. The memory may be in use again by then. */
+    strata_status (*deallocate_own)(strata_resource *self, const strata_block *block, struct strata_entry *entry,
+                                    struct strata_timeline *timeline);
+
+    /* Of an outermost layer: the runtime's allocate with no alignment, tag or account, and bytes above 0; and its
+     * deallocate, of any block. */
+    strata_status (*top_allocate)(strata_resource *self, size_t bytes, CUstream stream, strata_block *out);
+    strata_status (*top_deallocate)(strata_resource *self, const strata_block *block);
 };
 
 /* The head of every resource. The layer sets `ops` and zeroes the rest; the stack fills it in. A layer may read it. */

@@ -158,7 +158,7 @@ void budget_note_holder(budget *self, const strata_block *block)
     budget_record *record = budget_record_of(self, block->id);
     if (!record || !thread)
         return;
-    atomic_store_explicit(&record->held, record->charge, memory_order_relaxed);
+    atomic_store_explicit(&record->held, budget_record_bytes(record), memory_order_relaxed);
     atomic_store_explicit(&record->holder, thread->serial, memory_order_release);
 }
 

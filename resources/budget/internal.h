@@ -183,7 +183,7 @@ typedef struct budget {
 /* In a block's layer bytes. Written before the block is returned, then by one completion at a time. */
 typedef struct budget_record {
     _Atomic(strata_budget_account *) account; /* read by any thread, for reuse */
-    uint64_t charge;                          /* bytes left */
+    _Atomic uint64_t charge;                  /* bytes left; read for an invalid free too */
     union {
         struct { /* shared budgets only */
             uint64_t tag_index;
@@ -242,20 +242,29 @@ static inline budget_record *budget_record_of(const budget *self, strata_block_i
     return entry ? budget_record_in(self, entry) : NULL;
 }
 
-static inline budget_record *budget_record_write(budget *self, const strata_block *block,
-                                                 strata_budget_account *account, uint64_t bytes)
+static inline uint64_t budget_record_bytes(const budget_record *record)
 {
-    budget_record *record =
-        budget_record_in(self, strata_table_entry(strata_resource_table(&self->resource), block->id.slot));
+    return atomic_load_explicit(&record->charge, memory_order_relaxed);
+}
+
+static inline void budget_record_set_bytes(budget_record *record, uint64_t bytes)
+{
+    atomic_store_explicit(&record->charge, bytes, memory_order_relaxed);
+}
+
+static inline budget_record *budget_record_write(budget *self, strata_entry *entry, strata_budget_account *account,
+                                                 uint64_t bytes)
+{
+    budget_record *record = budget_record_in(self, entry);
     atomic_store_explicit(&record->account, account, memory_order_relaxed);
-    record->charge = bytes;
+    budget_record_set_bytes(record, bytes);
     return record;
 }
 
-static inline void budget_record_charge(budget *self, const strata_block *block, strata_budget_account *account,
-                                        uint64_t bytes)
+static inline void budget_record_charge(budget *self, strata_entry *entry, const strata_block *block,
+                                        strata_budget_account *account, uint64_t bytes)
 {
-    budget_record *record = budget_record_write(self, block, account, bytes);
+    budget_record *record = budget_record_write(self, entry, account, bytes);
     if (__builtin_expect(self->base.shared != NULL, 0)) {
         atomic_store_explicit(&record->ticket, 0, memory_order_relaxed);
         record->tag_index = shared_tag_index(self->base.shared, block->tag);

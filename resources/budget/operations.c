@@ -43,46 +43,47 @@ static inline strata_budget_account *account_for(budget *self, const strata_requ
 /* ---- allocating ---- */
 
 /* A block without identity has zero bytes and no completion. */
-static inline strata_status allocate_charged(budget *self, strata_budget_account *account,
-                                             const strata_request *request, uint64_t bytes, strata_block *out)
+static inline strata_made allocate_charged(budget *self, strata_budget_account *account, const strata_request *request,
+                                           uint64_t bytes, strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
-    strata_status status = below->ops->allocate(below, request, out);
-    bool made = status == STRATA_SUCCESS && out->id.generation;
-    if (__builtin_expect(made, 1))
-        budget_record_charge(self, out, account, bytes);
-    budget_finish(account, bytes, !made);
-    return status;
+    const strata_made made = below->ops->allocate_own(below, request, out);
+    if (__builtin_expect(made.entry != NULL, 1))
+        budget_record_charge(self, made.entry, out, account, bytes);
+    budget_finish(account, bytes, !made.entry);
+    return made;
 }
 
-static __attribute__((noinline)) strata_status undo(budget *self, uint64_t bytes, strata_status status)
+static __attribute__((noinline)) strata_made undo(budget *self, uint64_t bytes, strata_made made)
 {
     budget_finish(&self->base, bytes, true);
-    return status;
+    return made;
 }
 
 /* After budget_charge_fast. */
-static inline strata_status allocate_fast(budget *self, budget_slot *slot, const strata_request *request,
-                                          uint64_t bytes, strata_block *out)
+static inline strata_made allocate_fast(budget *self, budget_slot *slot, const strata_request *request, uint64_t bytes,
+                                        strata_block *out)
 {
     strata_resource *below = self->resource.upstream;
-    const strata_status status = below->ops->allocate(below, request, out);
-    if (__builtin_expect(status != STRATA_SUCCESS || !out->id.generation, 0))
-        return undo(self, bytes, status);
-    budget_record_write(self, out, &self->base, bytes);
+    const strata_made made = below->ops->allocate_own(below, request, out);
+    if (__builtin_expect(!made.entry, 0))
+        return undo(self, bytes, made);
+    budget_record_write(self, made.entry, &self->base, bytes);
     budget_slot_flight_end(slot);
-    return STRATA_SUCCESS;
+    return (strata_made){STRATA_SUCCESS, made.entry};
 }
 
-static __attribute__((noinline)) strata_status allocate_slow(budget *self, budget_retry *retry, strata_block *out)
+static __attribute__((noinline)) strata_made allocate_slow(budget *self, budget_retry *retry, strata_block *out)
 {
     bool done;
     *out = (strata_block){0};
-    strata_status status = budget_retry_charge(self, retry, out, &done);
-    if (status == STRATA_SUCCESS && !done)
-        status = allocate_charged(self, retry->account, retry->request, retry->bytes, out);
+    strata_made made = {budget_retry_charge(self, retry, out, &done), NULL};
+    if (made.status == STRATA_SUCCESS && !done)
+        made = allocate_charged(self, retry->account, retry->request, retry->bytes, out);
+    else if (made.status == STRATA_SUCCESS)
+        made.entry = strata_table_lookup(strata_resource_table(&self->resource), out->id);
     budget_notify(self);
-    return status;
+    return made;
 }
 
 static bool is_account_of(const strata_stack *stack, const strata_request *request)
@@ -90,19 +91,18 @@ static bool is_account_of(const strata_stack *stack, const strata_request *reque
     return request->account->layer->resource.stack == stack;
 }
 
-static __attribute__((cold)) strata_status refuse_account(budget *self, const strata_request *request,
-                                                          strata_block *out)
+static __attribute__((cold)) strata_made refuse_account(budget *self, const strata_request *request, strata_block *out)
 {
     *out = (strata_block){0};
     strata_status status =
         strata_fail(STRATA_ERROR_INVALID_VALUE, "budget \"%s\": the request names the account \"%s\" of another stack",
                     self->base.name, request->account->name);
     strata_request_refused(&self->resource, request, status);
-    return status;
+    return (strata_made){status, NULL};
 }
 
-static __attribute__((noinline)) strata_status allocate_general(budget *self, const strata_request *request,
-                                                                uint64_t bytes, strata_block *out)
+static __attribute__((noinline)) strata_made allocate_general(budget *self, const strata_request *request,
+                                                              uint64_t bytes, strata_block *out)
 {
     if (request->account && !is_account_of(self->resource.stack, request))
         return refuse_account(self, request, out);
@@ -110,31 +110,31 @@ static __attribute__((noinline)) strata_status allocate_general(budget *self, co
     int64_t wait_left = budget_in_flight_wait_ns;
     budget_slot *slot = account->fast ? budget_charge_fast(account, bytes) : NULL;
     if (slot) {
-        strata_status status = allocate_fast(self, slot, request, bytes, out);
+        const strata_made made = allocate_fast(self, slot, request, bytes, out);
         budget_notify(self);
-        return status;
+        return made;
     }
     if (budget_charge(account, bytes, &wait_left, &failing)) {
-        strata_status status = allocate_charged(self, account, request, bytes, out);
+        const strata_made made = allocate_charged(self, account, request, bytes, out);
         budget_notify(self);
-        return status;
+        return made;
     }
     budget_retry retry = {
         .account = account, .request = request, .bytes = bytes, .failing = failing, .wait_left = wait_left};
     return allocate_slow(self, &retry, out);
 }
 
-static __attribute__((cold)) strata_status refuse_charge(budget *self, const strata_request *request, strata_block *out,
-                                                         strata_status status)
+static __attribute__((cold)) strata_made refuse_charge(budget *self, const strata_request *request, strata_block *out,
+                                                       strata_status status)
 {
     *out = (strata_block){0};
     strata_request_refused(&self->resource, request, status);
-    return status;
+    return (strata_made){status, NULL};
 }
 
-static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+static inline __attribute__((always_inline)) strata_made allocate(budget *self, const strata_request *request,
+                                                                  strata_block *out)
 {
-    budget *self = (budget *)resource;
     size_t charge;
     const strata_status status = charge_of(self, request, &charge);
     if (__builtin_expect(status != STRATA_SUCCESS, 0))
@@ -147,6 +147,16 @@ static strata_status budget_allocate(strata_resource *resource, const strata_req
     return allocate_fast(self, slot, request, bytes, out);
 }
 
+static strata_status budget_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((budget *)resource, request, out).status;
+}
+
+static strata_made budget_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((budget *)resource, request, out);
+}
+
 /* ---- freeing ---- */
 
 /* Parts of blocks, and other accounts than a base that is not shared. */
@@ -154,10 +164,10 @@ static __attribute__((noinline)) void complete_general(budget *self, budget_reco
                                                        strata_budget_account *account,
                                                        const strata_completion *completion)
 {
-    uint64_t bytes = record->charge;
+    uint64_t bytes = budget_record_bytes(record);
     if (!completion->last && completion->bytes < bytes)
         bytes = completion->bytes;
-    record->charge -= bytes;
+    budget_record_set_bytes(record, budget_record_bytes(record) - bytes);
     if (self->base.shared) {
         shared_count_tag(self->base.shared, (uint32_t)record->tag_index, -(int64_t)bytes);
         uint64_t ticket = atomic_exchange_explicit(&record->ticket, 0, memory_order_acq_rel);
@@ -181,8 +191,8 @@ static void budget_completed(strata_resource *resource, const strata_completion 
         complete_general(self, record, account, completion);
         return;
     }
-    const uint64_t bytes = record->charge;
-    record->charge = 0;
+    const uint64_t bytes = budget_record_bytes(record);
+    budget_record_set_bytes(record, 0);
     atomic_store_explicit(&record->account, NULL, memory_order_relaxed);
     if (__builtin_expect(!budget_release_fast(account, bytes), 0))
         budget_release(account, bytes);
@@ -210,6 +220,25 @@ static strata_status budget_deallocate(strata_resource *resource, const strata_b
     if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
         return deallocate_general(self, block, stream);
     return below->ops->deallocate(below, block, stream);
+}
+
+/* The charge is read before, since the entry may be another block's afterwards. */
+static strata_status budget_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
+                                           strata_timeline *timeline)
+{
+    budget *self = (budget *)resource;
+    strata_resource *below = resource->upstream;
+    if (__builtin_expect(budget_special(self) & (BUDGET_SHARED | BUDGET_MARKS), 0))
+        return deallocate_general(self, block, block->stream);
+    const budget_record *record = budget_record_in(self, entry);
+    strata_budget_account *account = atomic_load_explicit(&record->account, memory_order_relaxed);
+    const uint64_t bytes = budget_record_bytes(record);
+    const strata_status status = below->ops->deallocate_own(below, block, entry, timeline);
+    if (__builtin_expect(status != STRATA_FREE_COMPLETE || !account, 0))
+        return status;
+    if (__builtin_expect(!account->fast || !budget_release_fast(account, bytes), 0))
+        budget_release(account, bytes);
+    return status;
 }
 
 static strata_status budget_reap(strata_resource *resource, strata_reap_mode mode, size_t *bytes)
@@ -267,18 +296,20 @@ static strata_status live_deallocate(strata_resource *resource, const strata_blo
     return status;
 }
 
-#define BUDGET_OPS(bytes, prefix)                                                                                     \
+#define BUDGET_OPS(bytes, prefix, make, end)                                                                          \
     {                                                                                                                 \
         .size = sizeof(strata_resource_ops), .block_bytes = (bytes), .transparent = true, .name = "budget",           \
         .allocate = prefix##_allocate, .deallocate = prefix##_deallocate, .reap = budget_reap,                        \
         .budget = budget_snapshot, .completed = budget_completed, .destroy = budget_destroy, .values = budget_values, \
         .value_count = BUDGET_VALUES, .get_value = budget_get_value, .set_value = budget_set_value,                   \
-        .describe = budget_describe,                                                                                  \
+        .describe = budget_describe, .allocate_own = (make), .deallocate_own = (end),                                 \
     }
 
-const strata_resource_ops budget_ops = BUDGET_OPS(offsetof(budget_record, tag_index), budget);
-const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live);
-const strata_resource_ops budget_shared_ops = BUDGET_OPS(sizeof(budget_record), budget);
+const strata_resource_ops budget_ops =
+    BUDGET_OPS(offsetof(budget_record, tag_index), budget, budget_allocate_own, budget_deallocate_own);
+const strata_resource_ops budget_live_ops = BUDGET_OPS(sizeof(budget_record), live, NULL, NULL);
+const strata_resource_ops budget_shared_ops =
+    BUDGET_OPS(sizeof(budget_record), budget, budget_allocate_own, budget_deallocate_own);
 
 /* ---- public calls ---- */
 

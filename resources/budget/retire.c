@@ -68,7 +68,7 @@ void budget_retire_begin(budget *self, const strata_block *block, CUstream handl
         return;
     retirement->timeline = timeline;
     retirement->free = (shared_free){.stream = (uint64_t)incarnation << 32 | timeline->number,
-                                     .bytes = record->charge,
+                                     .bytes = budget_record_bytes(record),
                                      .ticket = &record->ticket,
                                      .waiting = waiting};
     atomic_store_explicit(&record->ticket, waiting, memory_order_release);

@@ -127,14 +127,16 @@ static bool allocate_reused(budget *self, budget_retry *retry, strata_block *out
     bool still = below->ops->reusable(below, retry->request, &reusable, &now) == STRATA_SUCCESS && reusable &&
                  memcmp(&now, &of, sizeof now) == 0 &&
                  atomic_load_explicit(&budget_record_of(self, of)->account, memory_order_relaxed) == source;
-    *status = still ? below->ops->allocate(below, retry->request, out) : STRATA_ERROR_OUT_OF_BUDGET;
-    bool made = *status == STRATA_SUCCESS;
-    if (made)
-        budget_record_charge(self, out, retry->account, retry->bytes);
-    bool fits = budget_reuse_end(retry->account, retry->bytes, !made);
-    if (made && !fits) /* the owner took other memory */
+    strata_made made = {STRATA_ERROR_OUT_OF_BUDGET, NULL};
+    if (still)
+        made = below->ops->allocate_own(below, retry->request, out);
+    *status = made.status;
+    if (made.entry)
+        budget_record_charge(self, made.entry, out, retry->account, retry->bytes);
+    bool fits = budget_reuse_end(retry->account, retry->bytes, !made.entry);
+    if (made.entry && !fits) /* the owner took other memory */
         fits = !free_suppressed(self, out, retry->request->stream);
-    return made ? fits : still;
+    return made.entry ? fits : still;
 }
 
 static __attribute__((cold)) strata_status refuse(const budget_retry *retry)

@@ -43,7 +43,7 @@ static inline void budget_count_step(budget_slot *slot)
 static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(const strata_budget_account *account,
                                                                              uint64_t bytes)
 {
-    budget_slot *slot = strata_per_thread_if_present(&account->slots, strata_thread_current);
+    budget_slot *slot = strata_per_thread_if_present(&account->slots);
     if (__builtin_expect(!slot || atomic_load_explicit(&slot->in_flight, memory_order_relaxed), 0))
         return NULL;
     if (__builtin_expect(budget_slot_enter_with_flight(account, slot), 1)) {
@@ -66,7 +66,7 @@ static inline __attribute__((always_inline)) budget_slot *budget_charge_fast(con
 static inline __attribute__((always_inline)) bool budget_release_fast(const strata_budget_account *account,
                                                                       uint64_t bytes)
 {
-    budget_slot *slot = strata_per_thread_if_present(&account->slots, strata_thread_current);
+    budget_slot *slot = strata_per_thread_if_present(&account->slots);
     if (__builtin_expect(!slot || !budget_slot_enter(account, slot), 0))
         return false;
     uint64_t quota = atomic_load_explicit(&slot->quota, memory_order_relaxed) + bytes;

@@ -105,7 +105,7 @@ static inline log_ring *fast_ring(logging *self)
 {
     if (__builtin_expect(!atomic_load_explicit(&self->fast, memory_order_relaxed), 0))
         return NULL;
-    log_ring *ring = log_ring_fast(&self->writer.rings, strata_thread_current);
+    log_ring *ring = log_ring_fast(&self->writer.rings);
     return __builtin_expect(ring && !ring->state, 1) ? ring : NULL;
 }
 
@@ -178,9 +178,8 @@ static inline void store_facts(const logging *self, strata_entry *entry, const s
 }
 
 static inline void record_made(logging *self, const recorded_call *call, const strata_request *request,
-                               const strata_block *made)
+                               strata_entry *entry, const strata_block *made)
 {
-    strata_entry *entry = entry_of(&self->resource, made->id);
     if (__builtin_expect(entry != NULL, 1))
         store_facts(self, entry, made, request);
     log_line *line = end(self, call);
@@ -219,53 +218,54 @@ static void logging_request_refused(strata_resource *resource, const strata_requ
         record_refused(self, &call, request, status);
 }
 
-static __attribute__((noinline)) strata_status finish_allocation(logging *self, const recorded_call *call,
-                                                                 const strata_request *request, strata_block *out,
-                                                                 strata_status status)
+static __attribute__((noinline)) strata_made finish_allocation(logging *self, const recorded_call *call,
+                                                               const strata_request *request, strata_block *out,
+                                                               strata_made made)
 {
-    if (status == STRATA_SUCCESS)
-        record_made(self, call, request, out);
+    if (made.status == STRATA_SUCCESS)
+        record_made(self, call, request, made.entry, out);
     else
-        record_refused(self, call, request, status);
-    return status;
+        record_refused(self, call, request, made.status);
+    return made;
 }
 
 /* Of a call that was not nested, without durations. */
-static __attribute__((noinline)) strata_status finish_fast_allocation(logging *self, log_ring *ring,
-                                                                      const strata_request *request, strata_block *out,
-                                                                      strata_status status)
+static __attribute__((noinline)) strata_made finish_fast_allocation(logging *self, log_ring *ring,
+                                                                    const strata_request *request, strata_block *out,
+                                                                    strata_made made)
 {
-    return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, status);
+    return finish_allocation(self, &(recorded_call){.ring = ring}, request, out, made);
 }
 
-static __attribute__((noinline)) strata_status allocate_slow(logging *self, const strata_request *request,
-                                                             strata_block *out)
+static __attribute__((noinline)) strata_made allocate_slow(logging *self, const strata_request *request,
+                                                           strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
     recorded_call call;
     if (!begin(self, &call))
-        return upstream->ops->allocate(upstream, request, out);
-    return finish_allocation(self, &call, request, out, upstream->ops->allocate(upstream, request, out));
+        return upstream->ops->allocate_own(upstream, request, out);
+    return finish_allocation(self, &call, request, out, upstream->ops->allocate_own(upstream, request, out));
 }
 
 /* Fast path: a fifth fewer instructions. */
-static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+static inline __attribute__((always_inline)) strata_made allocate(logging *self, const strata_request *request,
+                                                                  strata_block *out)
 {
-    logging *self = (logging *)resource;
+    strata_resource *upstream = self->resource.upstream;
     log_ring *ring = fast_ring(self);
     if (__builtin_expect(!ring, 0))
         return allocate_slow(self, request, out);
     ring->unstamped = ring->stored;
     ring->state = LOG_INSIDE;
-    const strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
+    const strata_made made = upstream->ops->allocate_own(upstream, request, out);
     const uint64_t stored = ring->stored;
-    if (__builtin_expect(
-            status != STRATA_SUCCESS || !out->id.generation || stored != ring->unstamped || stored == ring->limit, 0))
-        return finish_fast_allocation(self, ring, request, out, status);
+    const bool plain =
+        made.status == STRATA_SUCCESS && made.entry && stored == ring->unstamped && stored != ring->limit;
+    if (__builtin_expect(!plain, 0))
+        return finish_fast_allocation(self, ring, request, out, made);
     const uint64_t stamp = strata_timestamp_simple();
     ring->state = 0;
-    strata_entry *entry = strata_table_entry(strata_resource_table(resource), out->id.slot);
-    store_facts(self, entry, out, request);
+    store_facts(self, made.entry, out, request);
     log_line *line = &ring->lines[stored & ring->mask];
     line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)request->stream;
@@ -274,10 +274,20 @@ static strata_status logging_allocate(strata_resource *resource, const strata_re
     line->bytes = out->bytes;
     line->what = what(STRATA_LOG_ALLOCATE, STRATA_SUCCESS, 0, out->id.generation);
     line->where = where_in_table(request->tag, out->id.slot, STRATA_ACCESS_NONE, request->alignment);
-    line->stream_alone = alloc_stream_id(entry);
+    line->stream_alone = alloc_stream_id(made.entry);
     ring->stored = stored + 1;
     log_ring_publish_line(ring, line);
-    return STRATA_SUCCESS;
+    return (strata_made){STRATA_SUCCESS, made.entry};
+}
+
+static strata_status logging_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((logging *)resource, request, out).status;
+}
+
+static strata_made logging_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((logging *)resource, request, out);
 }
 
 /* The allocation's tag. After a failed call the entry may be another block's: use the caller's tag. */
@@ -289,16 +299,16 @@ static inline uint64_t where_is(const logging *self, const strata_block *block, 
     return where_in_table(atomic_load_explicit(&entry->tag, memory_order_relaxed), block->id.slot, access, 0);
 }
 
-static inline void fill_free(const logging *self, log_ring *ring, log_line *line, uint64_t stamp,
-                             const strata_block *block, CUstream stream)
+static inline void fill_free(log_line *line, uint64_t stamp, const strata_block *block, CUstream stream, uint64_t place,
+                             uint32_t stream_number)
 {
     line->stamp = stamp;
     line->stream = (uint64_t)(uintptr_t)stream;
     line->address = block->address;
     line->requested = block->requested;
     line->bytes = block->bytes;
-    line->where = where_is(self, block, STRATA_ACCESS_NONE);
-    line->stream_alone = freeing_stream_id(self, ring, stream);
+    line->where = place;
+    line->stream_alone = stream_number;
 }
 
 static __attribute__((noinline)) strata_status deallocate_slow(logging *self, const strata_block *block,
@@ -315,7 +325,8 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
     const uint64_t reported = ring->stored;
     log_line *line = log_ring_line(&self->writer.rings, ring, true);
     if (__builtin_expect(line != NULL, 1))
-        fill_free(self, ring, line, self->duration ? call.begun : strata_timestamp_now(), block, stream);
+        fill_free(line, self->duration ? call.begun : strata_timestamp_now(), block, stream,
+                  where_is(self, block, STRATA_ACCESS_NONE), freeing_stream_id(self, ring, stream));
     if (__builtin_expect(call.before && line, 0))
         stamp_reports(ring, reported, line->stamp);
     if (__builtin_expect(!call.before || line, 1))
@@ -350,38 +361,74 @@ static __attribute__((noinline)) strata_status deallocate_slow(logging *self, co
 static __attribute__((noinline)) strata_status finish_free(log_ring *ring, log_line *line, const strata_block *block,
                                                            strata_status status, bool complete)
 {
-    if (status != STRATA_SUCCESS) /* the entry may be another block's */
+    const strata_status result = status == STRATA_FREE_COMPLETE ? STRATA_SUCCESS : status;
+    if (result != STRATA_SUCCESS) /* the entry may be another block's */
         line->where = where(block->tag, block->id.slot, STRATA_ACCESS_NONE, 0);
     if (ring->stored != ring->unstamped)
         stamp_reports(ring, ring->stored, strata_timestamp_now());
-    const unsigned flags = status == STRATA_SUCCESS && complete ? STRATA_LOG_FLAG_COMPLETE : 0;
-    line->what = what(STRATA_LOG_DEALLOCATE, status, flags, block->id.generation);
+    const unsigned flags = result == STRATA_SUCCESS && complete ? STRATA_LOG_FLAG_COMPLETE : 0;
+    line->what = what(STRATA_LOG_DEALLOCATE, result, flags, block->id.generation);
     log_ring_publish(ring);
+    return status;
+}
+
+/* For the fast path: the thread's ring, with room. */
+static inline log_ring *freeing_ring(logging *self)
+{
+    log_ring *ring = fast_ring(self);
+    return __builtin_expect(ring && ring->stored != ring->limit, 1) ? ring : NULL;
+}
+
+/* The free's line, but for its result. Ascending stamps: taken before the call. */
+static inline log_line *begin_free(log_ring *ring, const strata_block *block, CUstream stream, uint64_t place,
+                                   uint32_t stream_number)
+{
+    log_line *line = &ring->lines[ring->stored & ring->mask];
+    ring->unstamped = ++ring->stored;
+    fill_free(line, strata_timestamp_simple(), block, stream, place, stream_number);
+    ring->state = LOG_INSIDE | LOG_FREE_OPEN;
+    ring->freeing = (log_freeing){block->id.generation, block->id.slot};
+    return line;
+}
+
+static inline strata_status end_free(log_ring *ring, log_line *line, const strata_block *block, strata_status status)
+{
+    const bool complete = status == STRATA_FREE_COMPLETE || log_is_freed(&ring->freeing);
+    const bool good = status == STRATA_FREE_COMPLETE || status == STRATA_SUCCESS;
+    ring->freeing.generation = 0;
+    ring->state = 0;
+    if (__builtin_expect(!good || ring->stored != ring->unstamped, 0))
+        return finish_free(ring, line, block, status, complete);
+    line->what =
+        what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
+    log_ring_publish_line(ring, line);
     return status;
 }
 
 static strata_status logging_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     logging *self = (logging *)resource;
-    log_ring *ring = fast_ring(self);
-    if (__builtin_expect(!ring || ring->stored == ring->limit, 0))
+    log_ring *ring = freeing_ring(self);
+    if (__builtin_expect(!ring, 0))
         return deallocate_slow(self, block, stream);
-    const uint64_t stamp = strata_timestamp_simple();
-    log_line *line = &ring->lines[ring->stored & ring->mask];
-    ring->unstamped = ++ring->stored;
-    fill_free(self, ring, line, stamp, block, stream);
-    ring->state = LOG_INSIDE | LOG_FREE_OPEN;
-    ring->freeing = (log_freeing){block->id.generation, block->id.slot};
-    const strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
-    const bool complete = log_is_freed(&ring->freeing);
-    ring->freeing.generation = 0;
-    ring->state = 0;
-    if (__builtin_expect(status != STRATA_SUCCESS || ring->stored != ring->unstamped, 0))
-        return finish_free(ring, line, block, status, complete);
-    line->what =
-        what(STRATA_LOG_DEALLOCATE, STRATA_SUCCESS, complete ? STRATA_LOG_FLAG_COMPLETE : 0, block->id.generation);
-    log_ring_publish_line(ring, line);
-    return STRATA_SUCCESS;
+    log_line *line = begin_free(ring, block, stream, where_is(self, block, STRATA_ACCESS_NONE),
+                                freeing_stream_id(self, ring, stream));
+    return end_free(ring, line, block, resource->upstream->ops->deallocate(resource->upstream, block, stream));
+}
+
+static strata_status logging_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
+                                            strata_timeline *timeline)
+{
+    logging *self = (logging *)resource;
+    log_ring *ring = freeing_ring(self);
+    if (__builtin_expect(!ring, 0))
+        return deallocate_slow(self, block, block->stream);
+    const strata_tag tag = atomic_load_explicit(&entry->tag, memory_order_relaxed);
+    const uint32_t incarnation = atomic_load_explicit(&timeline->incarnation, memory_order_relaxed);
+    log_line *line = begin_free(ring, block, block->stream, where_in_table(tag, block->id.slot, STRATA_ACCESS_NONE, 0),
+                                stream_number(timeline->number, incarnation));
+    return end_free(ring, line, block,
+                    resource->upstream->ops->deallocate_own(resource->upstream, block, entry, timeline));
 }
 
 static inline void record_use(logging *self, const recorded_call *call, strata_log_kind kind, const strata_block *block,
@@ -592,7 +639,7 @@ static void logging_completed(strata_resource *resource, const strata_completion
     logging *self = (logging *)resource;
     if (!atomic_load_explicit(&self->enabled, memory_order_relaxed))
         return;
-    log_ring *ring = log_ring_fast(&self->writer.rings, strata_thread_current);
+    log_ring *ring = log_ring_fast(&self->writer.rings);
     if (__builtin_expect(!ring, 0))
         completed_slow(self, completion);
     else
@@ -617,7 +664,8 @@ void logging_destroy(strata_resource *resource)
 #define LOGGING_OPS                                                                                                  \
     .size = sizeof(strata_resource_ops), .block_bytes = sizeof(block_facts),                                         \
     .optional_block_bytes = sizeof(block_facts), .transparent = true, .name = "logging", .begin = logging_begin,     \
-    .allocate = logging_allocate, .deallocate = logging_deallocate, .reap = logging_reap, .trim = logging_trim,      \
+    .allocate = logging_allocate, .allocate_own = logging_allocate_own, .deallocate = logging_deallocate,            \
+    .deallocate_own = logging_deallocate_own, .reap = logging_reap, .trim = logging_trim,                            \
     .completed = logging_completed, .destroy = logging_destroy, .values = logging_values,                            \
     .value_count = LOGGING_VALUES, .get_value = logging_get, .set_value = logging_set, .describe = logging_describe, \
     .synchronize = logging_synchronize, .request_refused = logging_request_refused, .graph_event = logging_graph_event

@@ -148,10 +148,10 @@ uint64_t log_rings_dropped(const log_rings *rings);
 /* Any thread. */
 uint64_t log_rings_recorded(const log_rings *rings);
 
-/* `thread`: the calling one. NULL without a ring, and if the layer got no number for them. */
-static inline log_ring *log_ring_fast(const log_rings *rings, const strata_thread *thread)
+/* The calling thread's. NULL without a ring, and if the layer got no number for them. */
+static inline log_ring *log_ring_fast(const log_rings *rings)
 {
-    return strata_per_thread_if_present(&rings->found, thread);
+    return strata_per_thread_if_present(&rings->found);
 }
 
 /* NULL without a ring. */

@@ -198,23 +198,59 @@ static __attribute__((noinline)) strata_status allocate_elsewhere(pool *self, co
     return STRATA_SUCCESS;
 }
 
-/* Fast path. Every call is a tail call: no register is spilled. */
-strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+static __attribute__((noinline)) strata_made make_elsewhere(pool *self, const strata_request *request,
+                                                            strata_block *out)
 {
-    pool *self = (pool *)resource;
+    const strata_status status = allocate_elsewhere(self, request, out);
+    const bool made = status == STRATA_SUCCESS && out->id.generation;
+    return (strata_made){status, made ? pool_entry(&self->heap, out->id.slot) : NULL};
+}
+
+/* Fast path, without a call. NULL: nothing is done. */
+static inline __attribute__((always_inline)) strata_entry *take_fast(pool *self, const strata_request *request,
+                                                                     strata_block *out)
+{
     pool_thread_cache *local = pool_thread_cache_if_present(self);
     if (__builtin_expect(!local || request->alignment > POOL_GRANULE, 0))
-        return allocate_elsewhere(self, request, out);
+        return NULL;
     pool_stream_cache *cache = pool_stream_cache_at(local, request->stream);
     if (__builtin_expect(!cache || !pool_thread_cache_try_enter(self, local), 0))
-        return allocate_elsewhere(self, request, out);
+        return NULL;
     uint32_t slot;
     uint64_t granules;
-    pool_bin *bin = pool_bin_for(cache, request->bytes, &granules);
-    strata_entry *entry = pool_bin_take_from(&self->heap, cache, bin, granules, &slot);
+    strata_entry *entry = pool_bin_take_for(&self->heap, cache, request->bytes, &granules, &slot);
     pool_thread_cache_leave(local);
-    if (__builtin_expect(!entry, 0))
-        return allocate_elsewhere(self, request, out);
-    make_for_known(self, local, entry, slot, cache, granules, request, out);
-    return STRATA_SUCCESS;
+    if (__builtin_expect(entry != NULL, 1))
+        make_for_known(self, local, entry, slot, cache, granules, request, out);
+    return entry;
+}
+
+strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    const strata_entry *entry = take_fast((pool *)resource, request, out);
+    return __builtin_expect(entry != NULL, 1) ? STRATA_SUCCESS : allocate_elsewhere((pool *)resource, request, out);
+}
+
+strata_made pool_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    strata_entry *entry = take_fast((pool *)resource, request, out);
+    return __builtin_expect(entry != NULL, 1) ? (strata_made){STRATA_SUCCESS, entry}
+                                              : make_elsewhere((pool *)resource, request, out);
+}
+
+static __attribute__((noinline)) strata_status top_allocate_elsewhere(pool *self, size_t bytes, CUstream stream,
+                                                                      strata_block *out)
+{
+    const strata_status status = allocate_elsewhere(self, &(strata_request){.bytes = bytes, .stream = stream}, out);
+    if (status != STRATA_SUCCESS)
+        *out = (strata_block){0};
+    return status;
+}
+
+strata_status pool_top_allocate(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out)
+{
+    const strata_request request = {.bytes = bytes, .stream = stream}; /* stays in registers */
+    const strata_entry *entry = take_fast((pool *)resource, &request, out);
+    return __builtin_expect(entry != NULL, 1) ? STRATA_SUCCESS
+                                              : top_allocate_elsewhere((pool *)resource, bytes, stream, out);
 }

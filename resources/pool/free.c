@@ -2,7 +2,10 @@
  * (pending.h). */
 #include "core/base/error.h"
 #include "core/blocks/blocks.h"
+#include "core/stack/calls.h"
 #include "core/stack/completions.h"
+#include "core/stack/default_operations.h"
+#include "core/stack/own_stream_free.h"
 #include "core/streams/stream_wait.h"
 #include "core/streams/timeline.h"
 #include "resources/pool/operations.h"
@@ -335,6 +338,17 @@ static __attribute__((noinline)) strata_status keep_reported(pool *self, pool_th
     return STRATA_SUCCESS;
 }
 
+/* The cache is entered, and left again. False: pool_stream_cache_keep_slow is due. */
+static inline __attribute__((always_inline)) bool keep_fast(pool *self, pool_thread_cache *local,
+                                                            pool_stream_cache *cache, strata_entry *entry,
+                                                            const strata_block *block, strata_point now)
+{
+    end_used_block(local, entry, block, now);
+    const bool kept = pool_bin_put(self, cache, entry, block->id.slot, block->bytes / POOL_GRANULE);
+    pool_thread_cache_leave(local);
+    return kept;
+}
+
 /* Fast path: a known stream whose cache is in its slot. Calls are tail calls, unless layers want completions. */
 static inline __attribute__((always_inline)) strata_status
 free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream handle, bool reports)
@@ -352,11 +366,8 @@ free_fast(pool *self, strata_entry *entry, const strata_block *block, CUstream h
     if (__builtin_expect(!pool_thread_cache_try_enter(self, local), 0))
         return reports ? keep_reported(self, local, entry, block, cache, handle)
                        : free_retired(self, entry, block, handle);
-    end_used_block(local, entry, block, pool_stream_cache_now(cache));
     const uint32_t slot = block->id.slot;
-    const bool kept = pool_bin_put(self, cache, entry, slot, block->bytes / POOL_GRANULE);
-    pool_thread_cache_leave(local);
-    if (__builtin_expect(!kept, 0))
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, pool_stream_cache_now(cache)), 0))
         keep_slow(self, local, cache->timeline, handle, slot);
     return STRATA_SUCCESS;
 }
@@ -382,4 +393,99 @@ strata_status pool_deallocate(strata_resource *resource, const strata_block *blo
         return deallocate_slow(self, block, handle);
     return resource->stack->completion_sink_count ? free_and_report(self, entry, block, handle)
                                                   : free_fast(self, entry, block, handle, false);
+}
+
+/* ---- on the allocation stream, which the runtime has found to be known and late ---- */
+
+/* A retired block's cache, entered, if nothing stands in the way of its fast free. *local: the thread's. */
+static inline __attribute__((always_inline)) pool_stream_cache *
+enter_own(pool *self, const strata_entry *entry, const strata_timeline *timeline, pool_thread_cache **local)
+{
+    pool_thread_cache *here = *local = pool_thread_cache_if_present(self);
+    if (__builtin_expect(!here || !is_fast_free(self, entry), 0))
+        return NULL;
+    pool_stream_cache *cache = pool_stream_cache_of(here, timeline);
+    const bool own = cache && alloc_stream_was_known(entry) && last_timeline(entry) == timeline->number;
+    return __builtin_expect(own && pool_thread_cache_try_enter(self, here), 1) ? cache : NULL;
+}
+
+static inline strata_point now_of(const pool_stream_cache *cache, const strata_timeline *timeline)
+{
+    return cache->written | atomic_load_explicit(&timeline->epoch, memory_order_acquire);
+}
+
+static __attribute__((noinline)) strata_status keep_own_slow(pool *self, pool_thread_cache *local,
+                                                             strata_timeline *timeline, CUstream handle, uint32_t slot)
+{
+    keep_slow(self, local, timeline, handle, slot);
+    return STRATA_FREE_COMPLETE;
+}
+
+/* The layers above learn of the completion by what this returns. */
+strata_status pool_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
+                                  strata_timeline *timeline)
+{
+    pool *self = (pool *)resource;
+    if (__builtin_expect(!strata_entry_retire_found(strata_resource_table(resource), entry, block, 0), 0))
+        return deallocate_slow(self, block, block->stream);
+    pool_thread_cache *local;
+    pool_stream_cache *cache = enter_own(self, entry, timeline, &local);
+    if (__builtin_expect(!cache, 0))
+        return free_retired(self, entry, block, block->stream);
+    const CUstream handle = block->stream;
+    const uint32_t slot = block->id.slot;
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now_of(cache, timeline)), 0))
+        return keep_own_slow(self, local, timeline, handle, slot);
+    return STRATA_FREE_COMPLETE;
+}
+
+/* Within an in-flight free, which each of these ends. The first: the block is not retired. */
+
+static __attribute__((noinline)) strata_status top_deallocate_slow(pool *self, const strata_block *block,
+                                                                   strata_thread *thread)
+{
+    strata_inflight_free_end(thread);
+    return strata_top_deallocate_plainly(&self->resource, block);
+}
+
+static __attribute__((noinline)) strata_status top_free_retired(pool *self, strata_entry *entry,
+                                                                const strata_block *block, strata_thread *thread)
+{
+    const strata_status status = free_retired(self, entry, block, block->stream);
+    strata_inflight_free_end(thread);
+    return strata_ends_without_driver(status) ? strata_free_without_driver(&self->resource, block) : status;
+}
+
+static __attribute__((noinline)) strata_status top_keep_slow(pool *self, pool_thread_cache *local,
+                                                             strata_timeline *timeline, CUstream handle, uint32_t slot,
+                                                             strata_thread *thread)
+{
+    keep_slow(self, local, timeline, handle, slot);
+    strata_inflight_free_end(thread);
+    return STRATA_SUCCESS;
+}
+
+/* strata_top_deallocate_plainly and pool_deallocate_own in one. Every call is a tail call. */
+strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block)
+{
+    pool *self = (pool *)resource;
+    const strata_table *table = strata_resource_table(resource);
+    strata_thread *thread = strata_thread_current;
+    if (__builtin_expect(!strata_free_is_usual(block, thread), 0))
+        return strata_free_from_top_on_own_stream(resource, block);
+    strata_inflight_free_begin(thread);
+    const CUstream handle = block->stream;
+    strata_entry *entry = strata_table_lookup(table, block->id);
+    strata_timeline *timeline = __builtin_expect(entry != NULL, 1) ? strata_late_alloc_timeline(entry, handle) : NULL;
+    if (__builtin_expect(!timeline || !strata_entry_retire_found(table, entry, block, 0), 0))
+        return top_deallocate_slow(self, block, thread);
+    pool_thread_cache *local;
+    pool_stream_cache *cache = enter_own(self, entry, timeline, &local);
+    if (__builtin_expect(!cache, 0))
+        return top_free_retired(self, entry, block, thread);
+    const uint32_t slot = block->id.slot;
+    if (__builtin_expect(!keep_fast(self, local, cache, entry, block, now_of(cache, timeline)), 0))
+        return top_keep_slow(self, local, timeline, handle, slot, thread);
+    strata_inflight_free_end(thread);
+    return STRATA_SUCCESS;
 }

@@ -3,6 +3,24 @@
 
 #include "core/base/host_memory.h"
 
+/* Eight numbers from `first` on, `step` apart, each several times. */
+#define ONCE(x)     x
+#define TIMES_2(x)  x, x
+#define TIMES_4(x)  TIMES_2(x), TIMES_2(x)
+#define TIMES_8(x)  TIMES_4(x), TIMES_4(x)
+#define TIMES_16(x) TIMES_8(x), TIMES_8(x)
+#define EIGHT(times, first, step)                                                                    \
+    times(first), times((first) + (step)), times((first) + 2 * (step)), times((first) + 3 * (step)), \
+        times((first) + 4 * (step)), times((first) + 5 * (step)), times((first) + 6 * (step)),       \
+        times((first) + 7 * (step))
+
+const uint8_t pool_class_bins[POOL_CLASSED] = {EIGHT(ONCE, 0, 1),     EIGHT(ONCE, 8, 1),     EIGHT(TIMES_2, 16, 1),
+                                               EIGHT(TIMES_4, 24, 1), EIGHT(TIMES_8, 32, 1), EIGHT(TIMES_16, 40, 1)};
+
+const uint16_t pool_class_granules[POOL_CLASSED] = {EIGHT(ONCE, 1, 1),     EIGHT(ONCE, 9, 1),
+                                                    EIGHT(TIMES_2, 18, 2), EIGHT(TIMES_4, 36, 4),
+                                                    EIGHT(TIMES_8, 72, 8), EIGHT(TIMES_16, 144, 16)};
+
 /* `lock` is held. */
 static void give_list(pool *self, uint32_t slot)
 {

@@ -83,27 +83,21 @@ static inline uint32_t pool_granules(uint64_t bytes)
  * it. Larger ones are as asked for: a class would waste more than the search costs. */
 enum { POOL_CLASSED = 256, POOL_CLASS_BINS = 48 };
 
-/* Of `granules` up to POOL_CLASSED: classes are multiples of 1 << shift. */
-static inline unsigned pool_class_shift(uint64_t granules)
-{
-    return 28U - (unsigned)__builtin_clz(((uint32_t)granules - 1) | 8);
-}
+/* By granules - 1: the granules of a size's class, and its bin. A load is faster than finding the highest bit. */
+extern const uint16_t pool_class_granules[POOL_CLASSED] __attribute__((visibility("hidden")));
+extern const uint8_t pool_class_bins[POOL_CLASSED] __attribute__((visibility("hidden")));
 
 static inline uint64_t pool_granules_for(uint64_t bytes)
 {
     const uint64_t granules = pool_all_granules(bytes);
-    if (__builtin_expect(granules - 1 >= POOL_CLASSED, 0))
-        return granules;
-    const unsigned shift = pool_class_shift(granules);
-    return (((granules - 1) >> shift) + 1) << shift;
+    return __builtin_expect(granules - 1 < POOL_CLASSED, 1) ? pool_class_granules[granules - 1] : granules;
 }
 
 static inline pool_bin *pool_bin_of(pool_stream_cache *cache, uint64_t granules)
 {
     if (__builtin_expect(granules > POOL_CLASSED, 0))
         return &cache->bins[POOL_CLASS_BINS + ((uint32_t)granules * UINT32_C(0x9e3779b1) >> 28)];
-    const unsigned shift = pool_class_shift(granules);
-    return &cache->bins[8 * shift + (granules >> shift) - 1];
+    return &cache->bins[pool_class_bins[granules - 1]];
 }
 
 _Static_assert(POOL_BINS == POOL_CLASS_BINS + (1 << (32 - 28)), "the hash chooses among the other bins");
@@ -200,8 +194,7 @@ static inline pool_thread_cache *pool_thread_cache_self(pool *self)
 /* NULL: none yet. */
 static inline pool_thread_cache *pool_thread_cache_if_present(const pool *self)
 {
-    const strata_thread *thread = strata_thread_current;
-    return __builtin_expect(thread != NULL, 1) ? thread->per_thread[self->thread_caches.number] : NULL;
+    return strata_per_thread_if_present(&self->thread_caches);
 }
 
 /* Stores a known stream's cache in the handle's slot. NULL: none, or early events. */
@@ -214,38 +207,34 @@ static inline pool_stream_cache *pool_stream_cache_find(pool_thread_cache *local
     return cache;
 }
 
-/* As pool_bin_of and pool_granules_for, at once: a size has its class's shift before and after it is rounded. */
-static inline pool_bin *pool_bin_for(pool_stream_cache *cache, uint64_t bytes, uint64_t *granules)
-{
-    const uint64_t all = pool_all_granules(bytes);
-    if (__builtin_expect(all - 1 >= POOL_CLASSED, 0)) {
-        *granules = all;
-        return pool_bin_of(cache, all);
-    }
-    const unsigned shift = pool_class_shift(all);
-    const uint64_t step = (all - 1) >> shift;
-    *granules = (step + 1) << shift;
-    return &cache->bins[8 * shift + step];
-}
-
-/* The cache is the caller's, also for pool_bin_put. `bin`: of that size. */
-static inline strata_entry *pool_bin_take_from(const pool_heap *heap, pool_stream_cache *cache, pool_bin *bin,
-                                               uint64_t granules, uint32_t *slot)
+/* Of a bin that is not empty. The cache is the caller's, also for the other functions of bins. */
+static inline strata_entry *pool_bin_pop(const pool_heap *heap, pool_stream_cache *cache, pool_bin *bin, uint32_t *slot)
 {
     strata_entry *entry = bin->last;
-    if (__builtin_expect(bin->granules != granules || !entry, 0))
-        return NULL;
     const pool_extent *extent = pool_extent_in(heap, entry);
     *slot = extent->chain;
     bin->last = extent->below;
-    cache->granules -= granules;
+    cache->granules -= bin->granules;
     return entry;
 }
 
 static inline strata_entry *pool_bin_take(const pool_heap *heap, pool_stream_cache *cache, uint64_t granules,
                                           uint32_t *slot)
 {
-    return pool_bin_take_from(heap, cache, pool_bin_of(cache, granules), granules, slot);
+    pool_bin *bin = pool_bin_of(cache, granules);
+    return __builtin_expect(bin->granules == granules && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
+}
+
+/* For a request. Of its class any extent that suffices, which a class's bin has of one size. */
+static inline strata_entry *pool_bin_take_for(const pool_heap *heap, pool_stream_cache *cache, uint64_t bytes,
+                                              uint64_t *granules, uint32_t *slot)
+{
+    const uint64_t before = (bytes - 1) / POOL_GRANULE;
+    if (__builtin_expect(before >= POOL_CLASSED, 0))
+        return pool_bin_take(heap, cache, *granules = before + 1, slot);
+    pool_bin *bin = &cache->bins[pool_class_bins[before]];
+    *granules = bin->granules;
+    return __builtin_expect(bin->granules > before && bin->last, 1) ? pool_bin_pop(heap, cache, bin, slot) : NULL;
 }
 
 /* False: other size, or full. */

@@ -6,12 +6,6 @@
 #include "core/base/error.h"
 #include "core/base/host_memory.h"
 
-static inline strata_statistics_facts *facts_of(const strata_resource *resource, strata_block_id id)
-{
-    strata_entry *entry = strata_table_lookup(strata_resource_table(resource), id);
-    return entry ? strata_statistics_facts_in(resource, entry) : NULL;
-}
-
 /* ---- allocating and freeing ---- */
 
 static __attribute__((cold, noinline)) strata_status count_failure(strata_statistics *self, strata_status status)
@@ -19,6 +13,12 @@ static __attribute__((cold, noinline)) strata_status count_failure(strata_statis
     unsigned which = (unsigned)status < STRATA_STATISTICS_STATUSES ? (unsigned)status : 0;
     atomic_fetch_add_explicit(&self->failures[which], 1, memory_order_relaxed);
     return status;
+}
+
+static __attribute__((cold, noinline)) strata_made count_failed(strata_statistics *self, strata_made made)
+{
+    count_failure(self, made.status);
+    return made;
 }
 
 static inline void write_facts(const strata_statistics *self, strata_statistics_facts *facts, const strata_block *block,
@@ -33,9 +33,9 @@ static inline void write_facts(const strata_statistics *self, strata_statistics_
 }
 
 /* Without an account. The tag's record comes first: the free can then be counted. */
-static __attribute__((noinline)) strata_status allocate_shared(strata_statistics *self, const strata_request *request,
-                                                               uint32_t call_stack, strata_statistics_scope *scope,
-                                                               strata_block *out)
+static __attribute__((noinline)) strata_made allocate_shared(strata_statistics *self, const strata_request *request,
+                                                             uint32_t call_stack, strata_statistics_scope *scope,
+                                                             strata_block *out)
 {
     strata_resource *resource = &self->resource;
     strata_tag_counters_record *record = strata_tag_counters_record_of(&self->counters, request->tag);
@@ -43,30 +43,27 @@ static __attribute__((noinline)) strata_status allocate_shared(strata_statistics
         *out = (strata_block){0};
         strata_status status = count_failure(self, strata_fail_host_memory("the counters of a tag"));
         strata_request_refused(resource, request, status);
-        return status;
+        return (strata_made){status, NULL};
     }
-    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
-    strata_statistics_facts *facts = status == STRATA_SUCCESS ? facts_of(resource, out->id) : NULL;
-    if (!facts)
-        return status == STRATA_SUCCESS ? status : count_failure(self, status);
-    write_facts(self, facts, out, request->tag, call_stack,
+    const strata_made made = resource->upstream->ops->allocate_own(resource->upstream, request, out);
+    if (!made.entry)
+        return made.status == STRATA_SUCCESS ? made : count_failed(self, made);
+    write_facts(self, strata_statistics_facts_in(resource, made.entry), out, request->tag, call_stack,
                 scope ? strata_statistics_scope_count(scope, out->bytes, out->requested) : 0);
     if (call_stack)
         strata_statistics_stack_count(self, call_stack, request->tag, out);
     strata_tag_counters_add_shared(&self->counters, record, out->bytes, out->requested);
-    return STRATA_SUCCESS;
+    return made;
 }
 
 /* An empty block is not counted. */
 static inline __attribute__((always_inline)) void
 count_allocation(strata_statistics *self, strata_tag_counters_thread *local, strata_tag_counters_account *account,
-                 const strata_block *made, uint32_t call_stack, strata_statistics_scope *scope)
+                 strata_entry *entry, const strata_block *made, uint32_t call_stack, strata_statistics_scope *scope)
 {
-    if (__builtin_expect(!made->id.generation, 0))
+    if (__builtin_expect(!entry, 0))
         return;
-    const strata_table *table = strata_resource_table(&self->resource);
-    write_facts(self, strata_statistics_facts_in(&self->resource, strata_table_entry(table, made->id.slot)), made,
-                account->tag, call_stack,
+    write_facts(self, strata_statistics_facts_in(&self->resource, entry), made, account->tag, call_stack,
                 scope ? strata_statistics_scope_count(scope, made->bytes, made->requested) : 0);
     if (call_stack)
         strata_statistics_stack_count(self, call_stack, account->tag, made);
@@ -74,8 +71,8 @@ count_allocation(strata_statistics *self, strata_tag_counters_thread *local, str
 }
 
 /* With call stacks or scopes, or to look up the account. */
-static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *self, const strata_request *request,
-                                                             strata_block *out)
+static __attribute__((noinline)) strata_made allocate_slow(strata_statistics *self, const strata_request *request,
+                                                           strata_block *out)
 {
     strata_resource *upstream = self->resource.upstream;
     const uint8_t detail = atomic_load_explicit(&self->detail, memory_order_relaxed);
@@ -86,26 +83,37 @@ static __attribute__((noinline)) strata_status allocate_slow(strata_statistics *
     strata_tag_counters_account *account = strata_tag_counters_account_of(&self->counters, local, request->tag);
     if (__builtin_expect(!account, 0))
         return allocate_shared(self, request, call_stack, scope, out);
-    strata_status status = upstream->ops->allocate(upstream, request, out);
-    if (status != STRATA_SUCCESS)
-        return count_failure(self, status);
-    count_allocation(self, local, account, out, call_stack, scope);
-    return STRATA_SUCCESS;
+    const strata_made made = upstream->ops->allocate_own(upstream, request, out);
+    if (made.status != STRATA_SUCCESS)
+        return count_failed(self, made);
+    count_allocation(self, local, account, made.entry, out, call_stack, scope);
+    return made;
 }
 
-static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+static inline __attribute__((always_inline)) strata_made allocate(strata_statistics *self,
+                                                                  const strata_request *request, strata_block *out)
 {
-    strata_statistics *self = (strata_statistics *)resource;
+    strata_resource *upstream = self->resource.upstream;
     strata_tag_counters_thread *local;
     strata_tag_counters_account *account =
         strata_tag_counters_account_if_present(&self->counters, request->tag, &local);
     if (__builtin_expect(!account || atomic_load_explicit(&self->detail, memory_order_relaxed), 0))
         return allocate_slow(self, request, out);
-    strata_status status = resource->upstream->ops->allocate(resource->upstream, request, out);
-    if (__builtin_expect(status != STRATA_SUCCESS, 0))
-        return count_failure(self, status);
-    count_allocation(self, local, account, out, 0, NULL);
-    return STRATA_SUCCESS;
+    const strata_made made = upstream->ops->allocate_own(upstream, request, out);
+    if (__builtin_expect(made.status != STRATA_SUCCESS, 0))
+        return count_failed(self, made);
+    count_allocation(self, local, account, made.entry, out, 0, NULL);
+    return (strata_made){STRATA_SUCCESS, made.entry};
+}
+
+static strata_status statistics_allocate(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((strata_statistics *)resource, request, out).status;
+}
+
+static strata_made statistics_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out)
+{
+    return allocate((strata_statistics *)resource, request, out);
 }
 
 /* Tag 0's if a free names a tag without allocations. */
@@ -210,7 +218,8 @@ static __attribute__((noinline)) strata_status deallocate_slow(strata_statistics
     return take_back_free(self, tag, bytes, status);
 }
 
-/* Counted before: another thread may get the memory before the free returns, and the peak must not have both. */
+/* Counted before: another thread may get the memory before the free returns, and the peak must not have both. Calls in
+ * place of the common path are tail calls: few registers are saved. */
 static strata_status statistics_deallocate(strata_resource *resource, const strata_block *block, CUstream stream)
 {
     strata_statistics *self = (strata_statistics *)resource;
@@ -227,6 +236,61 @@ static strata_status statistics_deallocate(strata_resource *resource, const stra
     count_free(self, tag, bytes);
     strata_status status = resource->upstream->ops->deallocate(resource->upstream, block, stream);
     return __builtin_expect(status == STRATA_SUCCESS, 1) ? status : take_back_free(self, tag, bytes, status);
+}
+
+/* Of a counted block. */
+static inline __attribute__((always_inline)) strata_status free_below(strata_statistics *self,
+                                                                      const strata_block *block, strata_entry *entry,
+                                                                      strata_timeline *timeline, strata_tag tag,
+                                                                      size_t bytes)
+{
+    strata_resource *upstream = self->resource.upstream;
+    const strata_status status = upstream->ops->deallocate_own(upstream, block, entry, timeline);
+    if (__builtin_expect(status == STRATA_FREE_COMPLETE || status == STRATA_SUCCESS, 1))
+        return status;
+    return take_back_free(self, tag, bytes, status);
+}
+
+/* The block was counted, and the thread left a window with it. */
+static __attribute__((noinline)) strata_status step_and_free(strata_statistics *self, const strata_block *block,
+                                                             strata_entry *entry, strata_timeline *timeline,
+                                                             strata_tag tag, size_t bytes)
+{
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = account_of(self, tag, &local); /* it has one */
+    strata_tag_counters_step(&self->counters, local, account, bytes);
+    return free_below(self, block, entry, timeline, tag, bytes);
+}
+
+/* With several tags: in a function of its own, whose registers the other path need not save. */
+static __attribute__((noinline)) strata_status free_of_both(strata_statistics *self, const strata_block *block,
+                                                            strata_entry *entry, strata_timeline *timeline,
+                                                            strata_tag_counters_account *account, size_t bytes)
+{
+    strata_tag_counters_thread *local = strata_per_thread_if_present(&self->counters.threads);
+    const strata_tag tag = account->tag;
+    if (__builtin_expect(strata_tag_counters_shrink_both(account, local->all, (int64_t)bytes) < 0, 0))
+        return step_and_free(self, block, entry, timeline, tag, bytes);
+    return free_below(self, block, entry, timeline, tag, bytes);
+}
+
+static strata_status statistics_deallocate_own(strata_resource *resource, const strata_block *block,
+                                               strata_entry *entry, strata_timeline *timeline)
+{
+    strata_statistics *self = (strata_statistics *)resource;
+    const strata_statistics_facts *facts = strata_statistics_facts_in(resource, entry);
+    const uint64_t origin = atomic_load_explicit(&facts->origin, memory_order_acquire);
+    const strata_tag tag = strata_statistics_origin_tag(origin);
+    const size_t bytes = (size_t)atomic_load_explicit(&entry->bytes, memory_order_relaxed);
+    strata_tag_counters_thread *local;
+    strata_tag_counters_account *account = strata_tag_counters_account_if_present(&self->counters, tag, &local);
+    if (__builtin_expect(!origin || strata_statistics_origin_scope(origin) || !account || self->stores_facts, 0))
+        return statistics_deallocate(resource, block, block->stream);
+    if (__builtin_expect(local->all != NULL, 0))
+        return free_of_both(self, block, entry, timeline, account, bytes);
+    if (__builtin_expect(strata_tag_counters_shrink_one(account, (int64_t)bytes) < 0, 0))
+        return step_and_free(self, block, entry, timeline, tag, bytes);
+    return free_below(self, block, entry, timeline, tag, bytes);
 }
 
 static void statistics_request_refused(strata_resource *resource, const strata_request *request, strata_status status)
@@ -269,7 +333,9 @@ const strata_resource_ops strata_statistics_ops = {
     .begin = statistics_begin,
     .name = strata_statistics_name,
     .allocate = statistics_allocate,
+    .allocate_own = statistics_allocate_own,
     .deallocate = statistics_deallocate,
+    .deallocate_own = statistics_deallocate_own,
     .destroy = statistics_destroy,
     .values = strata_statistics_values,
     .value_count = STRATA_STATISTICS_VALUES,

@@ -244,7 +244,7 @@ static inline strata_tag_counters_thread *strata_tag_counters_self(strata_tag_co
 static inline strata_tag_counters_account *
 strata_tag_counters_account_if_present(strata_tag_counters *counters, strata_tag tag, strata_tag_counters_thread **mine)
 {
-    strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads, strata_thread_current);
+    strata_tag_counters_thread *local = strata_per_thread_if_present(&counters->threads);
     if (__builtin_expect(!local || !local->table, 0))
         return NULL;
     *mine = local;

@@ -3,6 +3,7 @@
 #include "support/fixture.h"
 #include "support/sweep.h"
 
+#include "core/stack/default_operations.h"
 #include "core/stack/stack.h"
 #include "core/streams/inflight_frees.h"
 #include "core/streams/stream_map.h"
@@ -154,6 +155,16 @@ static strata_status meet_and_free(strata_resource *top, const strata_block *blo
     return meeting.ops->deallocate(top, block, stream);
 }
 
+/* A table whose frees all pass through meet_and_free. */
+static strata_resource_ops meeting_ops(const strata_resource *top)
+{
+    strata_resource_ops ops = *top->ops;
+    ops.deallocate = meet_and_free;
+    ops.deallocate_own = strata_deallocate_plainly;
+    ops.top_deallocate = strata_top_deallocate_plainly;
+    return ops;
+}
+
 static void come_by(void)
 {
     enum { CROWD = 100 };
@@ -215,12 +226,11 @@ static void a_stream_ends_after_the_frees_that_have_found_it(test_fixture *fixtu
 {
     CUstream stream = make_stream();
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
-    strata_resource_ops meet_first = *top->ops;
+    const strata_resource_ops meet_first = meeting_ops(top);
     check_ok(strata_runtime_register_stream(fixture->runtime, stream));
     meeting.block = test_allocate(fixture, BYTES, stream);
     test_write(fixture, &meeting.block, 0x11, stream);
     meeting.ops = top->ops;
-    meet_first.deallocate = meet_and_free;
     top->ops = &meet_first;
     const strata_status status = free_and_end(fixture, stream);
     top->ops = meeting.ops;
@@ -295,14 +305,13 @@ static void a_block_is_freed_while_its_stream_is_registered_again(test_fixture *
     CUstream stream = make_stream();
     pthread_t thread;
     strata_resource *top = strata_stack_top(strata_runtime_stack(fixture->runtime));
-    strata_resource_ops meet_first = *top->ops;
+    const strata_resource_ops meet_first = meeting_ops(top);
     check_ok(strata_runtime_register_stream(fixture->runtime, stream));
     meeting.block = test_allocate(fixture, BYTES, stream);
     check_ok(strata_runtime_unregister_stream(fixture->runtime, stream));
     meeting.fixture = fixture;
     meeting.inside = meeting.ending = false;
     meeting.ops = top->ops;
-    meet_first.deallocate = meet_and_free;
     top->ops = &meet_first;
     const int started = pthread_create(&thread, NULL, free_on_alloc_stream, NULL);
     while (!started && !meeting.inside)

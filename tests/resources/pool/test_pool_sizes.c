@@ -49,6 +49,55 @@ static void every_size_has_a_bin(void **state)
             }
 }
 
+/* The smallest multiple of a power of two that wastes less than an eighth, as the tables of classes have it. */
+static uint64_t class_of(uint64_t granules)
+{
+    uint64_t step = 1;
+    while (granules > 16 * step)
+        step *= 2;
+    return (granules + step - 1) / step * step;
+}
+
+static void each_class_has_a_bin_of_its_own(void **state)
+{
+    (void)state;
+    pool_stream_cache cache = {0};
+    const pool_bin *last = NULL;
+    for (uint64_t granules = 1, before = 0; granules <= POOL_CLASSED; granules++) {
+        const pool_bin *bin = pool_bin_of(&cache, granules);
+        const uint64_t class = pool_granules_for(granules * POOL_GRANULE);
+        assert_int_equal(class, class_of(granules));
+        assert_int_equal(bin == last, class == before);
+        assert_true(bin < cache.bins + POOL_CLASS_BINS);
+        last = bin;
+        before = class;
+    }
+}
+
+/* A size between two classes, which a bin can only have from memory that was not rounded. */
+static void a_bin_serves_what_its_extents_suffice_for(void **state)
+{
+    (void)state;
+    enum { HAS = 17, CLASS = 18 };
+    uint32_t slot;
+    uint64_t granules;
+    static struct {
+        strata_entry entry;
+        pool_extent extent;
+    } memory;
+    strata_entry *entry = &memory.entry;
+    const pool_heap heap = {.offset = sizeof *entry};
+    pool_stream_cache cache = {.granules = HAS};
+    pool_bin *bin = pool_bin_of(&cache, CLASS);
+    *bin = (pool_bin){.granules = HAS, .last = entry};
+    assert_null(pool_bin_take_for(&heap, &cache, CLASS * POOL_GRANULE, &granules, &slot));
+    assert_null(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE + 1, &granules, &slot));
+    assert_ptr_equal(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE, &granules, &slot), entry);
+    assert_int_equal(granules, HAS);
+    assert_int_equal(cache.granules, 0);
+    assert_null(pool_bin_take_for(&heap, &cache, HAS * POOL_GRANULE, &granules, &slot));
+}
+
 static void a_layer_that_asks_for_nothing_gets_nothing(test_fixture *fixture)
 {
     CUstream stream = test_stream(fixture, TEST_STREAM_POOL);
@@ -65,7 +114,9 @@ int main(void)
     static const char *const stacks[] = {"pool", "budget(limit=4GiB), pool"};
     static const test_case cases[] = {TEST_CASE(near_sizes_find_each_others_memory),
                                       TEST_CASE(a_layer_that_asks_for_nothing_gets_nothing)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_size_has_a_bin)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_size_has_a_bin),
+                                       cmocka_unit_test(each_class_has_a_bin_of_its_own),
+                                       cmocka_unit_test(a_bin_serves_what_its_extents_suffice_for)};
     test_open_driver();
     const int failed = test_is_swept() ? 0 : cmocka_run_group_tests(tests, NULL, NULL);
     return failed ? failed

@@ -1,0 +1,151 @@
+/* Frees for which the pool finds the stream: another thread may end it meanwhile. */
+#include "support/pool.h"
+#include "support/pool_inside.h"
+#include "support/sweep.h"
+
+#include "core/streams/inflight_frees.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+enum { BYTES = 4096 };
+
+static struct {
+    test_fixture *fixture;
+    CUstream stream;
+    strata_block block;
+    bool warm; /* the freeing thread has a cache of the stream, but no list of the block's size */
+    strata_status freed, unregistered;
+    _Atomic bool holds, release, ready, go, ended;
+} meeting;
+
+static void await(const _Atomic bool *flag)
+{
+    while (!*flag)
+        sched_yield();
+}
+
+/* Keeps what a slow free needs. */
+static void *hold_the_pools_lock(void *data)
+{
+    pool *self = pool_inside(meeting.fixture->runtime);
+    strata_spin_take(&self->lock);
+    meeting.holds = true;
+    await(&meeting.release);
+    strata_spin_release(&self->lock);
+    return data;
+}
+
+static void *free_the_block(void *data)
+{
+    test_make_current();
+    if (meeting.warm) {
+        strata_block other = test_allocate(meeting.fixture, 16 * BYTES, meeting.stream);
+        check_ok(strata_runtime_deallocate(meeting.fixture->runtime, &other));
+    }
+    meeting.ready = true;
+    await(&meeting.go);
+    meeting.freed = strata_runtime_deallocate(meeting.fixture->runtime, &meeting.block);
+    test_leave_thread();
+    return data;
+}
+
+static void *end_the_stream(void *data)
+{
+    test_make_current();
+    meeting.unregistered = strata_runtime_unregister_stream(meeting.fixture->runtime, meeting.stream);
+    meeting.ended = true;
+    test_leave_thread();
+    return data;
+}
+
+static void look_for_a_free(strata_thread *thread, void *found)
+{
+    *(bool *)found |= (atomic_load(&thread->inflight_frees) & STRATA_INFLIGHT_FREES_DEPTH) != 0;
+}
+
+static bool await_a_free(void)
+{
+    enum { TOO_LONG_MS = 20000 };
+    const struct timespec a_while = {.tv_nsec = 1000000};
+    bool found = false;
+    for (int i = 0; i < TOO_LONG_MS && !found; i++, nanosleep(&a_while, NULL))
+        strata_thread_visit_all(look_for_a_free, &found);
+    return found;
+}
+
+static void end_during_the_free(test_fixture *fixture, bool warm)
+{
+    const struct timespec meanwhile = {.tv_nsec = 20000000};
+    pthread_t holder, freeing, ending;
+    check_cu(test_cu()->StreamCreate(&meeting.stream, CU_STREAM_NON_BLOCKING));
+    check_ok(strata_runtime_register_stream(fixture->runtime, meeting.stream));
+    meeting.fixture = fixture;
+    meeting.warm = warm;
+    meeting.block = test_allocate(fixture, BYTES, meeting.stream);
+    meeting.holds = meeting.release = meeting.ready = meeting.go = meeting.ended = false;
+    assert_int_equal(pthread_create(&freeing, NULL, free_the_block, NULL), 0);
+    await(&meeting.ready);
+    assert_int_equal(pthread_create(&holder, NULL, hold_the_pools_lock, NULL), 0);
+    await(&meeting.holds);
+    meeting.go = true;
+    const bool inside = await_a_free();
+    assert_int_equal(pthread_create(&ending, NULL, end_the_stream, NULL), 0);
+    nanosleep(&meanwhile, NULL);
+    const bool early = meeting.ended;
+    meeting.release = true;
+    pthread_join(holder, NULL);
+    pthread_join(freeing, NULL);
+    pthread_join(ending, NULL);
+    assert_true(inside);
+    assert_false(early);
+    check_ok(meeting.freed);
+    check_ok(meeting.unregistered);
+    check_cu(test_cu()->StreamDestroy(meeting.stream));
+}
+
+static void a_stream_ends_after_a_free_that_the_pool_finds_it_for(test_fixture *fixture)
+{
+    if (test_is_swept())
+        return;
+    end_during_the_free(fixture, false);
+    end_during_the_free(fixture, true);
+    check_ok(strata_runtime_reap_pending(fixture->runtime));
+    assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+}
+
+/* Of the stack's own layers, with all that each counts; then a free that no fast path can serve. */
+static void every_layer_hears_of_each_free(test_fixture *fixture)
+{
+    CUstream stream = test_stream(fixture, TEST_STREAM_POOL), other = test_stream(fixture, TEST_STREAM_POOL);
+    if (test_is_swept())
+        return;
+    for (int i = 0; i < 5; i++) {
+        strata_block block = test_allocate(fixture, BYTES, stream);
+        if (i == 3)
+            test_write(fixture, &block, 0x11, other);
+        check_ok(strata_runtime_deallocate(fixture->runtime, &block));
+        check_status(strata_runtime_deallocate(fixture->runtime, &block), STRATA_ERROR_DOUBLE_FREE);
+        assert_int_equal(strata_runtime_bytes_outstanding(fixture->runtime), 0);
+        strata_runtime_budget budget;
+        check_ok(strata_runtime_budget_snapshot(fixture->runtime, &budget));
+        assert_int_equal(budget.in_use, 0);
+    }
+    if (strstr(fixture->stack, "logging")) {
+        assert_int_equal(value_of(fixture->runtime, "logging.records"), 5 * 3 + 2); /* and a use */
+        assert_int_equal(value_of(fixture->runtime, "statistics.blocks.current"), 0);
+        assert_int_equal(value_of(fixture->runtime, "statistics.blocks.total"), 5);
+    }
+}
+
+int main(void)
+{
+    static const char *const stacks[] = {"pool", "budget(limit=4GiB), logging(format=null), statistics, pool",
+                                         "statistics, logging(format=null), budget(limit=4GiB), pool"};
+    static const test_case cases[] = {TEST_CASE(a_stream_ends_after_a_free_that_the_pool_finds_it_for),
+                                      TEST_CASE(every_layer_hears_of_each_free)};
+    test_open_driver();
+    return test_run_on(stacks, sizeof stacks / sizeof stacks[0], cases, sizeof cases / sizeof cases[0]);
+}
