@@ -120,7 +120,8 @@ EXEC_EXPORT CUresult CUDAAPI cuPointerGetAttributes(unsigned count, CUpointer_at
 {
     const CUresult result = EXEC_CALL(cuPointerGetAttributes, count, attributes, values, address);
     strata_block block;
-    const exec_device *device = result == CUDA_SUCCESS && attributes && values ? exec_find_own_block(address, &block) : NULL;
+    const exec_device *device =
+        result == CUDA_SUCCESS && attributes && values ? exec_find_own_block(address, &block) : NULL;
     for (unsigned i = 0; device && i < count; i++)
         if (values[i])
             tell_attribute(device, &block, attributes[i], values[i]);
