@@ -54,11 +54,11 @@ typedef struct pool_seen_extent {
     strata_tag tag;
 } pool_seen_extent;
 
-enum { POOL_SEEN_AT_ONCE = 64 };
+enum { POOL_SEEN_MOST = 64 /* by one look */ };
 
 /* The next extents from *from on, by address. Holds the lock for moments only: other threads go on, and `seen` may go
  * to a file. Returns how many; 0: no more. */
-size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_AT_ONCE]);
+size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST]);
 
 /* The pool in the chain that begins with this layer; NULL: none. */
 pool *pool_at_or_below(strata_resource *resource);
