@@ -12,28 +12,19 @@
 
 #include "core/streams/device.h"
 
-#include <strata/async.h>
-#include <strata/resource.h>
+#include <strata/pool.h>
 
 struct pool_chunk_store;
 struct pool_chunk;
-
-/* What a source is opened for: access from outside of the pool's device and process, and the limit at the start. */
-typedef struct pool_sharing {
-    uint64_t limit; /* bytes that may be reserved; 0: the device's */
-    strata_export_type export_type;
-    uint64_t peers; /* see peers.h */
-    bool all_peers;
-    uint64_t contiguous; /* blocks of this size and more have a chunk each; 0: none */
-} pool_sharing;
 
 typedef struct pool_chunk_source {
     bool remappable;
     const char *make_call; /* NULL: unknown */
 
-    /* Sets store->granule, and store->base and ->bytes, the addresses for mapping; bytes also bounds a request. Errors:
-     * DRIVER, OUT_OF_MEMORY, those of layers below. */
-    strata_status (*open)(struct pool_chunk_store *store, const pool_sharing *sharing);
+    /* Sets store->granule, and store->base and ->bytes, the addresses for mapping; bytes also bounds a request.
+     * store->peers are those of the options; all peers are found here. Errors: DRIVER, OUT_OF_MEMORY, those of layers
+     * below. */
+    strata_status (*open)(struct pool_chunk_store *store, const strata_pool_options *given);
 
     /* After the last chunk was dropped or could not be, and after a failed open. */
     void (*close)(struct pool_chunk_store *store);

@@ -9,32 +9,33 @@
 enum { DESTROY_TRIES = 16 /* without a later opportunity */ };
 
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
-                                    const pool_sharing *sharing)
+                                    const strata_pool_options *given, uint64_t peers)
 {
-    *store = (pool_chunk_store){.device = device, .pool = pool, .chunk_count = 1};
+    const pool_chunk_store empty = {.device = device, .pool = pool, .peers = peers, .chunk_count = 1};
     const bool maps = !pool->upstream && device->info.virtual_memory;
-    const char *needs = sharing->export_type != STRATA_EXPORT_NONE ? "export"
-                        : sharing->peers || sharing->all_peers     ? "peers"
-                        : sharing->contiguous                      ? "contiguous"
-                                                                   : NULL;
+    const char *needs = given->export_type != STRATA_EXPORT_NONE ? "export"
+                        : peers || given->all_peers              ? "peers"
+                        : given->contiguous                      ? "contiguous"
+                                                                 : NULL;
     if (needs && !maps)
         return strata_fail(STRATA_ERROR_UNSUPPORTED,
                            "pool: %s needs memory that the pool maps itself, but %s; leave out %s%s", needs,
                            pool->upstream ? "this pool takes its memory from the layer below"
                                           : "the device has no virtual memory management",
                            needs, pool->upstream ? ", or that layer" : "");
+    *store = empty;
     store->source = pool->upstream ? &pool_chunk_source_upstream
                     : maps         ? &pool_chunk_source_mapped
                                    : &pool_chunk_source_malloc;
     const bool else_plain = maps && !needs;
     strata_error_suppress_begin();
-    strata_status status = store->source->open(store, sharing);
+    strata_status status = store->source->open(store, given);
     const bool lacks_addresses = else_plain && status == STRATA_ERROR_OUT_OF_MEMORY;
     strata_error_suppress_end(status != STRATA_SUCCESS && !lacks_addresses);
     if (lacks_addresses) {
-        *store = (pool_chunk_store){.device = device, .pool = pool, .chunk_count = 1};
+        *store = empty;
         store->source = &pool_chunk_source_malloc;
-        status = store->source->open(store, sharing);
+        status = store->source->open(store, given);
     }
     if (status != STRATA_SUCCESS)
         pool_chunk_store_close(store);

@@ -75,7 +75,7 @@ static inline CUdeviceptr pool_small_base(const pool_chunk_store *store)
  * UNSUPPORTED (export or peers without virtual memory; no access for peers), DRIVER, OUT_OF_MEMORY, OUT_OF_HOST_MEMORY.
  */
 strata_status pool_chunk_store_open(pool_chunk_store *store, strata_resource *pool, strata_device *device,
-                                    const pool_sharing *sharing);
+                                    const strata_pool_options *given, uint64_t peers);
 
 /* The largest limit for which a store of mapped memory has addresses. */
 uint64_t pool_mapped_limit(const pool_chunk_store *store);

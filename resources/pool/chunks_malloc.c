@@ -5,9 +5,9 @@
 
 enum { LEAST_CHUNK = 2 << 20 };
 
-static strata_status malloc_open(pool_chunk_store *store, const pool_sharing *sharing)
+static strata_status malloc_open(pool_chunk_store *store, const strata_pool_options *given)
 {
-    (void)sharing;
+    (void)given;
     store->granule = LEAST_CHUNK;
     store->bytes = store->device->info.total_bytes;
     return STRATA_SUCCESS;

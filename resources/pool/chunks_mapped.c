@@ -60,15 +60,14 @@ static CUresult reserve(pool_chunk_store *store, uint64_t limit)
     return result;
 }
 
-static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sharing)
+static strata_status mapped_open(pool_chunk_store *store, const strata_pool_options *given)
 {
-    strata_status status = check_export(store->device, sharing->export_type);
-    store->peers = sharing->peers;
+    strata_status status = check_export(store->device, given->export_type);
     if (status == STRATA_SUCCESS)
-        status = pool_peers_resolve(store->device, sharing->all_peers, &store->peers);
+        status = pool_peers_resolve(store->device, given->all_peers, &store->peers);
     if (status != STRATA_SUCCESS)
         return status;
-    store->properties = store->contiguous = properties_of(store->device, sharing->export_type);
+    store->properties = store->contiguous = properties_of(store->device, given->export_type);
     store->contiguous.requestedHandleTypes = all_handle_types(store->device);
     strata_call_scope scope;
     status = strata_call_scope_enter(&scope, store->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
@@ -81,7 +80,7 @@ static strata_status mapped_open(pool_chunk_store *store, const pool_sharing *sh
     store->granule = granule;
     if (result == CUDA_SUCCESS) {
         call = "cuMemAddressReserve";
-        result = reserve(store, sharing->limit);
+        result = reserve(store, given->max_size);
     }
     strata_call_scope_leave(&scope);
     return result == CUDA_SUCCESS

@@ -23,9 +23,9 @@ static strata_resource *below(const pool_chunk_store *store)
     return store->pool->upstream;
 }
 
-static strata_status upstream_open(pool_chunk_store *store, const pool_sharing *sharing)
+static strata_status upstream_open(pool_chunk_store *store, const strata_pool_options *given)
 {
-    (void)sharing;
+    (void)given;
     store->granule = LEAST_CHUNK;
     store->bytes = UINT64_C(1) << 62; /* bounded by the layer below */
     strata_status status = strata_tag_intern("pool", &store->tag);

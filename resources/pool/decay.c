@@ -105,34 +105,28 @@ static void end_window(pool *self)
     atomic_store_explicit(&decay->pending, decay->next > 1, memory_order_relaxed);
 }
 
-/* The next due chunks, highest numbers first: usually the youngest. Returns how many of `numbers`. */
-static unsigned list_due(pool *self, uint32_t numbers[STEP_CHUNKS], unsigned most)
+/* The next due chunk, highest numbers first: usually the youngest. 0: none. map_lock is held. */
+static uint32_t next_due(pool *self)
 {
     pool_decay *decay = &self->decay;
     const uint64_t keep = pool_kept_bytes(self);
-    uint64_t rest = self->store.reserved;
-    unsigned count = 0;
-    while (count < most && count < STEP_CHUNKS && decay->next > 1) {
+    while (decay->next > 1) {
         const uint32_t number = --decay->next;
-        const uint64_t bytes = pool_chunk_bytes(&self->store.chunks[number]);
-        if (rest - bytes < keep || !is_unused(self, marks_of(self), number))
-            continue;
-        numbers[count++] = number;
-        rest -= bytes;
+        if (self->store.reserved - pool_chunk_bytes(&self->store.chunks[number]) >= keep &&
+            is_unused(self, marks_of(self), number))
+            return number;
     }
-    atomic_store_explicit(&decay->pending, decay->next > 1, memory_order_relaxed);
-    return count;
+    atomic_store_explicit(&decay->pending, false, memory_order_relaxed);
+    return 0;
 }
 
-/* Other threads may have returned memory since a chunk was listed, so the floor counts again. Pending chunks, and all
- * while map_lock is taken, stay for another window. */
-static strata_status give_back(pool *self, const uint32_t *numbers, unsigned count)
+/* Other threads may have returned memory since, so the floor counts again. A pending chunk, and any while map_lock is
+ * taken, stays for another window. */
+static strata_status give_back(pool *self, uint32_t number)
 {
     const uint64_t before = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     const pool_release_terms how = {.least = pool_kept_bytes(self), .hurried = true};
-    strata_status status = STRATA_SUCCESS;
-    for (unsigned i = 0; i < count && status == STRATA_SUCCESS; i++)
-        status = self->kind->give_back_chunk(self, &how, numbers[i]);
+    const strata_status status = self->kind->give_back_chunk(self, &how, number);
     const uint64_t after = atomic_load_explicit(&self->reserved, memory_order_relaxed);
     atomic_fetch_add_explicit(&self->counts.decayed, before > after ? before - after : 0, memory_order_relaxed);
     return status;
@@ -146,49 +140,50 @@ static uint64_t end_of(uint64_t now, uint64_t window)
 static bool is_due(const pool *self, uint64_t now)
 {
     const pool_decay *decay = &self->decay;
-    return now >= atomic_load_explicit(&decay->due, memory_order_relaxed) ||
-           (atomic_load_explicit(&decay->pending, memory_order_relaxed) &&
-            atomic_load_explicit(&self->reserved, memory_order_relaxed) > pool_kept_bytes(self));
+    return atomic_load_explicit(&decay->window, memory_order_relaxed) &&
+           (now >= atomic_load_explicit(&decay->due, memory_order_relaxed) ||
+            (atomic_load_explicit(&decay->pending, memory_order_relaxed) &&
+             atomic_load_explicit(&self->reserved, memory_order_relaxed) > pool_kept_bytes(self)));
 }
 
-/* Ends the window if it is over. Returns how many chunks are due. map_lock is held. */
-static unsigned look(pool *self, uint64_t now, unsigned most, uint32_t numbers[STEP_CHUNKS])
+static void begin_window(pool *self, uint64_t now)
 {
-    pool_decay *decay = &self->decay;
-    const uint64_t window = atomic_load_explicit(&decay->window, memory_order_relaxed);
-    if (window && now >= atomic_load_explicit(&decay->due, memory_order_relaxed)) {
-        atomic_store_explicit(&decay->due, end_of(now, window), memory_order_relaxed);
+    const uint64_t window = atomic_load_explicit(&self->decay.window, memory_order_relaxed);
+    atomic_store_explicit(&self->decay.due, end_of(now, window), memory_order_relaxed);
+    atomic_store_explicit(&self->decay.pending, false, memory_order_relaxed);
+}
+
+/* Ends the window if it is over. Returns a due chunk; 0: none. map_lock is held. */
+static uint32_t look(pool *self, uint64_t now)
+{
+    if (!atomic_load_explicit(&self->decay.window, memory_order_relaxed))
+        return 0;
+    if (now >= atomic_load_explicit(&self->decay.due, memory_order_relaxed)) {
+        begin_window(self, now);
         end_window(self);
     }
-    return window ? list_due(self, numbers, most) : 0;
+    return next_due(self);
 }
 
 strata_status pool_decay_step(pool *self, unsigned most)
 {
     const uint64_t now = strata_timestamp_coarse();
-    strata_status status = STRATA_SUCCESS;
-    while (most && status == STRATA_SUCCESS && atomic_load_explicit(&self->decay.window, memory_order_relaxed) &&
-           is_due(self, now)) {
-        strata_call_scope scope;
-        status = strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
-        if (status != STRATA_SUCCESS) { /* not again at once */
-            atomic_store_explicit(&self->decay.due,
-                                  end_of(now, atomic_load_explicit(&self->decay.window, memory_order_relaxed)),
-                                  memory_order_relaxed);
-            atomic_store_explicit(&self->decay.pending, false, memory_order_relaxed);
-            return status;
-        }
-        uint32_t numbers[STEP_CHUNKS];
-        const bool locked = strata_lock_try(&self->map_lock);
-        const unsigned count = locked ? look(self, now, most, numbers) : 0;
-        if (locked)
-            strata_lock_release(&self->map_lock);
-        status = give_back(self, numbers, count);
-        strata_call_scope_leave(&scope);
-        if (!locked)
-            return status;
-        most -= most < STEP_CHUNKS ? most : STEP_CHUNKS;
+    strata_call_scope scope;
+    if (!is_due(self, now))
+        return STRATA_SUCCESS;
+    strata_status status =
+        strata_call_scope_enter(&scope, self->device, STRATA_CALL_SCOPE_CONTEXT | STRATA_CALL_SCOPE_RELAXED);
+    if (status != STRATA_SUCCESS) {
+        begin_window(self, now); /* not again at once */
+        return status;
     }
+    for (; most && status == STRATA_SUCCESS && is_due(self, now) && strata_lock_try(&self->map_lock); most--) {
+        const uint32_t number = look(self, now);
+        strata_lock_release(&self->map_lock);
+        if (number)
+            status = give_back(self, number);
+    }
+    strata_call_scope_leave(&scope);
     return status;
 }
 

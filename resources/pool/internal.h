@@ -84,22 +84,15 @@ typedef struct pool {
     strata_resource resource;
     const pool_kind *kind; /* constant once started */
     strata_device *device;
-    _Atomic uint32_t keeping_threads; /* that keep or have kept memory; any thread */
-    uint64_t cache_granules;          /* most that a thread caches for a stream; constant */
-    _Atomic uint64_t limit;           /* bytes that may be reserved; 0: the device's */
-    struct {
-        uint64_t chunk, overhead;
-        strata_pool_preference prefer;
-        pool_sharing sharing;
-    } given;                             /* options, defaults by source; constant */
-    uint64_t contiguous_bytes;           /* blocks from here on have a chunk each; 0: none; constant */
+    _Atomic uint32_t keeping_threads;    /* that keep or have kept memory; any thread */
+    uint64_t cache_granules;             /* most that a thread caches for a stream; constant */
+    _Atomic uint64_t limit;              /* bytes that may be reserved; 0: the device's */
     uint64_t chunk_bytes;                /* largest chunk for several requests; constant once started */
-    strata_export_type export_type;      /* constant */
     bool follows, takes_finished, waits; /* reuse policies; constant */
     uint64_t initial_bytes;              /* constant */
     strata_per_thread thread_caches;     /* pool_thread_cache */
     _Atomic bool flushing;               /* written under map_lock, read by any thread */
-    pool_counts counts;
+    _Alignas(64) pool_counts counts;     /* misses write here; hits read what is before */
     _Atomic int64_t live_bytes_elsewhere, live_blocks_elsewhere; /* of threads without a cache; any thread */
     strata_counters deferred;                                    /* bytes freed in an unfinished capture */
     strata_lock oom_lock, map_lock;
@@ -110,6 +103,8 @@ typedef struct pool {
     struct strata_pool_hold *holds; /* guarded by map_lock */
     _Atomic uint64_t held_bytes;    /* in held chunks; written under map_lock, read by any thread */
     bool deterministic;             /* constant */
+    strata_pool_options given;      /* constant */
+    uint64_t peers;                 /* of them; see peers.h; constant */
     pool_policy policy;
     uint64_t polls_in_need;         /* since last weighed; guarded by map_lock */
     uint64_t misses_weighed;        /* counts.misses then; guarded by map_lock */
@@ -315,7 +310,7 @@ bool pool_enter_scope(pool *self, strata_call_scope *scope, pool_outcome *outcom
 /* Bytes of the request's chunk; 0: the request takes a part of memory, as usual. */
 static inline uint64_t pool_contiguous_bytes(const pool *self, uint64_t bytes)
 {
-    return self->contiguous_bytes && bytes >= self->contiguous_bytes ? pool_in_granules(self, bytes) : 0;
+    return self->given.contiguous && bytes >= self->given.contiguous ? pool_in_granules(self, bytes) : 0;
 }
 
 /* A new chunk for the block alone. map_lock is held. POOL_NOTHING and POOL_FAILED as pool_grow. */

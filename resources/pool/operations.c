@@ -144,7 +144,7 @@ static strata_status pool_begin(strata_resource *resource)
                            "layer %u of the stack (pool) is for device %d, the stack for device %d",
                            resource->position + 1, self->device->ordinal, resource->stack->device->ordinal);
     pool_chunk_store_close(&self->store); /* the build failed */
-    strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given.sharing);
+    strata_status status = pool_chunk_store_open(&self->store, resource, self->device, &self->given, self->peers);
     if (status != STRATA_SUCCESS)
         return status;
     self->kind = self->store.source->remappable ? &pool_kind_moving : &pool_kind_fixed;

@@ -37,12 +37,7 @@ extern const strata_value pool_values[POOL_VALUE_COUNT];
 extern const strata_resource_ops pool_ops;
 
 strata_status pool_allocate(strata_resource *resource, const strata_request *request, strata_block *out);
-strata_made pool_allocate_own(strata_resource *resource, const strata_request *request, strata_block *out);
 strata_status pool_deallocate(strata_resource *resource, const strata_block *block, CUstream handle);
-strata_status pool_deallocate_own(strata_resource *resource, const strata_block *block, strata_entry *entry,
-                                  strata_timeline *timeline);
-strata_status pool_top_allocate(strata_resource *resource, size_t bytes, CUstream stream, strata_block *out);
-strata_status pool_top_deallocate(strata_resource *resource, const strata_block *block);
 strata_status pool_usage(strata_resource *resource, strata_usage *usage);
 void pool_sum_frees(strata_resource *resource, struct strata_stream_sums *sums);
 strata_status pool_get_value(strata_resource *resource, size_t which, uint64_t *value);
@@ -59,11 +54,11 @@ typedef struct pool_seen_extent {
     strata_tag tag;
 } pool_seen_extent;
 
-enum { POOL_COPIED_AT_ONCE = 64 };
+enum { POOL_SEEN_MOST = 64 /* by one look */ };
 
 /* The next extents from *from on, by address. Holds the lock for moments only: other threads go on, and `seen` may go
  * to a file. Returns how many; 0: no more. */
-size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_COPIED_AT_ONCE]);
+size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST]);
 
 /* The pool in the chain that begins with this layer; NULL: none. */
 pool *pool_at_or_below(strata_resource *resource);

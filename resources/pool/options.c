@@ -48,13 +48,8 @@ static strata_status check_options(const strata_pool_options *options)
 static void set_options(pool *self, const strata_pool_options *options)
 {
     self->limit = options->max_size;
-    self->given.overhead = options->overhead;
-    self->given.chunk = options->chunk;
-    self->given.prefer = options->prefer;
-    self->given.sharing.export_type = options->export_type;
-    self->given.sharing.limit = options->max_size;
-    self->given.sharing.contiguous = options->contiguous;
-    self->contiguous_bytes = options->contiguous;
+    self->given = *options;
+    self->given.peers = NULL; /* the caller's */
     self->cache_granules = (options->cache ? options->cache : DEFAULT_CACHE) / POOL_GRANULE;
     self->initial_bytes = options->initial_size;
     self->follows = options->follow_event_dependencies != STRATA_SWITCH_OFF;
@@ -91,8 +86,7 @@ strata_status strata_pool_create(int ordinal, const strata_pool_options *given, 
     self->resource.ops = &pool_ops;
     self->device = device;
     set_options(self, &options);
-    self->given.sharing.peers = peers;
-    self->given.sharing.all_peers = options.all_peers;
+    self->peers = peers;
     strata_barriers_open();
     strata_per_thread_init(&self->thread_caches, sizeof(pool_thread_cache));
     strata_per_thread_take_number(&self->thread_caches);

@@ -38,7 +38,7 @@ strata_status strata_pool_visit_ranges(strata_resource *resource,
                            visit ? "no pool at or below this layer" : "visit is NULL");
     range_walk walk = {.visit = visit, .data = data};
     CUdeviceptr from = 0;
-    pool_seen_extent seen[POOL_COPIED_AT_ONCE];
+    pool_seen_extent seen[POOL_SEEN_MOST];
     for (size_t count; (count = pool_look_at_extents(self, &from, seen));)
         for (size_t i = 0; i < count; i++)
             add(&walk, &seen[i]);

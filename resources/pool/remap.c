@@ -182,24 +182,29 @@ static bool touches(const pool_chunk *chunk, CUdeviceptr from, CUdeviceptr to)
     return chunk->address < to && chunk->address + pool_chunk_bytes(chunk) > from;
 }
 
-/* Of at most `room` bytes. `lock` is held. */
-static size_t list_picks(const pool *self, const pool_remap_terms *how, uint64_t room, pool_pick *picks)
+/* Of at most `room` bytes. NULL without host memory. */
+static pool_pick *make_picks(pool *self, const pool_remap_terms *how, uint64_t room, size_t *count)
 {
-    size_t count = 0;
+    pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
+    *count = 0;
+    if (!picks)
+        return NULL;
+    strata_spin_take(&self->lock);
     for (uint32_t number = 1; number < self->store.chunk_count; number++)
-        count += !touches(&self->store.chunks[number], how->from, how->to) &&
-                 is_remappable(self, room, how->may_wait, number, &picks[count]);
-    return count;
+        *count += !touches(&self->store.chunks[number], how->from, how->to) &&
+                  is_remappable(self, room, how->may_wait, number, &picks[*count]);
+    strata_spin_release(&self->lock);
+    return picks;
 }
 
 /* Of at most `room` bytes; 0: none. */
 static uint32_t take_best(const pool *self, pool_pick *picks, size_t count, uint64_t room)
 {
     pool_pick *best = NULL;
-    for (pool_pick *pick = picks; pick < picks + count; pick++)
-        if (pick->chunk && pool_chunk_bytes(&self->store.chunks[pick->chunk]) <= room &&
-            (!best || is_better_pick(self, pick, best)))
-            best = pick;
+    for (size_t i = 0; i < count; i++)
+        if (picks[i].chunk && pool_chunk_bytes(&self->store.chunks[picks[i].chunk]) <= room &&
+            (!best || is_better_pick(self, &picks[i], best)))
+            best = &picks[i];
     const uint32_t number = best ? best->chunk : 0;
     if (best)
         best->chunk = 0;
@@ -326,12 +331,9 @@ static void unmap_taken(pool *self, pool_chunk_list *chunks, size_t first)
 static bool take_chunks(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks, bool *no_host_memory)
 {
     const size_t before = chunks->count;
-    pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
-    if ((*no_host_memory = !picks))
-        return false;
-    strata_spin_take(&self->lock);
-    const size_t count = list_picks(self, how, how->room - chunks->bytes, picks);
-    strata_spin_release(&self->lock);
+    size_t count;
+    pool_pick *picks = make_picks(self, how, how->room - chunks->bytes, &count);
+    *no_host_memory = !picks;
     while (chunks->bytes < how->needed && !*no_host_memory) {
         uint32_t slot;
         const uint32_t number = take_best(self, picks, count, how->room - chunks->bytes);
@@ -358,14 +360,10 @@ void pool_chunk_list_collect(pool *self, const pool_remap_terms *how, pool_chunk
 
 bool pool_chunk_list_give_back(pool *self, const pool_remap_terms *how, pool_chunk_list *chunks)
 {
-    uint32_t slot, number = 0;
-    pool_pick *picks = strata_host_zalloc((self->store.chunk_count + 1) * sizeof *picks);
-    if (picks) {
-        strata_spin_take(&self->lock);
-        const size_t count = list_picks(self, how, UINT64_MAX, picks);
-        strata_spin_release(&self->lock);
-        number = take_best(self, picks, count, UINT64_MAX);
-    }
+    uint32_t slot;
+    size_t count;
+    pool_pick *picks = make_picks(self, how, UINT64_MAX, &count);
+    const uint32_t number = take_best(self, picks, count, UINT64_MAX);
     strata_host_free(picks);
     const uint64_t bytes = number ? pool_chunk_bytes(&self->store.chunks[number]) : 0;
     if (!number || !take_chunk(self, how, number, &slot))

@@ -5,12 +5,12 @@
 #include "resources/pool/operations.h"
 #include "resources/pool/thread_cache.h"
 
-size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_COPIED_AT_ONCE])
+size_t pool_look_at_extents(pool *self, CUdeviceptr *from, pool_seen_extent seen[POOL_SEEN_MOST])
 {
     size_t count = 0;
     strata_spin_take(&self->lock);
     uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
-    for (; slot && count < POOL_COPIED_AT_ONCE; slot = pool_heap_behind(&self->heap, slot)) {
+    for (; slot && count < POOL_SEEN_MOST; slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const pool_extent *extent = pool_extent_at(&self->heap, slot);
         seen[count++] = (pool_seen_extent){
@@ -36,7 +36,7 @@ static size_t largest_free(pool *self, size_t free)
     uint64_t largest = self->started ? pool_heap_largest(&self->heap) : 0;
     strata_spin_release(&self->lock);
     CUdeviceptr from = 0;
-    pool_seen_extent seen[POOL_COPIED_AT_ONCE];
+    pool_seen_extent seen[POOL_SEEN_MOST];
     for (size_t count; largest < free && (count = pool_look_at_extents(self, &from, seen));)
         for (const pool_seen_extent *at = seen; at < seen + count; at++)
             if (at->state == POOL_TAKEN && (at->word & STRATA_WORD_STATE_MASK) == STRATA_BLOCK_FREED &&
@@ -50,7 +50,7 @@ static bool sum_extents(pool *self, CUdeviceptr *from, strata_stream_sums *sums)
 {
     strata_spin_take(&self->lock);
     uint32_t slot = self->started ? pool_heap_from(&self->heap, *from) : 0;
-    for (int i = 0; slot && i < POOL_COPIED_AT_ONCE; i++, slot = pool_heap_behind(&self->heap, slot)) {
+    for (int i = 0; slot && i < POOL_SEEN_MOST; i++, slot = pool_heap_behind(&self->heap, slot)) {
         const strata_entry *entry = pool_entry(&self->heap, slot);
         const uint8_t state = pool_extent_at(&self->heap, slot)->state;
         strata_summed_free freed = {sums, pool_bytes_of(entry)};
@@ -279,7 +279,7 @@ static size_t check_chunks(pool *self, uint32_t *from, seen_chunk *seen)
 {
     size_t count = 0;
     strata_lock_take(&self->map_lock);
-    for (; *from < self->store.chunk_count && count < POOL_COPIED_AT_ONCE; ++*from) {
+    for (; *from < self->store.chunk_count && count < POOL_SEEN_MOST; ++*from) {
         const pool_chunk *chunk = &self->store.chunks[*from];
         if (pool_chunk_bytes(chunk) && chunk->address && !chunk->leaving && !chunk->useless)
             seen[count++] = (seen_chunk){chunk->address, pool_chunk_bytes(chunk), chunk->held != 0};
@@ -322,7 +322,7 @@ static bool is_brief(pool *self, const strata_emitter *to)
 
 static void describe_chunks(pool *self, strata_emitter *to)
 {
-    seen_chunk seen[POOL_COPIED_AT_ONCE], run = {0};
+    seen_chunk seen[POOL_SEEN_MOST], run = {0};
     uint32_t from = 1;
     uint64_t alike = 0;
     const bool brief = is_brief(self, to);
@@ -352,7 +352,7 @@ static bool is_last(const pool_chunk_store *store, CUdeviceptr end)
 void pool_describe(strata_resource *resource, strata_emitter *to)
 {
     pool *self = (pool *)resource;
-    pool_seen_extent seen[POOL_COPIED_AT_ONCE];
+    pool_seen_extent seen[POOL_SEEN_MOST];
     CUdeviceptr from = 0;
     strata_emit_list_begin(to, "pieces");
     for (size_t count; (count = pool_look_at_extents(self, &from, seen));)
